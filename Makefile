@@ -1,0 +1,45 @@
+# Two commands do everything on a fresh machine: `make run` and `make test`.
+# Each builds .venv first; nothing has to be installed by hand.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Half of a small machine is already two workers; more only makes them wait for each other.
+WORKERS ?= auto
+
+.PHONY: run test check bench soak format clean help
+
+run: $(READY)  ## the fullest demonstration there is
+	@$(BIN)/python examples/tour.py
+
+test: check  ## checks and the whole test suite
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
+
+check: $(READY)  ## lint, format, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+bench: $(READY)  ## speed, side by side with the peers
+	@$(BIN)/python -m benchmarks
+
+soak: $(READY)  ## the long runs of which `make test` holds a sample
+	HOLDFAST_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+format: $(READY)  ## let ruff lay out the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+help:
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(READY): pyproject.toml constraints.txt
+	@scripts/make-venv $(PYTHON) $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

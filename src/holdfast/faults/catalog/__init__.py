@@ -1,0 +1,47 @@
+"""The catalog: one entry per code, and one index over every name a failure ever had.
+
+Invariant: names are unique. A code, an old code, a `Class/Code` pair, a task reason and a category each resolve to
+exactly one entry.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.faults.catalog import actor, auth, config, conn, hook, proto, provider, sess, system, task, tool
+from holdfast.faults.catalog.entry import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.faults.codes import Code
+
+__all__ = ["CATALOG", "Entry", "nearest", "resolve"]
+
+_ROOMS = (conn, auth, proto, sess, tool, hook, system, provider, task, actor, config)
+
+CATALOG: Mapping[Code, Entry] = {entry.code: entry for room in _ROOMS for entry in room.ENTRIES}
+
+_BY_NAME: dict[str, Entry] = {alias: entry for entry in CATALOG.values() for alias in (entry.code, *entry.aliases)}
+_BY_FOLDED_NAME: dict[str, Entry] = {name.casefold(): entry for name, entry in _BY_NAME.items()}
+
+
+def resolve(name: str) -> Entry | None:
+    """Return the entry that `name` means: a code or any alias, exactly, else ignoring case."""
+    return _BY_NAME.get(name) or _BY_FOLDED_NAME.get(name.strip().casefold())
+
+
+def nearest(name: str, count: int = 3) -> list[Code]:
+    """Return the codes whose names look most like `name`, best first; for a mistyped code."""
+    # Loaded here: only somebody who mistyped a code pays for it.
+    from difflib import SequenceMatcher  # noqa: PLC0415
+
+    folded = name.strip().casefold().replace("-", "_")
+
+    def likeness(known: str) -> float:
+        return SequenceMatcher(None, folded, known).ratio()
+
+    best: dict[Code, float] = {}
+    for known, entry in _BY_FOLDED_NAME.items():
+        best[entry.code] = max(best.get(entry.code, 0.0), likeness(known))
+    return sorted(best, key=lambda code: (-best[code], code))[:count]

@@ -1,0 +1,109 @@
+"""ACTOR_: actors, agents and their supervisors."""
+
+from __future__ import annotations
+
+from holdfast.faults.catalog.entry import FATAL, PERMANENT, TRANSIENT, Traits, entry
+from holdfast.faults.words import Actor, Category, Layer, Schedule, Scope, Severity
+
+_CRASH: Traits = {
+    **FATAL,
+    "scope": Scope.AGENT,
+    "severity": Severity.ERROR,
+    "next_actor": Actor.MACHINE,
+    "task": "TASK_FAILURE/subtask_failure",
+}
+_GONE: Traits = {
+    **PERMANENT,
+    "scope": Scope.AGENT,
+    "next_actor": Actor.DEVELOPER,
+    "category": Category.NOT_FOUND,
+    "classed": "ToolTerminal/NotFound",
+    "http_status": 404,
+    "exit_code": 3,
+}
+
+ENTRIES = (
+    entry(
+        "ACTOR_CRASHED",
+        _CRASH,
+        "Actor {actor} crashed: {reason}",
+        "A helper crashed and was started again.",
+        "Read the cause; the supervisor restarts the actor within its budget",
+        aliases=("agent_crash", "AGENT_CRASH", "ExtensionHost/LifecycleFailure"),
+    ),
+    entry(
+        "ACTOR_ERROR",
+        {**TRANSIENT, "scope": Scope.AGENT},
+        "Agent {actor} reported an error: {reason}",
+        "The agent ran into a problem. Trying again.",
+        "Wait for the retry, then for the simpler agent of the fallback chain",
+        aliases=("AGENT_ERROR",),
+        category=Category.AGENT_CRASH,
+        http_status=502,
+    ),
+    entry(
+        "ACTOR_MAX_RESTARTS",
+        {**_CRASH, "layer": Layer.RECOVERY},
+        "Actor {actor} failed {restarts} times in {window_s} s",
+        "A helper keeps crashing and was switched off.",
+        "Fix the cause named in the fault, then start it again",
+        aliases=("MAX_RESTARTS_EXCEEDED",),
+        severity=Severity.FATAL,
+        next_actor=Actor.DEVELOPER,
+    ),
+    entry(
+        "ACTOR_NOT_FOUND",
+        _GONE,
+        "Actor {actor} not found",
+        "The helper for this does not exist.",
+        "Check the actor's id; start it first",
+    ),
+    entry(
+        "ACTOR_STOPPED",
+        _GONE,
+        "Actor {actor} has stopped",
+        "The helper for this has been stopped.",
+        "Start it again, or send to another one",
+        http_status=410,
+    ),
+    entry(
+        "ACTOR_MAILBOX_FULL",
+        {**TRANSIENT, "scope": Scope.AGENT},
+        "Mailbox of actor {actor} is full ({size})",
+        "The helper has too much to do. Trying again.",
+        "Slow down the senders, or run more workers",
+        category=Category.UNAVAILABLE,
+        classed="ToolTransient/ResourceBusy",
+        http_status=503,
+    ),
+    entry(
+        "ACTOR_START_FAILED",
+        _CRASH,
+        "Actor {actor} could not be started: {reason}",
+        "A helper could not be started.",
+        "Fix the cause named in the fault; a failed start is not retried",
+        next_actor=Actor.DEVELOPER,
+    ),
+    entry(
+        "ACTOR_CLI_NETWORK",
+        {**TRANSIENT, "scope": Scope.AGENT},
+        "The agent's command line tool lost its network: {reason}",
+        "The agent's program could not reach its service. Trying again.",
+        "Check the network; the call is repeated once",
+        aliases=("CLAUDE_CLI_NETWORK",),
+        schedule=Schedule.ONCE,
+        category=Category.NETWORK,
+        classed="ProviderTransient/NetworkTimeout",
+    ),
+    entry(
+        "ACTOR_CLI_ERROR",
+        {**PERMANENT, "scope": Scope.AGENT},
+        "The agent's command line tool failed: {reason}",
+        "The agent's program stopped with an error.",
+        "Read its stderr in the fault's context",
+        aliases=("CLAUDE_CLI_ERROR",),
+        category=Category.AGENT_CRASH,
+        classed="ToolTerminal/ToolExecutionFailed",
+        http_status=502,
+    ),
+)

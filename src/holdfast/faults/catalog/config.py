@@ -1,0 +1,72 @@
+"""CONFIG_: what the operator wrote down wrong. These refuse to start rather than to guess."""
+
+from __future__ import annotations
+
+from holdfast.faults.catalog.entry import REJECTED, Traits, entry
+from holdfast.faults.words import Actor, Kind, Scope, Severity
+
+_WRONG: Traits = {
+    **REJECTED,
+    "kind": Kind.PERMANENT,
+    "severity": Severity.ERROR,
+    "scope": Scope.PROCESS,
+    "next_actor": Actor.OPERATOR,
+    "http_status": 500,
+    "exit_code": 2,
+    "classed": "Validation/ConfigSchemaViolation",
+}
+
+ENTRIES = (
+    entry(
+        "CONFIG_INVALID",
+        _WRONG,
+        "Invalid configuration at {path}: expected {expected}, got {received}",
+        "The program is set up wrongly and did not start.",
+        "Fix the named setting; `holdfast doctor` checks the whole configuration",
+        aliases=("Validation/ConfigSchemaViolation",),
+    ),
+    entry(
+        "CONFIG_SHAPE_INVALID",
+        _WRONG,
+        "Definition does not have the required shape at {path}: expected {expected}, got {received}",
+        "A part of the program is described wrongly and was not loaded.",
+        "Fix the field at the named path",
+        aliases=("Validation/ShapeInvalid",),
+        classed="Validation/ShapeInvalid",
+    ),
+    entry(
+        "CONFIG_CONTRACT_MISMATCH",
+        _WRONG,
+        "{name} speaks contract version {received}, this Holdfast speaks {expected}",
+        "An extension does not fit this version of the program.",
+        "Update the older one",
+        aliases=("Validation/ContractVersionMismatch",),
+        classed="Validation/ContractVersionMismatch",
+    ),
+    entry(
+        "CONFIG_TIMEOUT_INVALID",
+        _WRONG,
+        "Timeout must be a number above 0, got {received}",
+        "A time limit is set wrongly.",
+        "Give seconds above 0; leave it out for no limit",
+        aliases=("Validation/TimeoutMsInvalid",),
+        classed="Validation/TimeoutMsInvalid",
+    ),
+    entry(
+        "CONFIG_OPTION_INVALID",
+        _WRONG,
+        "{path}: expected {expected}, got {received}",
+        "The program was called with an option that makes no sense.",
+        "Fix the named argument",
+        next_actor=Actor.DEVELOPER,
+    ),
+    entry(
+        "CONFIG_CODE_UNKNOWN",
+        _WRONG,
+        "There is no code {received}",
+        "A rule names an error that does not exist.",
+        "Use a code that `holdfast codes` lists",
+        next_actor=Actor.DEVELOPER,
+        exit_code=3,
+    ),
+)

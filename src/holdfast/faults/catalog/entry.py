@@ -1,0 +1,158 @@
+"""One catalog entry: everything Holdfast knows about a code before it ever happens.
+
+Invariant: an entry is complete. The traits below are starting points for a family of codes; each code states what is
+different about it and nothing is guessed later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import msgspec
+
+from holdfast.faults.words import Actor, Category, Kind, Layer, Schedule, Scope, Severity
+
+if TYPE_CHECKING:
+    from holdfast.faults.codes import Code
+
+__all__ = [
+    "CANCELLED",
+    "FATAL",
+    "PERMANENT",
+    "REJECTED",
+    "TRANSIENT",
+    "Entry",
+    "Traits",
+    "entry",
+]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A code and its defaults. A Fault may override the verdict (`retryable`, `scope`); the rest is the code's."""
+
+    code: Code
+    message: str
+    """What happened, for logs; may name context fields in braces."""
+    user: str
+    """What happened and what comes next, for the person in front of the agent."""
+    suggestions: tuple[str, ...]
+    """What the next actor can do, most useful first."""
+    aliases: tuple[str, ...]
+    """Every other name this failure has had: old codes, class/code pairs, task reasons, categories."""
+    layer: Layer
+    kind: Kind
+    severity: Severity
+    retryable: bool
+    schedule: Schedule
+    next_actor: Actor
+    scope: Scope
+    http_status: int
+    close_code: int
+    exit_code: int
+    category: Category
+    classed: str
+    """Document 002's `Class/Code`."""
+    task: str
+    """Document 003's `TYPE/reason` or `RESOURCE_EXHAUSTION/resource`."""
+
+
+class Traits(TypedDict, total=False):
+    layer: Layer
+    kind: Kind
+    severity: Severity
+    retryable: bool
+    schedule: Schedule
+    next_actor: Actor
+    scope: Scope
+    http_status: int
+    close_code: int
+    exit_code: int
+    category: Category
+    classed: str
+    task: str
+
+
+TRANSIENT: Traits = {
+    "layer": Layer.APPLICATION,
+    "kind": Kind.TRANSIENT,
+    "severity": Severity.ERROR,
+    "retryable": True,
+    "schedule": Schedule.TRANSIENT,
+    "next_actor": Actor.MACHINE,
+    "scope": Scope.PROVIDER,
+    "http_status": 503,
+    "close_code": 1013,
+    "exit_code": 4,
+    "category": Category.UNAVAILABLE,
+    "classed": "ProviderTransient/Provider5xx",
+    "task": "TASK_FAILURE/unexpected_error",
+}
+"""Passes by itself."""
+
+PERMANENT: Traits = {
+    "layer": Layer.APPLICATION,
+    "kind": Kind.PERMANENT,
+    "severity": Severity.ERROR,
+    "retryable": False,
+    "schedule": Schedule.NONE,
+    "next_actor": Actor.OPERATOR,
+    "scope": Scope.REQUEST,
+    "http_status": 400,
+    "close_code": 4508,
+    "exit_code": 1,
+    "category": Category.INVALID,
+    "classed": "ToolTerminal/InputInvalid",
+    "task": "TASK_FAILURE/unexpected_error",
+}
+"""Will not pass by waiting."""
+
+REJECTED: Traits = {
+    **PERMANENT,
+    "kind": Kind.RECOVERABLE,
+    "severity": Severity.WARNING,
+    "next_actor": Actor.DEVELOPER,
+    "category": Category.VALIDATION,
+    "task": "TASK_FAILURE/input_validation_failure",
+}
+"""An expected refusal: the request, message or output did not fit and a changed one may."""
+
+FATAL: Traits = {
+    **PERMANENT,
+    "kind": Kind.FATAL,
+    "severity": Severity.FATAL,
+    "next_actor": Actor.DEVELOPER,
+    "scope": Scope.PROCESS,
+    "http_status": 500,
+    "close_code": 4004,
+    "category": Category.AGENT_CRASH,
+    "classed": "ExtensionHost/LifecycleFailure",
+}
+"""The state cannot be trusted any more."""
+
+CANCELLED: Traits = {
+    **PERMANENT,
+    "kind": Kind.CANCELLED,
+    "severity": Severity.INFO,
+    "next_actor": Actor.USER,
+    "http_status": 499,
+    "close_code": 1000,
+    "exit_code": 130,
+    "category": Category.CANCELLED,
+    "classed": "Cancellation/TurnCancelled",
+    "task": "TASK_FAILURE/execution_halted",
+}
+"""Somebody asked to stop."""
+
+
+def entry(
+    code: Code,
+    like: Traits,
+    message: str,
+    user: str,
+    *suggestions: str,
+    aliases: tuple[str, ...] = (),
+    **own: Unpack[Traits],
+) -> Entry:
+    """Return the entry of `code`: the traits of its family, changed by its `own`."""
+    traits: Traits = {**like, **own}
+    return Entry(code=code, message=message, user=user, suggestions=suggestions, aliases=aliases, **traits)

@@ -1,0 +1,90 @@
+"""PROTO_: messages that break the bridge's rules."""
+
+from __future__ import annotations
+
+from holdfast.faults.catalog.entry import REJECTED, Traits, entry
+from holdfast.faults.words import Actor, Category, Layer, Scope
+
+_BROKEN: Traits = {
+    **REJECTED,
+    "layer": Layer.PROTOCOL,
+    "scope": Scope.CONNECTION,
+    "close_code": 4501,
+    "classed": "Validation/ShapeInvalid",
+}
+
+ENTRIES = (
+    entry(
+        "PROTO_INVALID_MESSAGE",
+        _BROKEN,
+        "Message validation failed",
+        "The app sent a message the bridge does not understand.",
+        "Fix the fields listed in `violations`",
+        aliases=("INVALID_MESSAGE",),
+        classed="ToolTerminal/InputInvalid",
+    ),
+    entry(
+        "PROTO_PARSE_ERROR",
+        _BROKEN,
+        "Message is not valid JSON",
+        "The app sent something that is not a message.",
+        "Send one JSON object per text frame, UTF-8",
+        aliases=("PARSE_ERROR",),
+        close_code=1007,
+    ),
+    entry(
+        "PROTO_SEQUENCE_ERROR",
+        _BROKEN,
+        "Message {received} is not allowed in phase {phase}",
+        "The app sent its messages in the wrong order.",
+        "Send `auth` first, `health_check` after `connection_ack`, session messages after `session_join`",
+    ),
+    entry(
+        "PROTO_UNKNOWN_TYPE",
+        _BROKEN,
+        "Unknown message type: {received}",
+        "The app asked for something this bridge does not know.",
+        "Use one of the supported types listed with the error",
+        "Update the older side",
+        aliases=("UNKNOWN_TYPE", "UNKNOWN_MESSAGE_TYPE"),
+    ),
+    entry(
+        "PROTO_DUPLICATE_ID",
+        _BROKEN,
+        "Message id {message_id} was used before with another body",
+        "A message was sent twice with different content; the first one counts.",
+        "Give every message its own id; repeat an id only to resend the same body",
+        http_status=409,
+    ),
+    entry(
+        "PROTO_BINARY_NOT_SUPPORTED",
+        _BROKEN,
+        "Binary frames are not supported",
+        "The app sent a binary message; this bridge only takes text.",
+        "Send JSON in text frames",
+        http_status=415,
+        close_code=1003,
+    ),
+    entry(
+        "PROTO_MESSAGE_TOO_LARGE",
+        _BROKEN,
+        "Message of {size} bytes exceeds the limit of {limit} bytes",
+        "That message is too large for the bridge.",
+        "Split it, or raise the bridge's message limit",
+        http_status=413,
+        close_code=1009,
+        category=Category.OVERFLOW,
+    ),
+    entry(
+        "PROTO_VERSION_INCOMPATIBLE",
+        _BROKEN,
+        "Protocol versions do not meet: client {client}, server {server}",
+        "The app and the bridge speak different versions.",
+        "Update the older side",
+        aliases=("VERSION_INCOMPATIBLE",),
+        http_status=426,
+        close_code=4505,
+        next_actor=Actor.USER,
+        classed="Validation/ContractVersionMismatch",
+    ),
+)

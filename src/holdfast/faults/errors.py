@@ -1,0 +1,114 @@
+"""The exceptions Holdfast raises itself. Foreign exceptions pass through unchanged and are never wrapped in these.
+
+    HoldfastError               a failure that is ours; `.fault` says which
+    ├── CircuitOpenError        the circuit is open: `.circuit`, `.retry_at`
+    ├── DeadlineError           our deadline passed (also a TimeoutError)
+    ├── BudgetError             the budget is spent
+    ├── StreamCutError          a stream broke off; `.fault.partial` holds what arrived
+    ├── OutcomeUnknownError     a call may have happened: `.key`
+    └── InvalidError            what we were given makes no sense (also a ValueError)
+
+Invariant: `str(error)` starts with the code, holds no secret, and survives pickling with its fault.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from holdfast.faults.fault import Fault
+from holdfast.faults.redact import REDACTOR
+
+if TYPE_CHECKING:
+    from holdfast.faults.codes import Code
+    from holdfast.faults.partial import Partial
+
+__all__ = [
+    "BudgetError",
+    "CircuitOpenError",
+    "DeadlineError",
+    "HoldfastError",
+    "InvalidError",
+    "OutcomeUnknownError",
+    "StreamCutError",
+]
+
+
+class HoldfastError(Exception):
+    """A failure that is ours. Catch this, or a leaf, or match on `error.fault.code`."""
+
+    fault: Fault
+    code: ClassVar[Code] = "SYS_INTERNAL_ERROR"
+    """The code of a leaf when it is built without a fault."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault)
+        self.fault = fault
+
+    @classmethod
+    def because(cls, message: str | None = None, **context: Any) -> Self:
+        """Return the error with its class's own code, the catalog's wording and these facts."""
+        return cls(Fault.of(cls.code, message, context=context))
+
+    def __str__(self) -> str:
+        return f"{self.fault.code}  {REDACTOR.text(self.fault.message)}"
+
+
+class CircuitOpenError(HoldfastError):
+    """The circuit `circuit` is open until `retry_at` (wall clock); the call was not made."""
+
+    code = "CIRCUIT_OPEN"
+
+    @property
+    def circuit(self) -> str:
+        return str(self.fault.context.get("circuit", ""))
+
+    @property
+    def retry_at(self) -> float | None:
+        at = self.fault.context.get("retry_at")
+        return float(at) if isinstance(at, (int, float)) else None
+
+
+class DeadlineError(HoldfastError, TimeoutError):
+    """Our own deadline passed. A callee's TimeoutError keeps its identity and is not this."""
+
+    code = "SYS_DEADLINE_EXCEEDED"
+
+
+class BudgetError(HoldfastError):
+    """The ambient budget of seconds, money, tokens, turns or attempts is spent."""
+
+    code = "SYS_BUDGET_EXHAUSTED"
+
+
+class StreamCutError(HoldfastError):
+    """A stream broke off after its first item. `partial` holds what arrived."""
+
+    code = "PROVIDER_STREAM_CUT"
+
+    @property
+    def partial(self) -> Partial | None:
+        return self.fault.partial
+
+
+class OutcomeUnknownError(HoldfastError):
+    """An unsafe call was cut midway; it may or may not have happened. It is never repeated by itself."""
+
+    code = "TOOL_OUTCOME_UNKNOWN"
+
+    @property
+    def key(self) -> str:
+        """The stable key of the logical call, to look its effect up by."""
+        return str(self.fault.context.get("key", ""))
+
+
+class InvalidError(HoldfastError, ValueError):
+    """What we were given makes no sense: the message says what was expected, what came and where."""
+
+    code = "CONFIG_OPTION_INVALID"
+
+    @classmethod
+    def at(cls, path: str, expected: str, received: Any, code: Code | None = None) -> Self:
+        """Return the error for the value at `path`."""
+        shown = REDACTOR.text(repr(received) if isinstance(received, (str, int, float)) else type(received).__name__)
+        context = {"path": path, "expected": expected, "received": shown}
+        return cls(Fault.of(code or cls.code, context=context))

@@ -1,0 +1,155 @@
+"""What each audience sees of a fault: the user a sentence, the model a typed shape, the audit everything (S2-11).
+
+Invariant: no surface shows a secret; only the audit shows a cause; the model never sees a stack, and nothing but
+the fields listed here leaves a fault's context towards it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from string import Formatter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.faults.redact import REDACTOR, Redactor, cap
+from holdfast.faults.words import Actor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.faults.fault import Fault
+
+__all__ = ["clock_time", "fill", "for_audit", "for_model", "for_user", "spell_seconds"]
+
+_MODEL_TEXT_BYTES = 2_048
+_MODEL_CONTEXT = frozenset({
+    "actual", "column", "errors", "exit_code", "expected", "expression", "field", "item", "limit", "line", "location",
+    "path", "received", "reason", "stderr", "supported", "symbol", "timeout_s", "tool", "used", "violations",
+})  # fmt: skip
+"""Context fields that help a model to correct itself and hold nothing of the machine."""
+
+
+def for_user(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> str:
+    text = fault.entry.user
+    if fault.maybe_executed:
+        text += " It may already have taken effect; please check before doing it again."
+    if fault.retry_after:
+        text += f" It can go on {_when(fault.retry_after, now)}."
+    return redactor.text(text)
+
+
+def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> dict[str, Any]:
+    entry = fault.entry
+    failure_class, _, code = entry.classed.partition("/")
+    context: dict[str, Any] = {
+        "fault": fault.code,
+        "message": _model_message(fault),
+        "retryable": fault.retryable,
+        "advice": _advice(fault, now),
+    }
+    context |= {key: fault.context[key] for key in sorted(_MODEL_CONTEXT & fault.context.keys())}
+    if fault.partial is not None:
+        context["partial"] = fault.partial
+    return {"class": failure_class, "code": code, "context": redactor.value(context)}
+
+
+def for_audit(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> dict[str, Any]:
+    entry = fault.entry
+    failure_class, _, code = entry.classed.partition("/")
+    shown: dict[str, Any] = {
+        "class": failure_class,
+        "code": code,
+        "layer": entry.layer,
+        "kind": entry.kind,
+        "severity": entry.severity,
+        "category": entry.category,
+        "next_actor": entry.next_actor,
+        "fault": msgspec.to_builtins(fault, enc_hook=redactor.value),
+    }
+    if now is not None:
+        shown["at"] = _instant(now)
+    redacted: dict[str, Any] = redactor.value(shown)
+    return redacted
+
+
+def fill(template: str, facts: Mapping[str, Any]) -> str:
+    """Return the catalog's wording with its braces filled; a fact nobody gave is told as such."""
+    if "{" not in template:
+        return template
+    return "".join(
+        literal + ("" if field is None else cap(_fact(facts.get(field)), 512))
+        for literal, field, _, _ in Formatter().parse(template)
+    )
+
+
+def spell_seconds(seconds: float) -> str:
+    """Return a duration as people say it: 0.4 s, 26 s, 7 min 12 s, 2 h 5 min, 3 days."""
+    if seconds < 10:
+        return f"{seconds:.3g} s"
+    whole = round(seconds)
+    if whole < 90:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} days"
+
+
+def clock_time(at: float) -> str:
+    """Return a wall-clock instant as 14:02:14 UTC, with its date; a time beyond the calendar as `later`."""
+    try:
+        return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):
+        return "later"
+
+
+def _when(wait: float, now: float | None) -> str:
+    return f"in {spell_seconds(wait)}" if now is None else f"at {clock_time(now + wait)}"
+
+
+def _instant(at: float) -> str | float:
+    try:
+        return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return at
+
+
+def _fact(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    return str(value) if isinstance(value, (str, int, float)) else str(REDACTOR.value(value))
+
+
+def _model_message(fault: Fault) -> str:
+    """The failure's own text only where the model must act on it; a provider's text may name hosts and accounts."""
+    if fault.next_actor is not Actor.MODEL:
+        return fault.entry.user
+    return cap(fault.message.partition("Traceback (most recent call last)")[0].strip(), _MODEL_TEXT_BYTES)
+
+
+def _advice(fault: Fault, now: float | None) -> str:
+    said: list[str] = []
+    if fault.maybe_executed:
+        said.append("The effect may have happened: check before calling again.")
+    if fault.retry_after:
+        said.append(
+            f"Do not retry before {clock_time(now + fault.retry_after)}."
+            if now is not None
+            else f"Do not retry for {spell_seconds(fault.retry_after)}."
+        )
+    elif not fault.retryable:
+        said.append("Do not repeat the same call.")
+    match fault.next_actor:
+        case Actor.MODEL:
+            said.append(f"{fault.entry.suggestions[0]}.")
+        case Actor.MACHINE:
+            said.append("The runtime is handling this; you need not call again yourself.")
+        case Actor.USER:
+            said.append("Tell the user and wait for them.")
+        case Actor.OPERATOR | Actor.DEVELOPER:
+            said.append("You cannot fix this: tell the user, or go on without it.")
+    return " ".join(said)
