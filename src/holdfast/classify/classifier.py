@@ -1,0 +1,117 @@
+"""The classifier: evidence in, one Fault out, and the rule that decided named on it.
+
+Invariant: total. Whatever it is given, it returns a Fault and never raises; what nothing recognises is SYS_UNKNOWN.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.classify.delays import stated_delay
+from holdfast.classify.effects import MAY_HAVE_HAPPENED
+from holdfast.classify.evidence import Evidence, Rule, Source, Verdict
+from holdfast.classify.rules import RULES
+from holdfast.faults import CATALOG, REDACTOR, Category, Fault, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from holdfast.faults import Cause
+
+__all__ = ["PATIENCE_S", "Classifier", "name_of"]
+
+PATIENCE_S = 900.0
+"""A stated wait longer than this is not worth sleeping for: the work is parked or moved elsewhere."""
+
+_MESSAGE_CHARS = 2_000
+_UNKNOWN = Verdict(code="SYS_UNKNOWN", rule="nothing-matched")
+_REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
+
+
+def name_of(rule: Rule) -> str:
+    """Return the name a verdict carries: the family and the function, `limits.named_rate`."""
+    family = getattr(rule, "__module__", "").rpartition(".")[2]
+    return f"{family}.{getattr(rule, '__name__', type(rule).__name__)}"
+
+
+class Classifier:
+    """An ordered list of rules. Frozen: adding a rule gives a new classifier."""
+
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: Iterable[Rule] = RULES) -> None:
+        self._rules: tuple[tuple[str, Rule], ...] = tuple((name_of(rule), rule) for rule in rules)
+
+    def with_rules(self, *rules: Rule) -> Classifier:
+        """Return a classifier that asks these rules first, in this order."""
+        extended = Classifier(())
+        extended._rules = (*((name_of(rule), rule) for rule in rules), *self._rules)
+        return extended
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The names of the rules, in the order they are asked."""
+        return tuple(name for name, _ in self._rules)
+
+    def judge(self, evidence: Evidence) -> Verdict:
+        """Return the first verdict, with the name of the rule that gave it."""
+        for name, rule in self._rules:
+            verdict = rule(evidence)
+            if verdict is not None:
+                return verdict if verdict.rule else msgspec.structs.replace(verdict, rule=name)
+        return _UNKNOWN
+
+    def fault(self, evidence: Evidence, cause: Cause | None = None) -> Fault:
+        """Return the fault that the evidence shows."""
+        return self.conclude(evidence, self.judge(evidence), cause)
+
+    def conclude(self, evidence: Evidence, verdict: Verdict, cause: Cause | None = None) -> Fault:
+        """Return the fault of a verdict: its code's defaults, corrected by what the other side said."""
+        entry = CATALOG[verdict.code]
+        wait = stated_delay(evidence) if _waits(entry.kind, entry.category) else None
+        message = evidence.message[:_MESSAGE_CHARS].strip()
+        return Fault(
+            code=verdict.code,
+            message=REDACTOR.text(message) if message else entry.message,
+            retryable=_retryable(entry.retryable if verdict.retryable is None else verdict.retryable, verdict, evidence, wait),
+            scope=entry.scope if verdict.scope is None else verdict.scope,
+            retry_after=wait,
+            maybe_executed=verdict.code in MAY_HAVE_HAPPENED,
+            rule=verdict.rule,
+            context=_context(evidence),
+            cause=cause,
+        )
+
+
+def _waits(kind: Kind, category: Category) -> bool:
+    """Whether waiting answers this kind of failure; a reset header on a bad request means nothing."""
+    return kind is Kind.TRANSIENT or category is Category.RATE_LIMIT
+
+
+def _retryable(retryable: bool, verdict: Verdict, evidence: Evidence, wait: float | None) -> bool:  # noqa: FBT001
+    if verdict.only_if_told:
+        retryable = wait is not None
+    if evidence.headers.get("x-should-retry") == "false":
+        return False
+    return retryable and (wait is None or wait <= PATIENCE_S)
+
+
+def _context(evidence: Evidence) -> dict[str, Any]:
+    context: dict[str, Any] = {}
+    if evidence.provider:
+        context["provider"] = evidence.provider
+    if evidence.status is not None:
+        context["status"] = evidence.status
+    if evidence.exit_code is not None:
+        context["exit_code"] = evidence.exit_code
+    if evidence.rpc_code:
+        context["rpc_code"] = evidence.rpc_code
+    for name in _REQUEST_IDS:
+        if name in evidence.headers:
+            context["request_id"] = evidence.headers[name]
+            break
+    if evidence.source is not Source.HTTP:
+        context["source"] = evidence.source.value
+    return context

@@ -1,0 +1,111 @@
+"""Durations and dates as servers write them: `7m12s`, `900ms`, `5 days 22 hours`, HTTP-dates, RFC 3339.
+
+Invariant: every function returns a finite number or None; nothing raises, units are never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+from math import isfinite
+
+__all__ = ["DURATION", "parse_clock_time", "parse_duration", "parse_http_date", "parse_number", "parse_rfc3339"]
+
+_UNITS = {
+    "ms": 0.001, "msec": 0.001, "millisecond": 0.001,
+    "s": 1.0, "sec": 1.0, "second": 1.0,
+    "m": 60.0, "min": 60.0, "minute": 60.0,
+    "h": 3600.0, "hr": 3600.0, "hour": 3600.0,
+    "d": 86_400.0, "day": 86_400.0,
+    "w": 604_800.0, "week": 604_800.0,
+}  # fmt: skip
+_NUMBER = r"\d{1,9}(?:\.\d{1,12})?"
+_UNIT = r"(?:milliseconds?|msecs?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)(?![a-z])"
+DURATION = rf"(?:{_NUMBER}\s*{_UNIT}[\s,]*(?:and\s+)?)+"
+"""A pattern that matches one duration with its units; for use in larger patterns, case-insensitive."""
+
+_PARTS = re.compile(rf"({_NUMBER})\s*({_UNIT})", re.IGNORECASE)
+_WHOLE = re.compile(DURATION, re.IGNORECASE)
+
+_MONTHS = {m: i for i, m in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
+_HTTP_DATE = re.compile(
+    r"[a-z]+,?\s+(?:(?P<d1>\d{1,2})[ -](?P<m1>[a-z]{3})[ -](?P<y1>\d{4}|\d{2})\s+(?P<t1>\d\d:\d\d:\d\d)\s*(?:gmt|utc|z)?"
+    r"|(?P<m2>[a-z]{3})\s+(?P<d2>\d{1,2})\s+(?P<t2>\d\d:\d\d:\d\d)\s+(?P<y2>\d{4}))",
+    re.IGNORECASE,
+)
+_CLOCK_TIME = re.compile(r"(\d{1,2})(?::(\d{2}))?\s*([ap]\.?m)?\.?", re.IGNORECASE)
+
+
+def parse_number(text: str) -> float | None:
+    """Return a plain number; None for anything else, also `nan`, `inf` and digits with rubbish."""
+    try:
+        number = float(text)
+    except (ValueError, OverflowError):
+        return None
+    # Python reads `1_000` and `٣` as numbers; no server means that.
+    return number if isfinite(number) and text.isascii() and "_" not in text else None
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of a duration with units, `2m59.56s` or `5 days 22 hours 11 minutes`."""
+    if _WHOLE.fullmatch(text.strip()) is None:
+        return None
+    return sum(float(number) * _seconds_of(unit.lower()) for number, unit in _PARTS.findall(text))
+
+
+def parse_http_date(text: str) -> float | None:
+    """Return the instant of an HTTP-date in any of its three forms (RFC 9110 section 5.6.7)."""
+    match = _HTTP_DATE.fullmatch(text.strip())
+    if match is None:
+        return None
+    day, month, year = match["d1"] or match["d2"], match["m1"] or match["m2"], match["y1"] or match["y2"]
+    hour, minute, second = (int(part) for part in (match["t1"] or match["t2"]).split(":"))
+    full_year = int(year) if len(year) == 4 else 2000 + int(year) if int(year) < 70 else 1900 + int(year)
+    try:
+        at = datetime(full_year, _MONTHS[month.lower()], int(day), hour, minute, min(second, 59), tzinfo=UTC)
+    except (KeyError, ValueError):
+        return None
+    return at.timestamp()
+
+
+def parse_rfc3339(text: str) -> float | None:
+    """Return the instant of an RFC 3339 date and time; without a zone it is taken as UTC."""
+    try:
+        at = datetime.fromisoformat(text.strip())
+        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def parse_clock_time(text: str, zone: str, now: float) -> float | None:
+    """Return the next instant after `now` at which a clock in `zone` shows `text`, `3pm` or `15:30`."""
+    match = _CLOCK_TIME.fullmatch(text.strip())
+    place = _zone(zone)
+    if match is None or place is None or (match[3] is None and match[2] is None):
+        return None
+    hour, minute = int(match[1]), int(match[2] or 0)
+    if match[3] is not None:
+        hour = hour % 12 + (12 if match[3].lower().startswith("p") else 0)
+    try:
+        today = datetime.fromtimestamp(now, place)
+        at = today.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    except (ValueError, OverflowError, OSError):
+        return None
+    if at <= today:
+        at += timedelta(days=1)
+    return at.timestamp()
+
+
+def _seconds_of(unit: str) -> float:
+    return _UNITS[unit] if unit in _UNITS else _UNITS[unit.removesuffix("s")]
+
+
+def _zone(name: str) -> tzinfo | None:
+    if name.upper() in ("UTC", "GMT", "Z"):
+        return UTC
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - reads the zone database; only for the few texts that name a zone
+
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        return None

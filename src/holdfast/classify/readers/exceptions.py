@@ -1,0 +1,232 @@
+"""A live exception as evidence, and the chain of causes behind it. Optional libraries are read, never imported.
+
+Invariant: nothing here performs I/O or raises: a response's body is taken only where it was already read, every
+attribute access is guarded, and chains are bounded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.classify.body import MAX_CHARS, read_object
+from holdfast.classify.evidence import Evidence, Source, fold
+from holdfast.classify.readers.grpc import read_grpc
+from holdfast.classify.readers.http import gather, lower_headers
+from holdfast.classify.readers.named import read_named
+from holdfast.faults import REDACTOR, Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["cause_of", "causes", "leaves", "read_exception"]
+
+_MAX_CHAIN = 12
+_MAX_LEAVES = 64
+
+# Libraries whose wrappers are raised inside an `except` without `from`: there __context__ is the cause.
+_WRAPPERS = ("openai", "anthropic", "litellm", "httpx", "httpx2", "requests", "urllib3", "aiohttp", "botocore", "google",
+             "langchain", "langchain_core", "instructor", "pydantic_ai", "mcp", "urllib")  # fmt: skip
+
+
+def read_exception(error: BaseException, *, provider: str = "", now: float | None = None) -> Evidence:
+    """Return the evidence of one exception, not of its causes."""
+    named = read_named(
+        _module(error),
+        type(error).__name__,
+        _text(error),
+        names=_names(error),
+        errno=_errno(error),
+        provider=provider or _provider(error),
+        now=now,
+    )
+    grpc = _grpc_status(error)
+    if grpc is not None:
+        return _joined(named, read_grpc(grpc, _details(error), provider=named.provider, now=now))
+    response = _attr(error, "response")
+    body = _body(error, response)
+    status = _status(error, response)
+    if status is None and body is None:
+        return named if named.exit_code is not None else msgspec.structs.replace(named, exit_code=_exit_code(error))
+    answer = gather(read_object(body), Source.HTTP, status=status, headers=_headers(error, response), now=now)
+    return _joined(named, answer)
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exception and what caused it, outermost first.
+
+    Follows `__cause__`; `__context__` only under libraries known to wrap without `from`, since elsewhere it may be an
+    unrelated error that was being handled (R21).
+    """
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen and len(seen) < _MAX_CHAIN:
+        seen.add(id(current))
+        yield current
+        current = _next_cause(current)
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """Return the exceptions at the ends of a group, however nested."""
+    found: list[BaseException] = []
+    pending: list[BaseException] = [group]
+    while pending and len(found) < _MAX_LEAVES:
+        current = pending.pop(0)
+        if isinstance(current, BaseExceptionGroup):
+            pending.extend(current.exceptions)
+        else:
+            found.append(current)
+    return found
+
+
+def cause_of(error: BaseException) -> Cause:
+    """Return the exception and its chain as a value, secrets masked."""
+    first, *rest = list(causes(error))
+    if isinstance(error, BaseExceptionGroup):
+        return _cause(first, tuple(_cause(leaf) for leaf in leaves(error)))
+    return _cause(first, tuple(_cause(one) for one in rest))
+
+
+def _cause(error: BaseException, chain: tuple[Cause, ...] = ()) -> Cause:
+    module = _module(error)
+    name = type(error).__qualname__
+    return Cause(
+        type=name if module == "builtins" else f"{module}.{name}", message=REDACTOR.text(_text(error)[:4_096]), chain=chain
+    )
+
+
+def _next_cause(error: BaseException) -> BaseException | None:
+    if error.__cause__ is not None:
+        return error.__cause__
+    # requests and urllib carry the reason as data, aiohttp as `os_error`.
+    for held in (_attr(error, "reason"), _attr(error, "os_error"), *_first_arg(error)):
+        if isinstance(held, BaseException):
+            return held
+    if _module(error).partition(".")[0] in _WRAPPERS and not error.__suppress_context__:
+        return error.__context__
+    return None
+
+
+def _first_arg(error: BaseException) -> tuple[Any, ...]:
+    args = _attr(error, "args")
+    return args[:1] if isinstance(args, tuple) else ()
+
+
+def _joined(named: Evidence, other: Evidence) -> Evidence:
+    """What the exception says and what its answer says; the answer's own words come first."""
+    text = other.message if named.message in other.message else f"{other.message}\n{named.message}".strip()
+    return msgspec.structs.replace(
+        other,
+        source=Source.EXCEPTION if other.source is Source.HTTP else other.source,
+        provider=named.provider,
+        status=other.status if other.status is not None else named.status,
+        codes=(*other.codes, *named.codes),
+        message=text[:4_096],
+        text=fold(text[:4_096]),
+        waits=other.waits or named.waits,
+        resets=other.resets or named.resets,
+        raised=named.raised,
+    )
+
+
+def _attr(target: Any, name: str) -> Any:
+    """Read an attribute of a foreign object; properties of half-built responses raise all kinds of things."""
+    try:
+        return getattr(target, name, None)
+    except Exception:  # noqa: BLE001 - see above
+        return None
+
+
+def _call(target: Any, name: str) -> Any:
+    method = _attr(target, name)
+    if not callable(method):
+        return method
+    try:
+        return method()
+    except Exception:  # noqa: BLE001 - a foreign method; whatever it does we only lose one fact
+        return None
+
+
+def _text(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ must not hide the failure
+        return ""
+    if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
+        text = repr(error.args[0])
+    return text[:MAX_CHARS]
+
+
+def _module(error: BaseException) -> str:
+    module = type(error).__module__
+    return module if isinstance(module, str) else ""
+
+
+def _names(error: BaseException) -> tuple[str, ...]:
+    return tuple(cls.__name__ for cls in type(error).__mro__ if cls is not object)
+
+
+def _errno(error: BaseException) -> int | None:
+    if not isinstance(error, OSError):
+        return None
+    number = _attr(error, "errno")
+    return number if isinstance(number, int) else None
+
+
+def _provider(error: BaseException) -> str:
+    root = _module(error).partition(".")[0]
+    return root if root in ("openai", "anthropic", "cohere", "mistralai", "groq", "together", "botocore") else ""
+
+
+def _status(error: BaseException, response: Any) -> int | None:
+    for target, name in ((error, "status_code"), (response, "status_code"), (error, "status"), (error, "code")):
+        value = _attr(target, name) if target is not None else None
+        if isinstance(value, int) and not isinstance(value, bool) and 100 <= value < 600:
+            return int(value)
+    metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    value = metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None
+    return value if isinstance(value, int) else None
+
+
+def _headers(error: BaseException, response: Any) -> dict[str, str]:
+    for held in (_attr(response, "headers"), _attr(error, "headers"), _boto_headers(response)):
+        if held is not None:
+            try:
+                return lower_headers(dict(held.items()))
+            except Exception:  # noqa: BLE001, S112 - not a mapping after all
+                continue
+    return {}
+
+
+def _boto_headers(response: Any) -> Any:
+    metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    return metadata.get("HTTPHeaders") if isinstance(metadata, dict) else None
+
+
+def _body(error: BaseException, response: Any) -> Any:
+    """The body where it is already here: decoded by an SDK, or bytes that were read. Never reads."""
+    if isinstance(response, dict):
+        return response.get("Error", response)
+    for target, name in ((error, "body"), (error, "response_json"), (error, "details"), (response, "_content")):
+        value = _attr(target, name) if target is not None else None
+        if isinstance(value, (dict, list)) or (isinstance(value, (str, bytes)) and value):
+            return value
+    return None
+
+
+def _grpc_status(error: BaseException) -> str | None:
+    code = _call(error, "code")
+    name = _attr(code, "name") or _attr(_attr(error, "grpc_status_code"), "name")
+    return name if isinstance(name, str) and name.isupper() else None
+
+
+def _details(error: BaseException) -> str:
+    details = _call(error, "details")
+    return details if isinstance(details, str) else _text(error)
+
+
+def _exit_code(error: BaseException) -> int | None:
+    code = _attr(error, "returncode")
+    return code if isinstance(code, int) and not isinstance(code, bool) else None
+

@@ -1,0 +1,138 @@
+"""One failure as a JSON record, the corpus's format, for `holdfast classify --jsonl`.
+
+Invariant: a record that is not one is refused with the field that is wrong; a record that is one is always classified.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.classify.durations import parse_rfc3339
+from holdfast.classify.evidence import Evidence, Source
+from holdfast.classify.readers.http import lower_headers, read_http
+from holdfast.classify.readers.jsonrpc import read_jsonrpc
+from holdfast.classify.readers.named import read_named
+from holdfast.classify.readers.process import read_process
+from holdfast.classify.readers.stream import read_stream
+from holdfast.classify.recognise import CLASSIFIER, from_evidence, most_limiting
+from holdfast.faults import InvalidError
+
+if TYPE_CHECKING:
+    from holdfast.classify.classifier import Classifier
+    from holdfast.faults import Fault
+
+__all__ = ["Record", "RecordedException", "from_record", "read_record"]
+
+
+class RecordedException(msgspec.Struct, frozen=True, kw_only=True):
+    """An exception by name, its causes nearest first, the leaves of a group."""
+
+    module: str = ""
+    type: str = ""
+    message: str = ""
+    cause: list[RecordedException] = []
+    exceptions: list[RecordedException] = []
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One failure. Unknown fields (`expect`, `source`, `notes` …) are ignored."""
+
+    id: str | int | None = None
+    provider: str = ""
+    kind: str = "http"
+    status: int | None = None
+    headers: dict[str, Any] = {}
+    body: Any = ""
+    exception: RecordedException | None = None
+    returncode: int | None = None
+    now: str | float | None = None
+
+
+_KINDS = frozenset({"http", "sse", "exception", "jsonrpc", "subprocess", "grpc", "text"})
+
+
+def read_record(raw: bytes | str) -> Record:
+    """Return the record that `raw` holds; raises InvalidError naming what is wrong and where."""
+    try:
+        record = msgspec.json.decode(raw, type=Record)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise InvalidError.at("$", "one JSON object per line", str(error)) from None
+    if record.kind not in _KINDS:
+        raise InvalidError.at("$.kind", f"one of {', '.join(sorted(_KINDS))}", record.kind)
+    if isinstance(record.now, str) and parse_rfc3339(record.now) is None:
+        raise InvalidError.at("$.now", "an RFC 3339 date and time", record.now)
+    return record
+
+
+def from_record(record: Record, *, now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
+    """Return the fault of a record. `now` is used where the record does not bring its own time."""
+    own = parse_rfc3339(record.now) if isinstance(record.now, str) else record.now
+    at = now if own is None else own
+    if record.exception is not None and record.exception.exceptions:
+        faults = [_from_chain(record, leaf, at, classifier) for leaf in _leaves(record.exception)]
+        return most_limiting(faults)
+    if record.exception is not None:
+        return _from_chain(record, record.exception, at, classifier)
+    return classifier.fault(_evidence(record, at))
+
+
+def _evidence(record: Record, now: float | None) -> Evidence:
+    headers = lower_headers(record.headers)
+    match record.kind:
+        case "sse":
+            return read_stream(_text(record.body), status=record.status, headers=headers, provider=record.provider, now=now)
+        case "jsonrpc":
+            return read_jsonrpc(record.body, status=record.status, headers=headers, provider=record.provider, now=now)
+        case "subprocess":
+            return read_process(record.returncode, _text(record.body), provider=record.provider, now=now)
+        case "http":
+            return read_http(record.status, headers, record.body, provider=record.provider, now=now)
+    return read_named(
+        "", "", _text(record.body), status=record.status, headers=headers, provider=record.provider, now=now, source=Source.TEXT
+    )
+
+
+def _from_chain(record: Record, outer: RecordedException, now: float | None, classifier: Classifier) -> Fault:
+    source = Source.PROCESS if record.kind == "subprocess" else Source.EXCEPTION
+    chain: list[Evidence] = []
+    for index, one in enumerate((outer, *outer.cause)):
+        first = index == 0
+        message = one.message if not first or not record.body else f"{one.message}\n{_text(record.body)}"
+        chain.append(
+            read_named(
+                one.module,
+                one.type,
+                message,
+                status=record.status if first else None,
+                headers=lower_headers(record.headers) if first else None,
+                exit_code=record.returncode if first else None,
+                provider=record.provider,
+                now=now,
+                source=source,
+            )
+        )
+    return from_evidence(*chain, classifier=classifier)
+
+
+def _leaves(group: RecordedException) -> list[RecordedException]:
+    if not group.exceptions:
+        return [group]
+    return [leaf for child in group.exceptions for leaf in _leaves(child)]
+
+
+def _text(body: Any) -> str:
+    if isinstance(body, str):
+        return body
+    return "" if body is None else msgspec.json.encode(body).decode()
+
+
+def _invalid(problem: str) -> InvalidError:
+    """msgspec says `Expected X, got Y - at $.path`; keep the three apart."""
+    what, _, path = problem.partition(" - at ")
+    expected, _, received = what.partition(", got ")
+    where = path.strip("`") or "$"
+    return InvalidError.at(where, expected.removeprefix("Expected ").strip("`"), received.strip("`") or what)

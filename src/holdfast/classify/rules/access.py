@@ -1,0 +1,90 @@
+"""Keys, permissions, accounts, places, clocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.classify.evidence import Evidence, Verdict, says
+
+if TYPE_CHECKING:
+    from holdfast.faults import Code
+
+_GATE = ("key", "auth", "permission", "access", "forbidden", "allowed", "token", "credential", "region", "country", "location",
+         "deactivat", "suspend", "disabled", "restricted", "banned", "login", "log in", "sign in", "policy", "verified", "subscription",
+         "privacy", "challenge", "territory", "expired", "just a moment")  # fmt: skip
+_TABLE: tuple[tuple[Code, tuple[str, ...]], ...] = (
+    ("AUTH_REGION_BLOCKED", (
+        "country, region, or territory not supported", "user location is not supported", "location is not supported",
+        "not available in your country", "not available in your region", "not supported in your country", "not supported in your region",
+        "unsupported country", "region is not supported", "not available from unsupported", "region not supported",
+    )),
+    ("AUTH_FORBIDDEN", ("data policy", "guardrail restrictions", "settings/privacy")),
+    ("AUTH_TOKEN_EXPIRED", (
+        "token has expired", "token is expired", "token expired", "expired token", "api key expired", "key has expired", "jwt expired",
+        "session has expired", "credentials have expired", "security token included in the request is expired", "login expired",
+        "oauth token has expired", "expired or revoked", "refresh token", "authentication token is expired", "credentials expired",
+    )),
+    ("AUTH_TOKEN_REVOKED", ("token has been revoked", "token was revoked", "key has been revoked", "oauth token revoked", "been invalidated")),
+    ("AUTH_ACCOUNT_DISABLED", (
+        "account has been deactivated", "account is deactivated", "organization has been restricted", "has been disabled", "account disabled",
+        "organization has been disabled", "account has been suspended", "account is suspended", "account suspended", "has been banned",
+        "account is disabled", "account has been terminated", "account was suspended", "account has been locked",
+    )),
+    ("AUTH_FAILED", (
+        "invalid api key", "incorrect api key", "invalid x-api-key", "invalid api-key", "api key not valid", "no api key", "api key is invalid",
+        "missing api key", "api key is missing", "api_key client option must be set", "api key not found", "no auth credentials",
+        "invalid authentication", "authentication_error", "authentication failed", "failed to authenticate", "could not resolve authentication",
+        "invalid bearer token", "invalid token", "invalid credentials", "unauthorized", "unauthenticated", "authentication fails", "wrong api key",
+        "security token included in the request is invalid", "signature we calculated does not match", "invalid proxy server token",
+        "no cookie auth", "please run /login", "not logged in", "please log in", "unable to locate credentials", "missing credentials",
+        "authentication required", "requires authentication", "authentication parameter not received", "api key required", "api key provided",
+        "did not provide an api key", "didn't provide an api key", "user not found", "invalid subscription key", "access token is missing",
+        "authenticationerror", "reauthentication is needed", "default credentials were not found", "malformed api key", "login fail",
+        "provide a valid api key", "check your api key", "invalid_api_key", "api secret key", "authorized_error", "token not found",
+    )),
+    ("AUTH_FORBIDDEN", (
+        "permission denied", "permission_denied", "does not have permission", "not have permission", "not authorized", "access denied",
+        "not allowed for this organization", "not allowed to access", "insufficient permissions", "missing scopes", "don't have access",
+        "do not have access to the", "doesn't have access", "forbidden", "lacks permission", "authentication is currently not allowed",
+        "has not been used in project", "is disabled. enable it", "not permitted", "must be a member", "ip address is not", "ip not allowed",
+        "allowlist", "whitelist", "only authorized for use with", "just a moment...", "enable javascript and cookies", "attention required",
+        "sorry, you have been blocked", "must accept the", "gated repo", "access to model", "cannot be used for other", "key not authorized",
+        "not able to access", "key_model_access_denied", "not allowed to call", "can only access models", "fair use", "unauthorised",
+    )),
+)  # fmt: skip
+_AUTH_CODES: dict[str, Code] = {
+    "authentication_error": "AUTH_FAILED",
+    "unauthorized": "AUTH_FAILED",
+    "unauthenticated": "AUTH_FAILED",
+    "permission_error": "AUTH_FORBIDDEN",
+    "permission_denied": "AUTH_FORBIDDEN",
+    "permissiondenied": "AUTH_FORBIDDEN",
+    "forbidden": "AUTH_FORBIDDEN",
+    "access_denied": "AUTH_FORBIDDEN",
+    "access_terminated_error": "AUTH_FORBIDDEN",
+    "auth_unavailable": "AUTH_FAILED",
+}
+
+
+def in_prose(evidence: Evidence) -> Verdict | None:
+    """What the text says of keys, permissions, accounts and places."""
+    if evidence.rpc_code is not None or (evidence.exit_code is not None and evidence.text.endswith("permission denied")):
+        return None
+    if not says(evidence.text, _GATE):
+        return None
+    for code, phrases in _TABLE:
+        if says(evidence.text, phrases):
+            return Verdict(code=code)
+    return None
+
+
+def by_code(evidence: Evidence) -> Verdict | None:
+    """authentication_error, permission_error and their relatives."""
+    for code in evidence.codes:
+        known = _AUTH_CODES.get(code)
+        if known is not None:
+            return Verdict(code=known)
+    return None
+
+
+RULES = (in_prose, by_code)

@@ -1,0 +1,29 @@
+"""Somebody asked to stop. Not an error: never retried, never counted, never swallowed."""
+
+from __future__ import annotations
+
+from holdfast.classify.evidence import Evidence, Source, Verdict, says
+
+CANCEL_CLASSES = ("CancelledError", "Cancelled", "KeyboardInterrupt", "GeneratorExit", "AbortError", "TaskCancelledError")
+
+
+def cancelled_here(evidence: Evidence) -> Verdict | None:
+    """CancelledError in all its libraries, KeyboardInterrupt, GeneratorExit, a process stopped with Ctrl-C."""
+    if evidence.named(*CANCEL_CLASSES):
+        return Verdict(code="SYS_CANCELLED")
+    if evidence.source is Source.PROCESS and evidence.exit_code in (-2, 130):
+        return Verdict(code="SYS_CANCELLED")
+    return None
+
+
+def cancelled_on_the_wire(evidence: Evidence) -> Verdict | None:
+    """499, gRPC CANCELLED, JSON-RPC -32800: the caller went away, unless the server says it was its own fault."""
+    closed = evidence.status == 499 or evidence.rpc_code == -32800
+    if closed or (evidence.source is Source.GRPC and "cancelled" in evidence.codes):
+        if "backenderror" in evidence.codes or says(evidence.text, ("backend error", "server cancelled")):
+            return Verdict(code="PROVIDER_UNAVAILABLE")
+        return Verdict(code="SYS_CANCELLED")
+    return None
+
+
+RULES = (cancelled_here, cancelled_on_the_wire)

@@ -1,0 +1,34 @@
+"""The provider refuses the content: the same prompt is refused again."""
+
+from __future__ import annotations
+
+from holdfast.classify.evidence import Evidence, Verdict, says
+
+_GATE = ("polic", "filter", "flag", "block", "safety", "moderat", "guideline", "inappropriate", "risk", "sensitive", "prohibit",
+         "refus", "violat", "harmful", "unsafe", "guardrail", "recitation", "csam", "copyright")  # fmt: skip
+_REFUSED = (
+    "content filter", "content_filter", "content management policy", "content policy", "content policies", "usage policy", "usage policies",
+    "usage guidelines", "safety system", "safety settings", "safety reasons", "safety filter", "safety guidelines", "flagged", "blocked by content",
+    "content exists risk", "requires moderation", "moderation", "inappropriate content", "prohibited content", "prohibited use",
+    "responsible ai", "harmful content", "unsafe content", "output blocked", "prompt was blocked", "response was blocked",
+    "blocked due to", "violates our", "violation of our", "violate our", "potential violation", "sensitive words", "sensitive content",
+    "sensitive information", "potentially unsafe", "acceptable use", "terms of service", "refused to", "guardrail intervened",
+    "content violates", "recitation", "data may contain", "unsafe or sensitive", "biological risk", "content was flagged",
+)  # fmt: skip
+
+
+def refused(evidence: Evidence) -> Verdict | None:
+    """Content filters, moderation, usage policies, safety."""
+    if says(evidence.text, _GATE) and says(evidence.text, _REFUSED) and not says(evidence.text, ("data policy", "privacy")):
+        return Verdict(code="PROVIDER_CONTENT_POLICY")
+    return None
+
+
+def filtered_stream(evidence: Evidence) -> Verdict | None:
+    """A stream that ends because of a filter."""
+    if evidence.stream == "filtered":
+        return Verdict(code="PROVIDER_CONTENT_POLICY")
+    return None
+
+
+RULES = (refused, filtered_stream)

@@ -1,0 +1,144 @@
+"""429 is many things: a rate, a day, a window, an empty account, a request that can never fit (R82).
+
+Rates are looked for before money: a rate limit's text advertises the billing page.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.classify.delays import exhausted_window
+from holdfast.classify.evidence import Evidence, Verdict, says
+from holdfast.faults import Scope
+
+_OPENAI_LIMIT = re.compile(r"limit:?\s+([\d,]+).{0,40}?requested:?\s+([\d,]+)", re.DOTALL)
+
+_BILLING = (
+    "credit balance is too low", "insufficient balance", "insufficient credit", "insufficient funds", "not enough credit",
+    "insufficient quota", "insufficient account balance", "balance is insufficient", "purchase more credits",
+    "purchase credits", "buy credits", "add credits", "add more credits", "any credits", "out of credits", "no credits",
+    "used all available credits", "run out of credits", "ran out of credits", "credits exhausted", "credits have been exhausted",
+    "payment required", "billing hard limit", "billing details", "billing is not", "billing not active", "billing_not_active",
+    "billing account", "account is not active", "spending limit", "spend limit", "spending cap", "past invoices", "unpaid",
+    "in arrears", "arrearage", "good standing", "overdue payment", "account is overdue", "can only afford",
+    "requires more credits", "prompt tokens limit exceeded", "monthly included credits", "included credits", "recharge",
+    "top up your", "prepayment", "free tier of the model has been exhausted", "free quota", "key limit exceeded",
+    "insufficient_quota", "exceeded your monthly", "depleted your", "credit limit reached", "no remaining credits",
+    "please check your plan and billing", "upgrade your plan to continue", "negative balance", "payment method on file",
+    "budget has been exceeded", "budget exceeded", "exceededbudget", "over budget", "max budget",
+)  # fmt: skip
+_ENTITLEMENT = ("extra usage is required", "is not included in your", "not included in your plan", "requires a paid plan",
+                "upgrade to access", "requires a subscription", "subscription plan does not", "not available on your plan",
+                "not available on the free", "only available to paid", "paid plan")  # fmt: skip
+_WINDOW = ("usage limit reached", "reached your usage limit", "hit your usage limit", "usage limit has been reached",
+           "your specified api usage limits", "reached your specified", "usage_limit_reached", "hour limit reached",
+           "weekly limit", "monthly limit", "monthly quota", "weekly quota", "quota will reset", "subscription quota",
+           "limit will reset", "session limit reached", "hit your limit", "usage limit exceeded", "exhausted your capacity",
+           "weekly/monthly limit exhausted", "premium request", "monthly request limit", "calls / month", "calls per month",
+           "quota exhausted", "allocated quota exceeded", "reached your monthly", "usage cap", "usage quota")  # fmt: skip
+_DAILY = ("per day", "per-day", "daily", "(rpd)", "(tpd)", "requests/day", "tokens/day", "24 hours", "per 86400s", "perday")
+_RATE = (
+    "rate limit", "rate-limit", "ratelimit", "rate_limit", "too many requests", "too many concurrent", "too frequent",
+    "requests per min", "tokens per min", "per minute", "per second", "max rpm", "max tpm", "exceeded token rate", "concurrency limit",
+    "concurrent requests", "concurrent connections", "request rate increased too quickly", "throttl", "quota exceeded",
+    "rate exceeded", "requests rate", "request limit", "exceeded your usage limits", "high frequency", "too quickly",
+    "frequency limit", "too fast", "in flight requests", "slow down",
+)  # fmt: skip
+_WINDOW_CODES = frozenset({"usage_limit_reached", "gousagelimiterror", "quota_exceeded", "monthly_limit_exceeded",
+                           "usage_limit_exceeded", "1308", "1310", "weekly_limit_reached", "subscription_limit"})  # fmt: skip
+_RATE_CODES = frozenset({"rate_limit_error", "rate_limit_exceeded", "rate_limit_reached_error", "rate_limited", "1302", "1303",
+                         "too_many_requests", "throttling.ratequota", "throttling.burstrate", "ratelimitreached", "tokens",
+                         "requests", "rate_limit", "ratelimitexceeded", "toomanyrequests", "credit_limit",
+                         "accountratelimitexceeded", "dynamic_request_limited"})  # fmt: skip
+
+
+def request_never_fits(evidence: Evidence) -> Verdict | None:
+    """One request larger than the whole minute's allowance: waiting cannot help (Aider#1880)."""
+    text = evidence.text
+    if "request too large for" in text and says(text, ("tpm", "tokens per min", "per minute")):
+        return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
+    if "requested" in text and "limit" in text and says(text, ("(tpm)", "(rpm)", "(tpd)", "(rpd)")):
+        match = _OPENAI_LIMIT.search(text)
+        if match and int(match[2].replace(",", "")) > int(match[1].replace(",", "")):
+            return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
+    return None
+
+
+def in_flight_budget(evidence: Evidence) -> Verdict | None:
+    """OpenRouter's 402 for money that is only reserved by requests under way."""
+    if "openrouter_in_flight_budget" in evidence.codes:
+        return Verdict(code="PROVIDER_RATE_LIMITED")
+    return None
+
+
+def named_rate(evidence: Evidence) -> Verdict | None:
+    """'Rate limit reached for MODEL … on tokens per day (TPD)': the sentence names its window."""
+    if not says(evidence.text, ("rate limit reached for", "rate limit exceeded for", "rate limit exceeded:", "limit exceeded:")):
+        return None
+    if says(evidence.text, _DAILY):
+        # A rolling day: the stated delay frees enough for this very request.
+        return Verdict(code="PROVIDER_DAILY_LIMIT", only_if_told=True)
+    return Verdict(code="PROVIDER_RATE_LIMITED")
+
+
+def subscription_window(evidence: Evidence) -> Verdict | None:
+    """Hours or days of a plan are used up, with a reset to come."""
+    if exhausted_window(evidence.headers) or not _WINDOW_CODES.isdisjoint(evidence.codes):
+        return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True)
+    if "limit" in evidence.text or "quota" in evidence.text or "exhausted" in evidence.text or "premium" in evidence.text:
+        if says(evidence.text, _WINDOW):
+            return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True)
+    return None
+
+
+def entitlement(evidence: Evidence) -> Verdict | None:
+    """A limit that is none: the plan does not include what was asked."""
+    if evidence.status in (402, 403, 429) and says(evidence.text, _ENTITLEMENT):
+        return Verdict(code="PROVIDER_ENTITLEMENT_MISSING")
+    return None
+
+
+def no_money(evidence: Evidence) -> Verdict | None:
+    """Credit, balance, billing: in whatever status it hides (400, 401, 402, 403, 412, 429, 500)."""
+    if evidence.status == 412 and "suspended" in evidence.text:
+        return Verdict(code="PROVIDER_BILLING")
+    if says(evidence.text, _BILLING):
+        return Verdict(code="PROVIDER_BILLING")
+    return None
+
+
+def daily(evidence: Evidence) -> Verdict | None:
+    """A day's allowance, in prose."""
+    limited = evidence.status == 429 or says(evidence.text, ("limit", "quota", "too many"))
+    if limited and says(evidence.text, _DAILY) and says(evidence.text, ("limit", "quota", "exceeded", "exhausted", "too many", "allowed")):
+        return Verdict(code="PROVIDER_DAILY_LIMIT", only_if_told=True)
+    return None
+
+
+def rate_in_prose(evidence: Evidence) -> Verdict | None:
+    """Too many requests or tokens per minute, connections, bursts."""
+    if says(evidence.text, _RATE) and "max retries exceeded" not in evidence.text:
+        return _rate(evidence)
+    return None
+
+
+def rate_by_code(evidence: Evidence) -> Verdict | None:
+    """rate_limit_error and its relatives: common words, so only after everything that is more exact."""
+    if not _RATE_CODES.isdisjoint(evidence.codes):
+        return _rate(evidence)
+    return None
+
+
+def _rate(evidence: Evidence) -> Verdict:
+    tool = evidence.rpc_code is not None or evidence.provider in ("github_api", "mcp", "tool")
+    return Verdict(code="TOOL_RATE_LIMITED") if tool else Verdict(code="PROVIDER_RATE_LIMITED", scope=_rate_scope(evidence))
+
+
+def _rate_scope(evidence: Evidence) -> Scope | None:
+    if says(evidence.text, ("upstream", "not your usage limit")):
+        return Scope.PROVIDER
+    return None
+
+
+EARLY = (request_never_fits, in_flight_budget, named_rate, subscription_window, entitlement, no_money, daily)
+LATE = (rate_in_prose, rate_by_code)

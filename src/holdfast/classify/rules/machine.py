@@ -1,0 +1,87 @@
+"""Exact machine-readable codes that mean one thing wherever they stand. They beat status and prose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.classify.evidence import Evidence, Verdict
+
+if TYPE_CHECKING:
+    from holdfast.faults import Code
+
+# Most limiting first: a body that says `rate_limit_error` and `1113` has no money.
+_TABLES: tuple[tuple[Code, frozenset[str]], ...] = (
+    ("PROVIDER_BILLING", frozenset({
+        "insufficient_quota", "insufficient_balance", "insufficient_credits", "insufficient_funds", "billing_not_active",
+        "billing_hard_limit_reached", "billing_error", "payment_required", "arrearage", "account_overdue",
+        "accountoverdueerror", "allocationquota.freetieronly", "exceeded_current_quota_error", "1113", "1112", "1008",
+        "credits_exhausted", "out_of_credits", "insufficient_user_quota", "pre_consume_token_quota_failed",
+        "spend_limit_reached", "paymentrequirederror", "billing_limit_reached", "balance_insufficient",
+    })),
+    ("PROVIDER_CONTENT_POLICY", frozenset({
+        "content_filter", "content_policy_violation", "responsibleaipolicyviolation", "cyber_policy", "bio_policy",
+        "invalid_prompt", "data_inspection_failed", "datainspectionfailed", "moderation_blocked", "content_blocked",
+        "sensitive_content", "safety_violation", "1301", "image_generation_user_error", "prohibited_content",
+        "content_moderation", "content_violation", "inputtextsensitivecontentdetected", "guardrail_intervened",
+        "outputtextsensitivecontentdetected", "sensitivecontentdetected", "1026", "1027", "moderation_error",
+    })),
+    ("PROVIDER_CONTEXT_OVERFLOW", frozenset({
+        "context_length_exceeded", "exceed_context_size_error", "model_max_prompt_tokens_exceeded",
+        "context_window_exceeded", "contextwindowexceedederror", "input_too_long", "prompt_too_long",
+        "max_prompt_tokens_exceeded", "reduce_the_length", "context_overflow", "1261",
+    })),
+    ("PROVIDER_REQUEST_TOO_LARGE", frozenset({
+        "request_too_large", "payload_too_large", "request_entity_too_large", "image_too_large", "file_too_large",
+        "tokens_limit_reached", "requesttoolarge", "image_file_too_large", "content_too_large",
+    })),
+    ("PROVIDER_MODEL_NOT_FOUND", frozenset({
+        "model_not_found", "deploymentnotfound", "model_decommissioned", "model_not_available", "modelnotfound",
+        "model_not_exist", "invalid_model", "unknown_model", "model_not_supported", "invalidendpointormodel.notfound",
+        "modelnotopen", "1211", "operationnotsupported.model", "model_deprecated", "model_terms_required",
+    })),
+    ("AUTH_ACCOUNT_DISABLED", frozenset({
+        "account_deactivated", "organization_restricted", "account_disabled", "account_suspended", "user_deactivated",
+        "organization_deactivated", "1121", "1120", "account_locked", "user_banned",
+    })),
+    ("AUTH_REGION_BLOCKED", frozenset({"unsupported_country_region_territory", "region_not_supported"})),
+    ("AUTH_TOKEN_REVOKED", frozenset({"token_revoked", "token_invalidated"})),
+    ("AUTH_TOKEN_EXPIRED", frozenset({
+        "token_expired", "expiredtokenexception", "expired_token", "tokenexpired", "expiredtoken", "1003",
+        "requestexpired",
+    })),
+    ("AUTH_CLOCK_SKEW", frozenset({"requesttimetooskewed", "requestintheuture", "requestinthefuture"})),
+    ("AUTH_FAILED", frozenset({
+        "invalid_api_key", "unrecognizedclientexception", "api_key_invalid", "invalidsignatureexception",
+        "incompletesignature", "invalidclienttokenid", "missingauthenticationtokenexception", "invalidapikey",
+        "1000", "1001", "1002", "1004", "no_api_key", "invalid_token", "signaturedoesnotmatch", "authentication_failed",
+        "missing_api_key", "invalid_authentication_error", "no_auth",
+    })),
+    ("PROVIDER_OVERLOADED", frozenset({
+        "overloaded_error", "engine_overloaded_error", "engine_overloaded", "server_is_overloaded", "capacity_exceeded",
+        "model_capacity_exhausted", "slow_down", "service_tier_capacity_exceeded", "overloaded", "1305", "1312",
+        "model_overloaded", "serveroverloaded", "server_overloaded", "provider_overloaded", "modelservingbusy",
+    })),
+    ("PROVIDER_HISTORY_INVALID", frozenset({"invalid_message", "invalid_thinking_signature", "invalid_encrypted_content"})),
+    ("PROVIDER_TOOL_SCHEMA_INVALID", frozenset({"invalid_function_parameters", "invalid_json_schema", "invalid_tool_schema"})),
+    ("PROVIDER_OUTPUT_INVALID", frozenset({
+        "tool_use_failed", "json_validate_failed", "output_parse_failed", "malformed_function_call", "malformed_tool_call",
+    })),
+)  # fmt: skip
+
+
+def exact_code(evidence: Evidence) -> Verdict | None:
+    """insufficient_quota, content_filter, context_length_exceeded, model_not_found, overloaded_error …"""
+    if not evidence.codes:
+        return None
+    said = _STRONG.intersection(evidence.codes)
+    if not said:
+        return None
+    for code, words in _TABLES:
+        if not words.isdisjoint(said):
+            return Verdict(code=code)
+    return None
+
+
+_STRONG: frozenset[str] = frozenset().union(*(words for _, words in _TABLES))
+
+RULES = (exact_code,)

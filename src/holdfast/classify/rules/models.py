@@ -1,0 +1,32 @@
+"""A model or an endpoint that is not there."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.classify.evidence import Evidence, Verdict, says
+
+_GONE = (
+    "model not found", "model_not_found", "is not found for api version", "unknown model", "invalid model", "not a valid model", "no such model",
+    "model does not exist", "model not exist", "has been deprecated", "been decommissioned", "is deprecated", "no longer available", "no longer supported",
+    "no endpoints found for", "no allowed providers", "deployment for this resource does not exist", "not a supported model", "model is not available",
+    "model is not supported", "unsupported model", "model not available", "failed to load model", "model unavailable", "was retired", "been retired",
+    "no longer exists", "specified model", "model may not exist", "model not supported", "unable to access model", "could not find model",
+    "no models loaded", "model isn't available", "is not a chat model", "requested model is not", "model you requested",
+)  # fmt: skip
+_MODEL_MISSING = re.compile(r"\bmodels?\b.{0,120}?\b(?:not found|does not exist|doesn't exist|not exist|could not be found|cannot be found|unavailable)\b", re.DOTALL)  # fmt: skip
+
+
+def model_missing(evidence: Evidence) -> Verdict | None:
+    """Wrong name, retired, or not open to this account."""
+    if evidence.rpc_code is not None or evidence.exit_code is not None:
+        return None
+    if "model" in evidence.text or "endpoint" in evidence.text or "deploy" in evidence.text or "provider" in evidence.text:
+        if evidence.status is not None and evidence.status >= 500 and "temporar" in evidence.text:
+            return None
+        if says(evidence.text, _GONE) or _MODEL_MISSING.search(evidence.text):
+            return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
+    return None
+
+
+RULES = (model_missing,)

@@ -1,0 +1,179 @@
+"""The way to the other side: httpx, httpx2, requests, urllib3, aiohttp, websockets, ssl, sockets.
+
+Recognised by class name and errno first; text only where a library hides the number in it.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from holdfast.classify.evidence import Evidence, Source, Verdict, says
+from holdfast.faults import Scope
+
+if TYPE_CHECKING:
+    from holdfast.faults import Code
+
+_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
+    ("PROVIDER_POOL_TIMEOUT", frozenset({"PoolTimeout"})),
+    ("CONN_TIMEOUT", frozenset({"ConnectTimeout", "ConnectTimeoutError", "ConnectionTimeoutError", "NewConnectionTimeout"})),
+    ("CONN_DNS_FAILED", frozenset({"gaierror", "herror", "NameResolutionError", "ClientConnectorDNSError"})),
+    ("CONN_REFUSED", frozenset({"ConnectionRefusedError"})),
+    ("CONN_RESET", frozenset({"ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError", "RemoteDisconnected",
+                              "ServerDisconnectedError", "ClientConnectionResetError", "BrokenResourceError"})),
+    ("PROVIDER_STREAM_CUT", frozenset({"IncompleteRead", "IncompleteReadError", "ChunkedEncodingError", "ClientPayloadError",
+                                       "RemoteProtocolError", "MidStreamFallbackError", "EndOfStream", "StreamError",
+                                       "IncompleteBody", "ConnectionClosedOK", "EOFError", "ResponseStreamingError"})),
+    ("PROVIDER_TIMEOUT", frozenset({"ReadTimeout", "WriteTimeout", "ReadTimeoutError", "ServerTimeoutError", "SocketTimeoutError",
+                                    "ConnectionReadTimeout"})),
+)  # fmt: skip
+_WEAK: tuple[tuple[Code, frozenset[str]], ...] = (
+    ("PROVIDER_TIMEOUT", frozenset({"APITimeoutError", "Timeout", "TimeoutException", "GatewayTimeoutError"})),
+    ("CONN_RESET", frozenset({"APIConnectionError", "ConnectError", "ReadError", "WriteError", "CloseError", "NetworkError", "ProtocolError",
+                              "ConnectionError", "ClientConnectorError", "ClientOSError", "ClientConnectionError", "MaxRetryError",
+                              "NewConnectionError", "EndpointConnectionError", "ConnectionClosedError", "HTTPClientError", "ProxyError",
+                              "TransportError", "ModelAPIError", "URLError", "ProxyConnectionError", "ClientProxyConnectionError",
+                              "ClosedResourceError", "ConnectionClosed", "ClientHttpProxyError", "ClosedPoolError"})),
+)  # fmt: skip
+_ERRNOS: dict[int, Code] = {
+    errno.ECONNREFUSED: "CONN_REFUSED",
+    errno.ECONNRESET: "CONN_RESET",
+    errno.ECONNABORTED: "CONN_RESET",
+    errno.EPIPE: "CONN_RESET",
+    errno.ENETUNREACH: "CONN_UNREACHABLE",
+    errno.EHOSTUNREACH: "CONN_UNREACHABLE",
+    errno.ENETDOWN: "CONN_UNREACHABLE",
+    errno.EHOSTDOWN: "CONN_UNREACHABLE",
+    errno.ENETRESET: "CONN_RESET",
+    errno.ENOTCONN: "CONN_RESET",
+    errno.ESHUTDOWN: "CONN_RESET",
+    errno.ETIMEDOUT: "CONN_TIMEOUT",
+    # macOS and Windows numbers, met in logs that cross machines
+    54: "CONN_RESET", 60: "CONN_TIMEOUT", 61: "CONN_REFUSED", 51: "CONN_UNREACHABLE", 65: "CONN_UNREACHABLE",
+    10051: "CONN_UNREACHABLE", 10053: "CONN_RESET", 10054: "CONN_RESET", 10060: "CONN_TIMEOUT", 10061: "CONN_REFUSED",
+    10065: "CONN_UNREACHABLE", 121: "CONN_TIMEOUT", 64: "CONN_RESET", 1225: "CONN_REFUSED", 1236: "CONN_RESET",
+    -2: "CONN_DNS_FAILED", -3: "CONN_DNS_FAILED", -5: "CONN_DNS_FAILED", 8: "CONN_DNS_FAILED", 11001: "CONN_DNS_FAILED",
+    11002: "CONN_DNS_FAILED", 11004: "CONN_DNS_FAILED",
+}  # fmt: skip
+_AMBIGUOUS_ERRNOS = frozenset({8, 51, 54, 60, 61, 64, 65, 121})
+"""Numbers that mean something else on Linux; believed only where the text agrees."""
+_WORDS: tuple[tuple[Code, tuple[str, ...]], ...] = (
+    ("CONN_DNS_FAILED", ("name resolution", "getaddrinfo failed", "name or service not known", "enotfound", "eai_again", "nodename nor servname",
+                         "failed to resolve", "no address associated", "could not resolve host", "dns lookup", "getaddrinfo enotfound",
+                         "could not contact dns", "no such host")),
+    ("CONN_REFUSED", ("connection refused", "econnrefused", "actively refused", "verbindung verweigert", "connect call failed")),
+    ("CONN_UNREACHABLE", ("network is unreachable", "no route to host", "enetunreach", "ehostunreach", "host is unreachable")),
+    ("CONN_TIMEOUT", ("connection timed out", "connect timeout", "connect timed out", "etimedout", "connection attempt failed because",
+                      "und_err_connect_timeout")),
+    ("PROVIDER_STREAM_CUT", ("incomplete chunked read", "incompleteread", "peer closed connection", "response ended prematurely",
+                             "response payload is not completed", "invalidchunklength", "stream disconnected", "socket closed before")),
+    ("CONN_RESET", ("connection reset", "econnreset", "connection aborted", "socket hang up", "broken pipe", "server disconnected", "forcibly closed",
+                    "remote end closed", "closed connection", "connection closed", "fetch failed", "connection error", "connection lost",
+                    "epipe", "connection was closed", "network error", "connection broken", "und_err_socket", "no close frame",
+                    "error sending request", "closed by the remote", "connection terminated", "terminated by other side", "goaway",
+                    "all connection attempts failed", "cannot connect to host", "unable to connect", "failed to connect", "connection dropped",
+                    "could not connect", "failed to establish a new connection", "network connection")),
+    ("PROVIDER_TIMEOUT", ("read timed out", "request timed out", "timed out", "timeout", "deadline exceeded", "headers timeout", "body timeout")),
+)  # fmt: skip
+_TLS = ("certificate verify failed", "certificate_verify_failed", "ssl: ", "sslerror", "sslv3_alert", "tlsv1_alert", "wrong_version_number", "tls handshake",
+        "self-signed certificate", "self signed certificate", "certificate has expired", "hostname mismatch", "unable to get local issuer", "handshake failure",
+        "unable_to_verify", "ssl handshake", "certificate is not valid")  # fmt: skip
+_TLS_CUT = ("unexpected_eof_while_reading", "eof occurred in violation", "unexpected eof", "decryption_failed_or_bad_record_mac", "sslzeroreturn")
+
+
+def tls(evidence: Evidence) -> Verdict | None:
+    """A certificate or handshake that will fail the same way again; a connection cut under TLS will not."""
+    spoken = evidence.named("SSLError", "SSLCertVerificationError", "CertificateError", "ClientConnectorCertificateError", "ClientConnectorSSLError")
+    if not spoken and not (("ssl" in evidence.text or "certificate" in evidence.text or "tls" in evidence.text) and says(evidence.text, _TLS)):
+        return None
+    if evidence.status is not None and evidence.status >= 400:
+        return None
+    if says(evidence.text, _TLS_CUT) or evidence.named("SSLEOFError", "SSLZeroReturnError"):
+        return Verdict(code="CONN_RESET")
+    return Verdict(code="CONN_TLS_HANDSHAKE_FAILED")
+
+
+def by_class(evidence: Evidence) -> Verdict | None:
+    """Classes that name one failure."""
+    if evidence.raised is None:
+        return None
+    names = evidence.raised.names
+    for code, classes in _CLASSES:
+        if not classes.isdisjoint(names):
+            return _by_errno_or(evidence, code)
+    return None
+
+
+def websocket_close(evidence: Evidence) -> Verdict | None:
+    """A closed WebSocket: the close code tells whether it comes back."""
+    closed = evidence.named("ConnectionClosedError", "ConnectionClosed", "WebSocketDisconnect", "ConnectionClosedOK")
+    if not closed and "websocket" not in evidence.text:
+        return None
+    if says(evidence.text, ("1008", "policy violation")):
+        return Verdict(code="AUTH_FORBIDDEN") if says(evidence.text, ("auth", "token", "key")) else Verdict(code="PROVIDER_BAD_REQUEST")
+    if says(evidence.text, ("1009", "message too big")):
+        return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
+    if says(evidence.text, ("1006", "1011", "1012", "1013", "1001", "no close frame", "closed", "abnormal")):
+        return Verdict(code="CONN_WEBSOCKET_CLOSED")
+    return None
+
+
+def by_errno(evidence: Evidence) -> Verdict | None:
+    """The operating system's number, in whatever language its text is."""
+    if evidence.raised is None or evidence.raised.errno is None:
+        return None
+    code = _ERRNOS.get(evidence.raised.errno)
+    if code is None or (evidence.raised.errno in _AMBIGUOUS_ERRNOS and _by_words(evidence.text) is None):
+        return None
+    return _placed(code)
+
+
+def by_words(evidence: Evidence) -> Verdict | None:
+    """A library's wrapper, or a bare text: the words inside say which failure it is."""
+    if evidence.status is not None and evidence.status >= 400:
+        return None
+    if evidence.source is Source.JSONRPC or (evidence.raised is not None and not _may_wrap(evidence)):
+        return None
+    code = _by_words(evidence.text)
+    return None if code is None else _placed(code, weak=code == "PROVIDER_TIMEOUT" and evidence.raised is not None)
+
+
+def by_wrapper(evidence: Evidence) -> Verdict | None:
+    """Wrappers that say only 'connection' or 'timeout'; what caused them may say more (R22)."""
+    if evidence.raised is None or (evidence.status is not None and evidence.status >= 400):
+        return None
+    for code, classes in _WEAK:
+        if not classes.isdisjoint(evidence.raised.names):
+            return Verdict(code=code, weak=True)
+    return None
+
+
+def _may_wrap(evidence: Evidence) -> bool:
+    """Whether the class leaves room for the text to tell: not for programming errors that quote a network word."""
+    assert evidence.raised is not None
+    programming = ("KeyError", "AttributeError", "NameError", "IndexError", "ImportError", "AssertionError", "SyntaxError", "ZeroDivisionError")
+    if evidence.named(*programming):
+        return False
+    return not evidence.named("TypeError", "ValueError") or says(evidence.text, ("fetch failed", "econn", "socket hang up"))
+
+
+def _by_words(text: str) -> Code | None:
+    for code, words in _WORDS:
+        if says(text, words):
+            return code
+    return None
+
+
+def _by_errno_or(evidence: Evidence, code: Code) -> Verdict:
+    assert evidence.raised is not None
+    if code == "CONN_RESET" and evidence.named("BrokenResourceError"):
+        return Verdict(code="CONN_RESET", weak=True)
+    return _placed(code)
+
+
+def _placed(code: Code, *, weak: bool = False) -> Verdict:
+    scope = Scope.PROCESS if code in ("CONN_DNS_FAILED", "CONN_UNREACHABLE") else None
+    return Verdict(code=code, scope=scope, weak=weak)
+
+
+RULES = (tls, by_class, websocket_close, by_errno, by_words, by_wrapper)

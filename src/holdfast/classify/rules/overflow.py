@@ -1,0 +1,62 @@
+"""Too much for the model or the wire. Never sent again as it is (R83).
+
+Throttles that say 'too many tokens' and parameters that are simply too high are told apart first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.classify.evidence import Evidence, Verdict, says
+
+_GATE = ("token", "context", "too long", "too large", "length", "exceed", "prompt", "larger", "n_ctx", "size", "images")
+_PARAMETER = re.compile(
+    r"max_(?:completion_|output_|new_)?tokens['\"]?\s*(?::|is too|must be|should be|specified|=|>|exceeds|\()"
+    r"|maximum allowed number of output tokens|at most \d+ completion tokens|'user': string too long"
+    r"|range of max_tokens|supports at most \d+"
+)
+_CONTEXT = (
+    "context length", "context window", "context size", "context limit", "maximum context", "context shift", "context the overflows",
+    "prompt is too long", "prompt too long", "input is too long", "input too long", "too many tokens", "too many input tokens",
+    "maximum number of tokens", "number of tokens", "token limit", "tokens limit", "token count", "exceed context", "input tokens exceed",
+    "max_new_tokens' must be <=", "tokens + 'max_new_tokens'", "reduce the length", "reduce your prompt", "shorten your prompt",
+    "input length", "sequence length", "maximum model length", "max model len", "max_model_len", "prompt exceeds", "prompt token",
+    "exceeds the available context", "greater than the context", "n_ctx", "model_max_prompt", "longer than the", "prompt contains",
+    "exceeds the model's", "maximum input", "exceeds maximum length", "context_length", "tokens in request", "tokens > ",
+)  # fmt: skip
+_LARGE = (
+    "too large to process", "request too large", "request entity too large", "payload too large", "content too large", "body too large",
+    "image exceeds", "exceeds 5 mb", "mb maximum", "exceeds the maximum size", "maximum allowed size", "file too large", "file is too large",
+    "image is too large", "too many images", "image dimensions exceed", "exceeds the maximum allowed", "exceeds the limit of", "exceeds size limit",
+    "exceeds the maximum number of pages", "maximum of 100 pdf pages", "pdf pages", "string too long", "entity too large", "too large",
+    "request exceeds the maximum", "exceeds the maximum length", "larger than the maximum", "size exceeds", "exceeds the maximum",
+)  # fmt: skip
+_NOT_OVERFLOW = ("reset reason: overflow", "rate limit", "throttl", "per minute", "per day", "quota", "please wait before trying")
+
+
+def parameter_too_high(evidence: Evidence) -> Verdict | None:
+    """max_tokens above what the model can write, a user field too long: a parameter, not the context."""
+    if ("max" in evidence.text or "'user'" in evidence.text) and _PARAMETER.search(evidence.text):
+        if "context" in evidence.text or "input tokens" in evidence.text or "'inputs' tokens" in evidence.text:
+            return None
+        return Verdict(code="PROVIDER_BAD_REQUEST")
+    return None
+
+
+def context(evidence: Evidence) -> Verdict | None:
+    """The conversation does not fit the model's window."""
+    if evidence.text and says(evidence.text, _GATE) and not says(evidence.text, _NOT_OVERFLOW) and says(evidence.text, _CONTEXT):
+        return Verdict(code="PROVIDER_CONTEXT_OVERFLOW")
+    return None
+
+
+def large(evidence: Evidence) -> Verdict | None:
+    """A body, an image or a file over the limit of the wire."""
+    if evidence.text and says(evidence.text, _GATE) and not says(evidence.text, _NOT_OVERFLOW) and says(evidence.text, _LARGE):
+        if evidence.raised is not None and evidence.status is None and not says(evidence.text, ("request", "image", "file")):
+            return None
+        return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
+    return None
+
+
+RULES = (parameter_too_high, context, large)

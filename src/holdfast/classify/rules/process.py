@@ -1,0 +1,82 @@
+"""Processes: exit codes, signals, and the words they leave on stderr."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.classify.evidence import Evidence, Source, Verdict, says
+
+if TYPE_CHECKING:
+    from holdfast.faults import Code
+
+_CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
+"""SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS."""
+_STDERR: tuple[tuple[Code, tuple[str, ...]], ...] = (
+    ("TOOL_OUT_OF_MEMORY", ("heap out of memory", "out of memory", "cannot allocate memory", "memoryerror", "oom-kill", "oomkilled", "std::bad_alloc")),
+    ("SYS_RESOURCE_EXHAUSTED", ("no space left on device", "disk quota exceeded", "too many open files")),
+    ("TOOL_INPUT_TOO_LARGE", ("argument list too long",)),
+    ("TOOL_COMMAND_NOT_FOUND", ("command not found", "is not recognized as an internal", "executable file not found", "exec format error",
+                                ": not found", "cannot execute")),
+    ("TOOL_FORBIDDEN", ("permission denied", "operation not permitted", "eacces", "eperm", "access is denied", "read-only file system")),
+    ("TOOL_FILE_NOT_FOUND", ("no such file or directory", "enoent", "cannot find the path", "cannot find the file")),
+    ("TOOL_RESOURCE_BUSY", ("resource busy", "text file busy", "index.lock", "unable to lock", "could not get lock", "database is locked",
+                            "resource temporarily unavailable")),
+    ("CONN_REFUSED", ("econnrefused", "connection refused")),
+    ("CONN_DNS_FAILED", ("enotfound", "could not resolve host", "name resolution", "eai_again", "name or service not known")),
+    ("CONN_TIMEOUT", ("etimedout", "connection timed out")),
+    ("ACTOR_CLI_NETWORK", ("econnreset", "socket hang up", "fetch failed", "network is unreachable", "connection reset", "connection error",
+                           "network error", "timed out", "timeout")),
+)  # fmt: skip
+
+
+def missing_program(evidence: Evidence) -> Verdict | None:
+    """The program itself could not be started."""
+    if evidence.source is Source.PROCESS and evidence.named("FileNotFoundError"):
+        return Verdict(code="TOOL_COMMAND_NOT_FOUND")
+    return None
+
+
+def signals(evidence: Evidence) -> Verdict | None:
+    """Killed or crashed, said as a negative code, as 128+n by a shell, or in words."""
+    code = evidence.exit_code
+    if code is None:
+        return None
+    signal = -code if code < 0 else code - 128 if 128 < code < 166 else None
+    if signal is None or signal in (2, 127):
+        return None
+    if says(evidence.text, ("out of memory", "heap limit", "bad_alloc")):
+        return Verdict(code="TOOL_OUT_OF_MEMORY")
+    return Verdict(code="TOOL_CRASHED" if signal in _CRASHES else "TOOL_KILLED")
+
+
+def shell_codes(evidence: Evidence) -> Verdict | None:
+    """The shell's own: 124 timeout, 126 cannot execute, 127 not found."""
+    match evidence.exit_code:
+        case 124:
+            return Verdict(code="TOOL_TIMEOUT")
+        case 126:
+            return Verdict(code="TOOL_FORBIDDEN")
+        case 127:
+            return Verdict(code="TOOL_COMMAND_NOT_FOUND")
+    return None
+
+
+def stderr(evidence: Evidence) -> Verdict | None:
+    """What the process said before it went."""
+    if evidence.source is not Source.PROCESS or evidence.exit_code in (None, 0):
+        return None
+    for code, words in _STDERR:
+        if says(evidence.text, words):
+            return Verdict(code=code)
+    return None
+
+
+def exited(evidence: Evidence) -> Verdict | None:
+    """Any other exit: the tool says no."""
+    if evidence.exit_code is not None or evidence.named("CalledProcessError", "SubprocessError", "ProcessError"):
+        return Verdict(code="TOOL_EXECUTION_FAILED")
+    return None
+
+
+EARLY = (missing_program, signals, shell_codes)
+LATE = (stderr, exited)

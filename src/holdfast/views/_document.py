@@ -1,0 +1,161 @@
+"""What any document must be before a view reads it: JSON values, not too deep, in the view's shape.
+
+Invariant: whatever is handed in, the answer is a fresh copy or an `InvalidError` that says where, what was expected and
+what came. Nothing else is raised, and nothing read is shared with the caller.
+"""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.faults import REDACTOR, Fault, InvalidError, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.faults import Code
+
+__all__ = ["HOLDFAST", "checked", "code_for", "given", "jsonable", "millis", "refusal", "renamed", "seconds", "shaped"]
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+HOLDFAST = "holdfast"
+"""The additive field in which the whole fault travels beside a view of it."""
+
+# The redactor shows 24 levels. What a document says may come to lie nine levels deeper, inside the fault that
+# remembers it, inside the additive field; and must still be whole there.
+_DEPTH = 15
+_CARRIED_DEPTH = 23
+
+_MISFIT = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<received>[^`]*)`")
+_MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
+_PLACE = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+
+
+def checked(document: object, code: Code, path: str = "$") -> dict[str, Any]:
+    """Return a copy of `document`, which must be an object of JSON values."""
+    if not isinstance(document, dict):
+        raise refusal(path, "an object", _kind(document), code)
+    depths = {key: _CARRIED_DEPTH if key == HOLDFAST else _DEPTH for key in document}
+    return {_key(key, path, code): _copy(document[key], f"{path}.{key}", depths[key], code) for key in document}
+
+
+def shaped(document: dict[str, Any], shape: type[S], code: Code, path: str = "$") -> S:
+    """Return `document` as a `shape`; fields the shape does not name are allowed and left out."""
+    try:
+        return msgspec.convert(document, shape)
+    except msgspec.ValidationError as error:
+        raise _misfit(str(error), code, path) from None
+
+
+def refusal(path: str, expected: str, received: str, code: Code) -> InvalidError:
+    """Return the error for the value at `path` of a document; `received` must hold no secret of the document."""
+    path = REDACTOR.text(path)
+    context = {"path": path, "expected": expected, "received": received}
+    return InvalidError(Fault.of(code, f"{path}: expected {expected}, got {received}", context=context))
+
+
+def jsonable(value: Any) -> Any:
+    """Return a copy of `value` made of JSON values only."""
+    return _listed(msgspec.to_builtins(value, enc_hook=REDACTOR.value))
+
+
+def given(value: T | UnsetType, default: T) -> T:
+    """Return what a document gave, else the default."""
+    return default if isinstance(value, UnsetType) else value
+
+
+def code_for(name: str, stand_in: Code) -> Code:
+    """Return the code that `name` means in any of its spellings, or the one that stands in for a name never heard."""
+    entry = resolve(name)
+    return stand_in if entry is None else entry.code
+
+
+def renamed(facts: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return `facts` with some of their names spelled the other side's way."""
+    return {names.get(name, name): value for name, value in facts.items()}
+
+
+def millis(wait: float | None) -> int | float | UnsetType:
+    """Return seconds as milliseconds, whole where they are whole."""
+    if wait is None:
+        return UNSET
+    exact = round(wait * 1000, 3)
+    return int(exact) if isfinite(exact) and exact == int(exact) else exact
+
+
+def seconds(wait_ms: float | UnsetType) -> float | None:
+    """Return milliseconds as the seconds to wait; a wait of nothing is no hint."""
+    if isinstance(wait_ms, UnsetType) or wait_ms <= 0:
+        return None
+    try:
+        return wait_ms / 1000
+    except OverflowError:  # an integer beyond any float: whatever it is, it is not a wait
+        return None
+
+
+def _copy(value: Any, path: str, depth: int, code: Code) -> Any:
+    match value:
+        case None | bool():
+            return value
+        case int():
+            return int(value)
+        case str():
+            return _text(value, path, code)
+        case float():
+            if not isfinite(value):
+                raise refusal(path, "a finite number", repr(float(value)), code)
+            return float(value)
+        case dict() | list() if depth == 0:
+            raise refusal(path, "less nesting", "too deep a value", code)
+        case dict():
+            return {_key(key, path, code): _copy(item, f"{path}.{key}", depth - 1, code) for key, item in value.items()}
+        case list():
+            return [_copy(item, f"{path}[{index}]", depth - 1, code) for index, item in enumerate(value)]
+    raise refusal(path, "a JSON value", _kind(value), code)
+
+
+def _key(key: object, path: str, code: Code) -> str:
+    if not isinstance(key, str):
+        raise refusal(path, "names that are text", _kind(key), code)
+    return _text(key, path, code)
+
+
+def _text(text: str, path: str, code: Code) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair: Python holds it, no wire carries it
+        raise refusal(path, "valid Unicode", "half a surrogate pair", code) from None
+    return str(text)
+
+
+def _misfit(account: str, code: Code, path: str) -> InvalidError:
+    """Return msgspec's one-line account of a misfit as ours."""
+    if place := _PLACE.search(account):
+        path += place["path"]
+    if missing := _MISSING.match(account):
+        return refusal(f"{path}.{missing['field']}", "a value", "nothing", code)
+    if misfit := _MISFIT.match(account):
+        return refusal(path, misfit["expected"], misfit["received"], code)
+    # What is left is a word outside a closed list: "Invalid enum value 'x'".
+    word = account.partition(" - at ")[0].removeprefix("Invalid enum value ")
+    return refusal(path, "one of the words the document knows", REDACTOR.text(word), code)
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _listed(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _listed(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_listed(item) for item in value]
+    return value

@@ -1,0 +1,104 @@
+"""Document 001's view: the ClassifiedError `{category, isRetryable, suggestedDelay, maxRetries, message, originalError}`.
+
+Invariant: `suggestedDelay` is the wait the other side asked for, in milliseconds, and 0 where it asked for none. A
+category's usual delay is not in it, since that would replace every backoff by a constant (N1-9).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.faults import Category, Cause, Fault, Schedule
+from holdfast.views._document import code_for, given, millis, seconds
+from holdfast.views._view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.faults import Code
+
+__all__ = ["of", "read", "write"]
+
+_RETRIES: Mapping[Category, int] = {
+    Category.RATE_LIMIT: 5,
+    Category.TIMEOUT: 3,
+    Category.NETWORK: 3,
+    Category.UNAVAILABLE: 3,
+    Category.TOOL_ERROR: 2,
+    Category.AGENT_CRASH: 2,
+    Category.UNKNOWN: 1,
+}
+"""How often a category is retried (N1-1). One that is not listed is not retried."""
+
+
+def write(fault: Fault, *, with_fault: bool = False) -> dict[str, Any]:
+    """Return the ClassifiedError of `fault`."""
+    return _VIEW.write(fault, with_fault=with_fault)
+
+
+def read(document: object) -> Fault:
+    """Return the fault a ClassifiedError tells, or raise `InvalidError`."""
+    return _VIEW.read(document)
+
+
+def of(category: Category, message: str | None = None) -> Fault:
+    """Return the fault of which nothing but its category is known, with the category's own verdict (N1-1)."""
+    return Fault.of(code_for(category, "SYS_UNKNOWN"), message, retryable=category in _RETRIES)
+
+
+class _ClassifiedError(msgspec.Struct, kw_only=True, rename="camel"):
+    category: str
+    is_retryable: bool
+    suggested_delay: int | float
+    max_retries: int
+    message: str
+    original_error: Any = None
+
+
+def _show(fault: Fault) -> _ClassifiedError:
+    cause = fault.cause
+    return _ClassifiedError(
+        category=fault.category,
+        is_retryable=fault.retryable,
+        suggested_delay=given(millis(fault.retry_after), 0),
+        max_retries=_max_retries(fault),
+        message=fault.message,
+        original_error=None if cause is None else {"name": cause.type, "message": cause.message},
+    )
+
+
+def _build(document: _ClassifiedError) -> Fault:
+    return Fault.of(
+        _code(document.category),
+        document.message,
+        retryable=document.is_retryable,
+        retry_after=seconds(document.suggested_delay),
+        cause=_cause(document.original_error),
+    )
+
+
+def _max_retries(fault: Fault) -> int:
+    if not fault.retryable:
+        return 0
+    return 1 if fault.schedule is Schedule.ONCE else _RETRIES.get(fault.category, 1)
+
+
+def _code(category: str) -> Code:
+    """Only a category means a category here: `TIMEOUT`, say, is also a tool's code in document 004."""
+    folded = category.casefold()
+    return code_for(folded, "SYS_UNKNOWN") if folded in set(Category) else "SYS_UNKNOWN"
+
+
+def _cause(error: Any) -> Cause | None:
+    """Return a JavaScript Error as it looks in JSON as a cause."""
+    match error:
+        case {"name": str(name), "message": str(message)}:
+            return Cause(type=name, message=message)
+        case str(message) | {"message": str(message)}:
+            return Cause(type="Error", message=message)
+    return None
+
+
+_VIEW = View(name="category", shape=_ClassifiedError, show=_show, build=_build)

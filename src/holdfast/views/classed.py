@@ -1,0 +1,143 @@
+"""Document 002's view: `{class, code, message, context, cause?}`, with `payload` and `errors[]` for a partial result.
+
+Invariant: callers match on class and code; both survive every wrapping (S2-8, S2-9). Retryability is the code's, never
+the class's: an adapter files 401 under a class named transient (N2-20).
+
+This is the error for code in this process. What the model and the audit may see of it are the fault's own surfaces,
+`fault.for_model()` and `fault.for_audit()`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.faults import CATALOG, Cause, Fault, ItemError, Partial
+from holdfast.views._document import code_for, given
+from holdfast.views._view import View, facts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.faults import Code
+
+__all__ = ["read", "write"]
+
+_STAND_INS: Mapping[str, Code] = {
+    "Validation": "CONFIG_INVALID",
+    "ProviderCapability": "PROVIDER_CAPABILITY_MISSING",
+    "ToolTerminal": "TOOL_EXECUTION_FAILED",
+    "Session": "SESS_ILLEGAL_TRANSITION",
+    "Cancellation": "SYS_CANCELLED",
+    "ExtensionHost": "SYS_LIFECYCLE_FAILURE",
+}
+"""What a code never heard of means by its class. The transient classes are left out: only a code may promise that."""
+
+_PAIRS: Mapping[str, Code] = {entry.classed: entry.code for entry in CATALOG.values()}
+
+
+def write(fault: Fault, *, with_fault: bool = False) -> dict[str, Any]:
+    """Return the typed error of `fault`."""
+    return _VIEW.write(fault, with_fault=with_fault)
+
+
+def read(document: object) -> Fault:
+    """Return the fault a typed error tells, with or without its message, or raise `InvalidError`."""
+    return _VIEW.read(document)
+
+
+class _TypedError(msgspec.Struct, kw_only=True, rename={"failure": "class"}):
+    failure: str
+    code: str
+    message: str | UnsetType = UNSET
+    """The shape made for a model has none (N2-1)."""
+    context: dict[str, Any] | UnsetType = UNSET
+    cause: Any = UNSET
+    payload: Any = UNSET
+    """What there is, in the shape the tool declares (S2-20)."""
+    errors: list[_TypedError] | UnsetType = UNSET
+    """What is missing, item by item, each a typed error that names its item in the context."""
+
+
+def _show(fault: Fault) -> _TypedError:
+    failure, _, code = fault.entry.classed.partition("/")
+    partial = fault.partial
+    return _TypedError(
+        failure=failure,
+        code=code,
+        message=fault.message,
+        context=facts(fault.context),
+        cause=UNSET if fault.cause is None else fault.cause,
+        payload=UNSET if partial is None else partial.payload,
+        errors=UNSET if partial is None else [_show_item(item) for item in partial.errors],
+    )
+
+
+def _build(document: _TypedError) -> Fault:
+    return Fault.of(
+        _code(document),
+        given(document.message, None),
+        context=facts(given(document.context, {})),
+        cause=_cause(document.cause),
+        partial=_partial(document),
+    )
+
+
+def _code(document: _TypedError) -> Code:
+    pair = f"{document.failure}/{document.code}"
+    return code_for(pair, _PAIRS.get(pair) or _STAND_INS.get(document.failure, "SYS_UNKNOWN"))
+
+
+def _partial(document: _TypedError) -> Partial | None:
+    if document.payload is UNSET and document.errors is UNSET:
+        return None
+    return Partial(
+        payload=given(document.payload, None),
+        errors=tuple(_build_item(item) for item in given(document.errors, [])),
+    )
+
+
+def _show_item(item: ItemError) -> _TypedError:
+    failure, _, code = (item.classed or CATALOG[code_for(item.code, "SYS_UNKNOWN")].classed).partition("/")
+    return _TypedError(failure=failure, code=code, message=item.message, context={"item": item.item})
+
+
+def _build_item(document: _TypedError) -> ItemError:
+    code = _code(document)
+    entry = CATALOG[code]
+    return ItemError(
+        item=given(document.context, {}).get("item"),
+        code=code,
+        message=given(document.message, entry.message),
+        classed=f"{document.failure}/{document.code}",
+        retryable=entry.retryable,
+    )
+
+
+def _cause(cause: Any) -> Cause | None:
+    """Return what caused it: our own value, another typed error, a JavaScript Error or a text."""
+    match cause:
+        case str(message):
+            return Cause(type="Error", message=message)
+        case {"class": str(failure), "code": str(code)}:
+            kind = f"{failure}/{code}"
+        case {"type": str(kind)} | {"name": str(kind)}:
+            pass
+        case _:
+            return None
+    message = cause.get("message")
+    return Cause(type=kind, message=message if isinstance(message, str) else "", chain=_chain(cause))
+
+
+def _chain(cause: dict[str, Any]) -> tuple[Cause, ...]:
+    """Return what caused the cause, nearest first; others nest it, we list it."""
+    listed = cause.get("chain")
+    if isinstance(listed, list):
+        return tuple(link for link in map(_cause, listed) if link is not None)
+    nested = _cause(cause.get("cause"))
+    return () if nested is None else (msgspec.structs.replace(nested, chain=()), *nested.chain)
+
+
+_VIEW = View(name="classed", shape=_TypedError, show=_show, build=_build, leaves_process=False)
