@@ -107,6 +107,11 @@ def _walk(node: Any, found: Findings, depth: int, *, top: bool = False) -> None:
     for key in _NESTED_KEYS:
         value = node.get(key)
         if isinstance(value, (dict, list)):
+            if key == "base_resp" and isinstance(value, dict):
+                # MiniMax numbers its failures like z.ai does, with other meanings.
+                found.codes.append(f"base_resp:{value.get('status_code')}")
+                found.messages.append(str(value.get("status_msg", "")))
+                continue
             _walk(value, found, depth - 1, top=top and key == "error")
         elif isinstance(value, str) and key in ("error", "upstream_error", "cause"):
             _add_message(value, found, depth)

@@ -13,7 +13,7 @@ from holdfast.classify.delays import stated_delay
 from holdfast.classify.effects import MAY_HAVE_HAPPENED
 from holdfast.classify.evidence import Evidence, Rule, Source, Verdict
 from holdfast.classify.rules import RULES
-from holdfast.faults import CATALOG, REDACTOR, Category, Fault, Kind
+from holdfast.faults import CATALOG, REDACTOR, Category, Entry, Fault, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,7 +70,7 @@ class Classifier:
     def conclude(self, evidence: Evidence, verdict: Verdict, cause: Cause | None = None) -> Fault:
         """Return the fault of a verdict: its code's defaults, corrected by what the other side said."""
         entry = CATALOG[verdict.code]
-        wait = stated_delay(evidence) if _waits(entry.kind, entry.category) else None
+        wait = stated_delay(evidence) if _waits(entry) else None
         message = evidence.message[:_MESSAGE_CHARS].strip()
         return Fault(
             code=verdict.code,
@@ -85,9 +85,11 @@ class Classifier:
         )
 
 
-def _waits(kind: Kind, category: Category) -> bool:
-    """Whether waiting answers this kind of failure; a reset header on a bad request means nothing."""
-    return kind is Kind.TRANSIENT or category is Category.RATE_LIMIT
+def _waits(entry: Entry) -> bool:
+    """Whether waiting answers this kind of failure: not a bad request with reset headers, not an empty account."""
+    if entry.code in ("PROVIDER_BILLING", "PROVIDER_ENTITLEMENT_MISSING"):
+        return False
+    return entry.kind is Kind.TRANSIENT or entry.category is Category.RATE_LIMIT
 
 
 def _retryable(retryable: bool, verdict: Verdict, evidence: Evidence, wait: float | None) -> bool:  # noqa: FBT001

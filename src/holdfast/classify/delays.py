@@ -183,7 +183,7 @@ def _until(at: float | None, now: float | None) -> float | None:
     return at - now
 
 
-_AGAIN = r"(?:try(?:ing)?\s+again|retry(?:ing)?(?:\s+(?:your|the)\s+request)?|resets?|wait(?:ing)?|available|recover\w*)"
+_AGAIN = r"(?:try(?:ing)?\s+again|retry(?:\s+(?:your|the)\s+request)?|resets?|wait(?:ing)?|available|recover\w*)"
 _TEXT_WAIT = re.compile(
     rf"\b{_AGAIN}\b[^\d.;\n]{{0,30}}?\b(?:in|after|for|wait|within)\b\s*(?:about|around|approximately|at least|another|~|≈)?\s*"
     rf"({DURATION})|\bwait\s+(?:about|at least|another)?\s*({DURATION})",

@@ -16,7 +16,7 @@ from holdfast.classify.readers.jsonrpc import read_jsonrpc
 from holdfast.classify.readers.named import read_text
 from holdfast.classify.readers.process import read_process
 from holdfast.classify.readers.stream import read_stream
-from holdfast.faults import Fault, HoldfastError, Severity
+from holdfast.faults import Fault, HoldfastError, Scope, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -165,6 +165,9 @@ def most_limiting(faults: Iterable[Fault]) -> Fault:
     Leaves that were only cancelled because a sibling failed do not count beside it.
     """
     every = list(faults)
+    for fault in every:
+        if fault.code == "SYS_CANCELLED" and fault.scope is Scope.PROCESS:
+            return fault
     real = [fault for fault in every if fault.code != "SYS_CANCELLED"] or every
     if not real:
         return Fault.of("SYS_UNKNOWN", rule="empty-group")

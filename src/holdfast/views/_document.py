@@ -20,13 +20,29 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code
 
-__all__ = ["HOLDFAST", "checked", "code_for", "given", "jsonable", "millis", "refusal", "renamed", "seconds", "shaped"]
+__all__ = [
+    "HOLDFAST",
+    "MS",
+    "checked",
+    "code_for",
+    "given",
+    "hint",
+    "hinted",
+    "jsonable",
+    "objects",
+    "refusal",
+    "renamed",
+    "shaped",
+]
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 HOLDFAST = "holdfast"
 """The additive field in which the whole fault travels beside a view of it."""
+
+MS = 1000
+"""Milliseconds per second."""
 
 # The redactor shows 24 levels. What a document says may come to lie nine levels deeper, inside the fault that
 # remembers it, inside the additive field; and must still be whole there.
@@ -35,28 +51,28 @@ _CARRIED_DEPTH = 23
 
 _MISFIT = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<received>[^`]*)`")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
-_PLACE = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+_PLACE = re.compile(r" - at `(?P<path>\$[^`]*)`$")
 
 
-def checked(document: object, code: Code, path: str = "$") -> dict[str, Any]:
+def checked(document: object, code: Code) -> dict[str, Any]:
     """Return a copy of `document`, which must be an object of JSON values."""
     if not isinstance(document, dict):
-        raise refusal(path, "an object", _kind(document), code)
+        raise refusal("$", "an object", _kind(document), code)
     depths = {key: _CARRIED_DEPTH if key == HOLDFAST else _DEPTH for key in document}
-    return {_key(key, path, code): _copy(document[key], f"{path}.{key}", depths[key], code) for key in document}
+    return {_key(key, "$", code): _copy(document[key], f"$.{key}", depths[key], code) for key in document}
 
 
-def shaped(document: dict[str, Any], shape: type[S], code: Code, path: str = "$") -> S:
+def shaped(document: dict[str, Any], shape: type[S], code: Code) -> S:
     """Return `document` as a `shape`; fields the shape does not name are allowed and left out."""
     try:
         return msgspec.convert(document, shape)
     except msgspec.ValidationError as error:
-        raise _misfit(str(error), code, path) from None
+        raise _misfit(str(error), code) from None
 
 
 def refusal(path: str, expected: str, received: str, code: Code) -> InvalidError:
-    """Return the error for the value at `path` of a document; `received` must hold no secret of the document."""
-    path = REDACTOR.text(path)
+    """Return the error for the value at `path` of a document."""
+    path, received = REDACTOR.text(path), REDACTOR.text(received)
     context = {"path": path, "expected": expected, "received": received}
     return InvalidError(Fault.of(code, f"{path}: expected {expected}, got {received}", context=context))
 
@@ -82,22 +98,28 @@ def renamed(facts: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
     return {names.get(name, name): value for name, value in facts.items()}
 
 
-def millis(wait: float | None) -> int | float | UnsetType:
-    """Return seconds as milliseconds, whole where they are whole."""
-    if wait is None:
-        return UNSET
-    exact = round(wait * 1000, 3)
-    return int(exact) if isfinite(exact) and exact == int(exact) else exact
+def objects(value: Any) -> list[dict[str, Any]] | UnsetType:
+    """Return a fact that is a list of objects; anything else under its name does not count."""
+    if isinstance(value, (list, tuple)) and all(isinstance(item, dict) for item in value):
+        return list(value)
+    return UNSET
 
 
-def seconds(wait_ms: float | UnsetType) -> float | None:
-    """Return milliseconds as the seconds to wait; a wait of nothing is no hint."""
-    if isinstance(wait_ms, UnsetType) or wait_ms <= 0:
+def hint(wait: float | UnsetType, per_second: int = 1) -> float | None:
+    """Return the wait a document asks for, in seconds; none at all, or no time, is no hint."""
+    if isinstance(wait, UnsetType) or wait <= 0:
         return None
     try:
-        return wait_ms / 1000
-    except OverflowError:  # an integer beyond any float: whatever it is, it is not a wait
+        return wait / per_second
+    except OverflowError:  # an integer beyond every float: whatever it is, it is not a wait
         return None
+
+
+def hinted(wait: float | None, per_second: int = 1) -> int | float | UnsetType:
+    """Return a fault's wait as a document has it, a whole number where it is whole."""
+    if wait is None or not isfinite(exact := round(wait * per_second, 3)):
+        return UNSET
+    return int(exact) if exact == int(exact) else exact
 
 
 def _copy(value: Any, path: str, depth: int, code: Code) -> Any:
@@ -135,17 +157,17 @@ def _text(text: str, path: str, code: Code) -> str:
     return str(text)
 
 
-def _misfit(account: str, code: Code, path: str) -> InvalidError:
+def _misfit(account: str, code: Code) -> InvalidError:
     """Return msgspec's one-line account of a misfit as ours."""
-    if place := _PLACE.search(account):
-        path += place["path"]
+    place = _PLACE.search(account)
+    path = place["path"] if place else "$"
     if missing := _MISSING.match(account):
         return refusal(f"{path}.{missing['field']}", "a value", "nothing", code)
     if misfit := _MISFIT.match(account):
         return refusal(path, misfit["expected"], misfit["received"], code)
     # What is left is a word outside a closed list: "Invalid enum value 'x'".
     word = account.partition(" - at ")[0].removeprefix("Invalid enum value ")
-    return refusal(path, "one of the words the document knows", REDACTOR.text(word), code)
+    return refusal(path, "one of the words the document knows", word, code)
 
 
 def _kind(value: object) -> str:
@@ -158,4 +180,6 @@ def _listed(value: Any) -> Any:
             return {key: _listed(item) for key, item in value.items()}
         case list() | tuple():
             return [_listed(item) for item in value]
+        case float() if not isfinite(value):
+            return str(value)
     return value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.faults import REDACTOR, Fault, Partial
+from holdfast.faults import Fault, Partial
 from holdfast.views._document import code_for, given, refusal, renamed
 from holdfast.views._partial import gather, spread
 from holdfast.views._view import View, facts
@@ -88,7 +88,7 @@ def _show(fault: Fault) -> dict[str, Any]:
         told |= {name: details.pop(name) for name in _OWN_FIELDS[kind] if name in details}
     if fault.partial is not None:
         place = _place(fault, fault.partial, word)
-        if place == CONTENT:
+        if place == CONTENT and fault.partial.payload is not None:
             told[CONTENT] = fault.partial.payload
         details |= spread(fault.partial, None if place == CONTENT else place)
     return told | ({"details": details} if details else {})
@@ -127,10 +127,9 @@ def _own_facts(document: _TaskError) -> dict[str, Any]:
 def _code(document: _TaskError) -> Code:
     match document.type:
         case "RESOURCE_EXHAUSTION":
-            resource = given(document.resource, "")
-            if resource not in _RESOURCES:
-                raise refusal("$.resource", " or ".join(_RESOURCES), _shown(document.resource), INVALID)
-            return code_for(f"{EXHAUSTION}/{resource}", INVALID)
+            if document.resource not in _RESOURCES:
+                raise refusal("$.resource", " or ".join(_RESOURCES), repr(given(document.resource, "")), INVALID)
+            return code_for(f"{EXHAUSTION}/{document.resource}", INVALID)
         case "TASK_FAILURE":
             if document.reason is UNSET:
                 raise refusal("$.reason", "a reason", "nothing", INVALID)
@@ -139,11 +138,7 @@ def _code(document: _TaskError) -> Code:
     for code, kind in _TYPES.items():
         if kind == document.type:
             return code
-    raise refusal("$.type", " or ".join((EXHAUSTION, FAILURE, *_TYPES.values())), _shown(document.type), INVALID)
-
-
-def _shown(word: str | UnsetType) -> str:
-    return "nothing" if isinstance(word, UnsetType) else REDACTOR.text(repr(word))
+    raise refusal("$.type", " or ".join((EXHAUSTION, FAILURE, *_TYPES.values())), repr(document.type), INVALID)
 
 
 TASK_ERROR = View(name="task", shape=_TaskError, show=_show, build=_build, refuses=INVALID, leaves_process=False)

@@ -45,13 +45,13 @@ class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     leaves_process: bool = True
     """Whether secrets must be masked and long texts capped."""
 
-    def read(self, document: object, path: str = "$") -> Fault:
+    def read(self, document: object) -> Fault:
         """Return the fault `document` tells, remembering what a fault has no field for."""
-        said = checked(document, self.refuses, path)
+        said = checked(document, self.refuses)
         carried = _carried(said)
         if carried is not None:
             del said[HOLDFAST]
-        shape = shaped(said, self.shape, self.refuses, path)
+        shape = shaped(said, self.shape, self.refuses)
         fault = self.build(shape) if carried is None else carried
         # Compared before anything is noted, so that a fault that came whole stays exactly as it was.
         return fault if _same(self.told(fault), said) else self._noted(fault, said)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import Category, Cause, Fault, Schedule
-from holdfast.views._document import code_for, given, millis, seconds
+from holdfast.views._document import MS, code_for, given, hint, hinted
 from holdfast.views._view import View
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _show(fault: Fault) -> _ClassifiedError:
     return _ClassifiedError(
         category=fault.category,
         is_retryable=fault.retryable,
-        suggested_delay=given(millis(fault.retry_after), 0),
+        suggested_delay=given(hinted(fault.retry_after, MS), 0),
         max_retries=_max_retries(fault),
         message=fault.message,
         original_error=None if cause is None else {"name": cause.type, "message": cause.message},
@@ -74,7 +74,7 @@ def _build(document: _ClassifiedError) -> Fault:
         _code(document.category),
         document.message,
         retryable=document.is_retryable,
-        retry_after=seconds(document.suggested_delay),
+        retry_after=hint(document.suggested_delay, MS),
         cause=_cause(document.original_error),
     )
 

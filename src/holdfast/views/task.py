@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.faults import REDACTOR, Fault, Partial
+from holdfast.faults import Fault, InvalidError, Partial
 from holdfast.views._document import checked, given, refusal, shaped
 from holdfast.views._task_error import CONTENT, EXHAUSTION, FAILURE, FORMAT, INVALID, SUBTASK, TASK_ERROR
 from holdfast.views._view import View
@@ -64,7 +64,7 @@ def read_result(document: object) -> Fault | None:
     """Return the fault of a FAILED TaskResult and None for one that did not fail, or raise `InvalidError`."""
     result = shaped(checked(document, INVALID), _TaskResult, INVALID)
     if result.status not in set(Status):
-        raise refusal("$.status", " or ".join(Status), REDACTOR.text(repr(result.status)), INVALID)
+        raise refusal("$.status", " or ".join(Status), repr(result.status), INVALID)
     return _RESULT.read(document) if result.status == Status.FAILED else None
 
 
@@ -94,15 +94,21 @@ def _show(fault: Fault) -> _TaskResult:
 
 
 def _build(document: _TaskResult) -> Fault:
-    error = given(document.notes, {}).get("error")
-    fault = (
-        Fault.of("TASK_UNEXPECTED", "The task failed without saying why")
-        if error is None
-        else TASK_ERROR.read(error, "$.notes.error")
-    )
+    fault = _noted_error(given(document.notes, {}).get("error"))
     if fault.partial is None and document.content not in ("", None):
         return msgspec.structs.replace(fault, partial=Partial(payload=document.content))
     return fault
+
+
+def _noted_error(error: Any) -> Fault:
+    if error is None:
+        return Fault.of("TASK_UNEXPECTED", "The task failed without saying why")
+    try:
+        return TASK_ERROR.read(error)
+    except InvalidError as bad:
+        found = bad.fault.context
+        path = "$.notes.error" + found["path"].removeprefix("$")
+        raise refusal(path, found["expected"], found["received"], INVALID) from None
 
 
 _RESULT = View(name="result", shape=_TaskResult, show=_show, build=_build, refuses=INVALID, leaves_process=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.classify.body import Findings, read_body, read_object
+from holdfast.classify.endings import bad_finish
 from holdfast.classify.evidence import Evidence, Source, fold
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def read_http(
     """Return the evidence of one HTTP answer; `body` may be text, bytes or the decoded object."""
     found = read_body(body) if isinstance(body, str) else read_object(body)
     lowered = lower_headers(headers) if headers else _NO_HEADERS
-    return gather(found, Source.HTTP, status=status, headers=lowered, provider=provider, now=now)
+    # A success that was filtered or cut says so in its finish reason.
+    stream = bad_finish([found.payload]) if status is not None and status < 300 and found.payload is not None else ""
+    return gather(found, Source.HTTP, status=status, headers=lowered, provider=provider, now=now, stream=stream)
 
 
 def gather(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 
 from holdfast.classify.body import MAX_CHARS, read_body
@@ -14,7 +15,7 @@ __all__ = ["read_named", "read_text", "split_traceback"]
 _STATUS = re.compile(
     r"(?:\b(?:error code|status[ _]?code|http status|http error|status|http(?:/\d(?:\.\d)?)?|api error|client error|server error)"
     r"[\s:='\"(-]{1,4}|\()([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|\.\d))"
-    r"|^\s*([45]\d\d)\s+(?=[A-Z])",
+    r"|^\s*([45]\d\d)\s+(?=[A-Z])|\btoo many ([45]\d\d) error responses",
     re.IGNORECASE | re.MULTILINE,
 )
 _AWS = re.compile(r"an error occurred \((\w+)\) when calling", re.IGNORECASE)
@@ -56,7 +57,7 @@ def read_named(
         waits=tuple(found.waits),
         resets=tuple(found.resets),
         html=found.html,
-        raised=Raised(module, type_name, message, names or (type_name,), errno if errno is not None else _errno_in(message))
+        raised=Raised(module, type_name, message, names or _bases(module, type_name), errno if errno is not None else _errno_in(message))
         if type_name
         else None,
         exit_code=exit_code,
@@ -89,6 +90,14 @@ def _named(qualified: str, message: str) -> tuple[str, str, str]:
     return module or "builtins", name, message.strip()
 
 
+def _bases(module: str, type_name: str) -> tuple[str, ...]:
+    """The class and, for Python's own exceptions, its bases."""
+    known = getattr(builtins, type_name, None) if module in ("", "builtins", "exceptions") else None
+    if isinstance(known, type) and issubclass(known, BaseException):
+        return tuple(cls.__name__ for cls in known.__mro__ if cls is not object)
+    return (type_name,)
+
+
 def _text_of(message: str, parts: list[str]) -> str:
     """The innermost message first; the whole after it, so that phrases around it still count."""
     inner = [part for part in reversed(parts) if part is not message and part != message]
@@ -107,7 +116,7 @@ def _grpc_codes(message: str) -> list[str]:
 
 def _status_in(message: str) -> int | None:
     match = _STATUS.search(message[:2_048])
-    return int(match[1] or match[2]) if match else None
+    return int(match[1] or match[2] or match[3]) if match else None
 
 
 def _errno_in(message: str) -> int | None:

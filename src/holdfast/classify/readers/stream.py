@@ -7,27 +7,11 @@ from typing import Any
 import msgspec
 
 from holdfast.classify.body import MAX_CHARS, Findings, read_object
+from holdfast.classify.endings import ending
 from holdfast.classify.evidence import Evidence, Source
 from holdfast.classify.readers.http import gather
 
 __all__ = ["read_stream"]
-
-_ENDS = ('"message_stop"', '"response.completed"', '"done":true', '"done": true', '"stop_reason":"', '"finishReason"')
-_BAD_FINISH = {
-    "content_filter": "filtered",
-    "safety": "filtered",
-    "recitation": "filtered",
-    "prohibited_content": "filtered",
-    "blocklist": "filtered",
-    "spii": "filtered",
-    "refusal": "filtered",
-    "max_output_tokens": "length",
-    "max_tokens": "length",
-    "length": "length",
-    "malformed_function_call": "malformed",
-    "error": "cut",
-}
-
 
 def read_stream(
     text: str, *, status: int | None = 200, headers: dict[str, str] | None = None, provider: str = "", now: float | None = None
@@ -36,7 +20,7 @@ def read_stream(
     text = text[:MAX_CHARS]
     frames = _frames(text)
     found = _failure(frames)
-    stream = "" if found is not None else _ending(text, frames)
+    stream = "" if found is not None else ending(text, frames)
     return gather(
         found or Findings(),
         Source.SSE,
@@ -81,40 +65,3 @@ def _is_failure(frame: dict[str, Any]) -> bool:
         return True
     response = frame.get("response")
     return isinstance(response, dict) and bool(response.get("error"))
-
-
-def _ending(text: str, frames: list[Any]) -> str:
-    finishes = {finish.lower() for frame in frames for finish in _finishes(frame)}
-    for finish in sorted(finishes):
-        if finish in _BAD_FINISH:
-            return _BAD_FINISH[finish]
-    ended = "[DONE]" in text or any(end in text for end in _ENDS) or bool(finishes)
-    if not ended:
-        return "cut"
-    return "done" if any(_has_content(frame) for frame in frames) else "empty"
-
-
-def _finishes(frame: Any) -> list[str]:
-    """Return every reason a frame gives for its end, in any provider's words."""
-    if not isinstance(frame, dict):
-        return []
-    nodes: list[Any] = [frame, frame.get("delta"), frame.get("response"), frame.get("promptFeedback")]
-    response = frame.get("response")
-    if isinstance(response, dict):
-        nodes.append(response.get("incomplete_details"))
-    for key in ("choices", "candidates"):
-        items = frame.get(key)
-        nodes += items if isinstance(items, list) else []
-    keys = ("finish_reason", "stop_reason", "finishReason", "blockReason", "reason")
-    return [n[k] for n in nodes if isinstance(n, dict) for k in keys if isinstance(n.get(k), str)]
-
-
-def _has_content(frame: Any) -> bool:
-    """Whether any text or tool call arrived in this frame."""
-    if not isinstance(frame, dict):
-        return False
-    for key in ("choices", "candidates"):
-        for item in frame.get(key) or ():
-            if isinstance(item, dict) and any(item.get(part) for part in ("delta", "message", "content", "text")):
-                return True
-    return bool(frame.get("delta") or frame.get("content") or frame.get("output_text") or frame.get("message"))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, says
+from holdfast.faults import Scope
 
-CANCEL_CLASSES = ("CancelledError", "Cancelled", "KeyboardInterrupt", "GeneratorExit", "AbortError", "TaskCancelledError")
+CANCEL_CLASSES = ("CancelledError", "Cancelled", "FutureCancelledError", "KeyboardInterrupt", "GeneratorExit", "AbortError", "TaskCancelledError")
 
 
 def cancelled_here(evidence: Evidence) -> Verdict | None:
     """CancelledError in all its libraries, KeyboardInterrupt, GeneratorExit, a process stopped with Ctrl-C."""
+    if evidence.named("KeyboardInterrupt"):
+        # Somebody stopped the whole process; in a group this decides for all its siblings.
+        return Verdict(code="SYS_CANCELLED", scope=Scope.PROCESS)
     if evidence.named(*CANCEL_CLASSES):
         return Verdict(code="SYS_CANCELLED")
     if evidence.source is Source.PROCESS and evidence.exit_code in (-2, 130):

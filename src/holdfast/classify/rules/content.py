@@ -12,14 +12,15 @@ _REFUSED = (
     "content exists risk", "requires moderation", "moderation", "inappropriate content", "prohibited content", "prohibited use",
     "responsible ai", "harmful content", "unsafe content", "output blocked", "prompt was blocked", "response was blocked",
     "blocked due to", "violates our", "violation of our", "violate our", "potential violation", "sensitive words", "sensitive content",
-    "sensitive information", "potentially unsafe", "acceptable use", "terms of service", "refused to", "guardrail intervened",
+    "sensitive information", "potentially unsafe", "acceptable use", "refused to", "guardrail intervened",
     "content violates", "recitation", "data may contain", "unsafe or sensitive", "biological risk", "content was flagged",
 )  # fmt: skip
 
 
 def refused(evidence: Evidence) -> Verdict | None:
     """Content filters, moderation, usage policies, safety."""
-    if says(evidence.text, _GATE) and says(evidence.text, _REFUSED) and not says(evidence.text, ("data policy", "privacy")):
+    # A rate limit quotes the terms of service.
+    if evidence.status != 429 and says(evidence.text, _GATE) and says(evidence.text, _REFUSED) and not says(evidence.text, ("data policy", "privacy")):
         return Verdict(code="PROVIDER_CONTENT_POLICY")
     return None
 

@@ -12,7 +12,8 @@ _MINUTE = ("perminute", "per minute", "per_minute", "/min")
 
 def resource_exhausted(evidence: Evidence) -> Verdict | None:
     """A quota id or metric with a window, capacity, or the bare sentence (R82)."""
-    if "resource_exhausted" not in evidence.codes and "resourceexhausted" not in _class(evidence):
+    exhausted = "resource_exhausted" in evidence.codes or "resourceexhausted" in _class(evidence)
+    if not exhausted and not (evidence.status == 429 and says(evidence.text, ("ai.google.dev", "googleapis.com"))):
         return None
     if says(evidence.text, ("received message larger", "message larger than max", "trying to send message")):
         return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
@@ -24,7 +25,9 @@ def resource_exhausted(evidence: Evidence) -> Verdict | None:
     if says(quotas, _DAILY):
         # Whatever RetryInfo says: it counts the minute, the day stays empty.
         return Verdict(code="PROVIDER_DAILY_LIMIT", scope=Scope.MODEL)
-    if "quota_exhausted" in evidence.codes or says(evidence.text, ("quota will reset", "exhausted your capacity")):
+    if "quota_exhausted" in evidence.codes:
+        return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", scope=Scope.MODEL)
+    if says(evidence.text, ("quota will reset", "exhausted your capacity")):
         return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", scope=Scope.MODEL, only_if_told=True)
     if says(quotas, ("limit: 0",)) and not says(quotas, _MINUTE):
         return Verdict(code="PROVIDER_QUOTA_EXHAUSTED")

@@ -16,7 +16,7 @@ _OPENAI_LIMIT = re.compile(r"limit:?\s+([\d,]+).{0,40}?requested:?\s+([\d,]+)", 
 _BILLING = (
     "credit balance is too low", "insufficient balance", "insufficient credit", "insufficient funds", "not enough credit",
     "insufficient quota", "insufficient account balance", "balance is insufficient", "purchase more credits",
-    "purchase credits", "buy credits", "add credits", "add more credits", "any credits", "out of credits", "no credits",
+    "purchase credits", "buy credits", "add credits", "add more credits", "any credits", "out of credits", "no credits left", "no credits remaining",
     "used all available credits", "run out of credits", "ran out of credits", "credits exhausted", "credits have been exhausted",
     "payment required", "billing hard limit", "billing details", "billing is not", "billing not active", "billing_not_active",
     "billing account", "account is not active", "spending limit", "spend limit", "spending cap", "past invoices", "unpaid",
@@ -24,19 +24,19 @@ _BILLING = (
     "requires more credits", "prompt tokens limit exceeded", "monthly included credits", "included credits", "recharge",
     "top up your", "prepayment", "free tier of the model has been exhausted", "free quota", "key limit exceeded",
     "insufficient_quota", "exceeded your monthly", "depleted your", "credit limit reached", "no remaining credits",
-    "please check your plan and billing", "upgrade your plan to continue", "negative balance", "payment method on file",
+    "please check your plan and billing", "upgrade your plan to continue", "negative balance", "payment method on file", "credit limit exceeded", "sufficient credits", "sufficient balance",
     "budget has been exceeded", "budget exceeded", "exceededbudget", "over budget", "max budget",
 )  # fmt: skip
 _ENTITLEMENT = ("extra usage is required", "is not included in your", "not included in your plan", "requires a paid plan",
                 "upgrade to access", "requires a subscription", "subscription plan does not", "not available on your plan",
                 "not available on the free", "only available to paid", "paid plan")  # fmt: skip
-_WINDOW = ("usage limit reached", "reached your usage limit", "hit your usage limit", "usage limit has been reached",
-           "your specified api usage limits", "reached your specified", "usage_limit_reached", "hour limit reached",
+_WINDOW = ("usage limit", "reached your specified", "usage_limit_reached", "hour limit reached", "session limit",
+           "service has been paused", "set inference limit",
            "weekly limit", "monthly limit", "monthly quota", "weekly quota", "quota will reset", "subscription quota",
-           "limit will reset", "session limit reached", "hit your limit", "usage limit exceeded", "exhausted your capacity",
+           "limit will reset", "hit your limit", "exhausted your capacity",
            "weekly/monthly limit exhausted", "premium request", "monthly request limit", "calls / month", "calls per month",
            "quota exhausted", "allocated quota exceeded", "reached your monthly", "usage cap", "usage quota")  # fmt: skip
-_DAILY = ("per day", "per-day", "daily", "(rpd)", "(tpd)", "requests/day", "tokens/day", "24 hours", "per 86400s", "perday")
+_DAILY = (" tpd", " rpd", "per day", "per-day", "daily", "(rpd)", "(tpd)", "requests/day", "tokens/day", "24 hours", "per 86400s", "perday")
 _RATE = (
     "rate limit", "rate-limit", "ratelimit", "rate_limit", "too many requests", "too many concurrent", "too frequent",
     "requests per min", "tokens per min", "per minute", "per second", "max rpm", "max tpm", "exceeded token rate", "concurrency limit",
@@ -45,8 +45,8 @@ _RATE = (
     "frequency limit", "too fast", "in flight requests", "slow down",
 )  # fmt: skip
 _WINDOW_CODES = frozenset({"usage_limit_reached", "gousagelimiterror", "quota_exceeded", "monthly_limit_exceeded",
-                           "usage_limit_exceeded", "1308", "1310", "weekly_limit_reached", "subscription_limit"})  # fmt: skip
-_RATE_CODES = frozenset({"rate_limit_error", "rate_limit_exceeded", "rate_limit_reached_error", "rate_limited", "1302", "1303",
+                           "usage_limit_exceeded", "1308", "1310", "setlimitexceeded", "weekly_limit_reached", "subscription_limit"})  # fmt: skip
+_RATE_CODES = frozenset({"base_resp:1002", "base_resp:1039", "rate_limit_error", "rate_limit_exceeded", "rate_limit_reached_error", "rate_limited", "1302", "1303",
                          "too_many_requests", "throttling.ratequota", "throttling.burstrate", "ratelimitreached", "tokens",
                          "requests", "rate_limit", "ratelimitexceeded", "toomanyrequests", "credit_limit",
                          "accountratelimitexceeded", "dynamic_request_limited"})  # fmt: skip
@@ -73,7 +73,7 @@ def in_flight_budget(evidence: Evidence) -> Verdict | None:
 
 def named_rate(evidence: Evidence) -> Verdict | None:
     """'Rate limit reached for MODEL … on tokens per day (TPD)': the sentence names its window."""
-    if not says(evidence.text, ("rate limit reached for", "rate limit exceeded for", "rate limit exceeded:", "limit exceeded:")):
+    if not says(evidence.text, ("rate limit reached for", "rate limit exceeded for", "rate limit exceeded:")):
         return None
     if says(evidence.text, _DAILY):
         # A rolling day: the stated delay frees enough for this very request.
@@ -86,13 +86,19 @@ def subscription_window(evidence: Evidence) -> Verdict | None:
     if exhausted_window(evidence.headers) or not _WINDOW_CODES.isdisjoint(evidence.codes):
         return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True)
     if "limit" in evidence.text or "quota" in evidence.text or "exhausted" in evidence.text or "premium" in evidence.text:
-        if says(evidence.text, _WINDOW):
+        # Fireworks says "usage limits" of a rate.
+        if says(evidence.text, _WINDOW) and "exceeded your usage limits" not in evidence.text:
             return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True)
     return None
 
 
 def entitlement(evidence: Evidence) -> Verdict | None:
     """A limit that is none: the plan does not include what was asked."""
+    if "usage_not_included" in evidence.codes:
+        return Verdict(code="PROVIDER_ENTITLEMENT_MISSING")
+    if "rate limit" in evidence.text:
+        # A rate limit advertises the plan that has a higher one.
+        return None
     if evidence.status in (402, 403, 429) and says(evidence.text, _ENTITLEMENT):
         return Verdict(code="PROVIDER_ENTITLEMENT_MISSING")
     return None

@@ -14,7 +14,7 @@ _TABLES: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_BILLING", frozenset({
         "insufficient_quota", "insufficient_balance", "insufficient_credits", "insufficient_funds", "billing_not_active",
         "billing_hard_limit_reached", "billing_error", "payment_required", "arrearage", "account_overdue",
-        "accountoverdueerror", "allocationquota.freetieronly", "exceeded_current_quota_error", "1113", "1112", "1008",
+        "accountoverdueerror", "allocationquota.freetieronly", "exceeded_current_quota_error", "1113", "1112", "base_resp:1008",
         "credits_exhausted", "out_of_credits", "insufficient_user_quota", "pre_consume_token_quota_failed",
         "spend_limit_reached", "paymentrequirederror", "billing_limit_reached", "balance_insufficient",
     })),
@@ -23,7 +23,7 @@ _TABLES: tuple[tuple[Code, frozenset[str]], ...] = (
         "invalid_prompt", "data_inspection_failed", "datainspectionfailed", "moderation_blocked", "content_blocked",
         "sensitive_content", "safety_violation", "1301", "image_generation_user_error", "prohibited_content",
         "content_moderation", "content_violation", "inputtextsensitivecontentdetected", "guardrail_intervened",
-        "outputtextsensitivecontentdetected", "sensitivecontentdetected", "1026", "1027", "moderation_error",
+        "outputtextsensitivecontentdetected", "sensitivecontentdetected", "base_resp:1026", "base_resp:1027", "moderation_error",
     })),
     ("PROVIDER_CONTEXT_OVERFLOW", frozenset({
         "context_length_exceeded", "exceed_context_size_error", "model_max_prompt_tokens_exceeded",
@@ -43,6 +43,7 @@ _TABLES: tuple[tuple[Code, frozenset[str]], ...] = (
         "account_deactivated", "organization_restricted", "account_disabled", "account_suspended", "user_deactivated",
         "organization_deactivated", "1121", "1120", "account_locked", "user_banned",
     })),
+    ("AUTH_FORBIDDEN", frozenset({"1313", "customer_verification_required", "fair_usage_violation"})),
     ("AUTH_REGION_BLOCKED", frozenset({"unsupported_country_region_territory", "region_not_supported"})),
     ("AUTH_TOKEN_REVOKED", frozenset({"token_revoked", "token_invalidated"})),
     ("AUTH_TOKEN_EXPIRED", frozenset({
@@ -53,7 +54,7 @@ _TABLES: tuple[tuple[Code, frozenset[str]], ...] = (
     ("AUTH_FAILED", frozenset({
         "invalid_api_key", "unrecognizedclientexception", "api_key_invalid", "invalidsignatureexception",
         "incompletesignature", "invalidclienttokenid", "missingauthenticationtokenexception", "invalidapikey",
-        "1000", "1001", "1002", "1004", "no_api_key", "invalid_token", "signaturedoesnotmatch", "authentication_failed",
+        "1000", "1001", "1002", "1004", "base_resp:1004", "base_resp:2049", "no_api_key", "invalid_token", "signaturedoesnotmatch", "authentication_failed",
         "missing_api_key", "invalid_authentication_error", "no_auth",
     })),
     ("PROVIDER_OVERLOADED", frozenset({

@@ -11,7 +11,7 @@ _GONE = (
     "model does not exist", "model not exist", "has been deprecated", "been decommissioned", "is deprecated", "no longer available", "no longer supported",
     "no endpoints found for", "no allowed providers", "deployment for this resource does not exist", "not a supported model", "model is not available",
     "model is not supported", "unsupported model", "model not available", "failed to load model", "model unavailable", "was retired", "been retired",
-    "no longer exists", "specified model", "model may not exist", "model not supported", "unable to access model", "could not find model",
+    "no longer exists", "model may not exist", "model not supported", "unable to access model", "could not find model",
     "no models loaded", "model isn't available", "is not a chat model", "requested model is not", "model you requested",
 )  # fmt: skip
 _MODEL_MISSING = re.compile(r"\bmodels?\b.{0,120}?\b(?:not found|does not exist|doesn't exist|not exist|could not be found|cannot be found|unavailable)\b", re.DOTALL)  # fmt: skip

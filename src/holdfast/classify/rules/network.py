@@ -58,7 +58,7 @@ _ERRNOS: dict[int, Code] = {
 _AMBIGUOUS_ERRNOS = frozenset({8, 51, 54, 60, 61, 64, 65, 121})
 """Numbers that mean something else on Linux; believed only where the text agrees."""
 _WORDS: tuple[tuple[Code, tuple[str, ...]], ...] = (
-    ("CONN_DNS_FAILED", ("name resolution", "getaddrinfo failed", "name or service not known", "enotfound", "eai_again", "nodename nor servname",
+    ("CONN_DNS_FAILED", ("name resolution", "getaddrinfo failed", "name or service not known", " enotfound", "eai_again", "nodename nor servname",
                          "failed to resolve", "no address associated", "could not resolve host", "dns lookup", "getaddrinfo enotfound",
                          "could not contact dns", "no such host")),
     ("CONN_REFUSED", ("connection refused", "econnrefused", "actively refused", "verbindung verweigert", "connect call failed")),
@@ -132,7 +132,7 @@ def by_words(evidence: Evidence) -> Verdict | None:
     """A library's wrapper, or a bare text: the words inside say which failure it is."""
     if evidence.status is not None and evidence.status >= 400:
         return None
-    if evidence.source is Source.JSONRPC or (evidence.raised is not None and not _may_wrap(evidence)):
+    if evidence.source is Source.JSONRPC or evidence.exit_code or (evidence.raised is not None and not _may_wrap(evidence)):
         return None
     code = _by_words(evidence.text)
     return None if code is None else _placed(code, weak=code == "PROVIDER_TIMEOUT" and evidence.raised is not None)

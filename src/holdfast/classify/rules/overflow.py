@@ -20,7 +20,7 @@ _CONTEXT = (
     "prompt is too long", "prompt too long", "input is too long", "input too long", "too many tokens", "too many input tokens",
     "maximum number of tokens", "number of tokens", "token limit", "tokens limit", "token count", "exceed context", "input tokens exceed",
     "max_new_tokens' must be <=", "tokens + 'max_new_tokens'", "reduce the length", "reduce your prompt", "shorten your prompt",
-    "input length", "sequence length", "maximum model length", "max model len", "max_model_len", "prompt exceeds", "prompt token",
+    "input length", "prompt length", "conversation too long", "conversation is too long", "sequence length", "maximum model length", "max model len", "max_model_len", "prompt exceeds", "prompt token",
     "exceeds the available context", "greater than the context", "n_ctx", "model_max_prompt", "longer than the", "prompt contains",
     "exceeds the model's", "maximum input", "exceeds maximum length", "context_length", "tokens in request", "tokens > ",
 )  # fmt: skip
@@ -31,6 +31,9 @@ _LARGE = (
     "exceeds the maximum number of pages", "maximum of 100 pdf pages", "pdf pages", "string too long", "entity too large", "too large",
     "request exceeds the maximum", "exceeds the maximum length", "larger than the maximum", "size exceeds", "exceeds the maximum",
 )  # fmt: skip
+_STRING = re.compile(r"string too long.{0,60}?maximum length (\d+)", re.DOTALL)
+_LONG_STRING = 100_000
+"""Below this a limit is a field's (a name, an id), above it the content's."""
 _NOT_OVERFLOW = ("reset reason: overflow", "rate limit", "throttl", "per minute", "per day", "quota", "please wait before trying")
 
 
@@ -40,23 +43,31 @@ def parameter_too_high(evidence: Evidence) -> Verdict | None:
         if "context" in evidence.text or "input tokens" in evidence.text or "'inputs' tokens" in evidence.text:
             return None
         return Verdict(code="PROVIDER_BAD_REQUEST")
+    match = _STRING.search(evidence.text) if "string too long" in evidence.text else None
+    if match and int(match[1]) < _LONG_STRING:
+        return Verdict(code="PROVIDER_BAD_REQUEST")
     return None
 
 
 def context(evidence: Evidence) -> Verdict | None:
     """The conversation does not fit the model's window."""
-    if evidence.text and says(evidence.text, _GATE) and not says(evidence.text, _NOT_OVERFLOW) and says(evidence.text, _CONTEXT):
+    if _may_overflow(evidence) and says(evidence.text, _CONTEXT):
         return Verdict(code="PROVIDER_CONTEXT_OVERFLOW")
     return None
 
 
 def large(evidence: Evidence) -> Verdict | None:
     """A body, an image or a file over the limit of the wire."""
-    if evidence.text and says(evidence.text, _GATE) and not says(evidence.text, _NOT_OVERFLOW) and says(evidence.text, _LARGE):
+    if _may_overflow(evidence) and says(evidence.text, _LARGE):
         if evidence.raised is not None and evidence.status is None and not says(evidence.text, ("request", "image", "file")):
             return None
         return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
     return None
+
+
+def _may_overflow(evidence: Evidence) -> bool:
+    """429 is about rates: the one that can never fit was told apart before."""
+    return evidence.status != 429 and says(evidence.text, _GATE) and not says(evidence.text, _NOT_OVERFLOW)
 
 
 RULES = (parameter_too_high, context, large)

@@ -22,7 +22,7 @@ _STDERR: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("TOOL_RESOURCE_BUSY", ("resource busy", "text file busy", "index.lock", "unable to lock", "could not get lock", "database is locked",
                             "resource temporarily unavailable")),
     ("CONN_REFUSED", ("econnrefused", "connection refused")),
-    ("CONN_DNS_FAILED", ("enotfound", "could not resolve host", "name resolution", "eai_again", "name or service not known")),
+    ("CONN_DNS_FAILED", (" enotfound", "could not resolve host", "name resolution", "eai_again", "name or service not known")),
     ("CONN_TIMEOUT", ("etimedout", "connection timed out")),
     ("ACTOR_CLI_NETWORK", ("econnreset", "socket hang up", "fetch failed", "network is unreachable", "connection reset", "connection error",
                            "network error", "timed out", "timeout")),

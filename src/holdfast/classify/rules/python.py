@@ -25,7 +25,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
                                                "UnicodeDecodeError", "BadGzipFile", "DecodeError", "JSONSchemaValidationError",
                                                "InvalidChunkLength"})),
     ("PROVIDER_OUTPUT_INVALID", frozenset({"OutputParserException", "UnexpectedModelBehavior", "InstructorRetryException", "ModelRetry",
-                                           "LengthFinishReasonError", "IncompleteOutputException", "ModelBehaviorError", "ToolRetryError",
+                                           "ModelBehaviorError", "ToolRetryError",
                                            "ValidationError", "SchemaError", "InvalidToolCall"})),
     ("SYS_BUDGET_EXHAUSTED", frozenset({"UsageLimitExceeded"})),
     ("TASK_TURNS_EXHAUSTED", frozenset({"MaxTurnsExceeded"})),
@@ -37,7 +37,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_BAD_REQUEST", frozenset({"UnsupportedProtocol", "InvalidURL", "LocalProtocolError", "TooManyRedirects", "InvalidSchema", "MissingSchema",
                                         "ParamValidationError", "InvalidHeader", "CookieConflict", "InvalidRegionError", "UnprocessableEntityError",
                                         "NonHttpUrlClientError", "InvalidUrlClientError", "UserError", "ProxySchemeUnknown", "LocationParseError",
-                                        "StreamConsumed", "StreamClosed", "RequestNotRead", "ResponseNotRead", "UnknownServiceError"})),
+                                        "UnknownServiceError"})),
 )  # fmt: skip
 _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_RATE_LIMITED", frozenset({"RateLimitError", "TooManyRequestsError", "TooManyRequests", "RateLimitExceeded"})),
@@ -57,7 +57,7 @@ _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
 _PROGRAMMING = ("TypeError", "NameError", "UnboundLocalError", "AttributeError", "IndexError", "KeyError", "LookupError", "ZeroDivisionError", "ArithmeticError",
                 "AssertionError", "NotImplementedError", "ImportError", "ModuleNotFoundError", "SyntaxError", "StopIteration", "StopAsyncIteration",
                 "ReferenceError", "BufferError", "ValueError", "InvalidStateError", "UndefinedError", "PicklingError", "FrozenInstanceError",
-                "UnpicklingError", "DeprecationWarning")  # fmt: skip
+                "UnpicklingError", "DeprecationWarning", "StreamConsumed", "StreamClosed", "RequestNotRead", "ResponseNotRead")  # fmt: skip
 _ERRNOS: dict[int, Code] = {
     errno.ENOENT: "TOOL_FILE_NOT_FOUND",
     errno.EACCES: "TOOL_FORBIDDEN",
@@ -104,6 +104,9 @@ def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure, in the standard library and the frameworks."""
     if evidence.raised is None:
         return None
+    if evidence.named("LengthFinishReasonError", "IncompleteOutputException"):
+        # Cut at the output limit: the same request is cut at the same place.
+        return Verdict(code="PROVIDER_OUTPUT_INVALID", retryable=False)
     if evidence.named("JSONDecodeError"):
         return _undecodable(evidence)
     for code, classes in _CLASSES:
@@ -150,7 +153,7 @@ def by_errno(evidence: Evidence) -> Verdict | None:
 
 def timeouts(evidence: Evidence) -> Verdict | None:
     """TimeoutError, wherever it was raised: since 3.10 it is also the socket's."""
-    if evidence.named("TimeoutError", "FunctionTimedOut", "TimeLimitExceeded", "SoftTimeLimitExceeded"):
+    if evidence.named("TimeoutError", "TooSlowError", "FunctionTimedOut", "TimeLimitExceeded", "SoftTimeLimitExceeded"):
         return Verdict(code="SYS_TIMEOUT")
     return None
 
@@ -165,10 +168,18 @@ def sdk_class(evidence: Evidence) -> Verdict | None:
     return None
 
 
+def database(evidence: Evidence) -> Verdict | None:
+    """DB-API errors: the statement or the data is wrong."""
+    if evidence.named("DatabaseError", "OperationalError", "IntegrityError", "ProgrammingError", "InterfaceError", "DataError"):
+        return Verdict(code="TOOL_EXECUTION_FAILED")
+    return None
+
+
 def programming(evidence: Evidence) -> Verdict | None:
     """Defects: the same call fails the same way."""
     if evidence.named(*_PROGRAMMING):
-        return Verdict(code="SYS_PROGRAMMING_ERROR")
+        # A ValueError is often raised from what really failed.
+        return Verdict(code="SYS_PROGRAMMING_ERROR", weak=evidence.named("ValueError"))
     return None
 
 
@@ -183,4 +194,4 @@ def _undecodable(evidence: Evidence) -> Verdict:
 
 
 EARLY = (by_class, client_side, locked)
-LATE = (by_errno, timeouts, sdk_class, programming)
+LATE = (by_errno, timeouts, sdk_class, database, programming)

@@ -28,7 +28,7 @@ _STREAMING = ("streaming is required", "streaming is strongly recommended", "onl
 _CAPABILITY = (
     "does not support", "doesn't support", "not supported", "unsupported", "isn't supported", "is not available for this", "not yet available",
     "must be verified", "not compatible", "is incompatible", "not enabled for", "no endpoints found that support", "not_supported", "cannot be used with",
-    "not allowed with this model", "isn't available", "does not exist for this model", "not multimodal", "is not a multimodal", "not implemented",
+    "not allowed with this model", "isn't available", "does not exist for this model", "not multimodal", "is not a multimodal", "not implemented", "does not work with",
 )  # fmt: skip
 _FETCH = ("while downloading", "failed to download", "unable to download", "cannot fetch content", "could not fetch", "failed to fetch image",
           "error downloading", "url_roboted", "unable to fetch", "failed to retrieve", "unable to access the url", "could not download")  # fmt: skip

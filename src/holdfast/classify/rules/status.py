@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Source, Verdict
+from holdfast.classify.evidence import Evidence, Source, Verdict, says
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
@@ -50,6 +50,9 @@ _STATUS: dict[int, Code] = {
 }
 
 
+_CONTENDED = ("in progress", "try again", "lock", "concurrent", "another request")
+
+
 def html_page(evidence: Evidence) -> Verdict | None:
     """A page where JSON belongs, under a status of success."""
     if evidence.html and (evidence.status is None or evidence.status < 400):
@@ -65,7 +68,7 @@ def bare_status(evidence: Evidence) -> Verdict | None:
     known = _STATUS.get(status)
     if known is not None:
         return Verdict(code=known)
-    if status == 409 and evidence.headers.get("x-should-retry") == "true":
+    if status == 409 and (evidence.headers.get("x-should-retry") == "true" or says(evidence.text, _CONTENDED)):
         return Verdict(code="PROVIDER_UNAVAILABLE")
     return Verdict(code="PROVIDER_BAD_REQUEST" if status < 500 else "PROVIDER_INTERNAL_ERROR")
 
