@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from enum import IntFlag, auto
 from typing import Any, Final
 
 import msgspec
@@ -19,18 +20,53 @@ __all__ = ["Findings", "read_body", "read_object"]
 MAX_CHARS: Final = 65_536
 _MAX_DEPTH: Final = 8
 
-_MESSAGE_KEYS = ("message", "Message", "detail", "msg", "error_message", "errorMessage", "error_description",
-                 "status_msg", "error_msg", "title", "reasonMessage")  # fmt: skip
-_CODE_KEYS = ("code", "type", "status", "reason", "error_type", "errorType", "error_code", "errorCode", "__type", "name",
-              "error", "limit_source", "status_code", "finish_reason", "blockReason", "limitName")  # fmt: skip
-_NESTED_KEYS = ("error", "errors", "response", "innererror", "inner_error", "metadata", "upstream_error", "cause",
-                "details", "detail", "base_resp", "body", "data", "param", "lastError", "promptFeedback",
-                "incomplete_details", "violations", "originalError")  # fmt: skip
-_STATUS_KEYS = ("status_code", "statusCode", "http_status", "httpStatus", "status", "code")
-_RAW_KEYS = ("raw", "message", "error", "body", "detail", "response")
-_WAIT_SECONDS = ("resets_in_seconds", "estimated_time", "retry_after", "retryAfter", "retry_after_seconds", "retryAfterSeconds")
-_WAIT_MILLISECONDS = ("retry_after_ms", "retryAfterMs")
-_RESET_AT = ("resets_at", "reset_at", "resetAt", "quotaResetTimeStamp")
+
+class _Field(IntFlag):
+    """What a field of an error body may hold."""
+
+    CODE = auto()
+    MESSAGE = auto()
+    NESTED = auto()
+    STATUS = auto()
+    SECONDS = auto()
+    MILLISECONDS = auto()
+    INSTANT = auto()
+    HEADERS = auto()
+    QUOTA = auto()
+    VENDOR_CODE = auto()
+
+
+def _named(field: _Field, *names: str) -> dict[str, _Field]:
+    return dict.fromkeys(names, field)
+
+
+_C, _M, _N = _Field.CODE, _Field.MESSAGE, _Field.NESTED
+_FIELDS: Final[dict[str, int]] = {
+    name: int(field)
+    for name, field in (
+        _named(_C, "error_type", "errorType", "error_code", "errorCode", "__type", "name", "limit_source", "limitName",
+               "finish_reason", "blockReason")
+        | _named(_C | _Field.STATUS, "code", "status", "status_code")
+        | _named(_C, "type", "reason")
+        | _named(_Field.STATUS, "statusCode", "http_status", "httpStatus")
+        | _named(_M, "message", "Message", "msg", "error_message", "errorMessage", "error_description", "status_msg", "error_msg",
+                 "title", "raw")
+        | _named(_C | _M | _N, "error")
+        | _named(_M | _N, "detail", "upstream_error", "cause")
+        | _named(_N, "errors", "response", "innererror", "inner_error", "metadata", "details", "body", "data", "param", "lastError",
+                 "promptFeedback", "incomplete_details", "violations", "originalError")
+        | _named(_Field.VENDOR_CODE, "base_resp")
+        | _named(_Field.SECONDS, "retryDelay", "quotaResetDelay", "resets_in_seconds", "estimated_time", "retry_after", "retryAfter",
+                 "retry_after_seconds", "retryAfterSeconds")
+        | _named(_Field.MILLISECONDS, "retry_after_ms", "retryAfterMs")
+        | _named(_Field.INSTANT, "resets_at", "reset_at", "resetAt", "quotaResetTimeStamp")
+        | _named(_Field.HEADERS, "headers")
+        | _named(_Field.QUOTA, "quotaId", "quota_limit")
+    ).items()
+}  # fmt: skip
+# Plain numbers: combining flags on every field of every body would cost more than the rest of the walk.
+_CODE, _MESSAGE, _NESTED, _STATUS = int(_C), int(_M), int(_N), int(_Field.STATUS)
+_TIMES = int(_Field.SECONDS | _Field.MILLISECONDS | _Field.INSTANT)
 
 _HTML_TITLE = re.compile(r"<(title|h1|h2)[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^>]{0,500}>")
@@ -88,87 +124,81 @@ def read_object(payload: Any) -> Findings:
 def _walk(node: Any, found: Findings, depth: int, *, top: bool = False) -> None:
     if depth == 0:
         return
-    if isinstance(node, (list, tuple)):
+    if isinstance(node, dict):
+        _walk_fields(node, found, depth, top=top)
+    elif isinstance(node, (list, tuple)):
         for item in node[:16]:
-            if isinstance(item, (dict, list)):
-                _walk(item, found, depth - 1, top=top)
-            elif isinstance(item, str):
+            if isinstance(item, str):
                 _add_message(item, found, depth)
-        return
-    if not isinstance(node, dict):
-        return
-    _take_status(node, found, top=top)
-    _take_codes(node, found)
-    _take_waits(node, found)
-    for key in _MESSAGE_KEYS:
-        value = node.get(key)
-        if isinstance(value, str):
-            _add_message(value, found, depth)
-    for key in _NESTED_KEYS:
-        value = node.get(key)
-        if isinstance(value, (dict, list)):
-            if key == "base_resp" and isinstance(value, dict):
-                # MiniMax numbers its failures like z.ai does, with other meanings.
-                found.codes.append(f"base_resp:{value.get('status_code')}")
-                found.messages.append(str(value.get("status_msg", "")))
-                continue
-            _walk(value, found, depth - 1, top=top and key == "error")
-        elif isinstance(value, str) and key in ("error", "upstream_error", "cause"):
-            _add_message(value, found, depth)
-    raw = node.get("raw")
-    if isinstance(raw, str):
-        _add_message(raw, found, depth)
+            else:
+                _walk(item, found, depth - 1, top=top)
 
 
-def _take_codes(node: dict[str, Any], found: Findings) -> None:
-    for key in _CODE_KEYS:
-        value = node.get(key)
+def _walk_fields(node: dict[str, Any], found: Findings, depth: int, *, top: bool) -> None:
+    """Take what this level says first, then go deeper: the lists are reversed later."""
+    nested: list[tuple[Any, bool]] = []
+    for name, value in node.items():
+        field = _FIELDS.get(name)
+        if field is None or value is None:
+            continue
         if isinstance(value, str):
-            if value and len(value) <= 80 and value not in ("None", "null", "error"):
+            if field & _CODE and value and len(value) <= 80 and value not in _NO_CODE:
                 found.codes.append(value.lower())
-        elif isinstance(value, int) and not isinstance(value, bool):
+            if field & _MESSAGE:
+                _add_message(value, found, depth)
+        elif isinstance(value, (dict, list)):
+            if field & _NESTED:
+                nested.append((value, top and name == "error"))
+        elif field & _CODE and isinstance(value, int) and not isinstance(value, bool):
             found.codes.append(str(value))
-    quota = node.get("quotaId") or node.get("quota_limit")
-    if isinstance(quota, str):
-        found.codes.append("quota:" + quota.lower())
+        if field & _STATUS:
+            _take_status(value, found, top=top)
+        elif field >= _FIRST_RARE:
+            _take_rare(field, value, found)
+    for value, inside_top in nested:
+        _walk(value, found, depth - 1, top=inside_top)
 
 
-def _take_status(node: dict[str, Any], found: Findings, *, top: bool) -> None:
+_NO_CODE: Final = frozenset({"None", "null", "error"})
+_FIRST_RARE: Final = int(_Field.SECONDS)
+
+
+def _take_status(value: Any, found: Findings, *, top: bool) -> None:
     """A numeric status inside the body: at the top it repeats the real one, deeper it is the wrapped failure's."""
-    for key in _STATUS_KEYS:
-        value = node.get(key)
-        number = parse_number(value) if isinstance(value, str) else value
-        if isinstance(number, (int, float)) and not isinstance(number, bool) and 400 <= number < 600:
-            if not top or found.status is None:
-                found.status = int(number)
-            return
+    number = _number(value)
+    if number is not None and 400 <= number < 600 and (not top or found.status is None):
+        found.status = int(number)
 
 
-def _take_waits(node: dict[str, Any], found: Findings) -> None:
-    for key in ("retryDelay", "quotaResetDelay"):
-        value = node.get(key)
+def _take_rare(field: int, value: Any, found: Findings) -> None:
+    if field & _TIMES:
+        _take_time(field, value, found)
+    elif field & _Field.HEADERS:
+        if isinstance(value, dict):
+            found.headers |= {str(k).lower(): str(v) for k, v in value.items() if isinstance(v, (str, int, float))}
+    elif field & _Field.QUOTA:
         if isinstance(value, str):
-            _append(found.waits, parse_duration(value))
-        elif isinstance(value, dict):
-            _append(found.waits, _number(value.get("seconds")))
-    for key in _WAIT_SECONDS:
-        value = node.get(key)
-        if value is not None:
-            seconds = _number(value)
-            _append(found.waits, parse_duration(value) if seconds is None and isinstance(value, str) else seconds)
-    for key in _WAIT_MILLISECONDS:
-        milliseconds = _number(node.get(key))
-        _append(found.waits, None if milliseconds is None else milliseconds / 1000)
-    for key in _RESET_AT:
-        value = node.get(key)
-        if isinstance(value, str) and _number(value) is None:
-            _append(found.resets, parse_rfc3339(value))
-        else:
-            at = _number(value)
-            _append(found.resets, None if at is None or at < 1e9 else at / 1000 if at >= 1e12 else at)
-    headers = node.get("headers")
-    if isinstance(headers, dict):
-        found.headers |= {str(k).lower(): str(v) for k, v in headers.items() if isinstance(v, (str, int, float))}
+            found.codes.append("quota:" + value.lower())
+    elif isinstance(value, dict):
+        # MiniMax numbers its failures like z.ai does, with other meanings.
+        found.codes.append(f"base_resp:{value.get('status_code')}")
+        found.messages.append(str(value.get("status_msg", "")))
+
+
+def _take_time(field: int, value: Any, found: Findings) -> None:
+    if isinstance(value, dict):
+        # A protobuf Duration: {"seconds": 26}.
+        value = value.get("seconds")
+    number = _number(value)
+    if field & _Field.INSTANT:
+        at = parse_rfc3339(value) if number is None and isinstance(value, str) else number
+        if at is not None and at >= 1e9:
+            found.resets.append(at / 1000 if at >= 1e12 else at)
+        return
+    if number is None and isinstance(value, str):
+        number = parse_duration(value)
+    if number is not None:
+        found.waits.append(number / 1000 if field & _Field.MILLISECONDS else number)
 
 
 def _add_message(text: str, found: Findings, depth: int) -> None:
@@ -253,7 +283,3 @@ def _number(value: Any) -> float | None:
         return None
     return parse_number(str(value))
 
-
-def _append(numbers: list[float], number: float | None) -> None:
-    if number is not None:
-        numbers.append(number)

@@ -11,13 +11,15 @@ import msgspec
 
 from holdfast.classify.delays import stated_delay
 from holdfast.classify.effects import MAY_HAVE_HAPPENED
-from holdfast.classify.evidence import Evidence, Rule, Source, Verdict
+from holdfast.classify.evidence import ALWAYS, Evidence, Rule, Source, Verdict
+from holdfast.classify.phrases import SECRETS
 from holdfast.classify.rules import RULES
 from holdfast.faults import CATALOG, REDACTOR, Category, Entry, Fault, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from holdfast.classify.phrases import Phrases
     from holdfast.faults import Cause
 
 __all__ = ["PATIENCE_S", "Classifier", "name_of"]
@@ -39,25 +41,29 @@ def name_of(rule: Rule) -> str:
 class Classifier:
     """An ordered list of rules. Frozen: adding a rule gives a new classifier."""
 
-    __slots__ = ("_rules",)
+    __slots__ = ("_asked", "_asked_of_answers", "_rules")
 
     def __init__(self, rules: Iterable[Rule] = RULES) -> None:
-        self._rules: tuple[tuple[str, Rule], ...] = tuple((name_of(rule), rule) for rule in rules)
+        self._rules = tuple(rules)
+        self._asked = _agenda(self._rules, local=True)
+        self._asked_of_answers = _agenda(self._rules, local=False)
 
     def with_rules(self, *rules: Rule) -> Classifier:
         """Return a classifier that asks these rules first, in this order."""
-        extended = Classifier(())
-        extended._rules = (*((name_of(rule), rule) for rule in rules), *self._rules)
-        return extended
+        return Classifier((*rules, *self._rules))
 
     @property
     def rules(self) -> tuple[str, ...]:
         """The names of the rules, in the order they are asked."""
-        return tuple(name for name, _ in self._rules)
+        return tuple(name_of(rule) for rule in self._rules)
 
     def judge(self, evidence: Evidence) -> Verdict:
         """Return the first verdict, with the name of the rule that gave it."""
-        for name, rule in self._rules:
+        heard = evidence.heard
+        local = evidence.raised is not None or evidence.exit_code is not None or evidence.rpc_code is not None
+        for wanted, rule, name in self._asked if local else self._asked_of_answers:
+            if wanted and not heard & wanted:
+                continue
             verdict = rule(evidence)
             if verdict is not None:
                 return verdict if verdict.rule else msgspec.structs.replace(verdict, rule=name)
@@ -74,7 +80,7 @@ class Classifier:
         message = evidence.message[:_MESSAGE_CHARS].strip()
         return Fault(
             code=verdict.code,
-            message=REDACTOR.text(message) if message else entry.message,
+            message=_shown(message, evidence) if message else entry.message,
             retryable=_retryable(entry.retryable if verdict.retryable is None else verdict.retryable, verdict, evidence, wait),
             scope=entry.scope if verdict.scope is None else verdict.scope,
             retry_after=wait,
@@ -83,6 +89,16 @@ class Classifier:
             context=_context(evidence),
             cause=cause,
         )
+
+
+def _agenda(rules: tuple[Rule, ...], *, local: bool) -> tuple[tuple[Phrases, Rule, str], ...]:
+    """Return the rules worth asking: of everything, or only of a provider's answer."""
+    occasions = [(getattr(rule, "occasion", ALWAYS), rule) for rule in rules]
+    return tuple((on.heard, rule, name_of(rule)) for on, rule in occasions if local or not on.local)
+
+
+def _shown(message: str, evidence: Evidence) -> str:
+    return REDACTOR.text(message) if evidence.heard & SECRETS else message
 
 
 def _waits(entry: Entry) -> bool:

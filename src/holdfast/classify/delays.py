@@ -34,15 +34,13 @@ _UNIFIED = "anthropic-ratelimit-unified-"
 
 def stated_delay(evidence: Evidence) -> float | None:
     """Return the seconds to wait before the same request is worth sending again, or None where nothing says so."""
-    headers = evidence.headers
-    now = server_now(evidence)
-    wait = _from_body(evidence, now)
-    if wait is None and headers:
-        wait = _from_retry_after(headers, now)
+    wait = _from_body(evidence)
+    if wait is None and evidence.headers:
+        wait = _from_retry_after(evidence)
         if wait is None:
-            wait = max(_exhausted_resets(headers, now), default=None)
+            wait = max(_exhausted_resets(evidence), default=None)
     if wait is None and evidence.text:
-        wait = _from_text(evidence.text, evidence.message, now)
+        wait = _from_text(evidence)
     return wait
 
 
@@ -60,16 +58,20 @@ def exhausted_window(headers: dict[str, str]) -> bool:
     return any(_at_least(headers.get(f"x-codex-{window}-used-percent"), 100) for window in ("primary", "secondary"))
 
 
-def _from_body(evidence: Evidence, now: float | None) -> float | None:
+def _from_body(evidence: Evidence) -> float | None:
+    if not evidence.waits and not evidence.resets:
+        return None
     waits = [wait for wait in evidence.waits if wait >= 0]
+    now = server_now(evidence)
     if now is not None:
         waits += [at - now for at in evidence.resets if at > now]
     return max(waits, default=None)
 
 
-def _from_retry_after(headers: dict[str, str], now: float | None) -> float | None:
+def _from_retry_after(evidence: Evidence) -> float | None:
+    headers = evidence.headers
     for name in ("retry-after-ms", "x-ms-retry-after-ms"):
-        milliseconds = parse_number(headers.get(name, ""))
+        milliseconds = parse_number(headers[name]) if name in headers else None
         if milliseconds is not None and milliseconds >= 0:
             return milliseconds / 1000
     value = headers.get("retry-after", "").strip()
@@ -79,68 +81,69 @@ def _from_retry_after(headers: dict[str, str], now: float | None) -> float | Non
     if seconds is None:
         seconds = parse_duration(value)
     if seconds is None:
-        return _until(parse_http_date(value) or _date(value), now)
+        return _until(parse_http_date(value) or _date(value), server_now(evidence))
     if seconds >= _EPOCH_SECONDS:
         # A server bug met in the wild: an instant where a delay belongs.
-        return _until(seconds, now)
+        return _until(seconds, server_now(evidence))
     return seconds if seconds >= 0 else None
 
 
-def _exhausted_resets(headers: dict[str, str], now: float | None) -> Iterator[float]:
+def _exhausted_resets(evidence: Evidence) -> Iterator[float]:
     """Yield the wait of every limit that has nothing left."""
-    for name, value in headers.items():
-        if "reset" in name or "renewalperiod" in name or name == "ratelimit":
-            wait = _reset(name, value, headers, now)
+    for name, value in evidence.headers.items():
+        if "reset" in name or name == "ratelimit" or "renewalperiod" in name:
+            wait = _reset(name, value, evidence)
             if wait is not None and wait > 0:
                 yield wait
 
 
-def _reset(name: str, value: str, headers: dict[str, str], now: float | None) -> float | None:
+def _reset(name: str, value: str, evidence: Evidence) -> float | None:
+    headers = evidence.headers
     if name.startswith(_UNIFIED):
-        return _unified_reset(name, value, headers, now)
+        return _unified_reset(name, value, evidence)
     if name.startswith("x-codex-"):
-        return _codex_reset(name, value, headers, now)
+        return _codex_reset(name, value, evidence)
     if name == "ratelimit":
         return _ietf_ratelimit(value)
     if _has_some_left(name, headers):
         return None
     if name.startswith(_ANTHROPIC):
         # Sent on every answer; only a bucket that is known to be empty tells anything.
-        return _until(_date(value), now) if _remaining(name, headers) is not None else None
+        return _until(_date(value), server_now(evidence)) if _remaining(name, headers) is not None else None
     if name.startswith(("x-ratelimit", "x-rate-limit", "ratelimit")):
-        return _delta_or_instant(value, now)
+        return _delta_or_instant(value, evidence)
     return None
 
 
-def _delta_or_instant(value: str, now: float | None) -> float | None:
+def _delta_or_instant(value: str, evidence: Evidence) -> float | None:
     number = parse_number(value)
     if number is None:
         wait = parse_duration(value)
-        return wait if wait is not None else _until(_date(value), now)
-    if number >= _EPOCH_MILLISECONDS:
-        return _until(number / 1000, now)
-    return _until(number, now) if number >= _EPOCH_SECONDS else number
+        return wait if wait is not None else _until(_date(value), server_now(evidence))
+    return number if number < _EPOCH_SECONDS else _until(_instant(value), server_now(evidence))
 
 
-def _unified_reset(name: str, value: str, headers: dict[str, str], now: float | None) -> float | None:
+def _unified_reset(name: str, value: str, evidence: Evidence) -> float | None:
     """A subscription window: only the ones that are rejected hold us up; -unified-reset speaks for all of them."""
     window = name.removesuffix("reset")
-    status = headers.get(window + "status")
+    status = evidence.headers.get(window + "status")
     if status is not None and status != "rejected":
         return None
     if status is None and window != _UNIFIED:
         return None
-    return _until(_instant(value), now)
+    return _until(_instant(value), server_now(evidence))
 
 
-def _codex_reset(name: str, value: str, headers: dict[str, str], now: float | None) -> float | None:
+def _codex_reset(name: str, value: str, evidence: Evidence) -> float | None:
+    headers = evidence.headers
     window = "primary" if "-primary-" in name else "secondary"
     if not _at_least(headers.get(f"x-codex-{window}-used-percent"), 100):
         return None
     if name.endswith("-reset-after-seconds"):
         return parse_number(value)
     # The instant says the same as the delay, less exactly; it counts where it is alone.
-    return None if f"x-codex-{window}-reset-after-seconds" in headers else _until(_instant(value), now)
+    alone = f"x-codex-{window}-reset-after-seconds" not in headers
+    return _until(_instant(value), server_now(evidence)) if alone else None
 
 
 def _ietf_ratelimit(value: str) -> float | None:
@@ -183,37 +186,50 @@ def _until(at: float | None, now: float | None) -> float | None:
     return at - now
 
 
-_AGAIN = r"(?:try(?:ing)?\s+again|retry(?:\s+(?:your|the)\s+request)?|resets?|wait(?:ing)?|available|recover\w*)"
-_TEXT_WAIT = re.compile(
-    rf"\b{_AGAIN}\b[^\d.;\n]{{0,30}}?\b(?:in|after|for|wait|within)\b\s*(?:about|around|approximately|at least|another|~|≈)?\s*"
-    rf"({DURATION})|\bwait\s+(?:about|at least|another)?\s*({DURATION})",
+# Each pattern is tried where one of its words stands, not at every character: a text is read for its words first.
+_WAIT_CUES = ("again", "retry", "reset", "wait", "available", "recover")
+_WAIT_AFTER_CUE = re.compile(
+    r"s?\b[^\d.;\n]{0,30}?\s(?:(?:in|after|for|wait|within)\s+)?(?:about|around|approximately|at least|another|~|≈)?\s*"
+    rf"({DURATION})",
     re.IGNORECASE,
 )
-_TEXT_DATE = re.compile(
-    r"\b(?:reset\w*|regain\w*|again|until|available|renew\w*|retry)\b[^\d\n]{0,30}"
-    r"(\d{4}-\d{2}-\d{2})(?:[t ]|\s+at\s+)(\d{1,2}:\d{2}(?::\d{2})?(?:\.\d+)?)\s*(z\b|utc|gmt|[+-]\d{2}:?\d{2})",
+_DATE_CUES = ("reset", "regain", "again", "until", "available", "renew", "retry")
+_DATE_AFTER_CUE = re.compile(
+    r"[a-z]*\b[^\d\n]{0,30}(\d{4}-\d{2}-\d{2})(?:[t ]|\s+at\s+)(\d{1,2}:\d{2}(?::\d{2})?(?:\.\d+)?)\s*(z\b|utc|gmt|[+-]\d{2}:?\d{2})",
     re.IGNORECASE,
 )
-_TEXT_CLOCK = re.compile(r"\breset\w*\s+(?:at\s+)?(\d{1,2}(?::\d{2})?\s*(?:[ap]m)?)\s*\(([A-Za-z_]+(?:/[A-Za-z_+-]+)*)\)", re.IGNORECASE)  # fmt: skip
-_TEXT_EPOCH = re.compile(r"\|\s*(\d{10}|\d{13})\b")
-_TEXT_CUES = ("again", "retry", "reset", "wait", "regain", "until", "available", "recover", "|")
+_CLOCK_AFTER_CUE = re.compile(r"[a-z]*\s+(?:at\s+)?(\d{1,2}(?::\d{2})?\s*(?:[ap]m)?)\s*\(([A-Za-z_]+(?:/[A-Za-z_+-]+)*)\)", re.IGNORECASE)  # fmt: skip
+_EPOCH = re.compile(r"\|\s*(\d{10}|\d{13})\b")
+_MAX_CUES = 6
 
 
-def _from_text(folded: str, message: str, now: float | None) -> float | None:
+def _from_text(evidence: Evidence) -> float | None:
     """Read prose. Units are mandatory: bare digits in a message mean anything."""
-    if not any(cue in folded for cue in _TEXT_CUES):
-        return None
-    match = _TEXT_WAIT.search(folded)
+    text = evidence.text
+    match = _after_cue(text, _WAIT_CUES, _WAIT_AFTER_CUE)
     if match is not None:
-        return parse_duration(match[1] or match[2])
-    if now is None:
-        return None
-    match = _TEXT_DATE.search(folded)
+        return parse_duration(match[1])
+    match = _after_cue(text, _DATE_CUES, _DATE_AFTER_CUE)
     if match is not None:
         zone = match[3].upper().replace("UTC", "Z").replace("GMT", "Z")
-        return _until(parse_rfc3339(f"{match[1]}T{match[2].zfill(5)}{zone}"), now)
-    match = _TEXT_CLOCK.search(message)
-    if match is not None:
+        return _until(parse_rfc3339(f"{match[1]}T{match[2].zfill(5)}{zone}"), server_now(evidence))
+    now = evidence.now
+    match = _after_cue(evidence.message, ("reset", "Reset"), _CLOCK_AFTER_CUE) if now is not None else None
+    if match is not None and now is not None:
         return _until(parse_clock_time(match[1], match[2], now), now)
-    match = _TEXT_EPOCH.search(folded)
+    match = _EPOCH.search(text) if "|" in text else None
     return None if match is None else _until(_instant(match[1]), now)
+
+
+def _after_cue(text: str, cues: tuple[str, ...], pattern: re.Pattern[str]) -> re.Match[str] | None:
+    """Return the first match of `pattern` that follows one of the words."""
+    for cue in cues:
+        at = text.find(cue)
+        for _ in range(_MAX_CUES):
+            if at < 0:
+                break
+            match = pattern.match(text, at + len(cue))
+            if match is not None:
+                return match
+            at = text.find(cue, at + 1)
+    return None

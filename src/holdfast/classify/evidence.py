@@ -6,10 +6,11 @@ Invariant: evidence is text and numbers only; no live object, no clock, nothing 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
+from holdfast.classify.phrases import Phrases
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code
 
-__all__ = ["NOTHING", "Evidence", "Raised", "Rule", "Source", "Verdict", "fold", "says"]
+__all__ = ["NOTHING", "Evidence", "Raised", "Rule", "Source", "Verdict", "asked_when", "fold", "says"]
 
 
 class Source(StrEnum):
@@ -72,6 +73,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """A JSON-RPC error code, or 0 for a tool result that says `isError`."""
     now: float | None = None
     """Wall clock at which dates are to be read, in epoch seconds."""
+    heard: Phrases = 0
+    """The groups of declared phrases of which one stands in the text."""
+
+    def hears(self, group: Phrases) -> bool:
+        """Whether any phrase of the group stands in the text."""
+        return self.heard & group != 0
 
     def named(self, *names: str) -> bool:
         """Whether the exception is one of these classes or derives from one."""
@@ -94,8 +101,34 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """A mere wrapper's name: what caused it may say more."""
 
 
+_R = TypeVar("_R", bound="Rule")
+
 Rule: TypeAlias = "Callable[[Evidence], Verdict | None]"
 """A small pure function with a docstring; returns None for what it does not recognise."""
+
+
+class Occasion(msgspec.Struct, frozen=True):
+    """When a rule is worth asking. The classifier looks here first: most rules are never asked."""
+
+    heard: Phrases = 0
+    """Only where one of these phrases was heard; 0: whatever was heard."""
+    raised: bool = False
+    """Only of exceptions."""
+    local: bool = False
+    """Only of exceptions, processes and tool servers: not of a provider's answer."""
+
+
+ALWAYS = Occasion()
+
+
+def asked_when(heard: Phrases = 0, *, raised: bool = False, local: bool = False) -> Callable[[_R], _R]:
+    """Mark a rule as worth asking only on an occasion, so that its body need not check for it again."""
+
+    def mark(rule: _R) -> _R:
+        rule.occasion = Occasion(heard, raised, local or raised)  # type: ignore[attr-defined]
+        return rule
+
+    return mark
 
 
 def says(text: str, phrases: tuple[str, ...]) -> bool:

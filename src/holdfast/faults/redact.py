@@ -45,11 +45,12 @@ _USERINFO = r"(?P<url>://)[^/\s:@]+:[^/\s@]+(?=@)"
 
 _ANY_SECRET = re.compile(f"(?P<key>{_KEYS})|{_SCHEME}|{_ASSIGNED}|{_USERINFO}", re.IGNORECASE | re.DOTALL)
 _SECRET_FIELD = re.compile(_SECRET_NAME, re.IGNORECASE)
-# Cheap words of which at least one stands in any text the pattern can match.
-_HINTS = (
-    "sk-", "sk_", "pk-", "rk-", "xai-", "gsk_", "hf_", "pplx-", "nvapi-", "tgp_", "csk-", "fw_", "r8_", "gho_", "ghp_",
-    "ghr_", "ghs_", "ghu_", "github_pat_", "glpat-", "xox", "ya29.", "aiza", "akia", "asia", "eyj", "private key",
-    "key", "secret", "pass", "pwd", "credential", "token", "authorization", "cookie", "bearer", "basic", "://",
+# Cheap marks of which at least one stands in any text the pattern can match; most error texts hold none.
+_MARKS = (
+    "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "xai-", "gsk_", "hf_", "pplx-", "nvapi-", "tgp_", "csk-", "fw_", "r8_", "gho_", "ghp_",
+    "ghr_", "ghs_", "ghu_", "github_pat_", "glpat-", "xox", "ya29.", "aiza", "akia", "asia", "eyj", "private", "bearer", "basic ",
+    "secret", "passw", "pwd", "credential", "authorization", "cookie",
+    "key=", "key:", "key'", 'key"', "key =", "key :", "token=", "token:", "token'", 'token"', "token =", "token :",
 )  # fmt: skip
 
 
@@ -71,10 +72,7 @@ class Redactor(msgspec.Struct, frozen=True):
         for secret in self.secrets:
             if secret in text:
                 text = text.replace(secret, MASK)
-        folded = text.lower()
-        if any(hint in folded for hint in _HINTS):
-            text = _ANY_SECRET.sub(_mask, text)
-        return text
+        return _ANY_SECRET.sub(_mask, text) if _marked(text) else text
 
     def value(self, value: Any) -> Any:
         """Return `value` as JSON values with secrets masked, however it was built."""
@@ -140,6 +138,14 @@ def cap(text: str, limit: int = CAP_BYTES) -> str:
     marker = f"…[{len(raw) - limit} bytes truncated]"
     room = max(limit - len(marker.encode()), 0)
     return raw[:room].decode("utf-8", "ignore") + marker
+
+
+def _marked(text: str) -> bool:
+    folded = text.lower()
+    for mark in _MARKS:
+        if mark in folded:
+            return True
+    return "@" in folded and "://" in folded
 
 
 def _mask(match: re.Match[str]) -> str:

@@ -54,7 +54,10 @@ class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         shape = shaped(said, self.shape, self.refuses)
         fault = self.build(shape) if carried is None else carried
         # Compared before anything is noted, so that a fault that came whole stays exactly as it was.
-        return fault if _same(self.told(fault), said) else self._noted(fault, said)
+        told = self.told(fault)
+        if carried is not None:
+            told.pop(HOLDFAST, None)
+        return fault if _same(told, said) else self._noted(fault, said)
 
     def told(self, fault: Fault) -> dict[str, Any]:
         """Return the document of `fault` with what was said laid over it, not yet fit to leave the process."""

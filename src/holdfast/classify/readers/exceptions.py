@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.classify.body import MAX_CHARS, read_object
 from holdfast.classify.evidence import Evidence, Source, fold
+from holdfast.classify.phrases import listen
 from holdfast.classify.readers.grpc import read_grpc
 from holdfast.classify.readers.http import gather, lower_headers
 from holdfast.classify.readers.named import read_named
@@ -123,7 +124,8 @@ def _joined(named: Evidence, other: Evidence) -> Evidence:
         status=other.status if other.status is not None else named.status,
         codes=(*other.codes, *named.codes),
         message=text[:4_096],
-        text=fold(text[:4_096]),
+        text=(folded := fold(text[:4_096])),
+        heard=listen(folded),
         waits=other.waits or named.waits,
         resets=other.resets or named.resets,
         raised=named.raised,

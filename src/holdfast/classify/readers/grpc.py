@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.classify.evidence import Evidence, Source, fold
+from holdfast.classify.phrases import listen
 
 __all__ = ["GRPC_NAMES", "read_grpc"]
 
@@ -25,6 +26,7 @@ def read_grpc(
         headers=headers or {},
         codes=(name.rpartition(".")[2].lower(),),
         message=details,
-        text=fold(details),
+        text=(folded := fold(details)),
+        heard=listen(folded),
         now=now,
     )

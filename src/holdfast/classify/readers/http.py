@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.classify.body import Findings, read_body, read_object
 from holdfast.classify.endings import bad_finish
 from holdfast.classify.evidence import Evidence, Source, fold
+from holdfast.classify.phrases import listen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +60,8 @@ def gather(
         headers=found.headers | headers if found.headers else headers,
         codes=tuple(codes),
         message=message,
-        text=fold(message),
+        text=(text := fold(message)),
+        heard=listen(text) if text else 0,
         waits=tuple(found.waits),
         resets=tuple(found.resets),
         html=found.html,
@@ -70,6 +72,8 @@ def gather(
 
 
 def lower_headers(headers: Mapping[str, Any]) -> dict[str, str]:
+    if set(map(type, headers.values())) == {str}:
+        return {name.lower(): value for name, value in headers.items()}
     lowered: dict[str, str] = {}
     for name, value in headers.items():
         key = name if isinstance(name, str) else name.decode("latin-1") if isinstance(name, bytes) else str(name)

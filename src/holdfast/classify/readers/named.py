@@ -7,6 +7,7 @@ import re
 
 from holdfast.classify.body import MAX_CHARS, read_body
 from holdfast.classify.evidence import Evidence, Raised, Source, fold
+from holdfast.classify.phrases import listen
 from holdfast.classify.readers.grpc import GRPC_NAMES
 
 __all__ = ["read_named", "read_text", "split_traceback"]
@@ -53,7 +54,8 @@ def read_named(
         headers=headers or {},
         codes=tuple(codes),
         message=text,
-        text=fold(text),
+        text=(folded := fold(text)),
+        heard=listen(folded),
         waits=tuple(found.waits),
         resets=tuple(found.resets),
         html=found.html,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.classify.body import read_body
 from holdfast.classify.evidence import Evidence, Source, fold
+from holdfast.classify.phrases import listen
 
 __all__ = ["read_process"]
 
@@ -22,7 +23,8 @@ def read_process(exit_code: int | None, stderr: str = "", *, provider: str = "",
         status=found.status,
         codes=tuple(reversed(found.codes)),
         message=message,
-        text=fold(message),
+        text=(folded := fold(message)),
+        heard=listen(folded),
         waits=tuple(found.waits),
         resets=tuple(found.resets),
         exit_code=exit_code,

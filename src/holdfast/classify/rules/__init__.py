@@ -36,6 +36,7 @@ __all__ = ["RULES"]
 
 RULES: tuple[Rule, ...] = (
     *cancelled.RULES,
+    *python.FIRST,
     *process.EARLY,
     *toolserver.RULES,
     *google.RULES,

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Verdict, says
+from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.phrases import phrases
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
-_GATE = ("key", "auth", "permission", "access", "forbidden", "allowed", "token", "credential", "region", "country", "location",
-         "deactivat", "suspend", "disabled", "restricted", "banned", "login", "log in", "sign in", "policy", "verified", "subscription",
-         "privacy", "challenge", "territory", "expired", "just a moment")  # fmt: skip
-_TABLE: tuple[tuple[Code, tuple[str, ...]], ...] = (
-    ("AUTH_REGION_BLOCKED", (
+_TABLE: tuple[tuple[Code, Phrases], ...] = (
+    ("AUTH_REGION_BLOCKED", phrases(
         "country, region, or territory not supported", "user location is not supported", "location is not supported",
         "not available in your country", "not available in your region", "not supported in your country", "not supported in your region",
         "unsupported country", "region is not supported", "not available from unsupported", "region not supported",
     )),
-    ("AUTH_FORBIDDEN", ("data policy", "guardrail restrictions", "settings/privacy")),
-    ("AUTH_TOKEN_EXPIRED", (
+    ("AUTH_FORBIDDEN", phrases("data policy", "guardrail restrictions", "settings/privacy")),
+    ("AUTH_TOKEN_EXPIRED", phrases(
         "token has expired", "token is expired", "token expired", "expired token", "api key expired", "key has expired", "jwt expired",
         "session has expired", "credentials have expired", "security token included in the request is expired", "login expired",
         "oauth token has expired", "expired or revoked", "refresh token", "authentication token is expired", "credentials expired",
     )),
-    ("AUTH_TOKEN_REVOKED", ("token has been revoked", "token was revoked", "key has been revoked", "oauth token revoked", "been invalidated")),
-    ("AUTH_ACCOUNT_DISABLED", (
+    ("AUTH_TOKEN_REVOKED", phrases("token has been revoked", "token was revoked", "key has been revoked", "oauth token revoked", "been invalidated")),
+    ("AUTH_ACCOUNT_DISABLED", phrases(
         "account has been deactivated", "account is deactivated", "organization has been restricted", "has been disabled", "account disabled",
         "organization has been disabled", "account has been suspended", "account is suspended", "account suspended", "has been banned",
         "account is disabled", "account has been terminated", "account was suspended", "account has been locked",
     )),
-    ("AUTH_FAILED", (
+    ("AUTH_FAILED", phrases(
         "invalid api key", "incorrect api key", "invalid x-api-key", "invalid api-key", "api key not valid", "no api key", "api key is invalid",
         "missing api key", "api key is missing", "api_key client option must be set", "api key not found", "no auth credentials",
         "invalid authentication", "authentication_error", "authentication failed", "failed to authenticate", "could not resolve authentication",
@@ -42,7 +42,7 @@ _TABLE: tuple[tuple[Code, tuple[str, ...]], ...] = (
         "authenticationerror", "reauthentication is needed", "default credentials were not found", "malformed api key", "login fail",
         "provide a valid api key", "check your api key", "invalid_api_key", "api secret key", "authorized_error", "token not found",
     )),
-    ("AUTH_FORBIDDEN", (
+    ("AUTH_FORBIDDEN", phrases(
         "permission denied", "permission_denied", "does not have permission", "not have permission", "not authorized", "access denied",
         "not allowed for this organization", "not allowed to access", "insufficient permissions", "missing scopes", "don't have access",
         "do not have access to the", "doesn't have access", "forbidden", "lacks permission", "authentication is currently not allowed",
@@ -66,16 +66,12 @@ _AUTH_CODES: dict[str, Code] = {
 }
 
 
+@asked_when(reduce(or_, (group for _, group in _TABLE)))
 def in_prose(evidence: Evidence) -> Verdict | None:
     """What the text says of keys, permissions, accounts and places."""
     if evidence.rpc_code is not None or (evidence.exit_code is not None and evidence.text.endswith("permission denied")):
         return None
-    if not says(evidence.text, _GATE):
-        return None
-    for code, phrases in _TABLE:
-        if says(evidence.text, phrases):
-            return Verdict(code=code)
-    return None
+    return next((Verdict(code=code) for code, group in _TABLE if evidence.hears(group)), None)
 
 
 def by_code(evidence: Evidence) -> Verdict | None:

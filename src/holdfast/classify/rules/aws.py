@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Verdict, says
+from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.phrases import phrases
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
@@ -29,39 +30,43 @@ _TYPES: dict[str, Code] = {
 _THROTTLES = frozenset({"throttlingexception", "throttling", "toomanyrequestsexception", "requestlimitexceeded",
                         "provisionedthroughputexceededexception", "slowdown", "throttledexception"})  # fmt: skip
 
+_DAILY = phrases("per day", "daily")
+_SKEW = phrases("signature expired", "signature not yet current", "timestamp is too skewed")
+_ON_DEMAND = phrases("with on-demand throughput isn't supported", "on-demand throughput is not supported")
+_NO_ACCESS = phrases("don't have access to the model with the specified model id")
+_RETIRED = phrases("provided model identifier is invalid", "end of its life", "marked by provider as legacy")
+_REGION = phrases("not available from unsupported", "unsupported countries, regions, or territories")
+
 
 def throttled(evidence: Evidence) -> Verdict | None:
     """ThrottlingException: a rate, unless it names the day. Never an overflow, although it says 'too many tokens'."""
     if _THROTTLES.isdisjoint(evidence.codes) and not evidence.named("ThrottlingException", "TooManyRequestsException"):
         return None
-    if says(evidence.text, ("per day", "daily")):
+    if evidence.hears(_DAILY):
         return Verdict(code="PROVIDER_DAILY_LIMIT")
     return Verdict(code="PROVIDER_RATE_LIMITED")
 
 
-def signature_expired(evidence: Evidence) -> Verdict | None:
+@asked_when(_SKEW)
+def signature_expired(_: Evidence) -> Verdict | None:
     """A signature from another time: this machine's clock, or stale credentials."""
-    if says(evidence.text, ("signature expired", "signature not yet current", "request timestamp is too skewed")):
-        return Verdict(code="AUTH_CLOCK_SKEW")
-    return None
+    return Verdict(code="AUTH_CLOCK_SKEW")
 
 
-def inference_profile(evidence: Evidence) -> Verdict | None:
+@asked_when(_ON_DEMAND)
+def inference_profile(_: Evidence) -> Verdict | None:
     """A model that must be called through a profile says 'retry your request': it will not help."""
-    if "on-demand throughput" in evidence.text and "support" in evidence.text:
-        return Verdict(code="PROVIDER_CAPABILITY_MISSING")
-    return None
+    return Verdict(code="PROVIDER_CAPABILITY_MISSING")
 
 
+@asked_when(_NO_ACCESS | _RETIRED | _REGION)
 def model_access(evidence: Evidence) -> Verdict | None:
     """Model access is granted per account and region."""
-    if says(evidence.text, ("don't have access to the model with the specified model id",)):
+    if evidence.hears(_NO_ACCESS):
         return Verdict(code="AUTH_FORBIDDEN")
-    if says(evidence.text, ("provided model identifier is invalid", "end of its life", "marked by provider as legacy")):
+    if evidence.hears(_RETIRED):
         return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
-    if says(evidence.text, ("not available from unsupported", "unsupported countries, regions, or territories")):
-        return Verdict(code="AUTH_REGION_BLOCKED")
-    return None
+    return Verdict(code="AUTH_REGION_BLOCKED")
 
 
 def exception_type(evidence: Evidence) -> Verdict | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from holdfast.classify.evidence import Evidence, Source, Verdict, says
+from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
+from holdfast.classify.phrases import phrases
 from holdfast.faults import Scope
 
 CANCEL_CLASSES = ("CancelledError", "Cancelled", "FutureCancelledError", "KeyboardInterrupt", "GeneratorExit", "AbortError", "TaskCancelledError")
 
+_THEIR_FAULT = phrases("backend error", "server cancelled", "the operation was cancelled by the server")
 
+
+@asked_when(local=True)
 def cancelled_here(evidence: Evidence) -> Verdict | None:
     """CancelledError in all its libraries, KeyboardInterrupt, GeneratorExit, a process stopped with Ctrl-C."""
     if evidence.named("KeyboardInterrupt"):
@@ -24,7 +28,7 @@ def cancelled_on_the_wire(evidence: Evidence) -> Verdict | None:
     """499, gRPC CANCELLED, JSON-RPC -32800: the caller went away, unless the server says it was its own fault."""
     closed = evidence.status == 499 or evidence.rpc_code == -32800
     if closed or (evidence.source is Source.GRPC and "cancelled" in evidence.codes):
-        if "backenderror" in evidence.codes or says(evidence.text, ("backend error", "server cancelled")):
+        if "backenderror" in evidence.codes or evidence.hears(_THEIR_FAULT):
             return Verdict(code="PROVIDER_UNAVAILABLE")
         return Verdict(code="SYS_CANCELLED")
     return None

@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-from holdfast.classify.evidence import Evidence, Verdict, says
+from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.phrases import phrases
 from holdfast.faults import Scope
 
-_FULL = (
+_FULL = phrases(
     "overloaded", "over capacity", "no capacity", "at capacity", "at full capacity", "high demand", "capacity exceeded",
     "capacity_exceeded", "insufficient capacity", "server is busy", "servers are busy", "system is busy", "too busy", "is busy",
     "peak load", "high load", "heavy load", "high traffic", "server overload", "request limit reached (", "capacity constraints",
     "resource exhausted. please try again later", "currently experiencing", "out of capacity", "capacity limit",
     "engine is currently overloaded", "temporarily at capacity", "queue is full", "queue full",
 )  # fmt: skip
-_LOADING = ("loading model", "is currently loading", "model is loading", "model is not ready", "still loading", "warming up",
+_LOADING = phrases("loading model", "is currently loading", "model is loading", "model is not ready", "still loading", "warming up",
             "model not ready", "is being loaded", "loading the model")  # fmt: skip
-_MEMORY = ("requires more system memory", "cuda out of memory", "cuda error: out of memory", "out of memory", "unable to allocate",
+_MEMORY = phrases("requires more system memory", "cuda out of memory", "cuda error: out of memory", "out of memory", "unable to allocate",
            "insufficient memory", "not enough memory", "failed to allocate", "insufficient vram", "memory layout cannot be allocated",
            "insufficient system resources")  # fmt: skip
 
 
+@asked_when(_MEMORY)
 def out_of_memory(evidence: Evidence) -> Verdict | None:
     """A local server that cannot hold the model: permanent on this host."""
-    if "memor" in evidence.text or "alloc" in evidence.text or "vram" in evidence.text or "resources" in evidence.text:
-        served = evidence.exit_code is None and evidence.rpc_code is None and evidence.status is not None
-        if served and says(evidence.text, _MEMORY):
-            return Verdict(code="PROVIDER_OUT_OF_MEMORY")
-    return None
+    served = evidence.exit_code is None and evidence.rpc_code is None and evidence.status is not None
+    return Verdict(code="PROVIDER_OUT_OF_MEMORY") if served else None
 
 
-def loading(evidence: Evidence) -> Verdict | None:
+@asked_when(_LOADING)
+def loading(_: Evidence) -> Verdict | None:
     """The model is being loaded; it answers soon."""
-    if ("load" in evidence.text or "ready" in evidence.text or "warm" in evidence.text) and says(evidence.text, _LOADING):
-        return Verdict(code="PROVIDER_MODEL_LOADING")
-    return None
+    return Verdict(code="PROVIDER_MODEL_LOADING")
 
 
+@asked_when(_FULL)
 def full(evidence: Evidence) -> Verdict | None:
     """Overloaded, at capacity, high demand; also where the status says 429 or 400."""
-    if says(evidence.text, _FULL):
-        return Verdict(code="PROVIDER_OVERLOADED", scope=Scope.MODEL if "model" in evidence.text else None)
-    return None
+    return Verdict(code="PROVIDER_OVERLOADED", scope=Scope.MODEL if "model" in evidence.text else None)
 
 
 RULES = (out_of_memory, loading, full)

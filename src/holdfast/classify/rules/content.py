@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.classify.evidence import Evidence, Verdict, says
+from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.phrases import phrases
 
-_GATE = ("polic", "filter", "flag", "block", "safety", "moderat", "guideline", "inappropriate", "risk", "sensitive", "prohibit",
-         "refus", "violat", "harmful", "unsafe", "guardrail", "recitation", "csam", "copyright")  # fmt: skip
-_REFUSED = (
+_REFUSED = phrases(
     "content filter", "content_filter", "content management policy", "content policy", "content policies", "usage policy", "usage policies",
     "usage guidelines", "safety system", "safety settings", "safety reasons", "safety filter", "safety guidelines", "flagged", "blocked by content",
     "content exists risk", "requires moderation", "moderation", "inappropriate content", "prohibited content", "prohibited use",
@@ -16,11 +15,14 @@ _REFUSED = (
     "content violates", "recitation", "data may contain", "unsafe or sensitive", "biological risk", "content was flagged",
 )  # fmt: skip
 
+_ACCOUNT_POLICY = phrases("data policy", "settings/privacy")
 
+
+@asked_when(_REFUSED)
 def refused(evidence: Evidence) -> Verdict | None:
     """Content filters, moderation, usage policies, safety."""
     # A rate limit quotes the terms of service.
-    if evidence.status != 429 and says(evidence.text, _GATE) and says(evidence.text, _REFUSED) and not says(evidence.text, ("data policy", "privacy")):
+    if evidence.status != 429 and not evidence.hears(_ACCOUNT_POLICY):
         return Verdict(code="PROVIDER_CONTENT_POLICY")
     return None
 

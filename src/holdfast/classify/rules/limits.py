@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 
 from holdfast.classify.delays import exhausted_window
-from holdfast.classify.evidence import Evidence, Verdict, says
+from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.phrases import phrases
 from holdfast.faults import Scope
 
 _OPENAI_LIMIT = re.compile(r"limit:?\s+([\d,]+).{0,40}?requested:?\s+([\d,]+)", re.DOTALL)
 
-_BILLING = (
+_BILLING = phrases(
     "credit balance is too low", "insufficient balance", "insufficient credit", "insufficient funds", "not enough credit",
     "insufficient quota", "insufficient account balance", "balance is insufficient", "purchase more credits",
     "purchase credits", "buy credits", "add credits", "add more credits", "any credits", "out of credits", "no credits left", "no credits remaining",
@@ -27,20 +28,20 @@ _BILLING = (
     "please check your plan and billing", "upgrade your plan to continue", "negative balance", "payment method on file", "credit limit exceeded", "sufficient credits", "sufficient balance",
     "budget has been exceeded", "budget exceeded", "exceededbudget", "over budget", "max budget",
 )  # fmt: skip
-_ENTITLEMENT = ("extra usage is required", "is not included in your", "not included in your plan", "requires a paid plan",
+_ENTITLEMENT = phrases("extra usage is required", "is not included in your", "not included in your plan", "requires a paid plan",
                 "upgrade to access", "requires a subscription", "subscription plan does not", "not available on your plan",
                 "not available on the free", "only available to paid", "paid plan")  # fmt: skip
-_WINDOW = ("usage limit", "reached your specified", "usage_limit_reached", "hour limit reached", "session limit",
+_WINDOW = phrases("usage limit", "reached your specified", "usage_limit_reached", "hour limit reached", "session limit",
            "service has been paused", "set inference limit",
            "weekly limit", "monthly limit", "monthly quota", "weekly quota", "quota will reset", "subscription quota",
            "limit will reset", "hit your limit", "exhausted your capacity",
            "weekly/monthly limit exhausted", "premium request", "monthly request limit", "calls / month", "calls per month",
            "quota exhausted", "allocated quota exceeded", "reached your monthly", "usage cap", "usage quota")  # fmt: skip
-_DAILY = (" tpd", " rpd", "per day", "per-day", "daily", "(rpd)", "(tpd)", "requests/day", "tokens/day", "24 hours", "per 86400s", "perday")
-_RATE = (
+_DAILY = phrases("tpd", "rpd", "per day", "per-day", "daily", "requests/day", "tokens/day", "24 hours", "per 86400s", "perday")
+_RATE = phrases(
     "rate limit", "rate-limit", "ratelimit", "rate_limit", "too many requests", "too many concurrent", "too frequent",
     "requests per min", "tokens per min", "per minute", "per second", "max rpm", "max tpm", "exceeded token rate", "concurrency limit",
-    "concurrent requests", "concurrent connections", "request rate increased too quickly", "throttl", "quota exceeded",
+    "concurrent requests", "concurrent connections", "request rate increased too quickly", "throttled", "throttling", "throttle", "quota exceeded",
     "rate exceeded", "requests rate", "request limit", "exceeded your usage limits", "high frequency", "too quickly",
     "frequency limit", "too fast", "in flight requests", "slow down",
 )  # fmt: skip
@@ -51,14 +52,25 @@ _RATE_CODES = frozenset({"base_resp:1002", "base_resp:1039", "rate_limit_error",
                          "requests", "rate_limit", "ratelimitexceeded", "toomanyrequests", "credit_limit",
                          "accountratelimitexceeded", "dynamic_request_limited"})  # fmt: skip
 
+_RATE_WORDS = phrases("rate limit", "rate limited", "rate-limited")
+_NAMED = phrases("rate limit reached for", "rate limit exceeded for", "rate limit exceeded:")
+_LIMITED = phrases("limit", "limits", "quota", "exceeded", "exhausted", "too many", "allowed")
+_ONE_REQUEST = phrases("request too large for")
+_PER_MINUTE = phrases("tpm", "tokens per min", "per minute")
+_COUNTED = phrases("tpm", "rpm", "tpd", "rpd")
+_SUSPENDED = phrases("suspended")
+_THEIRS = phrases("upstream", "not your usage limit")
+_FIREWORKS = phrases("exceeded your usage limits")
+"""Of a rate, for once."""
 
+
+@asked_when(_ONE_REQUEST | _COUNTED)
 def request_never_fits(evidence: Evidence) -> Verdict | None:
     """One request larger than the whole minute's allowance: waiting cannot help (Aider#1880)."""
-    text = evidence.text
-    if "request too large for" in text and says(text, ("tpm", "tokens per min", "per minute")):
+    if evidence.hears(_ONE_REQUEST) and evidence.hears(_PER_MINUTE):
         return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
-    if "requested" in text and "limit" in text and says(text, ("(tpm)", "(rpm)", "(tpd)", "(rpd)")):
-        match = _OPENAI_LIMIT.search(text)
+    if evidence.hears(_COUNTED):
+        match = _OPENAI_LIMIT.search(evidence.text)
         if match and int(match[2].replace(",", "")) > int(match[1].replace(",", "")):
             return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
     return None
@@ -71,11 +83,10 @@ def in_flight_budget(evidence: Evidence) -> Verdict | None:
     return None
 
 
+@asked_when(_NAMED)
 def named_rate(evidence: Evidence) -> Verdict | None:
     """'Rate limit reached for MODEL … on tokens per day (TPD)': the sentence names its window."""
-    if not says(evidence.text, ("rate limit reached for", "rate limit exceeded for", "rate limit exceeded:")):
-        return None
-    if says(evidence.text, _DAILY):
+    if evidence.hears(_DAILY):
         # A rolling day: the stated delay frees enough for this very request.
         return Verdict(code="PROVIDER_DAILY_LIMIT", only_if_told=True)
     return Verdict(code="PROVIDER_RATE_LIMITED")
@@ -85,10 +96,8 @@ def subscription_window(evidence: Evidence) -> Verdict | None:
     """Hours or days of a plan are used up, with a reset to come."""
     if exhausted_window(evidence.headers) or not _WINDOW_CODES.isdisjoint(evidence.codes):
         return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True)
-    if "limit" in evidence.text or "quota" in evidence.text or "exhausted" in evidence.text or "premium" in evidence.text:
-        # Fireworks says "usage limits" of a rate.
-        if says(evidence.text, _WINDOW) and "exceeded your usage limits" not in evidence.text:
-            return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True)
+    if evidence.hears(_WINDOW) and not evidence.hears(_FIREWORKS):
+        return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True)
     return None
 
 
@@ -96,36 +105,31 @@ def entitlement(evidence: Evidence) -> Verdict | None:
     """A limit that is none: the plan does not include what was asked."""
     if "usage_not_included" in evidence.codes:
         return Verdict(code="PROVIDER_ENTITLEMENT_MISSING")
-    if "rate limit" in evidence.text:
+    if evidence.hears(_RATE_WORDS):
         # A rate limit advertises the plan that has a higher one.
         return None
-    if evidence.status in (402, 403, 429) and says(evidence.text, _ENTITLEMENT):
+    if evidence.status in (402, 403, 429) and evidence.hears(_ENTITLEMENT):
         return Verdict(code="PROVIDER_ENTITLEMENT_MISSING")
     return None
 
 
+@asked_when(_BILLING | _SUSPENDED)
 def no_money(evidence: Evidence) -> Verdict | None:
     """Credit, balance, billing: in whatever status it hides (400, 401, 402, 403, 412, 429, 500)."""
-    if evidence.status == 412 and "suspended" in evidence.text:
-        return Verdict(code="PROVIDER_BILLING")
-    if says(evidence.text, _BILLING):
-        return Verdict(code="PROVIDER_BILLING")
-    return None
+    suspended = evidence.status == 412 and evidence.hears(_SUSPENDED)
+    return Verdict(code="PROVIDER_BILLING") if suspended or evidence.hears(_BILLING) else None
 
 
+@asked_when(_DAILY)
 def daily(evidence: Evidence) -> Verdict | None:
     """A day's allowance, in prose."""
-    limited = evidence.status == 429 or says(evidence.text, ("limit", "quota", "too many"))
-    if limited and says(evidence.text, _DAILY) and says(evidence.text, ("limit", "quota", "exceeded", "exhausted", "too many", "allowed")):
-        return Verdict(code="PROVIDER_DAILY_LIMIT", only_if_told=True)
-    return None
+    return Verdict(code="PROVIDER_DAILY_LIMIT", only_if_told=True) if evidence.hears(_LIMITED) else None
 
 
+@asked_when(_RATE)
 def rate_in_prose(evidence: Evidence) -> Verdict | None:
     """Too many requests or tokens per minute, connections, bursts."""
-    if says(evidence.text, _RATE) and "max retries exceeded" not in evidence.text:
-        return _rate(evidence)
-    return None
+    return _rate(evidence)
 
 
 def rate_by_code(evidence: Evidence) -> Verdict | None:
@@ -141,9 +145,7 @@ def _rate(evidence: Evidence) -> Verdict:
 
 
 def _rate_scope(evidence: Evidence) -> Scope | None:
-    if says(evidence.text, ("upstream", "not your usage limit")):
-        return Scope.PROVIDER
-    return None
+    return Scope.PROVIDER if evidence.hears(_THEIRS) else None
 
 
 EARLY = (request_never_fits, in_flight_budget, named_rate, subscription_window, entitlement, no_money, daily)

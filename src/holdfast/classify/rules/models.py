@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from holdfast.classify.evidence import Evidence, Verdict, says
+from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.phrases import phrases
 
-_GONE = (
+_GONE = phrases(
     "model not found", "model_not_found", "is not found for api version", "unknown model", "invalid model", "not a valid model", "no such model",
     "model does not exist", "model not exist", "has been deprecated", "been decommissioned", "is deprecated", "no longer available", "no longer supported",
     "no endpoints found for", "no allowed providers", "deployment for this resource does not exist", "not a supported model", "model is not available",
@@ -16,16 +17,19 @@ _GONE = (
 )  # fmt: skip
 _MODEL_MISSING = re.compile(r"\bmodels?\b.{0,120}?\b(?:not found|does not exist|doesn't exist|not exist|could not be found|cannot be found|unavailable)\b", re.DOTALL)  # fmt: skip
 
+_MISSING = phrases("not found", "does not exist", "doesn't exist", "not exist", "could not be found", "cannot be found", "unavailable")
+_FOR_NOW = phrases("temporarily", "temporary")
 
+
+@asked_when(_GONE | _MISSING)
 def model_missing(evidence: Evidence) -> Verdict | None:
     """Wrong name, retired, or not open to this account."""
     if evidence.rpc_code is not None or evidence.exit_code is not None:
         return None
-    if "model" in evidence.text or "endpoint" in evidence.text or "deploy" in evidence.text or "provider" in evidence.text:
-        if evidence.status is not None and evidence.status >= 500 and "temporar" in evidence.text:
-            return None
-        if says(evidence.text, _GONE) or _MODEL_MISSING.search(evidence.text):
-            return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
+    if evidence.status is not None and evidence.status >= 500 and evidence.hears(_FOR_NOW):
+        return None
+    if evidence.hears(_GONE) or _MODEL_MISSING.search(evidence.text):
+        return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
     return None
 
 

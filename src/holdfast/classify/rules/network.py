@@ -6,9 +6,12 @@ Recognised by class name and errno first; text only where a library hides the nu
 from __future__ import annotations
 
 import errno
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Source, Verdict, says
+from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when, says
+from holdfast.classify.phrases import phrases
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
@@ -57,42 +60,48 @@ _ERRNOS: dict[int, Code] = {
 }  # fmt: skip
 _AMBIGUOUS_ERRNOS = frozenset({8, 51, 54, 60, 61, 64, 65, 121})
 """Numbers that mean something else on Linux; believed only where the text agrees."""
-_WORDS: tuple[tuple[Code, tuple[str, ...]], ...] = (
-    ("CONN_DNS_FAILED", ("name resolution", "getaddrinfo failed", "name or service not known", " enotfound", "eai_again", "nodename nor servname",
+_WORDS: tuple[tuple[Code, frozenset[str]], ...] = (
+    ("CONN_DNS_FAILED", phrases("name resolution", "getaddrinfo failed", "name or service not known", " enotfound", "eai_again", "nodename nor servname",
                          "failed to resolve", "no address associated", "could not resolve host", "dns lookup", "getaddrinfo enotfound",
                          "could not contact dns", "no such host")),
-    ("CONN_REFUSED", ("connection refused", "econnrefused", "actively refused", "verbindung verweigert", "connect call failed")),
-    ("CONN_UNREACHABLE", ("network is unreachable", "no route to host", "enetunreach", "ehostunreach", "host is unreachable")),
-    ("CONN_TIMEOUT", ("connection timed out", "connect timeout", "connect timed out", "etimedout", "connection attempt failed because",
+    ("CONN_REFUSED", phrases("connection refused", "econnrefused", "actively refused", "verbindung verweigert", "connect call failed")),
+    ("CONN_UNREACHABLE", phrases("network is unreachable", "no route to host", "enetunreach", "ehostunreach", "host is unreachable")),
+    ("CONN_TIMEOUT", phrases("connection timed out", "connect timeout", "connect timed out", "etimedout", "connection attempt failed because",
                       "und_err_connect_timeout")),
-    ("PROVIDER_STREAM_CUT", ("incomplete chunked read", "incompleteread", "peer closed connection", "response ended prematurely",
+    ("PROVIDER_STREAM_CUT", phrases("incomplete chunked read", "incompleteread", "peer closed connection", "response ended prematurely",
                              "response payload is not completed", "invalidchunklength", "stream disconnected", "socket closed before")),
-    ("CONN_RESET", ("connection reset", "econnreset", "connection aborted", "socket hang up", "broken pipe", "server disconnected", "forcibly closed",
-                    "remote end closed", "closed connection", "connection closed", "fetch failed", "connection error", "connection lost",
+    ("CONN_RESET", phrases("connection reset", "econnreset", "connection aborted", "socket hang up", "broken pipe", "server disconnected", "forcibly closed",
+                    "remote end closed", "closed connection", "connection closed", "unexpectedly closed", "fetch failed", "connection error", "connection lost",
                     "epipe", "connection was closed", "network error", "connection broken", "und_err_socket", "no close frame",
                     "error sending request", "closed by the remote", "connection terminated", "terminated by other side", "goaway",
                     "all connection attempts failed", "cannot connect to host", "unable to connect", "failed to connect", "connection dropped",
                     "could not connect", "failed to establish a new connection", "network connection")),
-    ("PROVIDER_TIMEOUT", ("read timed out", "request timed out", "timed out", "timeout", "deadline exceeded", "headers timeout", "body timeout")),
+    ("PROVIDER_TIMEOUT", phrases("read timed out", "request timed out", "timed out", "timeout", "deadline exceeded", "headers timeout", "body timeout")),
 )  # fmt: skip
-_TLS = ("certificate verify failed", "certificate_verify_failed", "ssl: ", "sslerror", "sslv3_alert", "tlsv1_alert", "wrong_version_number", "tls handshake",
+_TLS = phrases("certificate verify failed", "certificate_verify_failed", "ssl: ", "sslerror", "sslv3_alert_handshake_failure", "wrong_version_number", "tls handshake",
         "self-signed certificate", "self signed certificate", "certificate has expired", "hostname mismatch", "unable to get local issuer", "handshake failure",
         "unable_to_verify", "ssl handshake", "certificate is not valid")  # fmt: skip
-_TLS_CUT = ("unexpected_eof_while_reading", "eof occurred in violation", "unexpected eof", "decryption_failed_or_bad_record_mac", "sslzeroreturn")
+_TLS_CUT = phrases("unexpected_eof_while_reading", "eof occurred in violation", "unexpected eof", "decryption_failed_or_bad_record_mac", "sslzeroreturn")
+
+_WEBSOCKET = phrases("websocket")
+_WS_POLICY = phrases("1008", "policy violation")
+_WS_TOO_BIG = phrases("1009", "message too big")
+_WS_CLOSED = phrases("1006", "1011", "1012", "1013", "1001", "no close frame", "closed", "abnormal")
 
 
 def tls(evidence: Evidence) -> Verdict | None:
     """A certificate or handshake that will fail the same way again; a connection cut under TLS will not."""
     spoken = evidence.named("SSLError", "SSLCertVerificationError", "CertificateError", "ClientConnectorCertificateError", "ClientConnectorSSLError")
-    if not spoken and not (("ssl" in evidence.text or "certificate" in evidence.text or "tls" in evidence.text) and says(evidence.text, _TLS)):
+    if not spoken and not evidence.hears(_TLS):
         return None
     if evidence.status is not None and evidence.status >= 400:
         return None
-    if says(evidence.text, _TLS_CUT) or evidence.named("SSLEOFError", "SSLZeroReturnError"):
+    if evidence.hears(_TLS_CUT) or evidence.named("SSLEOFError", "SSLZeroReturnError"):
         return Verdict(code="CONN_RESET")
     return Verdict(code="CONN_TLS_HANDSHAKE_FAILED")
 
 
+@asked_when(raised=True)
 def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure."""
     if evidence.raised is None:
@@ -107,37 +116,42 @@ def by_class(evidence: Evidence) -> Verdict | None:
 def websocket_close(evidence: Evidence) -> Verdict | None:
     """A closed WebSocket: the close code tells whether it comes back."""
     closed = evidence.named("ConnectionClosedError", "ConnectionClosed", "WebSocketDisconnect", "ConnectionClosedOK")
-    if not closed and "websocket" not in evidence.text:
+    if not closed and not evidence.hears(_WEBSOCKET):
         return None
-    if says(evidence.text, ("1008", "policy violation")):
-        return Verdict(code="AUTH_FORBIDDEN") if says(evidence.text, ("auth", "token", "key")) else Verdict(code="PROVIDER_BAD_REQUEST")
-    if says(evidence.text, ("1009", "message too big")):
+    if evidence.hears(_WS_POLICY):
+        return Verdict(code="AUTH_FORBIDDEN" if says(evidence.text, ("auth", "token", "key")) else "PROVIDER_BAD_REQUEST")
+    if evidence.hears(_WS_TOO_BIG):
         return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
-    if says(evidence.text, ("1006", "1011", "1012", "1013", "1001", "no close frame", "closed", "abnormal")):
+    if evidence.hears(_WS_CLOSED):
         return Verdict(code="CONN_WEBSOCKET_CLOSED")
     return None
 
 
+@asked_when(raised=True)
 def by_errno(evidence: Evidence) -> Verdict | None:
     """The operating system's number, in whatever language its text is."""
     if evidence.raised is None or evidence.raised.errno is None:
         return None
     code = _ERRNOS.get(evidence.raised.errno)
-    if code is None or (evidence.raised.errno in _AMBIGUOUS_ERRNOS and _by_words(evidence.text) is None):
+    if code is None or (evidence.raised.errno in _AMBIGUOUS_ERRNOS and _by_words(evidence) is None):
         return None
     return _placed(code)
 
 
+@asked_when(reduce(or_, (group for _, group in _WORDS)))
 def by_words(evidence: Evidence) -> Verdict | None:
     """A library's wrapper, or a bare text: the words inside say which failure it is."""
     if evidence.status is not None and evidence.status >= 400:
         return None
     if evidence.source is Source.JSONRPC or evidence.exit_code or (evidence.raised is not None and not _may_wrap(evidence)):
         return None
-    code = _by_words(evidence.text)
-    return None if code is None else _placed(code, weak=code == "PROVIDER_TIMEOUT" and evidence.raised is not None)
+    code = _by_words(evidence)
+    # A wrapper's "connection error" says less than what caused it.
+    vague = code in ("CONN_RESET", "PROVIDER_TIMEOUT") and evidence.raised is not None
+    return None if code is None else _placed(code, weak=vague)
 
 
+@asked_when(raised=True)
 def by_wrapper(evidence: Evidence) -> Verdict | None:
     """Wrappers that say only 'connection' or 'timeout'; what caused them may say more (R22)."""
     if evidence.raised is None or (evidence.status is not None and evidence.status >= 400):
@@ -157,11 +171,8 @@ def _may_wrap(evidence: Evidence) -> bool:
     return not evidence.named("TypeError", "ValueError") or says(evidence.text, ("fetch failed", "econn", "socket hang up"))
 
 
-def _by_words(text: str) -> Code | None:
-    for code, words in _WORDS:
-        if says(text, words):
-            return code
-    return None
+def _by_words(evidence: Evidence) -> Code | None:
+    return next((code for code, group in _WORDS if evidence.hears(group)), None)
 
 
 def _by_errno_or(evidence: Evidence, code: Code) -> Verdict:

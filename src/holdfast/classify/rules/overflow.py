@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import re
 
-from holdfast.classify.evidence import Evidence, Verdict, says
+from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.phrases import phrases
 
-_GATE = ("token", "context", "too long", "too large", "length", "exceed", "prompt", "larger", "n_ctx", "size", "images")
 _PARAMETER = re.compile(
     r"max_(?:completion_|output_|new_)?tokens['\"]?\s*(?::|is too|must be|should be|specified|=|>|exceeds|\()"
-    r"|maximum allowed number of output tokens|at most \d+ completion tokens|'user': string too long"
+    r"|maximum allowed number of output tokens|at most \d+ completion tokens"
     r"|range of max_tokens|supports at most \d+"
 )
-_CONTEXT = (
+_CONTEXT = phrases(
     "context length", "context window", "context size", "context limit", "maximum context", "context shift", "context the overflows",
     "prompt is too long", "prompt too long", "input is too long", "input too long", "too many tokens", "too many input tokens",
     "maximum number of tokens", "number of tokens", "token limit", "tokens limit", "token count", "exceed context", "input tokens exceed",
     "max_new_tokens' must be <=", "tokens + 'max_new_tokens'", "reduce the length", "reduce your prompt", "shorten your prompt",
     "input length", "prompt length", "conversation too long", "conversation is too long", "sequence length", "maximum model length", "max model len", "max_model_len", "prompt exceeds", "prompt token",
-    "exceeds the available context", "greater than the context", "n_ctx", "model_max_prompt", "longer than the", "prompt contains",
-    "exceeds the model's", "maximum input", "exceeds maximum length", "context_length", "tokens in request", "tokens > ",
+    "exceeds the available context", "greater than the context", "n_ctx", "longer than the", "prompt contains",
+    "exceeds the model's", "maximum input", "exceeds maximum length", "tokens in request", "tokens > ",
 )  # fmt: skip
-_LARGE = (
+_LARGE = phrases(
     "too large to process", "request too large", "request entity too large", "payload too large", "content too large", "body too large",
     "image exceeds", "exceeds 5 mb", "mb maximum", "exceeds the maximum size", "maximum allowed size", "file too large", "file is too large",
     "image is too large", "too many images", "image dimensions exceed", "exceeds the maximum allowed", "exceeds the limit of", "exceeds size limit",
@@ -34,40 +34,42 @@ _LARGE = (
 _STRING = re.compile(r"string too long.{0,60}?maximum length (\d+)", re.DOTALL)
 _LONG_STRING = 100_000
 """Below this a limit is a field's (a name, an id), above it the content's."""
-_NOT_OVERFLOW = ("reset reason: overflow", "rate limit", "throttl", "per minute", "per day", "quota", "please wait before trying")
+_NOT_OVERFLOW = phrases("reset reason: overflow", "rate limit", "throttled", "throttling", "per minute", "per day", "quota", "please wait before trying")
+
+_MAX_TOKENS = phrases("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "output tokens", "completion tokens")
+_WITH_INPUT = phrases("context", "input tokens", "'inputs' tokens", "input length", "prompt")
+_LONG = phrases("string too long")
+_SENT = phrases("request", "image", "images", "file")
 
 
+@asked_when(_MAX_TOKENS | _LONG)
 def parameter_too_high(evidence: Evidence) -> Verdict | None:
     """max_tokens above what the model can write, a user field too long: a parameter, not the context."""
-    if ("max" in evidence.text or "'user'" in evidence.text) and _PARAMETER.search(evidence.text):
-        if "context" in evidence.text or "input tokens" in evidence.text or "'inputs' tokens" in evidence.text:
-            return None
+    if evidence.hears(_MAX_TOKENS) and not evidence.hears(_WITH_INPUT) and _PARAMETER.search(evidence.text):
         return Verdict(code="PROVIDER_BAD_REQUEST")
-    match = _STRING.search(evidence.text) if "string too long" in evidence.text else None
+    match = _STRING.search(evidence.text) if evidence.hears(_LONG) else None
     if match and int(match[1]) < _LONG_STRING:
         return Verdict(code="PROVIDER_BAD_REQUEST")
     return None
 
 
+@asked_when(_CONTEXT)
 def context(evidence: Evidence) -> Verdict | None:
     """The conversation does not fit the model's window."""
-    if _may_overflow(evidence) and says(evidence.text, _CONTEXT):
-        return Verdict(code="PROVIDER_CONTEXT_OVERFLOW")
-    return None
+    return Verdict(code="PROVIDER_CONTEXT_OVERFLOW") if _may_overflow(evidence) else None
 
 
+@asked_when(_LARGE)
 def large(evidence: Evidence) -> Verdict | None:
     """A body, an image or a file over the limit of the wire."""
-    if _may_overflow(evidence) and says(evidence.text, _LARGE):
-        if evidence.raised is not None and evidence.status is None and not says(evidence.text, ("request", "image", "file")):
-            return None
-        return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
-    return None
+    # "too large" alone, in an exception, may be about anything.
+    sent = evidence.raised is None or evidence.status is not None or evidence.hears(_SENT)
+    return Verdict(code="PROVIDER_REQUEST_TOO_LARGE") if sent and _may_overflow(evidence) else None
 
 
 def _may_overflow(evidence: Evidence) -> bool:
     """429 is about rates: the one that can never fit was told apart before."""
-    return evidence.status != 429 and says(evidence.text, _GATE) and not says(evidence.text, _NOT_OVERFLOW)
+    return evidence.status != 429 and not evidence.hears(_NOT_OVERFLOW)
 
 
 RULES = (parameter_too_high, context, large)

@@ -4,31 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Source, Verdict, says
+from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
+from holdfast.classify.phrases import phrases
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
 _CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 """SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS."""
-_STDERR: tuple[tuple[Code, tuple[str, ...]], ...] = (
-    ("TOOL_OUT_OF_MEMORY", ("heap out of memory", "out of memory", "cannot allocate memory", "memoryerror", "oom-kill", "oomkilled", "std::bad_alloc")),
-    ("SYS_RESOURCE_EXHAUSTED", ("no space left on device", "disk quota exceeded", "too many open files")),
-    ("TOOL_INPUT_TOO_LARGE", ("argument list too long",)),
-    ("TOOL_COMMAND_NOT_FOUND", ("command not found", "is not recognized as an internal", "executable file not found", "exec format error",
+_STDERR: tuple[tuple[Code, Phrases], ...] = (
+    ("TOOL_OUT_OF_MEMORY", phrases("heap out of memory", "out of memory", "cannot allocate memory", "memoryerror", "oom-kill", "oomkilled", "bad_alloc")),
+    ("SYS_RESOURCE_EXHAUSTED", phrases("no space left on device", "disk quota exceeded", "too many open files")),
+    ("TOOL_INPUT_TOO_LARGE", phrases("argument list too long",)),
+    ("TOOL_COMMAND_NOT_FOUND", phrases("command not found", "is not recognized as an internal", "executable file not found", "exec format error",
                                 ": not found", "cannot execute")),
-    ("TOOL_FORBIDDEN", ("permission denied", "operation not permitted", "eacces", "eperm", "access is denied", "read-only file system")),
-    ("TOOL_FILE_NOT_FOUND", ("no such file or directory", "enoent", "cannot find the path", "cannot find the file")),
-    ("TOOL_RESOURCE_BUSY", ("resource busy", "text file busy", "index.lock", "unable to lock", "could not get lock", "database is locked",
+    ("TOOL_FORBIDDEN", phrases("permission denied", "operation not permitted", "eacces", "eperm", "access is denied", "read-only file system")),
+    ("TOOL_FILE_NOT_FOUND", phrases("no such file or directory", "enoent", "cannot find the path", "cannot find the file")),
+    ("TOOL_RESOURCE_BUSY", phrases("resource busy", "text file busy", "index.lock", "unable to lock", "could not get lock", "database is locked",
                             "resource temporarily unavailable")),
-    ("CONN_REFUSED", ("econnrefused", "connection refused")),
-    ("CONN_DNS_FAILED", (" enotfound", "could not resolve host", "name resolution", "eai_again", "name or service not known")),
-    ("CONN_TIMEOUT", ("etimedout", "connection timed out")),
-    ("ACTOR_CLI_NETWORK", ("econnreset", "socket hang up", "fetch failed", "network is unreachable", "connection reset", "connection error",
+    ("CONN_REFUSED", phrases("econnrefused", "connection refused")),
+    ("CONN_DNS_FAILED", phrases(" enotfound", "could not resolve host", "name resolution", "eai_again", "name or service not known")),
+    ("CONN_TIMEOUT", phrases("etimedout", "connection timed out")),
+    ("ACTOR_CLI_NETWORK", phrases("econnreset", "socket hang up", "fetch failed", "network is unreachable", "connection reset", "connection error",
                            "network error", "timed out", "timeout")),
 )  # fmt: skip
 
+_MEMORY = phrases("out of memory", "heap limit", "bad_alloc")
 
+
+@asked_when(local=True)
 def missing_program(evidence: Evidence) -> Verdict | None:
     """The program itself could not be started."""
     if evidence.source is Source.PROCESS and evidence.named("FileNotFoundError"):
@@ -36,6 +40,7 @@ def missing_program(evidence: Evidence) -> Verdict | None:
     return None
 
 
+@asked_when(local=True)
 def signals(evidence: Evidence) -> Verdict | None:
     """Killed or crashed, said as a negative code, as 128+n by a shell, or in words."""
     code = evidence.exit_code
@@ -44,11 +49,12 @@ def signals(evidence: Evidence) -> Verdict | None:
     signal = -code if code < 0 else code - 128 if 128 < code < 166 else None
     if signal is None or signal in (2, 127):
         return None
-    if says(evidence.text, ("out of memory", "heap limit", "bad_alloc")):
+    if evidence.hears(_MEMORY):
         return Verdict(code="TOOL_OUT_OF_MEMORY")
     return Verdict(code="TOOL_CRASHED" if signal in _CRASHES else "TOOL_KILLED")
 
 
+@asked_when(local=True)
 def shell_codes(evidence: Evidence) -> Verdict | None:
     """The shell's own: 124 timeout, 126 cannot execute, 127 not found."""
     match evidence.exit_code:
@@ -61,16 +67,15 @@ def shell_codes(evidence: Evidence) -> Verdict | None:
     return None
 
 
+@asked_when(local=True)
 def stderr(evidence: Evidence) -> Verdict | None:
     """What the process said before it went."""
     if evidence.source is not Source.PROCESS or evidence.exit_code in (None, 0):
         return None
-    for code, words in _STDERR:
-        if says(evidence.text, words):
-            return Verdict(code=code)
-    return None
+    return next((Verdict(code=code) for code, group in _STDERR if evidence.hears(group)), None)
 
 
+@asked_when(local=True)
 def exited(evidence: Evidence) -> Verdict | None:
     """Any other exit: the tool says no."""
     if evidence.exit_code is not None or evidence.named("CalledProcessError", "SubprocessError", "ProcessError"):

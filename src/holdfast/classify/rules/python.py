@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Verdict, says
+from holdfast.classify.evidence import Evidence, Verdict, asked_when, says
+from holdfast.classify.phrases import phrases
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
@@ -54,10 +55,30 @@ _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_BAD_REQUEST", frozenset({"BadRequestError", "InvalidArgument", "InvalidRequestError", "BadRequest", "FailedPrecondition", "ConflictError",
                                         "OutOfRange", "ClientError"})),
 )  # fmt: skip
-_PROGRAMMING = ("TypeError", "NameError", "UnboundLocalError", "AttributeError", "IndexError", "KeyError", "LookupError", "ZeroDivisionError", "ArithmeticError",
-                "AssertionError", "NotImplementedError", "ImportError", "ModuleNotFoundError", "SyntaxError", "StopIteration", "StopAsyncIteration",
-                "ReferenceError", "BufferError", "ValueError", "InvalidStateError", "UndefinedError", "PicklingError", "FrozenInstanceError",
-                "UnpicklingError", "DeprecationWarning", "StreamConsumed", "StreamClosed", "RequestNotRead", "ResponseNotRead")  # fmt: skip
+_DEFECTS = ("NameError", "AttributeError", "IndexError", "KeyError", "LookupError", "ArithmeticError", "AssertionError", "NotImplementedError",
+            "ImportError", "ModuleNotFoundError", "SyntaxError", "StopIteration", "StopAsyncIteration", "ReferenceError", "BufferError",
+            "InvalidStateError", "UndefinedError", "PicklingError", "UnpicklingError", "FrozenInstanceError", "StreamConsumed", "StreamClosed",
+            "RequestNotRead", "ResponseNotRead")  # fmt: skip
+_MISUSE = phrases("event loop is closed", "after shutdown", "different event loop", "different loop", "no running event loop", "cannot be called from a running",
+           "already running", "already closed", "can't start new thread", "never awaited", "cannot reuse already awaited", "client has been closed",
+           "session is closed", "generator already executing")  # fmt: skip
+_NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
+    ("PROVIDER_RATE_LIMITED", ("ratelimit", "toomanyrequests", "throttl")),
+    ("PROVIDER_QUOTA_EXHAUSTED", ("quotaexceeded", "quotaexhausted")),
+    ("PROVIDER_OVERLOADED", ("overloaded",)),
+    ("SYS_TIMEOUT", ("timeout", "timedout", "deadlineexceeded")),
+    ("CONN_RESET", ("disconnect", "connectionreset", "connectionclosed", "connectionlost", "connectionabort", "connectionerror", "networkerror", "brokenpipe")),
+    ("CONN_REFUSED", ("connectionrefused",)),
+    ("AUTH_FAILED", ("authentication", "unauthorized", "invalidcredential", "unauthenticated", "invalidapikey", "autherror")),
+    ("AUTH_FORBIDDEN", ("permissiondenied", "accessdenied", "forbidden")),
+    ("PROVIDER_UNAVAILABLE", ("serviceunavailable", "unavailable", "badgateway")),
+    ("PROVIDER_CONTEXT_OVERFLOW", ("contextwindow", "contextlength")),
+    ("PROVIDER_CONTENT_POLICY", ("contentfilter", "contentpolicy")),
+    ("TOOL_NOT_FOUND", ("notfound",)),
+    ("PROVIDER_OUTPUT_INVALID", ("validationerror", "parseerror", "parsererror", "decodeerror", "outputpars")),
+    ("SYS_CANCELLED", ("cancelled", "canceled")),
+)  # fmt: skip
+"""What a class nobody listed is called; most libraries name their failures alike."""
 _ERRNOS: dict[int, Code] = {
     errno.ENOENT: "TOOL_FILE_NOT_FOUND",
     errno.EACCES: "TOOL_FORBIDDEN",
@@ -95,11 +116,28 @@ _OS_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     ("TOOL_EXECUTION_FAILED", frozenset({"IsADirectoryError", "NotADirectoryError", "FileExistsError", "ChildProcessError", "ProcessLookupError"})),
     ("TOOL_RESOURCE_BUSY", frozenset({"BlockingIOError", "InterruptedError"})),
 )  # fmt: skip
-_BAD_ARGUMENTS = ("unexpected keyword argument", "missing 1 required", "required positional argument", "required keyword-only", "positional arguments but",
+_BAD_ARGUMENTS = phrases("unexpected keyword argument", "missing 1 required", "required positional argument", "required keyword-only", "positional arguments but",
                   "got multiple values for")  # fmt: skip
 _ANSWER_KEYS = ("'choices'", "'candidates'", "'completion'", "'content'", "'message'", "'output'", "'delta'")
 
+_LOCKED = phrases("database is locked", "database table is locked", "resource temporarily unavailable", "lock timeout", "deadlock detected",
+                  "could not obtain lock", "resource busy", "text file busy")  # fmt: skip
+_LONG_LINE = phrases("chunk is longer than limit", "separator is not found")
 
+
+@asked_when(raised=True)
+def defects(evidence: Evidence) -> Verdict | None:
+    """Classes that mean a defect whatever their text quotes; a missing key of a provider's answer is not one."""
+    if evidence.named("KeyError") and evidence.text.strip() in _ANSWER_KEYS:
+        return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
+    if evidence.named(*_DEFECTS):
+        return Verdict(code="SYS_PROGRAMMING_ERROR")
+    if evidence.named("RuntimeError") and evidence.hears(_MISUSE):
+        return Verdict(code="SYS_PROGRAMMING_ERROR")
+    return None
+
+
+@asked_when(raised=True)
 def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure, in the standard library and the frameworks."""
     if evidence.raised is None:
@@ -115,28 +153,26 @@ def by_class(evidence: Evidence) -> Verdict | None:
     return None
 
 
+@asked_when(raised=True)
 def client_side(evidence: Evidence) -> Verdict | None:
     """Failures raised before anything was sent, as plain ValueError or TypeError with a telling text."""
     if not evidence.named("ValueError", "TypeError", "RuntimeError", "Exception"):
         return None
-    if "chunk is longer than limit" in evidence.text or "separator is not found" in evidence.text:
+    if evidence.hears(_LONG_LINE):
         return Verdict(code="TOOL_OUTPUT_TOO_LARGE")
-    if evidence.named("TypeError") and says(evidence.text, _BAD_ARGUMENTS):
+    if evidence.named("TypeError") and evidence.hears(_BAD_ARGUMENTS):
         # The model invented an argument: it can do better when told.
         return Verdict(code="TOOL_INPUT_INVALID")
-    if evidence.named("KeyError") and evidence.text.strip() in _ANSWER_KEYS:
-        return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
     return None
 
 
-def locked(evidence: Evidence) -> Verdict | None:
+@asked_when(_LOCKED)
+def locked(_: Evidence) -> Verdict | None:
     """A database or file that somebody else holds."""
-    if says(evidence.text, ("database is locked", "database table is locked", "resource temporarily unavailable", "lock timeout", "deadlock detected",
-                            "could not obtain lock", "resource busy", "text file busy")):  # fmt: skip
-        return Verdict(code="TOOL_RESOURCE_BUSY")
-    return None
+    return Verdict(code="TOOL_RESOURCE_BUSY")
 
 
+@asked_when(raised=True)
 def by_errno(evidence: Evidence) -> Verdict | None:
     """The operating system's number, then its classes."""
     raised = evidence.raised
@@ -151,6 +187,7 @@ def by_errno(evidence: Evidence) -> Verdict | None:
     return Verdict(code=code, retryable=True if heals else None, scope=Scope.PROCESS if heals else None)
 
 
+@asked_when(raised=True)
 def timeouts(evidence: Evidence) -> Verdict | None:
     """TimeoutError, wherever it was raised: since 3.10 it is also the socket's."""
     if evidence.named("TimeoutError", "TooSlowError", "FunctionTimedOut", "TimeLimitExceeded", "SoftTimeLimitExceeded"):
@@ -158,6 +195,7 @@ def timeouts(evidence: Evidence) -> Verdict | None:
     return None
 
 
+@asked_when(raised=True)
 def sdk_class(evidence: Evidence) -> Verdict | None:
     """The SDKs' classes, when neither status nor body says more; a cause may."""
     if evidence.raised is None:
@@ -168,6 +206,7 @@ def sdk_class(evidence: Evidence) -> Verdict | None:
     return None
 
 
+@asked_when(raised=True)
 def database(evidence: Evidence) -> Verdict | None:
     """DB-API errors: the statement or the data is wrong."""
     if evidence.named("DatabaseError", "OperationalError", "IntegrityError", "ProgrammingError", "InterfaceError", "DataError"):
@@ -175,11 +214,24 @@ def database(evidence: Evidence) -> Verdict | None:
     return None
 
 
+@asked_when(raised=True)
 def programming(evidence: Evidence) -> Verdict | None:
     """Defects: the same call fails the same way."""
-    if evidence.named(*_PROGRAMMING):
+    if evidence.named("TypeError", "ValueError"):
         # A ValueError is often raised from what really failed.
         return Verdict(code="SYS_PROGRAMMING_ERROR", weak=evidence.named("ValueError"))
+    return None
+
+
+@asked_when(raised=True)
+def by_name(evidence: Evidence) -> Verdict | None:
+    """A class nobody listed, by the words in its name."""
+    if evidence.raised is None:
+        return None
+    name = evidence.raised.type.lower()
+    for code, words in _NAME_HINTS:
+        if says(name, words):
+            return Verdict(code=code, weak=True)
     return None
 
 
@@ -193,5 +245,6 @@ def _undecodable(evidence: Evidence) -> Verdict:
     return Verdict(code="PROVIDER_MALFORMED_RESPONSE" if at_start else "PROVIDER_OUTPUT_INVALID")
 
 
+FIRST = (defects,)
 EARLY = (by_class, client_side, locked)
-LATE = (by_errno, timeouts, sdk_class, database, programming)
+LATE = (by_errno, timeouts, sdk_class, database, by_name, programming)

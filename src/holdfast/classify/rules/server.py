@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from holdfast.classify.evidence import Evidence, Source, Verdict, says
+from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
+from holdfast.classify.phrases import phrases
 
-_CUT = ("unexpected eof", "stream disconnected", "stream closed before", "closed before response.completed", "connection ended", "stream ended",
+_CUT = phrases("unexpected eof", "stream disconnected", "stream closed before", "closed before response.completed", "connection ended", "stream ended",
         "stream error", "incomplete chunked read", "stream terminated", "stream was reset", "premature close", "ended prematurely", "stream aborted",
         "before completion", "terminated unexpectedly", "truncated stream", "stream interrupted")  # fmt: skip
-_INTERNAL = ("internal server error", "server had an error", "internal error", "an error occurred while processing", "unexpected error occurred",
+_INTERNAL = phrases("internal server error", "server had an error", "internal error", "an error occurred while processing", "unexpected error occurred",
              "something went wrong", "server error", "internal_server_error", "unknown error", "internal failure", "unexpected internal")  # fmt: skip
-_DOWN = ("service unavailable", "temporarily unavailable", "bad gateway", "upstream connect error", "no healthy upstream", "upstream request timeout",
+_DOWN = phrases("service unavailable", "temporarily unavailable", "bad gateway", "upstream connect error", "no healthy upstream", "upstream request timeout",
          "no available accounts", "no available server", "currently unavailable", "upstream error", "connection to upstream", "unavailable", "backend is down",
          "under maintenance", "provider returned error", "no available channel", "no deployments available", "runner has unexpectedly stopped",
          "runner process has terminated", "runner process no longer running", "has crashed")  # fmt: skip
@@ -25,7 +26,7 @@ _VERDICTS = {
 
 def stream_cut(evidence: Evidence) -> Verdict | None:
     """A stream that broke off, by its words or by its missing end."""
-    if evidence.stream == "cut" or says(evidence.text, _CUT):
+    if evidence.stream == "cut" or evidence.hears(_CUT):
         return Verdict(code="PROVIDER_STREAM_CUT")
     return None
 
@@ -44,17 +45,15 @@ def stream_end(evidence: Evidence) -> Verdict | None:
     return None
 
 
+@asked_when(_DOWN | _INTERNAL)
 def own_words(evidence: Evidence) -> Verdict | None:
     """Internal errors and outages inside a 200, a stream, or an exception's text."""
     if evidence.status is not None and 400 <= evidence.status < 500 and evidence.status not in (408, 429):
         return None
     if evidence.source in (Source.PROCESS, Source.JSONRPC):
         return None
-    if says(evidence.text, _DOWN):
-        return Verdict(code="PROVIDER_UNAVAILABLE", weak=evidence.raised is not None)
-    if says(evidence.text, _INTERNAL):
-        return Verdict(code="PROVIDER_INTERNAL_ERROR", weak=evidence.raised is not None)
-    return None
+    down = evidence.hears(_DOWN)
+    return Verdict(code="PROVIDER_UNAVAILABLE" if down else "PROVIDER_INTERNAL_ERROR", weak=evidence.raised is not None)
 
 
 def own_codes(evidence: Evidence) -> Verdict | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Source, Verdict, says
+from holdfast.classify.evidence import Evidence, Source, Verdict
+from holdfast.classify.phrases import phrases
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
@@ -50,7 +51,7 @@ _STATUS: dict[int, Code] = {
 }
 
 
-_CONTENDED = ("in progress", "try again", "lock", "concurrent", "another request")
+_CONTENDED = phrases("in progress", "try again", "lock", "concurrent", "another request")
 
 
 def html_page(evidence: Evidence) -> Verdict | None:
@@ -68,7 +69,7 @@ def bare_status(evidence: Evidence) -> Verdict | None:
     known = _STATUS.get(status)
     if known is not None:
         return Verdict(code=known)
-    if status == 409 and (evidence.headers.get("x-should-retry") == "true" or says(evidence.text, _CONTENDED)):
+    if status == 409 and (evidence.headers.get("x-should-retry") == "true" or evidence.hears(_CONTENDED)):
         return Verdict(code="PROVIDER_UNAVAILABLE")
     return Verdict(code="PROVIDER_BAD_REQUEST" if status < 500 else "PROVIDER_INTERNAL_ERROR")
 

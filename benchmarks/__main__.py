@@ -1,0 +1,37 @@
+"""Run the benchmarks and print them; see the package's docstring."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from pathlib import Path
+
+from benchmarks import accuracy, classify, imports, peers
+
+PARTS = {"classify": classify.run, "import": imports.run, "accuracy": accuracy.run}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="|".join(PARTS), help="what to run; all of it by default")
+    parser.add_argument("--quick", action="store_true", help="few rounds: a look, not a measurement")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    missing = peers.ready()
+    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start"
+    print(machine + (", --quick: few rounds, rough figures" if options.quick else ""))
+    for name, why in missing.items():
+        print(f"not installed: {name}: {why}")
+    result = {"machine": machine, "quick": options.quick, "not_installed": missing}
+    for part in options.parts or PARTS:
+        result[part] = PARTS[part](quick=options.quick)
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

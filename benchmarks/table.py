@@ -1,0 +1,32 @@
+"""Plain text tables and the few statistics in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def verdict(value: float, target: float, unit: str) -> str:
+    return f"target {target:g} {unit}: {'met' if value <= target else 'missed'}"
+
+
+def ratio(value: float, ours: float) -> str:
+    return f"{value / ours:.2f}x" if ours else "-"
+
+
+def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
+    """Print one table; the first column is text, the others are figures and stand right."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    print(f"\n{title}\n{'=' * len(title)}")
+    for row in [head, ["-" * width for width in widths], *rows]:
+        cells = [
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+    for note in notes:
+        print(f"  * {note}")
