@@ -23,6 +23,9 @@ def main() -> None:
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     missing = peers.ready()
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start"
+    print(
+        f"beside {peers.versions('litellm', 'redress', 'tenacity', 'openai', 'anthropic', 'msgspec')}; certifi is older than litellm asks for"
+    )
     print(machine + (", --quick: few rounds, rough figures" if options.quick else ""))
     for name, why in missing.items():
         print(f"not installed: {name}: {why}")

@@ -23,12 +23,13 @@ class Failure:
     headers: dict[str, str] = field(default_factory=dict)
     body: str = ""
     line: dict[str, Any] = field(default_factory=dict)
-    """The corpus line it came from."""
+    """The corpus line it came from, and its file."""
+    file: str = ""
 
 
 def corpus() -> list[Failure]:
     paths = sorted((ROOT / "tests" / "corpus").glob("*.jsonl"))
-    lines = [json.loads(raw) for path in paths for raw in path.read_text().splitlines() if raw.strip()]
+    lines = [(path.name, json.loads(raw)) for path in paths for raw in path.read_text().split("\n") if raw.strip()]
     return [
         Failure(
             kind=line["kind"],
@@ -37,8 +38,9 @@ def corpus() -> list[Failure]:
             headers=line["headers"],
             body=line["body"],
             line=line,
+            file=file,
         )
-        for line in lines
+        for file, line in lines
     ]
 
 

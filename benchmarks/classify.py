@@ -10,15 +10,15 @@ from benchmarks.table import ratio, show, verdict
 
 TARGET_US = 25.0
 
-NOTES = (
-    "per call, best of all rounds by median; p95 is of that same round; contenders take turns within every round, each in its own process",
-    "ratio: the contender's median over holdfast's for that case (above 1x: slower than holdfast)",
-    "not equal: holdfast gets status, headers and body text and decodes the JSON itself, in the time shown",
-    "not equal: redress and litellm get an exception already built, the JSON decoded by the SDK before the clock starts; redress "
-    "reads status, class, two codes and delay headers, no message; 'redress default' and the table read the status only",
-    "not equal: litellm also builds and raises the exception it maps to, and that is in its time; it returns no delay. In the live "
-    "cases it gets the SDK's own error, in the others the error its own handlers make of it",
-)
+NOTES = """\
+median and p95 of one round, the round with the best median; contenders take turns within every round, each in a process of its own
+ratio: the contender's median over holdfast's in that case; above 1x it is slower than holdfast
+not equal: holdfast gets status, headers and body text, and decoding the JSON is in its time
+not equal: redress gets the SDK's exception, the JSON decoded before the clock starts; it reads class, status, one code and the delay
+  headers, never the message. 'redress default' and the status table read the status only
+not equal: litellm gets the error its own handlers make of the answer (in the live cases the SDK's error itself); it also builds and
+  raises the exception it maps to, in its time, and names no delay
+""".splitlines()
 
 
 def run(*, quick: bool) -> dict[str, Any]:

@@ -7,19 +7,41 @@ generously: it stands for every category it could mean. None for a call means th
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from benchmarks.cases import Failure
+if TYPE_CHECKING:
+    from benchmarks.cases import Failure
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 Answer = dict[str, Any]
 
 OPENAI_LIKE = frozenset(
-    "openai azure_openai openrouter groq deepseek xai together fireworks perplexity cerebras moonshot zai vllm lmstudio "
-    "llama.cpp alibaba_dashscope volcengine github_copilot litellm_proxy vercel_ai_gateway".split()
+    {
+        "openai",
+        "azure_openai",
+        "openrouter",
+        "groq",
+        "deepseek",
+        "xai",
+        "together",
+        "fireworks",
+        "perplexity",
+        "cerebras",
+        "moonshot",
+        "zai",
+        "vllm",
+        "lmstudio",
+        "llama.cpp",
+        "alibaba_dashscope",
+        "volcengine",
+        "github_copilot",
+        "litellm_proxy",
+        "vercel_ai_gateway",
+    }
 )
 """Providers whose answers reach a Python program through the openai SDK."""
 
@@ -48,7 +70,7 @@ class Holdfast:
 class Table:
     """The floor: status in, category out. Nothing is read but the status."""
 
-    NAMES = {
+    NAMES: ClassVar = {
         400: "invalid", 401: "auth", 402: "rate_limit", 403: "auth", 404: "not_found", 408: "timeout", 409: "invalid",
         413: "overflow", 422: "invalid", 429: "rate_limit", 499: "cancelled", 504: "timeout", 524: "timeout",
     }  # fmt: skip
@@ -70,7 +92,7 @@ class Table:
 class Redress:
     """The classifier redress ships for the SDK at hand, its http one for the rest."""
 
-    MEANS = {
+    MEANS: ClassVar = {
         "AUTH": ["auth"], "PERMISSION": ["auth"], "PERMANENT": ["invalid", "not_found", "overflow"],
         "CONCURRENCY": ["invalid"], "RATE_LIMIT": ["rate_limit"], "SERVER_ERROR": ["unavailable", "timeout"],
         "TRANSIENT": ["timeout", "network", "unavailable"], "UNKNOWN": ["unknown"],
@@ -117,16 +139,32 @@ class RedressDefault(Redress):
 class LiteLLM:
     """`exception_type` on the error LiteLLM's own handlers raise for that answer; it raises what it maps to."""
 
-    PROVIDERS = {
+    PROVIDERS: ClassVar = {
         "azure_openai": "azure", "google_gemini": "gemini", "google_vertex": "vertex_ai", "aws_bedrock": "bedrock",
         "vllm": "hosted_vllm", "lmstudio": "lm_studio", "together": "together_ai", "fireworks": "fireworks_ai",
         "alibaba_dashscope": "dashscope",
     }  # fmt: skip
     SAME = frozenset(
-        "openai anthropic openrouter groq deepseek cohere ollama xai perplexity cerebras moonshot zai volcengine "
-        "github_copilot litellm_proxy vercel_ai_gateway".split()
+        {
+            "openai",
+            "anthropic",
+            "openrouter",
+            "groq",
+            "deepseek",
+            "cohere",
+            "ollama",
+            "xai",
+            "perplexity",
+            "cerebras",
+            "moonshot",
+            "zai",
+            "volcengine",
+            "github_copilot",
+            "litellm_proxy",
+            "vercel_ai_gateway",
+        }
     )
-    MEANS = {
+    MEANS: ClassVar = {
         "ContextWindowExceededError": ["overflow"], "PaymentRequiredError": ["rate_limit", "auth"],
         "BadRequestError": ["invalid"], "UnprocessableEntityError": ["invalid"], "AuthenticationError": ["auth"],
         "PermissionDeniedError": ["auth"], "NotFoundError": ["not_found"], "Timeout": ["timeout"],
@@ -157,13 +195,15 @@ class LiteLLM:
 
     def read(self, answer: Any) -> Answer:
         names = (cls.__name__ for cls in type(answer).__mro__)
-        means = next((self.MEANS[name] for name in names if name in self.MEANS), ["unknown"])
         status = getattr(answer, "status_code", None)
+        # Its APIError says no more than the status it carries, so it is read as that status.
+        usual = ["unknown"] if status is None else [Table().look_up(status)[0]]
+        means = next((self.MEANS[name] for name in names if name in self.MEANS), usual)
         return {"categories": means, "retryable": status is None or self.litellm.should_retry(status), "delay": None}
 
     def _error(self, failure: Failure) -> Exception | None:
         error = live_error(failure)
-        if error is None or failure.kind == "live" or failure.kind == "exception":
+        if error is None or failure.kind in {"live", "exception"}:
             return error
         if failure.kind != "http":
             return None
@@ -225,10 +265,8 @@ def _plain(headers: dict[str, Any]) -> dict[str, str]:
 def _raised(spec: dict[str, Any]) -> BaseException:
     """Return a live exception of the recorded class, or of a class with its name where it is not installed."""
     kind: Any = None
-    try:
+    with contextlib.suppress(ImportError, ValueError):
         kind = getattr(importlib.import_module(spec["module"]), spec["type"], None)
-    except (ImportError, ValueError):
-        pass
     if kind is None:
         kind = type(spec["type"] or "Exception", (Exception,), {"__module__": spec["module"], "__str__": _first})
     if issubclass(kind, BaseExceptionGroup):

@@ -5,6 +5,7 @@ Invariant: the network is used to install, never to measure.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -42,6 +43,11 @@ def ready() -> dict[str, str]:
     missing = _install()
     stamp.write_text(json.dumps({"pins": want, "missing": missing}))
     return missing
+
+
+def versions(*names: str) -> str:
+    pins = dict(line.split("==") for line in PINS.read_text().splitlines() if "==" in line and not line.startswith("#"))
+    return ", ".join(f"{name} {pins[name]}" for name in names)
 
 
 def _install() -> dict[str, str]:
@@ -96,5 +102,6 @@ class Worker:
 
     def close(self) -> None:
         assert self._process.stdin
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait(timeout=30)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -29,4 +32,4 @@ def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: 
         ]
         print("  ".join(cells).rstrip())
     for note in notes:
-        print(f"  * {note}")
+        print(f"    {note.strip()}" if note.startswith(" ") else f"  * {note}")

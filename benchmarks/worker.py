@@ -22,12 +22,14 @@ from benchmarks.table import quantile
 class Bench:
     def __init__(self, contender: Contender) -> None:
         self.contender = contender
-        self.pools = {name: [call for f in pool if (call := contender.call(f))] for name, pool in timed().items()}
-        gc.collect()
-        gc.freeze()
+        self.pools: dict[str, list[Call]] = {}
 
     def warm_up(self, *, seconds: float) -> dict[str, int]:
         """Return how many calls fill `seconds`, for each case this contender can take."""
+        for name, pool in timed().items():
+            self.pools[name] = [call for failure in pool if (call := self.contender.call(failure))]
+        gc.collect()
+        gc.freeze()
         return {name: _fitting(pool, seconds) for name, pool in self.pools.items() if pool}
 
     def round(self, *, case: str, calls: int) -> dict[str, float]:

@@ -1,1 +1,89 @@
-"""Holdfast."""
+"""Holdfast: when an AI agent's call fails, it decides what to do next, does it, and shows you why.
+
+    from holdfast import fault_of
+
+    try:
+        ...
+    except Exception as error:
+        fault = fault_of(error)
+        print(fault.code, fault.retryable, fault.retry_after, fault.next_actor)
+
+Names are loaded when they are first used, so that `import holdfast` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from holdfast._version import __version__
+
+if TYPE_CHECKING:
+    from holdfast.faults import (
+        CODES,
+        Actor,
+        Attempt,
+        BudgetError,
+        Category,
+        CircuitOpenError,
+        Code,
+        DeadlineError,
+        Err,
+        Fault,
+        HoldfastError,
+        InvalidError,
+        ItemError,
+        Kind,
+        Layer,
+        Ok,
+        Outcome,
+        OutcomeUnknownError,
+        Partial,
+        Scope,
+        Severity,
+        StreamCutError,
+    )
+    from holdfast.runtime import fault_of
+
+__all__ = [
+    "CODES",
+    "Actor",
+    "Attempt",
+    "BudgetError",
+    "Category",
+    "CircuitOpenError",
+    "Code",
+    "DeadlineError",
+    "Err",
+    "Fault",
+    "HoldfastError",
+    "InvalidError",
+    "ItemError",
+    "Kind",
+    "Layer",
+    "Ok",
+    "Outcome",
+    "OutcomeUnknownError",
+    "Partial",
+    "Scope",
+    "Severity",
+    "StreamCutError",
+    "__version__",
+    "fault_of",
+]
+
+_HOMES = dict.fromkeys(__all__, "holdfast.faults") | {"fault_of": "holdfast.runtime"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        message = f"module 'holdfast' has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

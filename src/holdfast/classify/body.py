@@ -140,6 +140,10 @@ def _walk_fields(node: dict[str, Any], found: Findings, depth: int, *, top: bool
     for name, value in node.items():
         field = _FIELDS.get(name)
         if field is None or value is None:
+            if name.endswith("Exception") and isinstance(value, dict):
+                # AWS event streams: {"throttlingException": {"message": …}}.
+                found.codes.append(name.lower())
+                nested.append((value, False))
             continue
         if isinstance(value, str):
             if field & _CODE and value and len(value) <= 80 and value not in _NO_CODE:

@@ -198,7 +198,8 @@ _DATE_AFTER_CUE = re.compile(
     r"[a-z]*\b[^\d\n]{0,30}(\d{4}-\d{2}-\d{2})(?:[t ]|\s+at\s+)(\d{1,2}:\d{2}(?::\d{2})?(?:\.\d+)?)\s*(z\b|utc|gmt|[+-]\d{2}:?\d{2})",
     re.IGNORECASE,
 )
-_CLOCK_AFTER_CUE = re.compile(r"[a-z]*\s+(?:at\s+)?(\d{1,2}(?::\d{2})?\s*(?:[ap]m)?)\s*\(([A-Za-z_]+(?:/[A-Za-z_+-]+)*)\)", re.IGNORECASE)  # fmt: skip
+_CLOCK_AFTER_CUE = re.compile(r"[a-z]*\s+(?:at\s+)?(?:(?P<day>[A-Z][a-z]{2,8} \d{1,2}),?\s+(?:at\s+)?)?(?P<time>\d{1,2}(?::\d{2})?\s*(?:[ap]m)?)\s*\((?P<zone>[A-Za-z_]+(?:/[A-Za-z_+-]+)*)\)", re.IGNORECASE)  # fmt: skip
+_HEADER_IN_TEXT = re.compile(r"['\"]?\s*[:=]\s*['\"]?(\d{1,6}(?:\.\d{1,6})?)\b(?!\s*(?:ms|m\b|h\b|min))")
 _EPOCH = re.compile(r"\|\s*(\d{10}|\d{13})\b")
 _MAX_CUES = 6
 
@@ -206,9 +207,9 @@ _MAX_CUES = 6
 def _from_text(evidence: Evidence) -> float | None:
     """Read prose. Units are mandatory: bare digits in a message mean anything."""
     text = evidence.text
-    match = _after_cue(text, _WAIT_CUES, _WAIT_AFTER_CUE)
+    match = _after_cue(text, ("retry-after", "retry_after"), _HEADER_IN_TEXT) or _after_cue(text, _WAIT_CUES, _WAIT_AFTER_CUE)
     if match is not None:
-        return parse_duration(match[1])
+        return parse_number(match[1]) if match.re is _HEADER_IN_TEXT else parse_duration(match[1])
     match = _after_cue(text, _DATE_CUES, _DATE_AFTER_CUE)
     if match is not None:
         zone = match[3].upper().replace("UTC", "Z").replace("GMT", "Z")
@@ -216,7 +217,7 @@ def _from_text(evidence: Evidence) -> float | None:
     now = evidence.now
     match = _after_cue(evidence.message, ("reset", "Reset"), _CLOCK_AFTER_CUE) if now is not None else None
     if match is not None and now is not None:
-        return _until(parse_clock_time(match[1], match[2], now), now)
+        return _until(parse_clock_time(match["time"], match["zone"], now, match["day"]), now)
     match = _EPOCH.search(text) if "|" in text else None
     return None if match is None else _until(_instant(match[1]), now)
 

@@ -77,8 +77,8 @@ def parse_rfc3339(text: str) -> float | None:
         return None
 
 
-def parse_clock_time(text: str, zone: str, now: float) -> float | None:
-    """Return the next instant after `now` at which a clock in `zone` shows `text`, `3pm` or `15:30`."""
+def parse_clock_time(text: str, zone: str, now: float, day: str | None = None) -> float | None:
+    """Return the next instant after `now` at which a clock in `zone` shows `text`, `3pm` or `15:30`, on `day` if given."""
     match = _CLOCK_TIME.fullmatch(text.strip())
     place = _zone(zone)
     if match is None or place is None or (match[3] is None and match[2] is None):
@@ -89,11 +89,13 @@ def parse_clock_time(text: str, zone: str, now: float) -> float | None:
     try:
         today = datetime.fromtimestamp(now, place)
         at = today.replace(hour=hour, minute=minute, second=0, microsecond=0)
-    except (ValueError, OverflowError, OSError):
+        if day is not None:
+            month, _, number = day.partition(" ")
+            at = at.replace(month=_MONTHS[month[:3].lower()], day=int(number))
+            return (at if at > today else at.replace(year=at.year + 1)).timestamp()
+    except (ValueError, OverflowError, OSError, KeyError):
         return None
-    if at <= today:
-        at += timedelta(days=1)
-    return at.timestamp()
+    return (at if at > today else at + timedelta(days=1)).timestamp()
 
 
 def _seconds_of(unit: str) -> float:

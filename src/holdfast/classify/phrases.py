@@ -20,6 +20,8 @@ Phrases: TypeAlias = int
 _WORD = re.compile(r"\w+")
 _SEPARATORS = str.maketrans({chr(c): " " for c in range(128) if not (chr(c).isalnum() or chr(c) == "_")})
 
+_unspaced: dict[str, Phrases] = {}
+"""Phrases of languages written without spaces; tried only in texts that hold such characters."""
 _filed: dict[str, dict[str, Phrases]] = {}
 """Every declared phrase with the groups it belongs to, under its word. Grows while rule families are imported."""
 _declared = 0
@@ -41,6 +43,9 @@ def phrases(*texts: str) -> Phrases:
     group = 1 << _declared
     _declared += 1
     for text in texts:
+        if not text.isascii() and " " not in text:
+            _unspaced[text] = _unspaced.get(text, 0) | group
+            continue
         shelf = _filed.setdefault(_filing_word(text), {})
         shelf[text] = shelf.get(text, 0) | group
     return group
@@ -52,6 +57,10 @@ def listen(text: str) -> Phrases:
     heard = 0
     for word in _filed.keys() & words:
         for phrase, groups in _filed[word].items():
+            if phrase in text:
+                heard |= groups
+    if not text.isascii():
+        for phrase, groups in _unspaced.items():
             if phrase in text:
                 heard |= groups
     if words and (max(map(len, words)) >= _LONG_WORD or ("@" in text and "://" in text)):

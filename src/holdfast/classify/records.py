@@ -5,7 +5,7 @@ Invariant: a record that is not one is refused with the field that is wrong; a r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -29,27 +29,28 @@ __all__ = ["Record", "RecordedException", "from_record", "read_record"]
 class RecordedException(msgspec.Struct, frozen=True, kw_only=True):
     """An exception by name, its causes nearest first, the leaves of a group."""
 
-    module: str = ""
-    type: str = ""
-    message: str = ""
-    cause: list[RecordedException] = []
-    exceptions: list[RecordedException] = []
+    module: str | None = ""
+    type: str | None = ""
+    message: str | None = ""
+    cause: list[RecordedException] | None = None
+    exceptions: list[RecordedException] | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One failure. Unknown fields (`expect`, `source`, `notes` …) are ignored."""
 
     id: str | int | None = None
-    provider: str = ""
+    provider: str | None = ""
     kind: str = "http"
     status: int | None = None
-    headers: dict[str, Any] = {}
+    headers: dict[str, Any] | None = None
     body: Any = ""
     exception: RecordedException | None = None
     returncode: int | None = None
     now: str | float | None = None
 
 
+_CODE: Final = "PROTO_INVALID_MESSAGE"
 _KINDS = frozenset({"http", "sse", "exception", "jsonrpc", "subprocess", "grpc", "text"})
 
 
@@ -58,13 +59,13 @@ def read_record(raw: bytes | str) -> Record:
     try:
         record = msgspec.json.decode(raw, type=Record)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from None
+        raise InvalidError.from_msgspec(error, _CODE) from None
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise InvalidError.at("$", "one JSON object per line", str(error)) from None
+        raise InvalidError.at("$", "one JSON object per line", str(error), _CODE) from None
     if record.kind not in _KINDS:
-        raise InvalidError.at("$.kind", f"one of {', '.join(sorted(_KINDS))}", record.kind)
+        raise InvalidError.at("$.kind", f"one of {', '.join(sorted(_KINDS))}", record.kind, _CODE)
     if isinstance(record.now, str) and parse_rfc3339(record.now) is None:
-        raise InvalidError.at("$.now", "an RFC 3339 date and time", record.now)
+        raise InvalidError.at("$.now", "an RFC 3339 date and time", record.now, _CODE)
     return record
 
 
@@ -81,36 +82,38 @@ def from_record(record: Record, *, now: float | None = None, classifier: Classif
 
 
 def _evidence(record: Record, now: float | None) -> Evidence:
-    headers = lower_headers(record.headers)
+    headers = lower_headers(record.headers or {})
     match record.kind:
         case "sse":
-            return read_stream(_text(record.body), status=record.status, headers=headers, provider=record.provider, now=now)
+            return read_stream(_text(record.body), status=record.status, headers=headers, provider=record.provider or "", now=now)
         case "jsonrpc":
-            return read_jsonrpc(record.body, status=record.status, headers=headers, provider=record.provider, now=now)
+            return read_jsonrpc(record.body, status=record.status, headers=headers, provider=record.provider or "", now=now)
         case "subprocess":
-            return read_process(record.returncode, _text(record.body), provider=record.provider, now=now)
+            return read_process(record.returncode, _text(record.body), provider=record.provider or "", now=now)
         case "http":
-            return read_http(record.status, headers, record.body, provider=record.provider, now=now)
+            return read_http(record.status, headers, record.body, provider=record.provider or "", now=now)
     return read_named(
-        "", "", _text(record.body), status=record.status, headers=headers, provider=record.provider, now=now, source=Source.TEXT
+        "", "", _text(record.body), status=record.status, headers=headers, provider=record.provider or "", now=now, source=Source.TEXT
     )
 
 
 def _from_chain(record: Record, outer: RecordedException, now: float | None, classifier: Classifier) -> Fault:
     source = Source.PROCESS if record.kind == "subprocess" else Source.EXCEPTION
     chain: list[Evidence] = []
-    for index, one in enumerate((outer, *outer.cause)):
+    for index, one in enumerate((outer, *(outer.cause or ()))):
         first = index == 0
-        message = one.message if not first or not record.body else f"{one.message}\n{_text(record.body)}"
+        message = one.message or ""
+        if first and record.body:
+            message = f"{message}\n{_text(record.body)}"
         chain.append(
             read_named(
-                one.module,
-                one.type,
+                one.module or "",
+                one.type or "",
                 message,
                 status=record.status if first else None,
-                headers=lower_headers(record.headers) if first else None,
+                headers=lower_headers(record.headers or {}) if first else None,
                 exit_code=record.returncode if first else None,
-                provider=record.provider,
+                provider=record.provider or "",
                 now=now,
                 source=source,
             )
@@ -129,10 +132,3 @@ def _text(body: Any) -> str:
         return body
     return "" if body is None else msgspec.json.encode(body).decode()
 
-
-def _invalid(problem: str) -> InvalidError:
-    """msgspec says `Expected X, got Y - at $.path`; keep the three apart."""
-    what, _, path = problem.partition(" - at ")
-    expected, _, received = what.partition(", got ")
-    where = path.strip("`") or "$"
-    return InvalidError.at(where, expected.removeprefix("Expected ").strip("`"), received.strip("`") or what)

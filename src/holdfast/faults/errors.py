@@ -111,4 +111,17 @@ class InvalidError(HoldfastError, ValueError):
         """Return the error for the value at `path`."""
         shown = REDACTOR.text(repr(received) if isinstance(received, (str, int, float)) else type(received).__name__)
         context = {"path": path, "expected": expected, "received": shown}
-        return cls(Fault.of(code or cls.code, context=context))
+        return cls(Fault.of(code or cls.code, f"{path}: expected {expected}, got {shown}", context=context))
+
+    @classmethod
+    def from_msgspec(cls, error: Exception, code: Code | None = None) -> Self:
+        """Return the error of a value msgspec refused; its text holds what was expected, what came and where."""
+        what, _, path = str(error).partition(" - at ")
+        expected, told, received = what.removeprefix("Expected ").partition(", got ")
+        if not told:
+            missing = what.startswith("Object missing required field")
+            expected, received = (what.partition("required ")[2], "nothing") if missing else ("a valid value", what)
+        where, expected, received = path.strip("`") or "$", expected.replace("`", ""), received.replace("`", "")
+        context = {"path": where, "expected": expected, "received": REDACTOR.text(received)}
+        message = f"{where}: expected {expected}, got {context['received']}"
+        return cls(Fault.of(code or cls.code, message, context=context))

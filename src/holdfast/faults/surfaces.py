@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["clock_time", "fill", "for_audit", "for_model", "for_user", "spell_seconds"]
 
 _MODEL_TEXT_BYTES = 2_048
-_MODEL_CONTEXT = frozenset({
-    "actual", "column", "errors", "exit_code", "expected", "expression", "field", "item", "limit", "line", "location",
-    "path", "received", "reason", "stderr", "supported", "symbol", "timeout_s", "tool", "used", "violations",
+_MODEL_FACTS = frozenset({
+    "actual", "column", "exit_code", "expected", "field", "limit", "line", "location", "path", "symbol", "timeout_s", "tool", "used",
 })  # fmt: skip
-"""Context fields that help a model to correct itself and hold nothing of the machine."""
+"""Context fields that hold nothing of the machine."""
+_MODEL_TEXTS = frozenset({"errors", "expression", "item", "reason", "received", "stderr", "supported", "violations"})
+"""Context fields that may quote anything: shown only where the model must act on them."""
 
 
 def for_user(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> str:
@@ -48,7 +49,8 @@ def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
         "retryable": fault.retryable,
         "advice": _advice(fault, now),
     }
-    context |= {key: fault.context[key] for key in sorted(_MODEL_CONTEXT & fault.context.keys())}
+    shown = _MODEL_FACTS | _MODEL_TEXTS if fault.next_actor is Actor.MODEL else _MODEL_FACTS
+    context |= {key: fault.context[key] for key in sorted(shown & fault.context.keys())}
     if fault.partial is not None:
         context["partial"] = fault.partial
     return {"class": failure_class, "code": code, "context": redactor.value(context)}

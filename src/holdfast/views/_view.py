@@ -4,8 +4,8 @@ A document says things a fault has no field for: an old code's name, a verdict a
 knows. Reading compares the document with what we would write for the fault it became, and keeps only the difference, in
 `fault.context["said"]` under the view's name. Writing lays the difference over.
 
-Invariant: for every document a view accepts, `write(read(document))` is that document, short of the secrets masked in
-it; and what `write` returns always has the view's shape.
+Invariant: for every document a view accepts, `write(read(document))` is that document, short of what the redactor masks
+or cuts on the way out; and what was said never bends what `write` returns out of the view's shape.
 """
 
 from __future__ import annotations

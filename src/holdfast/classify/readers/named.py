@@ -14,14 +14,16 @@ __all__ = ["read_named", "read_text", "split_traceback"]
 
 # Only where a word says that the number is a status: bare digits in a text mean anything (litellm#34954).
 _STATUS = re.compile(
-    r"(?:\b(?:error code|status[ _]?code|http status|http error|status|http(?:/\d(?:\.\d)?)?|api error|client error|server error)"
+    r"(?:\b(?:error|error code|status[ _]?code|http status|http error|status|http(?:/\d(?:\.\d)?)?|api error|client error|server error)"
     r"[\s:='\"(-]{1,4}|\()([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|\.\d))"
-    r"|^\s*([45]\d\d)\s+(?=[A-Z])|\btoo many ([45]\d\d) error responses",
+    r"|^\s*([45]\d\d)\s+(?=[A-Z])|\btoo many ([45]\d\d) error responses"
+    r"|\b([45]\d\d) (?:status code|bad |unauthori|forbidden|not found|too many|internal server|service unav|gateway time|payment req)",
     re.IGNORECASE | re.MULTILINE,
 )
 _AWS = re.compile(r"an error occurred \((\w+)\) when calling", re.IGNORECASE)
 _GRPC = re.compile(r"(?:statuscode\.|status[ =]+|grpc_status:\s*)(" + "|".join(GRPC_NAMES[1:]) + r"|\d{1,2}\b)", re.IGNORECASE)  # fmt: skip
-_ERRNO = re.compile(r"\[(?:errno|winerror) (-?\d{1,5})\]", re.IGNORECASE)
+_ERRNO = re.compile(r"[\[(](?:errno|winerror|os error) (-?\d{1,5})[\])]", re.IGNORECASE)
+_RPC = re.compile(r"(?:mcp error|code:?|error)\s*[:(]?\s*(-32\d{3})\b", re.IGNORECASE)
 _RAISED = re.compile(r"^(?:\s*[|+-]*\s*)?(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Timeout|Expired|Warning|Cancelled|Group|Fault|Disconnected|Refused|Exhausted|Unavailable|Exceeded|Denied|NotFound|Read|[A-Z]\w+))(?::\s?(?P<text>.*))?$", re.DOTALL)  # fmt: skip
 
 
@@ -47,6 +49,7 @@ def read_named(
     codes += [match[1].lower() for match in (_AWS.search(message),) if match]
     codes += _grpc_codes(message)
     text = _text_of(message, found.messages)
+    number = errno if errno is not None else _errno_in(message)
     return Evidence(
         source=source,
         provider=provider.lower(),
@@ -59,10 +62,9 @@ def read_named(
         waits=tuple(found.waits),
         resets=tuple(found.resets),
         html=found.html,
-        raised=Raised(module, type_name, message, names or _bases(module, type_name), errno if errno is not None else _errno_in(message))
-        if type_name
-        else None,
+        raised=Raised(module, type_name, message, names or _bases(module, type_name), number) if type_name or number else None,
         exit_code=exit_code,
+        rpc_code=_rpc_code_in(message),
         now=now,
     )
 
@@ -118,7 +120,12 @@ def _grpc_codes(message: str) -> list[str]:
 
 def _status_in(message: str) -> int | None:
     match = _STATUS.search(message[:2_048])
-    return int(match[1] or match[2] or match[3]) if match else None
+    return int(match[1] or match[2] or match[3] or match[4]) if match else None
+
+
+def _rpc_code_in(message: str) -> int | None:
+    match = _RPC.search(message[:2_048]) if "-32" in message else None
+    return int(match[1]) if match else None
 
 
 def _errno_in(message: str) -> int | None:

@@ -63,5 +63,8 @@ def _failure(frames: list[Any]) -> Findings | None:
 def _is_failure(frame: dict[str, Any]) -> bool:
     if frame.get("error") or frame.get("type") in ("error", "response.failed"):
         return True
+    if any(name.endswith("Exception") for name in frame):
+        # AWS event streams name the failure in the key.
+        return True
     response = frame.get("response")
     return isinstance(response, dict) and bool(response.get("error"))

@@ -21,6 +21,7 @@ from holdfast.classify.rules import (
     models,
     network,
     overflow,
+    plain,
     process,
     python,
     request,
@@ -58,4 +59,5 @@ RULES: tuple[Rule, ...] = (
     *server.RULES,
     *status.RULES,
     *python.LATE,
+    *plain.RULES,
 )

@@ -40,7 +40,8 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         "authentication required", "requires authentication", "authentication parameter not received", "api key required", "api key provided",
         "did not provide an api key", "didn't provide an api key", "user not found", "invalid subscription key", "access token is missing",
         "authenticationerror", "reauthentication is needed", "default credentials were not found", "malformed api key", "login fail",
-        "provide a valid api key", "check your api key", "invalid_api_key", "api secret key", "authorized_error", "token not found",
+        "provide a valid api key", "check your api key", "invalid_api_key", "api secret key", "authorized_error", "token not found", "authorization header", "api_key is not set", "key is not set", "key not set", "bad credentials",
+        "无效的令牌", "令牌无效", "未授权", "鉴权失败", "身份验证",
     )),
     ("AUTH_FORBIDDEN", phrases(
         "permission denied", "permission_denied", "does not have permission", "not have permission", "not authorized", "access denied",

@@ -11,7 +11,7 @@ _FULL = phrases(
     "capacity_exceeded", "insufficient capacity", "server is busy", "servers are busy", "system is busy", "too busy", "is busy",
     "peak load", "high load", "heavy load", "high traffic", "server overload", "request limit reached (", "capacity constraints",
     "resource exhausted. please try again later", "currently experiencing", "out of capacity", "capacity limit",
-    "engine is currently overloaded", "temporarily at capacity", "queue is full", "queue full",
+    "engine is currently overloaded", "temporarily at capacity", "queue is full", "queue full", "degraded function cannot be invoked", "负载", "繁忙", "过载",
 )  # fmt: skip
 _LOADING = phrases("loading model", "is currently loading", "model is loading", "model is not ready", "still loading", "warming up",
             "model not ready", "is being loaded", "loading the model")  # fmt: skip

@@ -12,7 +12,7 @@ _REFUSED = phrases(
     "responsible ai", "harmful content", "unsafe content", "output blocked", "prompt was blocked", "response was blocked",
     "blocked due to", "violates our", "violation of our", "violate our", "potential violation", "sensitive words", "sensitive content",
     "sensitive information", "potentially unsafe", "acceptable use", "refused to", "guardrail intervened",
-    "content violates", "recitation", "data may contain", "unsafe or sensitive", "biological risk", "content was flagged",
+    "content violates", "recitation", "data may contain", "unsafe or sensitive", "biological risk", "content was flagged", "敏感", "违规", "不安全内容",
 )  # fmt: skip
 
 _ACCOUNT_POLICY = phrases("data policy", "settings/privacy")

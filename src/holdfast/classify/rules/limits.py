@@ -26,7 +26,7 @@ _BILLING = phrases(
     "top up your", "prepayment", "free tier of the model has been exhausted", "free quota", "key limit exceeded",
     "insufficient_quota", "exceeded your monthly", "depleted your", "credit limit reached", "no remaining credits",
     "please check your plan and billing", "upgrade your plan to continue", "negative balance", "payment method on file", "credit limit exceeded", "sufficient credits", "sufficient balance",
-    "budget has been exceeded", "budget exceeded", "exceededbudget", "over budget", "max budget",
+    "budget has been exceeded", "budget exceeded", "exceededbudget", "over budget", "max budget", "余额不足", "欠费", "额度不足", "额度已用尽", "账户余额",
 )  # fmt: skip
 _ENTITLEMENT = phrases("extra usage is required", "is not included in your", "not included in your plan", "requires a paid plan",
                 "upgrade to access", "requires a subscription", "subscription plan does not", "not available on your plan",
@@ -43,7 +43,8 @@ _RATE = phrases(
     "requests per min", "tokens per min", "per minute", "per second", "max rpm", "max tpm", "exceeded token rate", "concurrency limit",
     "concurrent requests", "concurrent connections", "request rate increased too quickly", "throttled", "throttling", "throttle", "quota exceeded",
     "rate exceeded", "requests rate", "request limit", "exceeded your usage limits", "high frequency", "too quickly",
-    "frequency limit", "too fast", "in flight requests", "slow down",
+    "frequency limit", "too fast", "in flight requests", "slow down", "request_limit_exceeded", "limit has been exceeded",
+    "并发", "限流", "过于频繁", "频率", "速率限制", "请求数过多",
 )  # fmt: skip
 _WINDOW_CODES = frozenset({"usage_limit_reached", "gousagelimiterror", "quota_exceeded", "monthly_limit_exceeded",
                            "usage_limit_exceeded", "1308", "1310", "setlimitexceeded", "weekly_limit_reached", "subscription_limit"})  # fmt: skip
@@ -62,6 +63,8 @@ _SUSPENDED = phrases("suspended")
 _THEIRS = phrases("upstream", "not your usage limit")
 _FIREWORKS = phrases("exceeded your usage limits")
 """Of a rate, for once."""
+
+_NOT_IN_PLAN = phrases("subscription plan does not yet include", "plan does not yet include", "plan does not include access")
 
 
 @asked_when(_ONE_REQUEST | _COUNTED)
@@ -103,7 +106,7 @@ def subscription_window(evidence: Evidence) -> Verdict | None:
 
 def entitlement(evidence: Evidence) -> Verdict | None:
     """A limit that is none: the plan does not include what was asked."""
-    if "usage_not_included" in evidence.codes:
+    if evidence.hears(_NOT_IN_PLAN):
         return Verdict(code="PROVIDER_ENTITLEMENT_MISSING")
     if evidence.hears(_RATE_WORDS):
         # A rate limit advertises the plan that has a higher one.

@@ -43,6 +43,7 @@ _TABLES: tuple[tuple[Code, frozenset[str]], ...] = (
         "account_deactivated", "organization_restricted", "account_disabled", "account_suspended", "user_deactivated",
         "organization_deactivated", "1121", "1120", "account_locked", "user_banned",
     })),
+    ("PROVIDER_ENTITLEMENT_MISSING", frozenset({"1311", "usage_not_included"})),
     ("AUTH_FORBIDDEN", frozenset({"1313", "customer_verification_required", "fair_usage_violation"})),
     ("AUTH_REGION_BLOCKED", frozenset({"unsupported_country_region_territory", "region_not_supported"})),
     ("AUTH_TOKEN_REVOKED", frozenset({"token_revoked", "token_invalidated"})),

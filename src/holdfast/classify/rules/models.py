@@ -13,7 +13,7 @@ _GONE = phrases(
     "no endpoints found for", "no allowed providers", "deployment for this resource does not exist", "not a supported model", "model is not available",
     "model is not supported", "unsupported model", "model not available", "failed to load model", "model unavailable", "was retired", "been retired",
     "no longer exists", "model may not exist", "model not supported", "unable to access model", "could not find model",
-    "no models loaded", "model isn't available", "is not a chat model", "requested model is not", "model you requested",
+    "no models loaded", "model isn't available", "is not a chat model", "requested model is not", "model you requested", "模型不存在", "不支持的模型", "无可用渠道",
 )  # fmt: skip
 _MODEL_MISSING = re.compile(r"\bmodels?\b.{0,120}?\b(?:not found|does not exist|doesn't exist|not exist|could not be found|cannot be found|unavailable)\b", re.DOTALL)  # fmt: skip
 

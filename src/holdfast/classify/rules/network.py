@@ -61,7 +61,7 @@ _ERRNOS: dict[int, Code] = {
 _AMBIGUOUS_ERRNOS = frozenset({8, 51, 54, 60, 61, 64, 65, 121})
 """Numbers that mean something else on Linux; believed only where the text agrees."""
 _WORDS: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("CONN_DNS_FAILED", phrases("name resolution", "getaddrinfo failed", "name or service not known", " enotfound", "eai_again", "nodename nor servname",
+    ("CONN_DNS_FAILED", phrases("name resolution", "getaddrinfo failed", "name or service not known", "getaddrinfo() thread failed", " enotfound", "eai_again", "nodename nor servname",
                          "failed to resolve", "no address associated", "could not resolve host", "dns lookup", "getaddrinfo enotfound",
                          "could not contact dns", "no such host")),
     ("CONN_REFUSED", phrases("connection refused", "econnrefused", "actively refused", "verbindung verweigert", "connect call failed")),
@@ -71,17 +71,17 @@ _WORDS: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_STREAM_CUT", phrases("incomplete chunked read", "incompleteread", "peer closed connection", "response ended prematurely",
                              "response payload is not completed", "invalidchunklength", "stream disconnected", "socket closed before")),
     ("CONN_RESET", phrases("connection reset", "econnreset", "connection aborted", "socket hang up", "broken pipe", "server disconnected", "forcibly closed",
-                    "remote end closed", "closed connection", "connection closed", "unexpectedly closed", "fetch failed", "connection error", "connection lost",
+                    "remote end closed", "closed the connection", "强迫关闭", "连接被重置", "closed connection", "connection closed", "unexpectedly closed", "fetch failed", "connection error", "connection lost",
                     "epipe", "connection was closed", "network error", "connection broken", "und_err_socket", "no close frame",
                     "error sending request", "closed by the remote", "connection terminated", "terminated by other side", "goaway",
                     "all connection attempts failed", "cannot connect to host", "unable to connect", "failed to connect", "connection dropped",
                     "could not connect", "failed to establish a new connection", "network connection")),
-    ("PROVIDER_TIMEOUT", phrases("read timed out", "request timed out", "timed out", "timeout", "deadline exceeded", "headers timeout", "body timeout")),
+    ("PROVIDER_TIMEOUT", phrases("read timed out", "request timed out", "超时", "interruptedioexception", "timed out", "timeout", "deadline exceeded", "headers timeout", "body timeout")),
 )  # fmt: skip
 _TLS = phrases("certificate verify failed", "certificate_verify_failed", "ssl: ", "sslerror", "sslv3_alert_handshake_failure", "wrong_version_number", "tls handshake",
         "self-signed certificate", "self signed certificate", "certificate has expired", "hostname mismatch", "unable to get local issuer", "handshake failure",
         "unable_to_verify", "ssl handshake", "certificate is not valid")  # fmt: skip
-_TLS_CUT = phrases("unexpected_eof_while_reading", "eof occurred in violation", "unexpected eof", "decryption_failed_or_bad_record_mac", "sslzeroreturn")
+_TLS_CUT = phrases("bad record mac", "unexpected_eof_while_reading", "eof occurred in violation", "unexpected eof", "decryption_failed_or_bad_record_mac", "sslzeroreturn")
 
 _WEBSOCKET = phrases("websocket")
 _WS_POLICY = phrases("1008", "policy violation")

@@ -20,7 +20,7 @@ _CONTEXT = phrases(
     "prompt is too long", "prompt too long", "input is too long", "input too long", "too many tokens", "too many input tokens",
     "maximum number of tokens", "number of tokens", "token limit", "tokens limit", "token count", "exceed context", "input tokens exceed",
     "max_new_tokens' must be <=", "tokens + 'max_new_tokens'", "reduce the length", "reduce your prompt", "shorten your prompt",
-    "input length", "prompt length", "conversation too long", "conversation is too long", "sequence length", "maximum model length", "max model len", "max_model_len", "prompt exceeds", "prompt token",
+    "input length", "prompt length", "less than max_seq_len", "conversation too long", "上下文长度", "输入过长", "超过最大长度", "conversation is too long", "sequence length", "maximum model length", "max model len", "max_model_len", "prompt exceeds", "prompt token",
     "exceeds the available context", "greater than the context", "n_ctx", "longer than the", "prompt contains",
     "exceeds the model's", "maximum input", "exceeds maximum length", "tokens in request", "tokens > ",
 )  # fmt: skip

@@ -23,10 +23,10 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     ("TOOL_RESOURCE_BUSY", phrases("resource busy", "text file busy", "index.lock", "unable to lock", "could not get lock", "database is locked",
                             "resource temporarily unavailable")),
     ("CONN_REFUSED", phrases("econnrefused", "connection refused")),
-    ("CONN_DNS_FAILED", phrases(" enotfound", "could not resolve host", "name resolution", "eai_again", "name or service not known")),
+    ("CONN_DNS_FAILED", phrases("getaddrinfo() thread failed", " enotfound", "could not resolve host", "name resolution", "eai_again", "name or service not known")),
     ("CONN_TIMEOUT", phrases("etimedout", "connection timed out")),
     ("ACTOR_CLI_NETWORK", phrases("econnreset", "socket hang up", "fetch failed", "network is unreachable", "connection reset", "connection error",
-                           "network error", "timed out", "timeout")),
+                           "network error", "timed out", "timeout", "unable to access 'http", "failed to connect", "early eof", "remote end hung up")),
 )  # fmt: skip
 
 _MEMORY = phrases("out of memory", "heap limit", "bad_alloc")

@@ -121,7 +121,8 @@ _BAD_ARGUMENTS = phrases("unexpected keyword argument", "missing 1 required", "r
 _ANSWER_KEYS = ("'choices'", "'candidates'", "'completion'", "'content'", "'message'", "'output'", "'delta'")
 
 _LOCKED = phrases("database is locked", "database table is locked", "resource temporarily unavailable", "lock timeout", "deadlock detected",
-                  "could not obtain lock", "resource busy", "text file busy")  # fmt: skip
+                  "could not obtain lock", "resource busy", "text file busy", "too many clients already", "too many connections",
+                  "could not get lock")  # fmt: skip
 _LONG_LINE = phrases("chunk is longer than limit", "separator is not found")
 
 

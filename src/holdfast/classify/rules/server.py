@@ -9,7 +9,7 @@ _CUT = phrases("unexpected eof", "stream disconnected", "stream closed before", 
         "stream error", "incomplete chunked read", "stream terminated", "stream was reset", "premature close", "ended prematurely", "stream aborted",
         "before completion", "terminated unexpectedly", "truncated stream", "stream interrupted")  # fmt: skip
 _INTERNAL = phrases("internal server error", "server had an error", "internal error", "an error occurred while processing", "unexpected error occurred",
-             "something went wrong", "server error", "internal_server_error", "unknown error", "internal failure", "unexpected internal")  # fmt: skip
+             "something went wrong", "server error", "internal_server_error", "unknown error", "internal failure", "unexpected internal", "unable to process your request")  # fmt: skip
 _DOWN = phrases("service unavailable", "temporarily unavailable", "bad gateway", "upstream connect error", "no healthy upstream", "upstream request timeout",
          "no available accounts", "no available server", "currently unavailable", "upstream error", "connection to upstream", "unavailable", "backend is down",
          "under maintenance", "provider returned error", "no available channel", "no deployments available", "runner has unexpectedly stopped",

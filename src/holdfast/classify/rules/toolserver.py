@@ -72,7 +72,7 @@ def _by_words(evidence: Evidence) -> Verdict | None:
 
 
 def _speaks_rpc(evidence: Evidence) -> bool:
-    return evidence.source is Source.JSONRPC or evidence.named("McpError", "MCPError", "ToolError", "JSONRPCError", "JsonRpcError", "ToolException")
+    return evidence.source is Source.JSONRPC or evidence.named("McpError", "MCPError", "McpException", "ToolError", "JSONRPCError", "JsonRpcError", "ToolException")
 
 
 RULES = (session_gone, server_gone, by_number)

@@ -80,7 +80,8 @@ ENTRIES = (
         _DENIED,
         "The token lacks the scope {scope}",
         "This token may not be used for that.",
-        "Use a token of the right category: device, hook or admin",
+        "At a provider: give the key the scope the message names",
+        "At the bridge: use a token of the right category, device, hook or admin",
         http_status=403,
         close_code=4503,
     ),
@@ -92,6 +93,7 @@ ENTRIES = (
         "Use another provider, or a region the provider serves",
         http_status=403,
         close_code=4503,
+        scope=Scope.PROCESS,
     ),
     entry(
         "AUTH_ACCOUNT_DISABLED",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import PERMANENT, REJECTED, TRANSIENT, Traits, entry
-from holdfast.faults.words import Actor, Category, Layer, Schedule, Scope
+from holdfast.faults.words import Actor, Category, Layer, Schedule, Scope, Severity
 
 _LINK: Traits = {
     **TRANSIENT,
@@ -137,7 +137,6 @@ ENTRIES = (
         "Connection is not encrypted",
         "This bridge only accepts encrypted connections.",
         "Connect with wss:// or https://",
-        "On this machine only, use the loopback address",
         aliases=("INSECURE_TRANSPORT",),
         http_status=403,
         close_code=4503,
@@ -179,7 +178,7 @@ ENTRIES = (
         category=Category.RATE_LIMIT,
         classed="ProviderTransient/RateLimited",
         http_status=429,
-        close_code=4504,
+        close_code=1013,
     ),
     entry(
         "CONN_UPGRADE_REQUIRED",
@@ -190,7 +189,7 @@ ENTRIES = (
         aliases=("WS_UPGRADE_REQUIRED",),
         layer=Layer.TRANSPORT,
         scope=Scope.CONNECTION,
-        http_status=426,
+        http_status=400,
         close_code=1002,
     ),
     entry(
@@ -203,5 +202,6 @@ ENTRIES = (
         http_status=409,
         category=Category.CANCELLED,
         next_actor=Actor.USER,
+        severity=Severity.INFO,
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import REJECTED, Traits, entry
-from holdfast.faults.words import Actor, Category, Layer, Scope
+from holdfast.faults.words import Actor, Category, Kind, Layer, Scope, Severity
 
 _EVENT: Traits = {
     **REJECTED,
@@ -68,5 +68,8 @@ ENTRIES = (
         category=Category.AUTH,
         classed="ToolTerminal/Forbidden",
         next_actor=Actor.OPERATOR,
+        kind=Kind.PERMANENT,
+        severity=Severity.ERROR,
+        scope=Scope.CREDENTIAL,
     ),
 )

@@ -20,17 +20,8 @@ ENTRIES = (
         "Message validation failed",
         "The app sent a message the bridge does not understand.",
         "Fix the fields listed in `violations`",
-        aliases=("INVALID_MESSAGE",),
+        aliases=("INVALID_MESSAGE", "PARSE_ERROR"),
         classed="ToolTerminal/InputInvalid",
-    ),
-    entry(
-        "PROTO_PARSE_ERROR",
-        _BROKEN,
-        "Message is not valid JSON",
-        "The app sent something that is not a message.",
-        "Send one JSON object per text frame, UTF-8",
-        aliases=("PARSE_ERROR",),
-        close_code=1007,
     ),
     entry(
         "PROTO_SEQUENCE_ERROR",

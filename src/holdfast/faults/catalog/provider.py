@@ -67,6 +67,7 @@ ENTRIES = (
         "Today's limit with the AI service is used up.",
         "Wait for the reset, or fall back to another model or provider",
         "Raise the limit or move to a paid tier",
+        schedule=Schedule.RATE_LIMIT,
     ),
     entry(
         "PROVIDER_QUOTA_EXHAUSTED",
@@ -76,6 +77,7 @@ ENTRIES = (
         "Wait for the stated reset, or fall back to another provider",
         "Raise the limit in the provider's console",
         aliases=("ProviderCapability/QuotaExhausted",),
+        schedule=Schedule.RATE_LIMIT,
     ),
     entry(
         "PROVIDER_BILLING",
@@ -291,11 +293,12 @@ ENTRIES = (
         "PROVIDER_MISSING_STREAMING",
         _MISSING,
         "Streaming is required or not available here",
-        "This model must be used in another streaming mode.",
+        "This request has to be sent in another way: with streaming, or without.",
         "Switch streaming on (long answers) or off (the model cannot) and send again",
         aliases=("ProviderCapability/MissingStreaming",),
         classed="ProviderCapability/MissingStreaming",
         next_actor=Actor.DEVELOPER,
+        scope=Scope.REQUEST,
     ),
     entry(
         "PROVIDER_MISSING_TOOL_CALLING",
@@ -340,5 +343,6 @@ ENTRIES = (
         "Load a smaller model or quantisation, shorten the context, or free memory",
         category=Category.UNAVAILABLE,
         http_status=507,
+        severity=Severity.ERROR,
     ),
 )

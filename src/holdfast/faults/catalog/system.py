@@ -66,6 +66,7 @@ ENTRIES = (
         category=Category.UNKNOWN,
         classed="ExtensionHost/Unknown",
         http_status=500,
+        kind=Kind.TRANSIENT,
     ),
     entry(
         "SYS_PROGRAMMING_ERROR",
@@ -134,6 +135,8 @@ ENTRIES = (
         category=Category.UNAVAILABLE,
         http_status=503,
         exit_code=4,
+        kind=Kind.TRANSIENT,
+        classed="ProviderTransient/Provider5xx",
     ),
     entry(
         "SYS_BULKHEAD_FULL",
@@ -170,13 +173,14 @@ ENTRIES = (
         category=Category.UNAVAILABLE,
         http_status=503,
         exit_code=4,
+        classed="ProviderTransient/Provider5xx",
     ),
     entry(
         "SYS_CANCELLED",
         CANCELLED,
         "Cancelled",
-        "Stopped, as you asked.",
-        "Nothing",
+        "Stopped before it was finished.",
+        "Start it again when you like",
         aliases=("cancelled", "CANCELLED"),
     ),
     entry(
@@ -270,6 +274,7 @@ ENTRIES = (
         "A part of the program could not write its record.",
         "Use one of the audit classes",
         aliases=("Validation/UnknownAuditClass",),
+        severity=Severity.ERROR,
     ),
     entry(
         "SYS_AUDIT_UNCORRELATED",
@@ -279,6 +284,7 @@ ENTRIES = (
         "Pass the correlation id of the operation",
         aliases=("Validation/AuditWithoutCorrelation",),
         classed="Validation/AuditWithoutCorrelation",
+        severity=Severity.ERROR,
     ),
     entry(
         "SYS_AUDIT_TAMPERED",

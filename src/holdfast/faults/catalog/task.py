@@ -34,7 +34,7 @@ ENTRIES = (
         "TASK_TURNS_EXHAUSTED",
         _SPENT,
         "The task used {used} of {limit} turns",
-        "The task needs more steps than it was given. Trying to split it.",
+        "The task needs more steps than it was given. It is split where that is possible.",
         "Split the task, or allow more turns",
         aliases=("RESOURCE_EXHAUSTION/turns",),
         task="RESOURCE_EXHAUSTION/turns",
@@ -43,7 +43,7 @@ ENTRIES = (
         "TASK_CONTEXT_EXHAUSTED",
         _SPENT,
         "The task used {used} of {limit} context tokens",
-        "The task has grown too large for the model. Trying to split it.",
+        "The task has grown too large for the model. It is split where that is possible.",
         "Split the task, or give it less context",
         aliases=("RESOURCE_EXHAUSTION/context",),
         task="RESOURCE_EXHAUSTION/context",
@@ -53,7 +53,7 @@ ENTRIES = (
         "TASK_OUTPUT_EXHAUSTED",
         _SPENT,
         "The task's output reached {used} of {limit}",
-        "The task's result is longer than it may be. Trying to split it.",
+        "The task's result is longer than it may be. It is split where that is possible.",
         "Split the task, or allow more output",
         aliases=("RESOURCE_EXHAUSTION/output",),
         task="RESOURCE_EXHAUSTION/output",
@@ -79,6 +79,9 @@ ENTRIES = (
         task="TASK_FAILURE/context_matching_failure",
         retryable=True,
         schedule=Schedule.ONCE,
+        category=Category.NOT_FOUND,
+        classed="ToolTerminal/NotFound",
+        http_status=404,
     ),
     entry(
         "TASK_CONTEXT_PARSING_FAILED",
@@ -89,6 +92,7 @@ ENTRIES = (
         aliases=("TASK_FAILURE/context_parsing_failure",),
         task="TASK_FAILURE/context_parsing_failure",
         category=Category.VALIDATION,
+        next_actor=Actor.OPERATOR,
     ),
     entry(
         "TASK_XML_INVALID",
@@ -100,6 +104,7 @@ ENTRIES = (
         task="TASK_FAILURE/xml_validation_failure",
         category=Category.VALIDATION,
         next_actor=Actor.MODEL,
+        http_status=422,
     ),
     entry(
         "TASK_XML_PARSE_ERROR",
@@ -111,6 +116,7 @@ ENTRIES = (
         task="TASK_FAILURE/xml_validation_failure",
         category=Category.VALIDATION,
         next_actor=Actor.MODEL,
+        http_status=422,
     ),
     entry(
         "TASK_OUTPUT_FORMAT",
@@ -122,6 +128,7 @@ ENTRIES = (
         task="TASK_FAILURE/output_format_failure",
         category=Category.VALIDATION,
         next_actor=Actor.MODEL,
+        http_status=422,
     ),
     entry(
         "TASK_OUTPUT_INVALID",
@@ -133,6 +140,7 @@ ENTRIES = (
         task="TASK_FAILURE/output_format_failure",
         category=Category.VALIDATION,
         next_actor=Actor.MODEL,
+        http_status=422,
     ),
     entry(
         "TASK_TIMEOUT",
@@ -155,7 +163,7 @@ ENTRIES = (
         "Try another approach, or end it",
         aliases=("TASK_FAILURE/execution_halted",),
         task="TASK_FAILURE/execution_halted",
-        classed="Cancellation/TurnCancelled",
+        classed="ExtensionHost/LoopBoundExceeded",
     ),
     entry(
         "TASK_SUBTASK_FAILED",
@@ -195,6 +203,7 @@ ENTRIES = (
         aliases=("TASK_FAILURE/llm_error",),
         category=Category.UNAVAILABLE,
         classed="ProviderTransient/Provider5xx",
+        task="TASK_FAILURE/llm_error",
     ),
     entry(
         "TASK_TEMPLATE_NOT_FOUND",
@@ -208,6 +217,7 @@ ENTRIES = (
         next_actor=Actor.DEVELOPER,
         http_status=404,
         exit_code=3,
+        task="TASK_FAILURE/template_not_found",
     ),
     entry(
         "TASK_MODEL_INVALID",
@@ -246,6 +256,8 @@ ENTRIES = (
         task="TASK_FAILURE/unbound_symbol",
         next_actor=Actor.DEVELOPER,
         category=Category.INVALID,
+        classed="Validation/ShapeInvalid",
+        http_status=400,
     ),
     entry(
         "TASK_SYNTAX_ERROR",
@@ -275,7 +287,6 @@ ENTRIES = (
         "Raise the bound, or give the agent a clearer end",
         aliases=("ExtensionHost/LoopBoundExceeded",),
         task="RESOURCE_EXHAUSTION/turns",
-        category=Category.AGENT_CRASH,
     ),
     entry(
         "TASK_SIBLING_FAILED",
@@ -360,6 +371,7 @@ ENTRIES = (
         aliases=("Validation/GrantNotFound",),
         classed="Validation/GrantNotFound",
         http_status=403,
+        next_actor=Actor.MODEL,
     ),
     entry(
         "TASK_GRANT_CONSUMED",
@@ -370,6 +382,7 @@ ENTRIES = (
         aliases=("Validation/GrantAlreadyConsumed",),
         classed="Validation/GrantAlreadyConsumed",
         http_status=403,
+        next_actor=Actor.MODEL,
     ),
     entry(
         "TASK_GRANT_EXPIRED",
@@ -380,6 +393,7 @@ ENTRIES = (
         aliases=("Validation/GrantStageExpired",),
         classed="Validation/GrantStageExpired",
         http_status=403,
+        next_actor=Actor.MODEL,
     ),
     entry(
         "TASK_STAGE_FAILED",
@@ -389,13 +403,14 @@ ENTRIES = (
         "Resolution skip, retry-later or abort-workflow decides what follows",
         next_actor=Actor.MACHINE,
         task="TASK_FAILURE/subtask_failure",
+        close_code=4508,
     ),
     entry(
         "TASK_STAGE_CANCELLED",
         CANCELLED,
         "The stage was cancelled",
-        "Stopped, as you asked.",
-        "Nothing",
+        "This step was stopped before it was finished.",
+        "Start the step again when you like",
         aliases=("Cancellation/StageCancelled",),
         scope=Scope.AGENT,
         classed="Cancellation/StageCancelled",

@@ -31,6 +31,7 @@ ENTRIES = (
         "Read the tool's output and change the call",
         aliases=("tool_error", "TOOL_ERROR", "ToolTerminal/ToolExecutionFailed", "TASK_FAILURE/tool_execution_error"),
         kind=Kind.RECOVERABLE,
+        task="TASK_FAILURE/tool_execution_error",
     ),
     entry(
         "TOOL_TIMEOUT",
@@ -45,6 +46,7 @@ ENTRIES = (
         task="TASK_FAILURE/execution_timeout",
         http_status=504,
         exit_code=6,
+        next_actor=Actor.MODEL,
     ),
     entry(
         "TOOL_RESOURCE_BUSY",
@@ -54,6 +56,7 @@ ENTRIES = (
         "Wait for the other user of the resource to finish",
         aliases=("ToolTransient/ResourceBusy",),
         http_status=409,
+        next_actor=Actor.MODEL,
     ),
     entry(
         "TOOL_RATE_LIMITED",
@@ -107,7 +110,7 @@ ENTRIES = (
         "Look at the tool's stderr and core dump",
         schedule=Schedule.ONCE,
         category=Category.AGENT_CRASH,
-        classed="ToolTerminal/ToolExecutionFailed",
+        classed="ToolTransient/Crashed",
         http_status=500,
     ),
     entry(
@@ -119,7 +122,7 @@ ENTRIES = (
         "Give the tool less to do or more memory",
         schedule=Schedule.ONCE,
         category=Category.AGENT_CRASH,
-        classed="ToolTerminal/ToolExecutionFailed",
+        classed="ToolTransient/Crashed",
         http_status=500,
     ),
     entry(
@@ -257,8 +260,8 @@ ENTRIES = (
         "TOOL_CANCELLED",
         CANCELLED,
         "The tool call was cancelled",
-        "Stopped, as you asked.",
-        "Nothing",
+        "The tool was stopped before it was finished.",
+        "Check what it had done before calling it again",
         aliases=("Cancellation/ToolCancelled",),
         scope=Scope.TOOL,
         classed="Cancellation/ToolCancelled",

@@ -1,0 +1,171 @@
+"""The composition root: verbs, their flags, and what happens when one of them fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from holdfast._version import __version__
+from holdfast.classify.durations import parse_rfc3339
+from holdfast.cli.exits import Exit, table
+from holdfast.cli.output import fail, show_json, show_table
+from holdfast.faults import Actor, Category, HoldfastError, Kind, Layer, Scope, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["app", "run"]
+
+app = typer.Typer(
+    name="holdfast",
+    help="Error handling and recovery for AI agents.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+
+class _Topic(StrEnum):
+    EXIT_CODES = "exit-codes"
+
+
+def run() -> None:
+    """Run the command line; leaves by SystemExit with one of the exit codes."""
+    app()
+
+
+def _perform(verb: Callable[[], Exit]) -> NoReturn:
+    """Run a verb and leave with its exit code, also when it is interrupted or fails in a way of ours."""
+    try:
+        status = verb()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (`| head`); there is nobody to tell, and Python must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = Exit.OK
+    except HoldfastError as error:
+        fail(str(error), f"holdfast explain {error.fault.code}")
+        status = Exit(error.fault.entry.exit_code)
+    raise typer.Exit(status)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        sys.stdout.write(f"holdfast {__version__}\n")
+        raise typer.Exit
+
+
+@app.command()
+def explain(
+    code: Annotated[str, typer.Argument(help="A code or any alias of it; - reads a traceback or a JSON error from stdin.")],
+    as_json: _Json = False,
+) -> None:
+    """Show what a code means, why it happens, and what to do."""
+    from holdfast.cli.explain import explain as verb
+
+    _perform(lambda: verb(code, as_json=as_json, now=time.time()))
+
+
+@app.command()
+def codes(
+    words: Annotated[list[str] | None, typer.Argument(help="Words that must all occur in code, text or aliases.")] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Only this kind of failure.")] = None,
+    layer: Annotated[Layer | None, typer.Option(help="Only this layer.")] = None,
+    severity: Annotated[Severity | None, typer.Option(help="Only this severity.")] = None,
+    category: Annotated[Category | None, typer.Option(help="Only this category.")] = None,
+    scope: Annotated[Scope | None, typer.Option(help="Only this scope.")] = None,
+    next_actor: Annotated[Actor | None, typer.Option("--next", help="Only what this actor must act on.")] = None,
+    retryable: Annotated[bool | None, typer.Option("--retryable/--permanent", help="Only what is (not) retried.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """List the codes; filters add up."""
+    from holdfast.cli.codes import codes as verb
+
+    wanted = {
+        "kind": kind,
+        "layer": layer,
+        "severity": severity,
+        "category": category,
+        "scope": scope,
+        "next_actor": next_actor,
+    }
+    filters = {name: value and value.value for name, value in wanted.items()}
+    _perform(lambda: verb(words or [], filters, retryable=retryable, as_json=as_json))
+
+
+@app.command()
+def classify(
+    status: Annotated[int | None, typer.Option(help="HTTP status.")] = None,
+    header: Annotated[list[str] | None, typer.Option(help="'name: value'; may be repeated.")] = None,
+    body: Annotated[str, typer.Option(help="The body as sent.")] = "",
+    provider: Annotated[str, typer.Option(help="Who answered, where it helps: anthropic, openai, groq …")] = "",
+    exception: Annotated[str | None, typer.Option(help="An exception's class, module.Type.")] = None,
+    message: Annotated[str, typer.Option(help="The text of the exception or gRPC status.")] = "",
+    exit_code: Annotated[int | None, typer.Option(help="A process's exit code; negative: the signal that killed it.")] = None,
+    stderr: Annotated[str, typer.Option(help="What the process wrote to stderr.")] = "",
+    jsonrpc: Annotated[str | None, typer.Option(help="A JSON-RPC message, whole.")] = None,
+    sse: Annotated[str | None, typer.Option(help="A stream's text.")] = None,
+    grpc: Annotated[str | None, typer.Option(help="A gRPC status, by name.")] = None,
+    text: Annotated[str | None, typer.Option(help="A log line or a traceback.")] = None,
+    now: Annotated[str | None, typer.Option(help="The time dates are read by (RFC 3339); by default, the present.")] = None,
+    jsonl: Annotated[str | None, typer.Option(help="A file of records, one JSON object a line; - for stdin.")] = None,
+    strict: Annotated[bool, typer.Option(help="With --jsonl: exit 8 if any line could not be read.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Say what a failure is, whether to try again and when, and which rule decided."""
+    from holdfast.cli.classify import Given, classify_lines, classify_one
+
+    at = time.time() if now is None else parse_rfc3339(now)
+    if at is None:
+        fail(f"--now: expected an RFC 3339 date and time, got {now!r}", "for example 2026-03-20T14:32:00Z")
+        raise typer.Exit(Exit.USAGE)
+    if jsonl is not None:
+        _perform(lambda: classify_lines(jsonl, now=at, strict=strict))
+    given = Given(
+        status=status,
+        headers=tuple(header or ()),
+        body=body,
+        provider=provider,
+        exception=exception,
+        message=message,
+        exit_code=exit_code,
+        stderr=stderr,
+        jsonrpc=jsonrpc,
+        sse=sse,
+        grpc=grpc,
+        text=text,
+    )
+    _perform(lambda: classify_one(given, now=at, as_json=as_json))
+
+
+@app.command()
+def doctor(as_json: _Json = False) -> None:
+    """Check versions, optional parts, the clock and the configuration, and suggest fixes."""
+    from holdfast.cli.doctor import doctor as verb
+
+    _perform(lambda: verb(as_json=as_json))
+
+
+@app.command("help")
+def help_topic(
+    topic: Annotated[_Topic, typer.Argument(help="What to read about.")],
+    as_json: _Json = False,
+) -> None:
+    """Read about a topic: exit-codes."""
+    if as_json:
+        show_json({"schema": f"holdfast.{topic}/1", "codes": [{"code": code, "meaning": text} for code, text in table()]})
+    else:
+        show_table(("exit", "meaning"), [(str(code), text) for code, text in table()])

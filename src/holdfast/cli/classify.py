@@ -1,0 +1,126 @@
+"""`holdfast classify`: one failure given by flags, or a stream of JSON lines in the corpus's format."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import msgspec
+
+from holdfast.classify import (
+    from_grpc,
+    from_http,
+    from_jsonrpc,
+    from_process,
+    from_record,
+    from_stream,
+    from_text,
+    read_record,
+)
+from holdfast.classify.records import Record, RecordedException
+from holdfast.cli.exits import Exit
+from holdfast.cli.facts import fault_document, fault_facts, fault_headline
+from holdfast.cli.output import fail, narrate, show_facts, show_json
+from holdfast.faults import Fault, InvalidError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+__all__ = ["Given", "classify_lines", "classify_one"]
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """One failure, as the flags describe it."""
+
+    status: int | None = None
+    headers: tuple[str, ...] = ()
+    body: str = ""
+    provider: str = ""
+    exception: str | None = None
+    message: str = ""
+    exit_code: int | None = None
+    stderr: str = ""
+    jsonrpc: str | None = None
+    sse: str | None = None
+    grpc: str | None = None
+    text: str | None = None
+
+
+def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
+    """Classify the failure that the flags describe."""
+    try:
+        fault = _fault(given, now)
+    except InvalidError as error:
+        fail(str(error))
+        return Exit.USAGE
+    if fault is None:
+        fail("nothing to classify", "give --status, --exception, --exit-code, --jsonrpc, --sse, --grpc or --text, or --jsonl FILE")
+        return Exit.USAGE
+    if as_json:
+        show_json({"schema": "holdfast.classify/1", **fault_document(fault), "message": fault.message})
+    else:
+        show_facts(fault_headline(fault), fault_facts(fault))
+    return Exit.OK
+
+
+def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
+    """Classify every line of a file or of stdin; a line that is no record gives an error object, and the run goes on."""
+    try:
+        opened: AbstractContextManager[BinaryIO] = nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb")
+    except OSError as error:
+        fail(f"cannot read {source}: {error.strerror}")
+        return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
+    read = bad = 0
+    with opened as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            read += 1
+            answer, is_bad = _answer(line, number, now)
+            bad += is_bad
+            sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+    narrate(f"{read - bad} classified, {bad} could not be read")
+    return Exit.DEGRADED if bad and strict else Exit.OK
+
+
+def _answer(line: bytes, number: int, now: float) -> tuple[dict[str, Any], bool]:
+    try:
+        record = read_record(line)
+    except InvalidError as error:
+        context = error.fault.context
+        told = {"code": error.fault.code, "message": error.fault.message, **context}
+        return {"line": number, "error": told}, True
+    return fault_document(from_record(record, now=now), record.id), False
+
+
+def _fault(given: Given, now: float) -> Fault | None:
+    provider = given.provider
+    if given.exception is not None:
+        module, _, name = given.exception.rpartition(".")
+        exception = RecordedException(module=module, type=name, message=given.message)
+        return from_record(Record(kind="exception", provider=provider, status=given.status, exception=exception), now=now)
+    if given.exit_code is not None:
+        return from_process(given.exit_code, given.stderr, provider=provider, now=now)
+    if given.jsonrpc is not None:
+        return from_jsonrpc(given.jsonrpc, status=given.status, provider=provider, now=now)
+    if given.sse is not None:
+        return from_stream(given.sse.replace("\\n", "\n"), provider=provider, now=now)
+    if given.grpc is not None:
+        return from_grpc(given.grpc, given.message, provider=provider, now=now)
+    if given.text is not None:
+        return from_text(given.text, provider=provider, now=now)
+    if given.status is None and not given.body:
+        return None
+    return from_http(given.status, _headers(given.headers), given.body, provider=provider, now=now)
+
+
+def _headers(lines: tuple[str, ...]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise InvalidError.at("--header", "'name: value'", line)
+        headers[name.strip()] = value.strip()
+    return headers

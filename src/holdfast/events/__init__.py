@@ -1,0 +1,52 @@
+"""What happened: one frozen record per fact, and its JSON. Readers (logs, audit, metrics, pages) only read.
+
+Ignoring a failure on purpose is a fact too: emit `SuppressedError` with the reason.
+"""
+
+from __future__ import annotations
+
+from holdfast.events.codec import decode, decode_lines, encode, encode_lines, schema
+from holdfast.events.records import (
+    VERSION,
+    AgentFallback,
+    AttemptEnded,
+    AttemptStarted,
+    BudgetWarning,
+    Cancelled,
+    CircuitState,
+    CircuitStateChange,
+    Degraded,
+    Event,
+    Failed,
+    Fallback,
+    Recovered,
+    RecoveryEvent,
+    Retry,
+    RetryDenied,
+    SuppressedError,
+)
+
+__all__ = [
+    "VERSION",
+    "AgentFallback",
+    "AttemptEnded",
+    "AttemptStarted",
+    "BudgetWarning",
+    "Cancelled",
+    "CircuitState",
+    "CircuitStateChange",
+    "Degraded",
+    "Event",
+    "Failed",
+    "Fallback",
+    "Recovered",
+    "RecoveryEvent",
+    "Retry",
+    "RetryDenied",
+    "SuppressedError",
+    "decode",
+    "decode_lines",
+    "encode",
+    "encode_lines",
+    "schema",
+]

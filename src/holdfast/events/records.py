@@ -1,0 +1,182 @@
+"""What happened, as frozen tagged records: document 001's recovery events (S1-21) and what recovering itself reports.
+
+Invariant: an event is a fact. It names its kind (`type`), its version (`v`), when it happened and which run it belongs
+to; it holds values only and is never changed.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.faults import Code, Fault
+
+__all__ = [
+    "VERSION",
+    "AgentFallback",
+    "AttemptEnded",
+    "AttemptStarted",
+    "BudgetWarning",
+    "Cancelled",
+    "CircuitState",
+    "CircuitStateChange",
+    "Degraded",
+    "Event",
+    "Failed",
+    "Fallback",
+    "Recovered",
+    "RecoveryEvent",
+    "Retry",
+    "RetryDenied",
+    "SuppressedError",
+]
+
+VERSION = 1
+"""The version of the records below. A reader takes newer ones and ignores fields it does not know."""
+
+
+class CircuitState(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    at: float
+    """Wall clock, seconds since the epoch."""
+    run: str = ""
+    """The operation it belongs to: what correlates its attempts, waits and fallbacks."""
+    operation: str = ""
+    """What was being done, for people: `claude messages.create`."""
+    v: int = msgspec.field(default_factory=lambda: VERSION)
+    """Always written, so that a reader of an old log knows what it reads (a plain default would be left out)."""
+
+
+class Retry(_Record, frozen=True, kw_only=True, tag="retry"):
+    """An attempt failed and another will be made after `delay`."""
+
+    attempt: int
+    """The attempt that failed, counted from 1."""
+    max_attempts: int
+    delay: float
+    """Seconds until the next attempt."""
+    fault: Fault
+    asked: bool = False
+    """The delay is the one the other side asked for, not our curve's."""
+
+    @property
+    def text(self) -> str:
+        """The line a UI shows (S1-28); the count is of the attempt to come."""
+        return f"Retrying… ({self.attempt + 1}/{self.max_attempts})"
+
+
+class CircuitStateChange(_Record, frozen=True, kw_only=True, tag="circuit-state-change", rename={"from_": "from"}):
+    """A circuit opened, closed or let a probe through."""
+
+    circuit: str
+    from_: CircuitState
+    to: CircuitState
+    reason: Code | None = None
+    """The code of the failure that opened it."""
+    until: float | None = None
+    """Wall clock at which an open circuit lets a probe through."""
+
+
+class Fallback(_Record, frozen=True, kw_only=True, tag="fallback", rename={"from_": "from"}):
+    """The next step of the chain is tried."""
+
+    from_: str
+    to: str
+    fault: Fault | None = None
+    """Why."""
+
+
+class AgentFallback(_Record, frozen=True, kw_only=True, tag="agent-fallback", rename={"from_": "from"}):
+    """A simpler agent takes over (S1-19)."""
+
+    from_: str
+    to: str
+    fault: Fault | None = None
+
+
+class Degraded(_Record, frozen=True, kw_only=True, tag="degraded"):
+    """A lesser answer was given."""
+
+    reason: str
+    fault: Fault | None = None
+
+
+class Recovered(_Record, frozen=True, kw_only=True, tag="recovered"):
+    """It worked in the end. Once per operation, and only where something had failed before."""
+
+    after: float
+    """Seconds from the first failure to success."""
+    attempts: int
+    via: str = "primary"
+
+
+class Failed(_Record, frozen=True, kw_only=True, tag="failed"):
+    """Given up."""
+
+    fault: Fault
+    exhausted: bool
+    """All attempts were used; False where the failure forbade another."""
+    attempts: int = 1
+
+
+class Cancelled(_Record, frozen=True, kw_only=True, tag="cancelled"):
+    """Somebody asked to stop. Not a failure."""
+
+    reason: str = ""
+    attempts: int = 1
+
+
+class AttemptStarted(_Record, frozen=True, kw_only=True, tag="attempt-started"):
+    """A call begins."""
+
+    attempt: int
+    via: str = "primary"
+
+
+class AttemptEnded(_Record, frozen=True, kw_only=True, tag="attempt-ended"):
+    """A call ended, well (`fault` is None) or not."""
+
+    attempt: int
+    took: float
+    fault: Fault | None = None
+    via: str = "primary"
+
+
+class RetryDenied(_Record, frozen=True, kw_only=True, tag="retry-denied"):
+    """A retry that the failure deserved was not made: the quota, the budget or the deadline forbade it (R35)."""
+
+    attempt: int
+    because: Code
+    fault: Fault
+
+
+class BudgetWarning(_Record, frozen=True, kw_only=True, tag="budget-warning"):
+    """A budget is nearly spent (N3-6: at 80 %)."""
+
+    unit: str
+    used: float
+    limit: float
+
+
+class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"):
+    """A failure was ignored on purpose, and this is why (S2-10)."""
+
+    reason: str
+    cause: str
+    """The failure's text, secrets masked."""
+    code: Code | None = None
+
+
+RecoveryEvent: TypeAlias = Retry | CircuitStateChange | Fallback | AgentFallback | Degraded | Recovered | Failed
+"""Document 001's union, with the `agent-fallback` its own code emits."""
+
+Event: TypeAlias = (
+    RecoveryEvent | Cancelled | AttemptStarted | AttemptEnded | RetryDenied | BudgetWarning | SuppressedError
+)

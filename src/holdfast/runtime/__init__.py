@@ -1,0 +1,12 @@
+"""Performs decisions: the first room below the I/O line.
+
+Here for now: `fault_of`, which gives the fault of anything that failed; the catalog's pages; the process's secrets.
+"""
+
+from __future__ import annotations
+
+from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of
+from holdfast.runtime.pages import page_of
+from holdfast.runtime.secrets import redactor_for
+
+__all__ = ["FAULT_ATTRIBUTE", "fault_of", "page_of", "redactor_for"]

@@ -1,0 +1,97 @@
+"""`fault_of`: the fault of anything that failed. Total: it returns a Fault whatever it is given, and never raises.
+
+Invariant: an exception that already carries its history keeps it; nothing is wrapped, changed or imported to look.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.classify import (
+    CLASSIFIER,
+    Classifier,
+    from_exception,
+    from_http,
+    from_process,
+    from_text,
+)
+from holdfast.faults import Err, Fault, HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["FAULT_ATTRIBUTE", "fault_of"]
+
+FAULT_ATTRIBUTE = "__holdfast_fault__"
+"""Where a recovery leaves the fault, with every attempt, on the original exception it lets through."""
+
+
+def fault_of(failure: Any, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
+    """Return the fault of an exception, an HTTP response, a finished process, an `Err`, or a text.
+
+    A response is anything with `status_code` (or `status`) and `headers`; a process anything with `returncode`. Only
+    what is already in memory is read: a body that was not read stays unread. `now` is the wall clock that dates are read
+    by; by default, the present.
+    """
+    try:
+        return _fault_of(failure, provider, time.time() if now is None else now, classifier)
+    except Exception as defect:  # noqa: BLE001 - the promise is to be total, also for objects that fight back
+        return Fault.of("SYS_UNKNOWN", retryable=False, rule=f"fault-of-failed.{type(defect).__name__}")
+
+
+def _fault_of(failure: Any, provider: str, now: float, classifier: Classifier) -> Fault:
+    match failure:
+        case Fault():
+            return failure
+        case Err():
+            return failure.fault
+        case HoldfastError():
+            return failure.fault
+        case BaseException():
+            kept = failure.__dict__.get(FAULT_ATTRIBUTE)
+            if isinstance(kept, Fault):
+                return kept
+            return from_exception(failure, provider=provider, now=now, classifier=classifier)
+        case str() | bytes() | bytearray():
+            text = failure if isinstance(failure, str) else bytes(failure).decode("utf-8", "replace")
+            return from_text(text, provider=provider, now=now, classifier=classifier)
+    if isinstance(exit_code := _attribute(failure, "returncode"), int):
+        return from_process(exit_code, _stderr(failure), provider=provider, now=now, classifier=classifier)
+    status = _attribute(failure, "status_code", "status")
+    if isinstance(status, int):
+        headers, body = _headers(failure), _body(failure)
+        return from_http(status, headers, body, provider=provider, now=now, classifier=classifier)
+    if isinstance(failure, (dict, list)):
+        return from_http(None, None, failure, provider=provider, now=now, classifier=classifier)
+    return Fault.of("SYS_UNKNOWN", f"Not a failure we know: {type(failure).__name__}", retryable=False, rule="not-a-failure")
+
+
+def _attribute(failure: Any, *names: str) -> Any:
+    """Return the first of these attributes that can be read; a property of a half-built object may raise."""
+    for name in names:
+        try:
+            value = getattr(failure, name, None)
+        except Exception:  # noqa: BLE001, S112 - the next name may do
+            continue
+        if value is not None:
+            return value
+    return None
+
+
+def _headers(response: Any) -> Mapping[str, Any] | None:
+    headers = _attribute(response, "headers")
+    return dict(headers.items()) if hasattr(headers, "items") else None
+
+
+def _body(response: Any) -> Any:
+    """The body where it was read already (httpx and requests keep it so), or a plain `body`."""
+    body = _attribute(response, "_content", "body")
+    return body if isinstance(body, (str, bytes, bytearray, dict, list)) else ""
+
+
+def _stderr(process: Any) -> str:
+    output = _attribute(process, "stderr")
+    if isinstance(output, bytes):
+        return output.decode("utf-8", "replace")
+    return output if isinstance(output, str) else ""

@@ -1,0 +1,24 @@
+"""The secrets of this process, so that they can be masked wherever they turn up."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from holdfast.faults import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["redactor_for"]
+
+_SECRET_VARIABLE = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH)(?:_|$)", re.IGNORECASE
+)
+
+
+def redactor_for(environment: Mapping[str, str] | None = None) -> Redactor:
+    """Return a redactor that knows the values of variables named like secrets (`ANTHROPIC_API_KEY`, `DB_PASSWORD`)."""
+    variables = os.environ if environment is None else environment
+    return Redactor.knowing(value for name, value in variables.items() if _SECRET_VARIABLE.search(name))
