@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from benchmarks.cases import Failure, corpus
+from benchmarks.cases import Failure, failures, read_corpus
 from benchmarks.contenders import CONTENDERS
 from benchmarks.peers import Worker
 from benchmarks.table import show
@@ -32,12 +32,14 @@ recorded exceptions are built again by class and text for the peers, with a clas
 
 
 def run(*, quick: bool) -> dict[str, Any]:  # noqa: ARG001 - one pass is the whole measure
-    lines = corpus()
+    # Read once and sent to every worker: the corpus may grow while this runs.
+    snapshot = read_corpus()
+    lines = failures(snapshot)
     answers: dict[str, list[Any]] = {}
     broken: dict[str, str] = {}
     for name in CONTENDERS:
         worker = Worker(name)
-        got = worker.ask("judge")
+        got = worker.ask("judge", lines=snapshot)
         worker.close()
         if got is None:
             broken[name] = worker.broken
@@ -51,7 +53,8 @@ def run(*, quick: bool) -> dict[str, Any]:  # noqa: ARG001 - one pass is the who
     }
     scores = {group: _scores(inside, lines, answers) for group, inside in groups.items()}
     _print(scores, lines, answers, broken)
-    return {"lines": len(lines), "scores": scores, "broken": broken}
+    wrong = _wrong(lines, answers["holdfast"])
+    return {"lines": len(lines), "scores": scores, "holdfast_wrong": wrong, "broken": broken}
 
 
 def _scores(inside: list[bool], lines: list[Failure], answers: dict[str, list[Any]]) -> dict[str, dict[str, int]]:
@@ -80,6 +83,11 @@ def _score(lines: list[Failure], given: list[Any], taken: list[int]) -> dict[str
     return dict(score)
 
 
+def _wrong(lines: list[Failure], given: list[Any]) -> list[str]:
+    missed = (line for i, line in enumerate(lines) if not _score(lines, given, [i])["all"])
+    return [f"{line.line['id']} ({line.file})" for line in missed]
+
+
 def _delay_fits(wanted: float | None, given: float | None) -> bool:
     return wanted is None or (given is not None and abs(given - wanted) <= max(0.1, 0.02 * wanted))
 
@@ -102,6 +110,8 @@ def _print(scores: dict[str, Any], lines: list[Failure], answers: dict[str, list
     for name, given in answers.items():
         if left := Counter(_why_not(line) for line, answer in zip(lines, given, strict=True) if not answer):
             notes.append(f"{name} could not take: " + ", ".join(f"{count} {why}" for why, count in left.items()))
+    if wrong := _wrong(lines, answers["holdfast"]):
+        notes.append(f"holdfast is wrong on {len(wrong)}: {', '.join(wrong[:20])}")
     notes += [f"{name} could not be measured: {why}" for name, why in broken.items()]
     head = ["", "lines", "category", "retryable", "all right", "dangerous", "gave up"]
     show(f"Accuracy on the corpus ({len(lines)} lines)", head, rows, notes)

@@ -27,21 +27,15 @@ class Failure:
     file: str = ""
 
 
-def corpus() -> list[Failure]:
+def read_corpus() -> list[tuple[str, dict[str, Any]]]:
+    """Return every line of the corpus with the name of its file."""
     paths = sorted((ROOT / "tests" / "corpus").glob("*.jsonl"))
-    lines = [(path.name, json.loads(raw)) for path in paths for raw in path.read_text().split("\n") if raw.strip()]
-    return [
-        Failure(
-            kind=line["kind"],
-            provider=line["provider"],
-            status=line["status"],
-            headers=line["headers"],
-            body=line["body"],
-            line=line,
-            file=file,
-        )
-        for file, line in lines
-    ]
+    return [(path.name, json.loads(raw)) for path in paths for raw in path.read_text().split("\n") if raw.strip()]
+
+
+def failures(lines: list[tuple[str, dict[str, Any]]]) -> list[Failure]:
+    same = ("kind", "provider", "status", "headers", "body")
+    return [Failure(**{key: line[key] for key in same}, line=line, file=file) for file, line in lines]
 
 
 def timed() -> dict[str, list[Failure]]:
@@ -56,7 +50,7 @@ def timed() -> dict[str, list[Failure]]:
         "502 HTML page of a gateway": [_html_502(i) for i in range(POOL)],
         "live openai.RateLimitError": [_as_live(f) for f in limited],
         "live anthropic.RateLimitError": [_as_live(f) for f in claude],
-        "every http line of the corpus": [f for f in corpus() if f.kind == "http"],
+        "every http line of the corpus": [f for f in failures(read_corpus()) if f.kind == "http"],
     }
 
 

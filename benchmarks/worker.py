@@ -14,7 +14,7 @@ from itertools import cycle, islice
 from time import perf_counter_ns
 from typing import Any
 
-from benchmarks.cases import corpus, timed
+from benchmarks.cases import failures, timed
 from benchmarks.contenders import CONTENDERS, Call, Contender
 from benchmarks.table import quantile
 
@@ -41,9 +41,9 @@ class Bench:
         """Return what the clock itself costs, in µs: the time of a call that does nothing."""
         return quantile(_times([(_nothing, ())], 20_000), 0.5) / 1e3
 
-    def judge(self) -> list[dict[str, Any] | None]:
-        """Return this contender's answer to every line of the corpus, in order; None where it cannot take it."""
-        calls = [self.contender.call(failure) for failure in corpus()]
+    def judge(self, *, lines: list[Any]) -> list[dict[str, Any] | None]:
+        """Return this contender's answer to every line, in order; None where it cannot take it."""
+        calls = [self.contender.call(failure) for failure in failures(lines)]
         return [call and self.contender.read(call[0](*call[1])) for call in calls]
 
 

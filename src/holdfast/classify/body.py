@@ -66,6 +66,7 @@ _FIELDS: Final[dict[str, int]] = {
 }  # fmt: skip
 # Plain numbers: combining flags on every field of every body would cost more than the rest of the walk.
 _CODE, _MESSAGE, _NESTED, _STATUS = int(_C), int(_M), int(_N), int(_Field.STATUS)
+_UNKNOWN = 0
 _TIMES = int(_Field.SECONDS | _Field.MILLISECONDS | _Field.INSTANT)
 
 _HTML_TITLE = re.compile(r"<(title|h1|h2)[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
@@ -138,18 +139,13 @@ def _walk_fields(node: dict[str, Any], found: Findings, depth: int, *, top: bool
     """Take what this level says first, then go deeper: the lists are reversed later."""
     nested: list[tuple[Any, bool]] = []
     for name, value in node.items():
-        field = _FIELDS.get(name)
-        if field is None or value is None:
-            if name.endswith("Exception") and isinstance(value, dict):
-                # AWS event streams: {"throttlingException": {"message": …}}.
-                found.codes.append(name.lower())
-                nested.append((value, False))
-            continue
+        field = _FIELDS.get(name, _UNKNOWN)
+        if field == _UNKNOWN and name.endswith("Exception") and isinstance(value, dict):
+            # AWS event streams: {"throttlingException": {"message": …}}.
+            found.codes.append(name.lower())
+            field = _NESTED
         if isinstance(value, str):
-            if field & _CODE and value and len(value) <= 80 and value not in _NO_CODE:
-                found.codes.append(value.lower())
-            if field & _MESSAGE:
-                _add_message(value, found, depth)
+            _take_text(field, value, found, depth)
         elif isinstance(value, (dict, list)):
             if field & _NESTED:
                 nested.append((value, top and name == "error"))
@@ -163,6 +159,14 @@ def _walk_fields(node: dict[str, Any], found: Findings, depth: int, *, top: bool
         _walk(value, found, depth - 1, top=inside_top)
 
 
+def _take_text(field: int, value: str, found: Findings, depth: int) -> None:
+    if field & _CODE and value and len(value) <= _LONGEST_CODE and value not in _NO_CODE:
+        found.codes.append(value.lower())
+    if field & _MESSAGE:
+        _add_message(value, found, depth)
+
+
+_LONGEST_CODE: Final = 80
 _NO_CODE: Final = frozenset({"None", "null", "error"})
 _FIRST_RARE: Final = int(_Field.SECONDS)
 
@@ -286,4 +290,3 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return parse_number(str(value))
-

@@ -81,7 +81,9 @@ class Classifier:
         return Fault(
             code=verdict.code,
             message=_shown(message, evidence) if message else entry.message,
-            retryable=_retryable(entry.retryable if verdict.retryable is None else verdict.retryable, verdict, evidence, wait),
+            retryable=_retryable(
+                entry.retryable if verdict.retryable is None else verdict.retryable, verdict, evidence, wait
+            ),
             scope=entry.scope if verdict.scope is None else verdict.scope,
             retry_after=wait,
             maybe_executed=verdict.code in MAY_HAVE_HAPPENED,

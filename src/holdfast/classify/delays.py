@@ -207,7 +207,9 @@ _MAX_CUES = 6
 def _from_text(evidence: Evidence) -> float | None:
     """Read prose. Units are mandatory: bare digits in a message mean anything."""
     text = evidence.text
-    match = _after_cue(text, ("retry-after", "retry_after"), _HEADER_IN_TEXT) or _after_cue(text, _WAIT_CUES, _WAIT_AFTER_CUE)
+    match = _after_cue(text, ("retry-after", "retry_after"), _HEADER_IN_TEXT) or _after_cue(
+        text, _WAIT_CUES, _WAIT_AFTER_CUE
+    )
     if match is not None:
         return parse_number(match[1]) if match.re is _HEADER_IN_TEXT else parse_duration(match[1])
     match = _after_cue(text, _DATE_CUES, _DATE_AFTER_CUE)

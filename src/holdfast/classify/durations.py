@@ -27,7 +27,12 @@ DURATION = rf"(?:{_NUMBER}\s*{_UNIT}[\s,]*(?:and\s+)?)+"
 _PARTS = re.compile(rf"({_NUMBER})\s*({_UNIT})", re.IGNORECASE)
 _WHOLE = re.compile(DURATION, re.IGNORECASE)
 
-_MONTHS = {m: i for i, m in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
+    )
+}
 _HTTP_DATE = re.compile(
     r"[a-z]+,?\s+(?:(?P<d1>\d{1,2})[ -](?P<m1>[a-z]{3})[ -](?P<y1>\d{4}|\d{2})\s+(?P<t1>\d\d:\d\d:\d\d)\s*(?:gmt|utc|z)?"
     r"|(?P<m2>[a-z]{3})\s+(?P<d2>\d{1,2})\s+(?P<t2>\d\d:\d\d:\d\d)\s+(?P<y2>\d{4}))",

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.classify.phrases import Phrases
-from holdfast.faults import Scope
+from holdfast.faults import Code, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from holdfast.faults import Code
 
 __all__ = ["NOTHING", "Evidence", "Raised", "Rule", "Source", "Verdict", "asked_when", "fold", "says"]
 

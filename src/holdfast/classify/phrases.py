@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-__all__ = ["SECRETS", "Phrases", "listen", "phrases"]
+__all__ = ["SECRETS", "Phrases", "listen", "names", "phrases"]
 
 Phrases: TypeAlias = int
 """One group, or several joined with `|`, of phrases to ask about."""
@@ -26,23 +26,33 @@ _filed: dict[str, dict[str, Phrases]] = {}
 """Every declared phrase with the groups it belongs to, under its word. Grows while rule families are imported."""
 _declared = 0
 
-_COMMON = frozenset(
-    "a access account again an and api at be been can com content context current does error exceeded exceeds for has have in input is "
-    "key length limit limits maximum message model more no not of on or per please prompt rate reached request requests service "
-    "that the this to token tokens too try usage with you your".split()
-)
+
+def names(text: str) -> frozenset[str]:
+    """Return the words of `text`: class names and machine codes, written without quotes and commas."""
+    return frozenset(text.split())
+
+
+_COMMON = names("""
+    a access account again an and api at be been can com content context current does error exceeded exceeds for has have in
+    input is key length limit limits maximum message model more no not of on or per please prompt rate reached request
+    requests service that the this to token tokens too try usage with you your
+""")
 """Words that stand in most error texts (counted over the corpus): phrases are filed under rarer ones where they can be."""
 
 _LONG_WORD = 20
 """No word of a language, but the length of a key."""
 
 
-def phrases(*texts: str) -> Phrases:
-    """Declare phrases to listen for (folded: lower case, plain quotes) and return them as a group to ask about."""
+def phrases(*blocks: str) -> Phrases:
+    """Declare phrases to listen for and return them as one group to ask about.
+
+    Phrases are folded: lower case, plain quotes. A block holds several, separated by ` | ` and line ends; one alone is
+    taken as it is, spaces included.
+    """
     global _declared  # noqa: PLW0603 - the one counter that hands out the bits
     group = 1 << _declared
     _declared += 1
-    for text in texts:
+    for text in _split(blocks):
         if not text.isascii() and " " not in text:
             _unspaced[text] = _unspaced.get(text, 0) | group
             continue
@@ -68,6 +78,11 @@ def listen(text: str) -> Phrases:
     return heard
 
 
+def _split(blocks: tuple[str, ...]) -> list[str]:
+    parted = [re.split(r"\s+\|\s+|\n", block) if "\n" in block else [block] for block in blocks]
+    return [part if len(parts) == 1 else part.strip() for parts in parted for part in parts if part.strip()]
+
+
 def _filing_word(phrase: str) -> str:
     words: list[str] = _WORD.findall(phrase)
     if not words or phrase != phrase.lower():
@@ -77,9 +92,9 @@ def _filing_word(phrase: str) -> str:
     return min(words[:-1] or words, key=lambda word: (word in _COMMON, -len(word)))
 
 
-SECRETS: Phrases = phrases(
-    "password", "passwd", "pwd", "secret", "token", "key", "api_key", "apikey", "access_token", "refresh_token", "client_secret",
-    "authorization", "bearer", "basic", "cookie", "credential", "private", "sk", "pk", "rk", "xai", "pplx", "nvapi", "csk", "glpat",
-    "xoxb", "xoxp", "xoxa", "xoxe", "ya29",
-)  # fmt: skip
+SECRETS: Phrases = phrases("""
+    password | passwd | pwd | secret | token | key | api_key | apikey | access_token | refresh_token | client_secret
+    authorization | bearer | basic | cookie | credential | private
+    sk | pk | rk | xai | pplx | nvapi | csk | glpat | xoxb | xoxp | xoxa | xoxe | ya29
+""")
 """Words a secret stands next to or begins with. Only a text in which one is heard has to be searched for secrets."""

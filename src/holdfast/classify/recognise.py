@@ -143,9 +143,7 @@ def from_grpc(
 
 
 @_total
-def from_text(
-    text: str, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER
-) -> Fault:
+def from_text(text: str, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
     """Return the fault of a log line, a traceback or a JSON error, as text."""
     return classifier.fault(read_text(text, provider=provider, now=now))
 
@@ -189,4 +187,3 @@ def _decide(chain: tuple[Evidence, ...], classifier: Classifier) -> tuple[Eviden
             return evidence, verdict
     first = chain[0] if chain else NOTHING
     return best or (first, classifier.judge(first))
-

@@ -85,15 +85,26 @@ def _evidence(record: Record, now: float | None) -> Evidence:
     headers = lower_headers(record.headers or {})
     match record.kind:
         case "sse":
-            return read_stream(_text(record.body), status=record.status, headers=headers, provider=record.provider or "", now=now)
+            return read_stream(
+                _text(record.body), status=record.status, headers=headers, provider=record.provider or "", now=now
+            )
         case "jsonrpc":
-            return read_jsonrpc(record.body, status=record.status, headers=headers, provider=record.provider or "", now=now)
+            return read_jsonrpc(
+                record.body, status=record.status, headers=headers, provider=record.provider or "", now=now
+            )
         case "subprocess":
             return read_process(record.returncode, _text(record.body), provider=record.provider or "", now=now)
         case "http":
             return read_http(record.status, headers, record.body, provider=record.provider or "", now=now)
     return read_named(
-        "", "", _text(record.body), status=record.status, headers=headers, provider=record.provider or "", now=now, source=Source.TEXT
+        "",
+        "",
+        _text(record.body),
+        status=record.status,
+        headers=headers,
+        provider=record.provider or "",
+        now=now,
+        source=Source.TEXT,
     )
 
 
@@ -131,4 +142,3 @@ def _text(body: Any) -> str:
     if isinstance(body, str):
         return body
     return "" if body is None else msgspec.json.encode(body).decode()
-

@@ -70,7 +70,9 @@ def _root(
 
 @app.command()
 def explain(
-    code: Annotated[str, typer.Argument(help="A code or any alias of it; - reads a traceback or a JSON error from stdin.")],
+    code: Annotated[
+        str, typer.Argument(help="A code or any alias of it; - reads a traceback or a JSON error from stdin.")
+    ],
     as_json: _Json = False,
 ) -> None:
     """Show what a code means, why it happens, and what to do."""
@@ -81,14 +83,18 @@ def explain(
 
 @app.command()
 def codes(
-    words: Annotated[list[str] | None, typer.Argument(help="Words that must all occur in code, text or aliases.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(help="Words that must all occur in code, text or aliases.")
+    ] = None,
     kind: Annotated[Kind | None, typer.Option(help="Only this kind of failure.")] = None,
     layer: Annotated[Layer | None, typer.Option(help="Only this layer.")] = None,
     severity: Annotated[Severity | None, typer.Option(help="Only this severity.")] = None,
     category: Annotated[Category | None, typer.Option(help="Only this category.")] = None,
     scope: Annotated[Scope | None, typer.Option(help="Only this scope.")] = None,
     next_actor: Annotated[Actor | None, typer.Option("--next", help="Only what this actor must act on.")] = None,
-    retryable: Annotated[bool | None, typer.Option("--retryable/--permanent", help="Only what is (not) retried.")] = None,
+    retryable: Annotated[
+        bool | None, typer.Option("--retryable/--permanent", help="Only what is (not) retried.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """List the codes; filters add up."""
@@ -114,13 +120,17 @@ def classify(
     provider: Annotated[str, typer.Option(help="Who answered, where it helps: anthropic, openai, groq …")] = "",
     exception: Annotated[str | None, typer.Option(help="An exception's class, module.Type.")] = None,
     message: Annotated[str, typer.Option(help="The text of the exception or gRPC status.")] = "",
-    exit_code: Annotated[int | None, typer.Option(help="A process's exit code; negative: the signal that killed it.")] = None,
+    exit_code: Annotated[
+        int | None, typer.Option(help="A process's exit code; negative: the signal that killed it.")
+    ] = None,
     stderr: Annotated[str, typer.Option(help="What the process wrote to stderr.")] = "",
     jsonrpc: Annotated[str | None, typer.Option(help="A JSON-RPC message, whole.")] = None,
     sse: Annotated[str | None, typer.Option(help="A stream's text.")] = None,
     grpc: Annotated[str | None, typer.Option(help="A gRPC status, by name.")] = None,
     text: Annotated[str | None, typer.Option(help="A log line or a traceback.")] = None,
-    now: Annotated[str | None, typer.Option(help="The time dates are read by (RFC 3339); by default, the present.")] = None,
+    now: Annotated[
+        str | None, typer.Option(help="The time dates are read by (RFC 3339); by default, the present.")
+    ] = None,
     jsonl: Annotated[str | None, typer.Option(help="A file of records, one JSON object a line; - for stdin.")] = None,
     strict: Annotated[bool, typer.Option(help="With --jsonl: exit 8 if any line could not be read.")] = False,
     as_json: _Json = False,
@@ -166,6 +176,8 @@ def help_topic(
 ) -> None:
     """Read about a topic: exit-codes."""
     if as_json:
-        show_json({"schema": f"holdfast.{topic}/1", "codes": [{"code": code, "meaning": text} for code, text in table()]})
+        show_json(
+            {"schema": f"holdfast.{topic}/1", "codes": [{"code": code, "meaning": text} for code, text in table()]}
+        )
     else:
         show_table(("exit", "meaning"), [(str(code), text) for code, text in table()])

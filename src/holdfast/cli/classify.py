@@ -56,7 +56,10 @@ def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
         fail(str(error))
         return Exit.USAGE
     if fault is None:
-        fail("nothing to classify", "give --status, --exception, --exit-code, --jsonrpc, --sse, --grpc or --text, or --jsonl FILE")
+        fail(
+            "nothing to classify",
+            "give --status, --exception, --exit-code, --jsonrpc, --sse, --grpc or --text, or --jsonl FILE",
+        )
         return Exit.USAGE
     if as_json:
         show_json({"schema": "holdfast.classify/1", **fault_document(fault), "message": fault.message})
@@ -68,7 +71,7 @@ def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
 def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
     """Classify every line of a file or of stdin; a line that is no record gives an error object, and the run goes on."""
     try:
-        opened: AbstractContextManager[BinaryIO] = nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb")
+        opened = _lines_of(source)
     except OSError as error:
         fail(f"cannot read {source}: {error.strerror}")
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
@@ -83,6 +86,10 @@ def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
             sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
     narrate(f"{read - bad} classified, {bad} could not be read")
     return Exit.DEGRADED if bad and strict else Exit.OK
+
+
+def _lines_of(source: str) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb")
 
 
 def _answer(line: bytes, number: int, now: float) -> tuple[dict[str, Any], bool]:
@@ -100,7 +107,9 @@ def _fault(given: Given, now: float) -> Fault | None:
     if given.exception is not None:
         module, _, name = given.exception.rpartition(".")
         exception = RecordedException(module=module, type=name, message=given.message)
-        return from_record(Record(kind="exception", provider=provider, status=given.status, exception=exception), now=now)
+        return from_record(
+            Record(kind="exception", provider=provider, status=given.status, exception=exception), now=now
+        )
     if given.exit_code is not None:
         return from_process(given.exit_code, given.stderr, provider=provider, now=now)
     if given.jsonrpc is not None:

@@ -84,7 +84,9 @@ def _clock() -> Iterator[Finding]:
     now = time.time()
     shown = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     sane = now >= _OLDEST_SANE_CLOCK
-    yield Finding("clock", "ok" if sane else "failed", shown, "" if sane else "set the clock (NTP): signed requests are refused")
+    yield Finding(
+        "clock", "ok" if sane else "failed", shown, "" if sane else "set the clock (NTP): signed requests are refused"
+    )
 
 
 def _config(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
@@ -104,7 +106,9 @@ def _config(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
         fix = "" if known else "use true or false"
         yield Finding(name, "ok" if known else "failed", value, fix)
     present = [name for name in _KEYS if environment.get(name)]
-    yield Finding("keys", "info", ", ".join(f"{name} is set" for name in present) or "no provider key in the environment")
+    yield Finding(
+        "keys", "info", ", ".join(f"{name} is set" for name in present) or "no provider key in the environment"
+    )
 
 
 def _pages() -> Iterator[Finding]:
@@ -115,4 +119,9 @@ def _pages() -> Iterator[Finding]:
         except OSError:
             missing.append(code)
     found = f"{len(CODES) - len(missing)} of {len(CODES)} pages"
-    yield Finding("catalog", "failed" if missing else "ok", found, "reinstall holdfast: the wheel is incomplete" if missing else "")
+    yield Finding(
+        "catalog",
+        "failed" if missing else "ok",
+        found,
+        "reinstall holdfast: the wheel is incomplete" if missing else "",
+    )

@@ -39,7 +39,10 @@ def entry_document(entry: Entry) -> dict[str, Any]:
 def entry_facts(entry: Entry) -> list[tuple[str, str]]:
     """Return what `explain` shows above the page."""
     return [
-        ("kind", f"{entry.kind.value}, {'retryable' if entry.retryable else 'not retried'} (schedule: {entry.schedule.value})"),
+        (
+            "kind",
+            f"{entry.kind.value}, {'retryable' if entry.retryable else 'not retried'} (schedule: {entry.schedule.value})",
+        ),
         ("next", f"{entry.next_actor.value} must act"),
         ("scope", entry.scope.value),
         ("severity", entry.severity.value),

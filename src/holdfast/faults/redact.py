@@ -35,16 +35,16 @@ _KEYS = (
     r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
 )
-_SECRET_NAME = (
+_SENSITIVE = (
     r"(?:[a-z0-9_.-]*(?:api[-_ ]?key|apikey|secret|passw(?:or)?d|passwd|private[-_]?key|access[-_]?key|credential)"
     r"|(?:[a-z0-9]+[-_])*token|authorization|proxy-authorization|cookie|set-cookie|pwd)"
 )
-_ASSIGNED = rf"(?P<name>\b{_SECRET_NAME}[\"']?\s*[:=]\s*)(?P<quote>[\"']?)(?!\[redacted\])(?:(?:bearer|basic)\s+)?[^\s\"',;&}}\])]{{6,}}"
+_ASSIGNED = rf"(?P<name>\b{_SENSITIVE}[\"']?\s*[:=]\s*)(?P<quote>[\"']?)(?!\[redacted\])(?:(?:bearer|basic)\s+)?[^\s\"',;&}}\])]{{6,}}"
 _SCHEME = r"(?P<scheme>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"
 _USERINFO = r"(?P<url>://)[^/\s:@]+:[^/\s@]+(?=@)"
 
 _ANY_SECRET = re.compile(f"(?P<key>{_KEYS})|{_SCHEME}|{_ASSIGNED}|{_USERINFO}", re.IGNORECASE | re.DOTALL)
-_SECRET_FIELD = re.compile(_SECRET_NAME, re.IGNORECASE)
+_SECRET_FIELD = re.compile(_SENSITIVE, re.IGNORECASE)
 # Cheap marks of which at least one stands in any text the pattern can match; most error texts hold none.
 _MARKS = (
     "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "xai-", "gsk_", "hf_", "pplx-", "nvapi-", "tgp_", "csk-", "fw_", "r8_", "gho_", "ghp_",
@@ -68,7 +68,7 @@ class Redactor(msgspec.Struct, frozen=True):
     def text(self, text: str) -> str:
         """Return `text` with secrets masked and its size capped."""
         # Capped first: the pattern must not run over megabytes, and what is cut cannot leak.
-        text = cap(text)
+        text = cap(_encodable(text))
         for secret in self.secrets:
             if secret in text:
                 text = text.replace(secret, MASK)
@@ -138,6 +138,15 @@ def cap(text: str, limit: int = CAP_BYTES) -> str:
     marker = f"…[{len(raw) - limit} bytes truncated]"
     room = max(limit - len(marker.encode()), 0)
     return raw[:room].decode("utf-8", "ignore") + marker
+
+
+def _encodable(text: str) -> str:
+    """Replace lone surrogates (undecodable file names in stderr bring them): no JSON encoder takes them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
 
 
 def _marked(text: str) -> bool:

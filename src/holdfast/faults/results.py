@@ -89,4 +89,3 @@ class Err:
 
 Outcome: TypeAlias = Ok[T_co] | Err
 """What `.outcome()` returns; match on it."""
-

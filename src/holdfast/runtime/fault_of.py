@@ -27,7 +27,9 @@ FAULT_ATTRIBUTE = "__holdfast_fault__"
 """Where a recovery leaves the fault, with every attempt, on the original exception it lets through."""
 
 
-def fault_of(failure: Any, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
+def fault_of(
+    failure: Any, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER
+) -> Fault:
     """Return the fault of an exception, an HTTP response, a finished process, an `Err`, or a text.
 
     A response is anything with `status_code` (or `status`) and `headers`; a process anything with `returncode`. Only
@@ -64,7 +66,9 @@ def _fault_of(failure: Any, provider: str, now: float, classifier: Classifier) -
         return from_http(status, headers, body, provider=provider, now=now, classifier=classifier)
     if isinstance(failure, (dict, list)):
         return from_http(None, None, failure, provider=provider, now=now, classifier=classifier)
-    return Fault.of("SYS_UNKNOWN", f"Not a failure we know: {type(failure).__name__}", retryable=False, rule="not-a-failure")
+    return Fault.of(
+        "SYS_UNKNOWN", f"Not a failure we know: {type(failure).__name__}", retryable=False, rule="not-a-failure"
+    )
 
 
 def _attribute(failure: Any, *names: str) -> Any:

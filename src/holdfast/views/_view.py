@@ -10,17 +10,16 @@ or cuts on the way out; and what was said never bends what `write` returns out o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.faults import REDACTOR, Fault, InvalidError
+from holdfast.faults import REDACTOR, Code, Fault, InvalidError
 from holdfast.views._document import HOLDFAST, checked, jsonable, shaped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from holdfast.faults import Code
+    from collections.abc import Mapping
 
 __all__ = ["View", "facts"]
 

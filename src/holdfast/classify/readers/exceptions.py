@@ -93,7 +93,9 @@ def _cause(error: BaseException, chain: tuple[Cause, ...] = ()) -> Cause:
     module = _module(error)
     name = type(error).__qualname__
     return Cause(
-        type=name if module == "builtins" else f"{module}.{name}", message=REDACTOR.text(_text(error)[:4_096]), chain=chain
+        type=name if module == "builtins" else f"{module}.{name}",
+        message=REDACTOR.text(_text(error)[:4_096]),
+        chain=chain,
     )
 
 
@@ -161,7 +163,7 @@ def _text(error: BaseException) -> str:
 
 
 def _module(error: BaseException) -> str:
-    module = type(error).__module__
+    module: Any = type(error).__module__
     return module if isinstance(module, str) else ""
 
 
@@ -231,4 +233,3 @@ def _details(error: BaseException) -> str:
 def _exit_code(error: BaseException) -> int | None:
     code = _attr(error, "returncode")
     return code if isinstance(code, int) and not isinstance(code, bool) else None
-

@@ -16,7 +16,12 @@ GRPC_NAMES = (
 
 
 def read_grpc(
-    status: str | int, details: str = "", *, headers: dict[str, str] | None = None, provider: str = "", now: float | None = None
+    status: str | int,
+    details: str = "",
+    *,
+    headers: dict[str, str] | None = None,
+    provider: str = "",
+    now: float | None = None,
 ) -> Evidence:
     """Return the evidence of a call that ended with `status`, by name or number."""
     name = GRPC_NAMES[status] if isinstance(status, int) and 0 <= status < len(GRPC_NAMES) else str(status)

@@ -71,7 +71,7 @@ def gather(
     )
 
 
-def lower_headers(headers: Mapping[str, Any]) -> dict[str, str]:
+def lower_headers(headers: Mapping[Any, Any]) -> dict[str, str]:
     if set(map(type, headers.values())) == {str}:
         return {name.lower(): value for name, value in headers.items()}
     lowered: dict[str, str] = {}

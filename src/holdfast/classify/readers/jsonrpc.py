@@ -15,7 +15,12 @@ TOOL_RESULT = 0
 
 
 def read_jsonrpc(
-    message: Any, *, status: int | None = None, headers: dict[str, str] | None = None, provider: str = "", now: float | None = None
+    message: Any,
+    *,
+    status: int | None = None,
+    headers: dict[str, str] | None = None,
+    provider: str = "",
+    now: float | None = None,
 ) -> Evidence:
     """Return the evidence of one JSON-RPC message, decoded or as text."""
     found = read_body(message) if isinstance(message, str) else read_object(message)
@@ -25,7 +30,9 @@ def read_jsonrpc(
         found = Findings()
         found.messages.append(result)
         code = TOOL_RESULT
-    return gather(found, Source.JSONRPC, status=status, headers=headers or {}, provider=provider, now=now, rpc_code=code)
+    return gather(
+        found, Source.JSONRPC, status=status, headers=headers or {}, provider=provider, now=now, rpc_code=code
+    )
 
 
 def _code(payload: Any) -> int | None:

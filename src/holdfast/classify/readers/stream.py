@@ -13,8 +13,14 @@ from holdfast.classify.readers.http import gather
 
 __all__ = ["read_stream"]
 
+
 def read_stream(
-    text: str, *, status: int | None = 200, headers: dict[str, str] | None = None, provider: str = "", now: float | None = None
+    text: str,
+    *,
+    status: int | None = 200,
+    headers: dict[str, str] | None = None,
+    provider: str = "",
+    now: float | None = None,
 ) -> Evidence:
     """Return the evidence of a stream as it arrived; a decoded event may be passed as its text too."""
     text = text[:MAX_CHARS]

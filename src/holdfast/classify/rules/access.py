@@ -10,49 +10,78 @@ from holdfast.classify.evidence import Evidence, Verdict, asked_when
 from holdfast.classify.phrases import phrases
 
 if TYPE_CHECKING:
+    from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
 _TABLE: tuple[tuple[Code, Phrases], ...] = (
-    ("AUTH_REGION_BLOCKED", phrases(
-        "country, region, or territory not supported", "user location is not supported", "location is not supported",
-        "not available in your country", "not available in your region", "not supported in your country", "not supported in your region",
-        "unsupported country", "region is not supported", "not available from unsupported", "region not supported",
-    )),
+    (
+        "AUTH_REGION_BLOCKED",
+        phrases("""
+        country, region, or territory not supported | user location is not supported | location is not supported
+        not available in your country | not available in your region | not supported in your country
+        not supported in your region | unsupported country | region is not supported
+        not available from unsupported | region not supported
+    """),
+    ),
     ("AUTH_FORBIDDEN", phrases("data policy", "guardrail restrictions", "settings/privacy")),
-    ("AUTH_TOKEN_EXPIRED", phrases(
-        "token has expired", "token is expired", "token expired", "expired token", "api key expired", "key has expired", "jwt expired",
-        "session has expired", "credentials have expired", "security token included in the request is expired", "login expired",
-        "oauth token has expired", "expired or revoked", "refresh token", "authentication token is expired", "credentials expired",
-    )),
-    ("AUTH_TOKEN_REVOKED", phrases("token has been revoked", "token was revoked", "key has been revoked", "oauth token revoked", "been invalidated")),
-    ("AUTH_ACCOUNT_DISABLED", phrases(
-        "account has been deactivated", "account is deactivated", "organization has been restricted", "has been disabled", "account disabled",
-        "organization has been disabled", "account has been suspended", "account is suspended", "account suspended", "has been banned",
-        "account is disabled", "account has been terminated", "account was suspended", "account has been locked",
-    )),
-    ("AUTH_FAILED", phrases(
-        "invalid api key", "incorrect api key", "invalid x-api-key", "invalid api-key", "api key not valid", "no api key", "api key is invalid",
-        "missing api key", "api key is missing", "api_key client option must be set", "api key not found", "no auth credentials",
-        "invalid authentication", "authentication_error", "authentication failed", "failed to authenticate", "could not resolve authentication",
-        "invalid bearer token", "invalid token", "invalid credentials", "unauthorized", "unauthenticated", "authentication fails", "wrong api key",
-        "security token included in the request is invalid", "signature we calculated does not match", "invalid proxy server token",
-        "no cookie auth", "please run /login", "not logged in", "please log in", "unable to locate credentials", "missing credentials",
-        "authentication required", "requires authentication", "authentication parameter not received", "api key required", "api key provided",
-        "did not provide an api key", "didn't provide an api key", "user not found", "invalid subscription key", "access token is missing",
-        "authenticationerror", "reauthentication is needed", "default credentials were not found", "malformed api key", "login fail",
-        "provide a valid api key", "check your api key", "invalid_api_key", "api secret key", "authorized_error", "token not found", "authorization header", "api_key is not set", "key is not set", "key not set", "bad credentials",
-        "无效的令牌", "令牌无效", "未授权", "鉴权失败", "身份验证",
-    )),
-    ("AUTH_FORBIDDEN", phrases(
-        "permission denied", "permission_denied", "does not have permission", "not have permission", "not authorized", "access denied",
-        "not allowed for this organization", "not allowed to access", "insufficient permissions", "missing scopes", "don't have access",
-        "do not have access to the", "doesn't have access", "forbidden", "lacks permission", "authentication is currently not allowed",
-        "has not been used in project", "is disabled. enable it", "not permitted to", "must be a member", "ip address is not", "ip not allowed",
-        "allowlist", "whitelist", "only authorized for use with", "just a moment...", "enable javascript and cookies", "attention required",
-        "sorry, you have been blocked", "must accept the", "gated repo", "access to model", "cannot be used for other", "key not authorized",
-        "not able to access", "key_model_access_denied", "not allowed to call", "can only access models", "fair use", "unauthorised",
-    )),
-)  # fmt: skip
+    (
+        "AUTH_TOKEN_EXPIRED",
+        phrases("""
+        token has expired | token is expired | token expired | expired token | api key expired | key has expired
+        jwt expired | session has expired | credentials have expired
+        security token included in the request is expired | login expired | oauth token has expired
+        expired or revoked | refresh token | authentication token is expired | credentials expired
+    """),
+    ),
+    (
+        "AUTH_TOKEN_REVOKED",
+        phrases("""
+        token has been revoked | token was revoked | key has been revoked | oauth token revoked | been invalidated
+    """),
+    ),
+    (
+        "AUTH_ACCOUNT_DISABLED",
+        phrases("""
+        account has been deactivated | account is deactivated | organization has been restricted | has been disabled
+        account disabled | organization has been disabled | account has been suspended | account is suspended
+        account suspended | has been banned | account is disabled | account has been terminated
+        account was suspended | account has been locked
+    """),
+    ),
+    (
+        "AUTH_FAILED",
+        phrases("""
+        invalid api key | incorrect api key | invalid x-api-key | invalid api-key | api key not valid | no api key
+        api key is invalid | missing api key | api key is missing | api_key client option must be set
+        api key not found | no auth credentials | invalid authentication | authentication_error
+        authentication failed | failed to authenticate | could not resolve authentication | invalid bearer token
+        invalid token | invalid credentials | unauthorized | unauthenticated | authentication fails | wrong api key
+        security token included in the request is invalid | signature we calculated does not match
+        invalid proxy server token | no cookie auth | please run /login | not logged in | please log in
+        unable to locate credentials | missing credentials | authentication required | requires authentication
+        authentication parameter not received | api key required | api key provided | did not provide an api key
+        didn't provide an api key | user not found | invalid subscription key | access token is missing
+        authenticationerror | reauthentication is needed | default credentials were not found | malformed api key
+        login fail | provide a valid api key | check your api key | invalid_api_key | api secret key
+        authorized_error | token not found | authorization header | api_key is not set | key is not set
+        key not set | bad credentials | 无效的令牌 | 令牌无效 | 未授权 | 鉴权失败 | 身份验证
+    """),
+    ),
+    (
+        "AUTH_FORBIDDEN",
+        phrases("""
+        permission denied | permission_denied | does not have permission | not have permission | not authorized
+        access denied | not allowed for this organization | not allowed to access | insufficient permissions
+        missing scopes | don't have access | do not have access to the | doesn't have access | forbidden
+        lacks permission | authentication is currently not allowed | has not been used in project
+        is disabled. enable it | not permitted to | must be a member | ip address is not | ip not allowed
+        allowlist | whitelist | only authorized for use with | just a moment... | enable javascript and cookies
+        attention required | sorry, you have been blocked | must accept the | gated repo | access to model
+        cannot be used for other | key not authorized | not able to access | key_model_access_denied
+        not allowed to call | can only access models | fair use | unauthorised
+    """),
+    ),
+)
 _AUTH_CODES: dict[str, Code] = {
     "authentication_error": "AUTH_FAILED",
     "unauthorized": "AUTH_FAILED",
@@ -70,7 +99,9 @@ _AUTH_CODES: dict[str, Code] = {
 @asked_when(reduce(or_, (group for _, group in _TABLE)))
 def in_prose(evidence: Evidence) -> Verdict | None:
     """What the text says of keys, permissions, accounts and places."""
-    if evidence.rpc_code is not None or (evidence.exit_code is not None and evidence.text.endswith("permission denied")):
+    if evidence.rpc_code is not None or (
+        evidence.exit_code is not None and evidence.text.endswith("permission denied")
+    ):
         return None
     return next((Verdict(code=code) for code, group in _TABLE if evidence.hears(group)), None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Verdict, asked_when
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import names, phrases
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
@@ -27,14 +27,18 @@ _TYPES: dict[str, Code] = {
     "serviceunavailable": "PROVIDER_UNAVAILABLE",
     "servicequotaexceededexception": "PROVIDER_QUOTA_EXHAUSTED",
 }
-_THROTTLES = frozenset({"throttlingexception", "throttling", "toomanyrequestsexception", "requestlimitexceeded",
-                        "provisionedthroughputexceededexception", "slowdown", "throttledexception"})  # fmt: skip
+_THROTTLES = names("""
+    throttlingexception throttling toomanyrequestsexception requestlimitexceeded
+    provisionedthroughputexceededexception slowdown throttledexception
+""")
 
 _DAILY = phrases("per day", "daily")
 _SKEW = phrases("signature expired", "signature not yet current", "timestamp is too skewed")
 _ON_DEMAND = phrases("with on-demand throughput isn't supported", "on-demand throughput is not supported")
 _NO_ACCESS = phrases("don't have access to the model with the specified model id")
-_RETIRED = phrases("provided model identifier is invalid", "end of its life", "marked by provider as legacy")
+_RETIRED = phrases("""
+    provided model identifier is invalid | end of its life | marked by provider as legacy
+""")
 _REGION = phrases("not available from unsupported", "unsupported countries, regions, or territories")
 
 

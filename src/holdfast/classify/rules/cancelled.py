@@ -6,7 +6,18 @@ from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
 from holdfast.classify.phrases import phrases
 from holdfast.faults import Scope
 
-CANCEL_CLASSES = ("CancelledError", "Cancelled", "FutureCancelledError", "APIUserAbortError", "OperationCanceledException", "CancellationException", "KeyboardInterrupt", "GeneratorExit", "AbortError", "TaskCancelledError")
+CANCEL_CLASSES = (
+    "CancelledError",
+    "Cancelled",
+    "FutureCancelledError",
+    "APIUserAbortError",
+    "OperationCanceledException",
+    "CancellationException",
+    "KeyboardInterrupt",
+    "GeneratorExit",
+    "AbortError",
+    "TaskCancelledError",
+)
 
 _THEIR_FAULT = phrases("backend error", "server cancelled", "the operation was cancelled by the server")
 

@@ -6,18 +6,23 @@ from holdfast.classify.evidence import Evidence, Verdict, asked_when
 from holdfast.classify.phrases import phrases
 from holdfast.faults import Scope
 
-_FULL = phrases(
-    "overloaded", "over capacity", "no capacity", "at capacity", "at full capacity", "high demand", "capacity exceeded",
-    "capacity_exceeded", "insufficient capacity", "server is busy", "servers are busy", "system is busy", "too busy", "is busy",
-    "peak load", "high load", "heavy load", "high traffic", "server overload", "request limit reached (", "capacity constraints",
-    "resource exhausted. please try again later", "currently experiencing", "out of capacity", "capacity limit",
-    "engine is currently overloaded", "temporarily at capacity", "queue is full", "queue full", "degraded function cannot be invoked", "负载", "繁忙", "过载",
-)  # fmt: skip
-_LOADING = phrases("loading model", "is currently loading", "model is loading", "model is not ready", "still loading", "warming up",
-            "model not ready", "is being loaded", "loading the model")  # fmt: skip
-_MEMORY = phrases("requires more system memory", "cuda out of memory", "cuda error: out of memory", "out of memory", "unable to allocate",
-           "insufficient memory", "not enough memory", "failed to allocate", "insufficient vram", "memory layout cannot be allocated",
-           "insufficient system resources")  # fmt: skip
+_FULL = phrases("""
+    overloaded | over capacity | no capacity | at capacity | at full capacity | high demand | capacity exceeded
+    capacity_exceeded | insufficient capacity | server is busy | servers are busy | system is busy | too busy
+    is busy | peak load | high load | heavy load | high traffic | server overload | request limit reached (
+    capacity constraints | resource exhausted. please try again later | currently experiencing | out of capacity
+    capacity limit | engine is currently overloaded | temporarily at capacity | queue is full | queue full
+    degraded function cannot be invoked | 负载 | 繁忙 | 过载
+""")
+_LOADING = phrases("""
+    loading model | is currently loading | model is loading | model is not ready | still loading | warming up
+    model not ready | is being loaded | loading the model
+""")
+_MEMORY = phrases("""
+    requires more system memory | cuda out of memory | cuda error: out of memory | out of memory
+    unable to allocate | insufficient memory | not enough memory | failed to allocate | insufficient vram
+    memory layout cannot be allocated | insufficient system resources
+""")
 
 
 @asked_when(_MEMORY)

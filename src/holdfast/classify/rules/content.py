@@ -5,15 +5,16 @@ from __future__ import annotations
 from holdfast.classify.evidence import Evidence, Verdict, asked_when
 from holdfast.classify.phrases import phrases
 
-_REFUSED = phrases(
-    "content filter", "content_filter", "content management policy", "content policy", "content policies", "usage policy", "usage policies",
-    "usage guidelines", "safety system", "safety settings", "safety reasons", "safety filter", "safety guidelines", "flagged", "blocked by content",
-    "content exists risk", "requires moderation", "moderation", "inappropriate content", "prohibited content", "prohibited use",
-    "responsible ai", "harmful content", "unsafe content", "output blocked", "prompt was blocked", "response was blocked",
-    "blocked due to", "violates our", "violation of our", "violate our", "potential violation", "sensitive words", "sensitive content",
-    "sensitive information", "potentially unsafe", "acceptable use", "refused to", "guardrail intervened",
-    "content violates", "recitation", "data may contain", "unsafe or sensitive", "biological risk", "content was flagged", "敏感", "违规", "不安全内容",
-)  # fmt: skip
+_REFUSED = phrases("""
+    content filter | content_filter | content management policy | content policy | content policies | usage policy
+    usage policies | usage guidelines | safety system | safety settings | safety reasons | safety filter
+    safety guidelines | flagged | blocked by content | content exists risk | requires moderation | moderation
+    inappropriate content | prohibited content | prohibited use | responsible ai | harmful content | unsafe content
+    output blocked | prompt was blocked | response was blocked | blocked due to | violates our | violation of our
+    violate our | potential violation | sensitive words | sensitive content | sensitive information
+    potentially unsafe | acceptable use | refused to | guardrail intervened | content violates | recitation
+    data may contain | unsafe or sensitive | biological risk | content was flagged | 敏感 | 违规 | 不安全内容
+""")
 
 _ACCOUNT_POLICY = phrases("data policy", "settings/privacy")
 

@@ -13,7 +13,9 @@ _MINUTE = ("perminute", "per minute", "per_minute", "/min")
 _GOOGLE = phrases("ai.google.dev", "googleapis.com")
 _MESSAGE_SIZE = phrases("received message larger", "message larger than max", "trying to send message")
 _CAPACITY = phrases("no capacity available", "high demand")
-_MONEY = phrases("credits are depleted", "prepayment credits", "billing account", "spending cap", "spend cap")
+_MONEY = phrases("""
+    credits are depleted | prepayment credits | billing account | spending cap | spend cap
+""")
 _WINDOW = phrases("quota will reset", "exhausted your capacity")
 _EMPTY = phrases("exceeded your current quota")
 _PLACE = phrases("location is not supported", "not available in your", "country")

@@ -29,7 +29,9 @@ _STATUS: dict[str, Code] = {
 
 def by_status(evidence: Evidence) -> Verdict | None:
     """The status of the call, where no HTTP status speaks."""
-    if evidence.status is not None or (evidence.source is not Source.GRPC and not evidence.named("RpcError", "_InactiveRpcError", "AioRpcError")):
+    if evidence.status is not None or (
+        evidence.source is not Source.GRPC and not evidence.named("RpcError", "_InactiveRpcError", "AioRpcError")
+    ):
         return None
     for code in evidence.codes:
         known = _STATUS.get(code)

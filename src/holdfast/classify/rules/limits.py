@@ -9,49 +9,59 @@ import re
 
 from holdfast.classify.delays import exhausted_window
 from holdfast.classify.evidence import Evidence, Verdict, asked_when
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import names, phrases
 from holdfast.faults import Scope
 
 _OPENAI_LIMIT = re.compile(r"limit:?\s+([\d,]+).{0,40}?requested:?\s+([\d,]+)", re.DOTALL)
 
-_BILLING = phrases(
-    "credit balance is too low", "insufficient balance", "insufficient credit", "insufficient funds", "not enough credit",
-    "insufficient quota", "insufficient account balance", "balance is insufficient", "purchase more credits",
-    "purchase credits", "buy credits", "add credits", "add more credits", "any credits", "out of credits", "no credits left", "no credits remaining",
-    "used all available credits", "run out of credits", "ran out of credits", "credits exhausted", "credits have been exhausted",
-    "payment required", "billing hard limit", "billing details", "billing is not", "billing not active", "billing_not_active",
-    "billing account", "account is not active", "spending limit", "spend limit", "spending cap", "past invoices", "unpaid",
-    "in arrears", "arrearage", "good standing", "overdue payment", "account is overdue", "can only afford",
-    "requires more credits", "prompt tokens limit exceeded", "monthly included credits", "included credits", "recharge",
-    "top up your", "prepayment", "free tier of the model has been exhausted", "free quota", "key limit exceeded",
-    "insufficient_quota", "exceeded your monthly", "depleted your", "credit limit reached", "no remaining credits",
-    "please check your plan and billing", "upgrade your plan to continue", "negative balance", "payment method on file", "credit limit exceeded", "sufficient credits", "sufficient balance",
-    "budget has been exceeded", "budget exceeded", "exceededbudget", "over budget", "max budget", "余额不足", "欠费", "额度不足", "额度已用尽", "账户余额",
-)  # fmt: skip
-_ENTITLEMENT = phrases("extra usage is required", "is not included in your", "not included in your plan", "requires a paid plan",
-                "upgrade to access", "requires a subscription", "subscription plan does not", "not available on your plan",
-                "not available on the free", "only available to paid", "paid plan")  # fmt: skip
-_WINDOW = phrases("usage limit", "reached your specified", "usage_limit_reached", "hour limit reached", "session limit",
-           "service has been paused", "set inference limit",
-           "weekly limit", "monthly limit", "monthly quota", "weekly quota", "quota will reset", "subscription quota",
-           "limit will reset", "hit your limit", "exhausted your capacity",
-           "weekly/monthly limit exhausted", "premium request", "monthly request limit", "calls / month", "calls per month",
-           "quota exhausted", "allocated quota exceeded", "reached your monthly", "usage cap", "usage quota")  # fmt: skip
-_DAILY = phrases("tpd", "rpd", "per day", "per-day", "daily", "requests/day", "tokens/day", "24 hours", "per 86400s", "perday")
-_RATE = phrases(
-    "rate limit", "rate-limit", "ratelimit", "rate_limit", "too many requests", "too many concurrent", "too frequent",
-    "requests per min", "tokens per min", "per minute", "per second", "max rpm", "max tpm", "exceeded token rate", "concurrency limit",
-    "concurrent requests", "concurrent connections", "request rate increased too quickly", "throttled", "throttling", "throttle", "quota exceeded",
-    "rate exceeded", "requests rate", "request limit", "exceeded your usage limits", "high frequency", "too quickly",
-    "frequency limit", "too fast", "in flight requests", "slow down", "request_limit_exceeded", "limit has been exceeded",
-    "并发", "限流", "过于频繁", "频率", "速率限制", "请求数过多",
-)  # fmt: skip
-_WINDOW_CODES = frozenset({"usage_limit_reached", "gousagelimiterror", "quota_exceeded", "monthly_limit_exceeded",
-                           "usage_limit_exceeded", "1308", "1310", "setlimitexceeded", "weekly_limit_reached", "subscription_limit"})  # fmt: skip
-_RATE_CODES = frozenset({"base_resp:1002", "base_resp:1039", "rate_limit_error", "rate_limit_exceeded", "rate_limit_reached_error", "rate_limited", "1302", "1303",
-                         "too_many_requests", "throttling.ratequota", "throttling.burstrate", "ratelimitreached", "tokens",
-                         "requests", "rate_limit", "ratelimitexceeded", "toomanyrequests", "credit_limit",
-                         "accountratelimitexceeded", "dynamic_request_limited"})  # fmt: skip
+_BILLING = phrases("""
+    credit balance is too low | insufficient balance | insufficient credit | insufficient funds | not enough credit
+    insufficient quota | insufficient account balance | balance is insufficient | purchase more credits
+    purchase credits | buy credits | add credits | add more credits | any credits | out of credits | no credits left
+    no credits remaining | used all available credits | run out of credits | ran out of credits | credits exhausted
+    credits have been exhausted | payment required | billing hard limit | billing details | billing is not
+    billing not active | billing_not_active | billing account | account is not active | spending limit | spend limit
+    spending cap | past invoices | unpaid | in arrears | arrearage | good standing | overdue payment
+    account is overdue | can only afford | requires more credits | prompt tokens limit exceeded
+    monthly included credits | included credits | recharge | top up your | prepayment
+    free tier of the model has been exhausted | free quota | key limit exceeded | insufficient_quota
+    exceeded your monthly | depleted your | credit limit reached | no remaining credits
+    please check your plan and billing | upgrade your plan to continue | negative balance | payment method on file
+    credit limit exceeded | sufficient credits | sufficient balance | budget has been exceeded | budget exceeded
+    exceededbudget | over budget | max budget | 余额不足 | 欠费 | 额度不足 | 额度已用尽 | 账户余额
+""")
+_ENTITLEMENT = phrases("""
+    extra usage is required | is not included in your | not included in your plan | requires a paid plan
+    upgrade to access | requires a subscription | subscription plan does not | not available on your plan
+    not available on the free | only available to paid | paid plan
+""")
+_WINDOW = phrases("""
+    usage limit | reached your specified | usage_limit_reached | hour limit reached | session limit
+    service has been paused | set inference limit | weekly limit | monthly limit | monthly quota | weekly quota
+    quota will reset | subscription quota | limit will reset | hit your limit | exhausted your capacity
+    weekly/monthly limit exhausted | premium request | monthly request limit | calls / month | calls per month
+    quota exhausted | allocated quota exceeded | reached your monthly | usage cap | usage quota
+""")
+_DAILY = phrases("""
+    tpd | rpd | per day | per-day | daily | requests/day | tokens/day | 24 hours | per 86400s | perday
+""")
+_RATE = phrases("""
+    rate limit | rate-limit | ratelimit | rate_limit | too many requests | too many concurrent | too frequent
+    requests per min | tokens per min | per minute | per second | max rpm | max tpm | exceeded token rate
+    concurrency limit | concurrent requests | concurrent connections | request rate increased too quickly
+    throttled | throttling | throttle | quota exceeded | rate exceeded | requests rate | request limit
+    exceeded your usage limits | high frequency | too quickly | frequency limit | too fast | in flight requests
+    slow down | request_limit_exceeded | limit has been exceeded | 并发 | 限流 | 过于频繁 | 频率 | 速率限制 | 请求数过多
+""")
+_WINDOW_CODES = names("""
+    usage_limit_reached gousagelimiterror quota_exceeded monthly_limit_exceeded usage_limit_exceeded 1308 1310
+    setlimitexceeded weekly_limit_reached subscription_limit
+""")
+_RATE_CODES = names("""
+    base_resp:1002 base_resp:1039 rate_limit_error rate_limit_exceeded rate_limit_reached_error rate_limited 1302
+    1303 too_many_requests throttling.ratequota throttling.burstrate ratelimitreached tokens requests rate_limit
+    ratelimitexceeded toomanyrequests credit_limit accountratelimitexceeded dynamic_request_limited
+""")
 
 _RATE_WORDS = phrases("rate limit", "rate limited", "rate-limited")
 _NAMED = phrases("rate limit reached for", "rate limit exceeded for", "rate limit exceeded:")
@@ -64,7 +74,9 @@ _THEIRS = phrases("upstream", "not your usage limit")
 _FIREWORKS = phrases("exceeded your usage limits")
 """Of a rate, for once."""
 
-_NOT_IN_PLAN = phrases("subscription plan does not yet include", "plan does not yet include", "plan does not include access")
+_NOT_IN_PLAN = phrases("""
+    subscription plan does not yet include | plan does not yet include | plan does not include access
+""")
 
 
 @asked_when(_ONE_REQUEST | _COUNTED)
@@ -144,7 +156,11 @@ def rate_by_code(evidence: Evidence) -> Verdict | None:
 
 def _rate(evidence: Evidence) -> Verdict:
     tool = evidence.rpc_code is not None or evidence.provider in ("github_api", "mcp", "tool")
-    return Verdict(code="TOOL_RATE_LIMITED") if tool else Verdict(code="PROVIDER_RATE_LIMITED", scope=_rate_scope(evidence))
+    return (
+        Verdict(code="TOOL_RATE_LIMITED")
+        if tool
+        else Verdict(code="PROVIDER_RATE_LIMITED", scope=_rate_scope(evidence))
+    )
 
 
 def _rate_scope(evidence: Evidence) -> Scope | None:

@@ -5,74 +5,104 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Verdict
+from holdfast.classify.phrases import names
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
 # Most limiting first: a body that says `rate_limit_error` and `1113` has no money.
 _TABLES: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("PROVIDER_BILLING", frozenset({
-        "insufficient_quota", "insufficient_balance", "insufficient_credits", "insufficient_funds", "billing_not_active",
-        "billing_hard_limit_reached", "billing_error", "payment_required", "arrearage", "account_overdue",
-        "accountoverdueerror", "allocationquota.freetieronly", "exceeded_current_quota_error", "1113", "1112", "base_resp:1008",
-        "credits_exhausted", "out_of_credits", "insufficient_user_quota", "pre_consume_token_quota_failed",
-        "spend_limit_reached", "paymentrequirederror", "billing_limit_reached", "balance_insufficient",
-    })),
-    ("PROVIDER_CONTENT_POLICY", frozenset({
-        "content_filter", "content_policy_violation", "responsibleaipolicyviolation", "cyber_policy", "bio_policy",
-        "invalid_prompt", "data_inspection_failed", "datainspectionfailed", "moderation_blocked", "content_blocked",
-        "sensitive_content", "safety_violation", "1301", "image_generation_user_error", "prohibited_content",
-        "content_moderation", "content_violation", "inputtextsensitivecontentdetected", "guardrail_intervened",
-        "outputtextsensitivecontentdetected", "sensitivecontentdetected", "base_resp:1026", "base_resp:1027", "moderation_error",
-    })),
-    ("PROVIDER_CONTEXT_OVERFLOW", frozenset({
-        "context_length_exceeded", "exceed_context_size_error", "model_max_prompt_tokens_exceeded",
-        "context_window_exceeded", "contextwindowexceedederror", "input_too_long", "prompt_too_long",
-        "max_prompt_tokens_exceeded", "reduce_the_length", "context_overflow", "1261",
-    })),
-    ("PROVIDER_REQUEST_TOO_LARGE", frozenset({
-        "request_too_large", "payload_too_large", "request_entity_too_large", "image_too_large", "file_too_large",
-        "tokens_limit_reached", "requesttoolarge", "image_file_too_large", "content_too_large",
-    })),
-    ("PROVIDER_MODEL_NOT_FOUND", frozenset({
-        "model_not_found", "deploymentnotfound", "model_decommissioned", "model_not_available", "modelnotfound",
-        "model_not_exist", "invalid_model", "unknown_model", "model_not_supported", "invalidendpointormodel.notfound",
-        "modelnotopen", "1211", "operationnotsupported.model", "model_deprecated", "model_terms_required",
-    })),
-    ("AUTH_ACCOUNT_DISABLED", frozenset({
-        "account_deactivated", "organization_restricted", "account_disabled", "account_suspended", "user_deactivated",
-        "organization_deactivated", "1121", "1120", "account_locked", "user_banned",
-    })),
-    ("PROVIDER_ENTITLEMENT_MISSING", frozenset({"1311", "usage_not_included"})),
-    ("AUTH_FORBIDDEN", frozenset({"1313", "customer_verification_required", "fair_usage_violation"})),
-    ("AUTH_REGION_BLOCKED", frozenset({"unsupported_country_region_territory", "region_not_supported"})),
-    ("AUTH_TOKEN_REVOKED", frozenset({"token_revoked", "token_invalidated"})),
-    ("AUTH_TOKEN_EXPIRED", frozenset({
-        "token_expired", "expiredtokenexception", "expired_token", "tokenexpired", "expiredtoken", "1003",
-        "requestexpired",
-    })),
-    ("AUTH_CLOCK_SKEW", frozenset({"requesttimetooskewed", "requestintheuture", "requestinthefuture"})),
-    ("AUTH_FAILED", frozenset({
-        "invalid_api_key", "unrecognizedclientexception", "api_key_invalid", "invalidsignatureexception",
-        "incompletesignature", "invalidclienttokenid", "missingauthenticationtokenexception", "invalidapikey",
-        "1000", "1001", "1002", "1004", "base_resp:1004", "base_resp:2049", "no_api_key", "invalid_token", "signaturedoesnotmatch", "authentication_failed",
-        "missing_api_key", "invalid_authentication_error", "no_auth",
-    })),
-    ("PROVIDER_OVERLOADED", frozenset({
-        "overloaded_error", "engine_overloaded_error", "engine_overloaded", "server_is_overloaded", "capacity_exceeded",
-        "model_capacity_exhausted", "slow_down", "service_tier_capacity_exceeded", "overloaded", "1305", "1312",
-        "model_overloaded", "serveroverloaded", "server_overloaded", "provider_overloaded", "modelservingbusy",
-    })),
-    ("PROVIDER_HISTORY_INVALID", frozenset({"invalid_message", "invalid_thinking_signature", "invalid_encrypted_content"})),
-    ("PROVIDER_TOOL_SCHEMA_INVALID", frozenset({"invalid_function_parameters", "invalid_json_schema", "invalid_tool_schema"})),
-    ("PROVIDER_OUTPUT_INVALID", frozenset({
-        "tool_use_failed", "json_validate_failed", "output_parse_failed", "malformed_function_call", "malformed_tool_call",
-    })),
-)  # fmt: skip
+    (
+        "PROVIDER_BILLING",
+        names("""
+        insufficient_quota insufficient_balance insufficient_credits insufficient_funds billing_not_active
+        billing_hard_limit_reached billing_error payment_required arrearage account_overdue accountoverdueerror
+        allocationquota.freetieronly exceeded_current_quota_error 1113 1112 base_resp:1008 credits_exhausted
+        out_of_credits insufficient_user_quota pre_consume_token_quota_failed spend_limit_reached
+        paymentrequirederror billing_limit_reached balance_insufficient
+    """),
+    ),
+    (
+        "PROVIDER_CONTENT_POLICY",
+        names("""
+        content_filter content_policy_violation responsibleaipolicyviolation cyber_policy bio_policy invalid_prompt
+        data_inspection_failed datainspectionfailed moderation_blocked content_blocked sensitive_content
+        safety_violation 1301 image_generation_user_error prohibited_content content_moderation content_violation
+        inputtextsensitivecontentdetected guardrail_intervened outputtextsensitivecontentdetected
+        sensitivecontentdetected base_resp:1026 base_resp:1027 moderation_error
+    """),
+    ),
+    (
+        "PROVIDER_CONTEXT_OVERFLOW",
+        names("""
+        context_length_exceeded exceed_context_size_error model_max_prompt_tokens_exceeded context_window_exceeded
+        contextwindowexceedederror input_too_long prompt_too_long max_prompt_tokens_exceeded reduce_the_length
+        context_overflow 1261
+    """),
+    ),
+    (
+        "PROVIDER_REQUEST_TOO_LARGE",
+        names("""
+        request_too_large payload_too_large request_entity_too_large image_too_large file_too_large
+        tokens_limit_reached requesttoolarge image_file_too_large content_too_large
+    """),
+    ),
+    (
+        "PROVIDER_MODEL_NOT_FOUND",
+        names("""
+        model_not_found deploymentnotfound model_decommissioned model_not_available modelnotfound model_not_exist
+        invalid_model unknown_model model_not_supported invalidendpointormodel.notfound modelnotopen 1211
+        operationnotsupported.model model_deprecated model_terms_required
+    """),
+    ),
+    (
+        "AUTH_ACCOUNT_DISABLED",
+        names("""
+        account_deactivated organization_restricted account_disabled account_suspended user_deactivated
+        organization_deactivated 1121 1120 account_locked user_banned
+    """),
+    ),
+    ("PROVIDER_ENTITLEMENT_MISSING", names("1311 usage_not_included")),
+    ("AUTH_FORBIDDEN", names("1313 customer_verification_required fair_usage_violation")),
+    ("AUTH_REGION_BLOCKED", names("unsupported_country_region_territory region_not_supported")),
+    ("AUTH_TOKEN_REVOKED", names("token_revoked token_invalidated")),
+    (
+        "AUTH_TOKEN_EXPIRED",
+        names("""
+        token_expired expiredtokenexception expired_token tokenexpired expiredtoken 1003 requestexpired
+    """),
+    ),
+    ("AUTH_CLOCK_SKEW", names("requesttimetooskewed requestintheuture requestinthefuture")),
+    (
+        "AUTH_FAILED",
+        names("""
+        invalid_api_key unrecognizedclientexception api_key_invalid invalidsignatureexception incompletesignature
+        invalidclienttokenid missingauthenticationtokenexception invalidapikey 1000 1001 1002 1004 base_resp:1004
+        base_resp:2049 no_api_key invalid_token signaturedoesnotmatch authentication_failed missing_api_key
+        invalid_authentication_error no_auth
+    """),
+    ),
+    (
+        "PROVIDER_OVERLOADED",
+        names("""
+        overloaded_error engine_overloaded_error engine_overloaded server_is_overloaded capacity_exceeded
+        model_capacity_exhausted slow_down service_tier_capacity_exceeded overloaded 1305 1312 model_overloaded
+        serveroverloaded server_overloaded provider_overloaded modelservingbusy
+    """),
+    ),
+    ("PROVIDER_HISTORY_INVALID", names("invalid_message invalid_thinking_signature invalid_encrypted_content")),
+    ("PROVIDER_TOOL_SCHEMA_INVALID", names("invalid_function_parameters invalid_json_schema invalid_tool_schema")),
+    (
+        "PROVIDER_OUTPUT_INVALID",
+        names("""
+        tool_use_failed json_validate_failed output_parse_failed malformed_function_call malformed_tool_call
+    """),
+    ),
+)
 
 
 def exact_code(evidence: Evidence) -> Verdict | None:
-    """insufficient_quota, content_filter, context_length_exceeded, model_not_found, overloaded_error …"""
+    """Words such as insufficient_quota, content_filter, context_length_exceeded, model_not_found, overloaded_error."""
     if not evidence.codes:
         return None
     said = _STRONG.intersection(evidence.codes)

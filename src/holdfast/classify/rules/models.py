@@ -7,17 +7,24 @@ import re
 from holdfast.classify.evidence import Evidence, Verdict, asked_when
 from holdfast.classify.phrases import phrases
 
-_GONE = phrases(
-    "model not found", "model_not_found", "is not found for api version", "unknown model", "invalid model", "not a valid model", "no such model",
-    "model does not exist", "model not exist", "has been deprecated", "been decommissioned", "is deprecated", "no longer available", "no longer supported",
-    "no endpoints found for", "no allowed providers", "deployment for this resource does not exist", "not a supported model", "model is not available",
-    "model is not supported", "unsupported model", "model not available", "failed to load model", "model unavailable", "was retired", "been retired",
-    "no longer exists", "model may not exist", "model not supported", "unable to access model", "could not find model",
-    "no models loaded", "model isn't available", "is not a chat model", "requested model is not", "model you requested", "模型不存在", "不支持的模型", "无可用渠道",
-)  # fmt: skip
-_MODEL_MISSING = re.compile(r"\bmodels?\b.{0,120}?\b(?:not found|does not exist|doesn't exist|not exist|could not be found|cannot be found|unavailable)\b", re.DOTALL)  # fmt: skip
+_GONE = phrases("""
+    model not found | model_not_found | is not found for api version | unknown model | invalid model
+    not a valid model | no such model | model does not exist | model not exist | has been deprecated
+    been decommissioned | is deprecated | no longer available | no longer supported | no endpoints found for
+    no allowed providers | deployment for this resource does not exist | not a supported model
+    model is not available | model is not supported | unsupported model | model not available | failed to load model
+    model unavailable | was retired | been retired | no longer exists | model may not exist | model not supported
+    unable to access model | could not find model | no models loaded | model isn't available | is not a chat model
+    requested model is not | model you requested | 模型不存在 | 不支持的模型 | 无可用渠道
+""")
+_MODEL_MISSING = re.compile(
+    r"\bmodels?\b.{0,120}?\b(?:not found|does not exist|doesn't exist|not exist|could not be found|cannot be found|unavailable)\b",
+    re.DOTALL,
+)
 
-_MISSING = phrases("not found", "does not exist", "doesn't exist", "not exist", "could not be found", "cannot be found", "unavailable")
+_MISSING = phrases("""
+    not found | does not exist | doesn't exist | not exist | could not be found | cannot be found | unavailable
+""")
 _FOR_NOW = phrases("temporarily", "temporary")
 
 

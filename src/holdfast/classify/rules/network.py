@@ -11,33 +11,58 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when, says
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import names, phrases
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
+    from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
 _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("PROVIDER_POOL_TIMEOUT", frozenset({"PoolTimeout"})),
-    ("CONN_TIMEOUT", frozenset({"ConnectTimeout", "ConnectTimeoutError", "ConnectionTimeoutError", "NewConnectionTimeout"})),
-    ("CONN_DNS_FAILED", frozenset({"gaierror", "herror", "NameResolutionError", "ClientConnectorDNSError"})),
-    ("CONN_REFUSED", frozenset({"ConnectionRefusedError"})),
-    ("CONN_RESET", frozenset({"ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError", "RemoteDisconnected",
-                              "ServerDisconnectedError", "ClientConnectionResetError", "BrokenResourceError"})),
-    ("PROVIDER_STREAM_CUT", frozenset({"IncompleteRead", "IncompleteReadError", "ChunkedEncodingError", "ClientPayloadError",
-                                       "RemoteProtocolError", "MidStreamFallbackError", "EndOfStream", "StreamError",
-                                       "IncompleteBody", "ConnectionClosedOK", "EOFError", "ResponseStreamingError"})),
-    ("PROVIDER_TIMEOUT", frozenset({"ReadTimeout", "WriteTimeout", "ReadTimeoutError", "ServerTimeoutError", "SocketTimeoutError",
-                                    "ConnectionReadTimeout"})),
-)  # fmt: skip
+    ("PROVIDER_POOL_TIMEOUT", names("PoolTimeout")),
+    (
+        "CONN_TIMEOUT",
+        names("""
+        ConnectTimeout ConnectTimeoutError ConnectionTimeoutError NewConnectionTimeout
+    """),
+    ),
+    ("CONN_DNS_FAILED", names("gaierror herror NameResolutionError ClientConnectorDNSError")),
+    ("CONN_REFUSED", names("ConnectionRefusedError")),
+    (
+        "CONN_RESET",
+        names("""
+        ConnectionResetError ConnectionAbortedError BrokenPipeError RemoteDisconnected ServerDisconnectedError
+        ClientConnectionResetError BrokenResourceError
+    """),
+    ),
+    (
+        "PROVIDER_STREAM_CUT",
+        names("""
+        IncompleteRead IncompleteReadError ChunkedEncodingError ClientPayloadError RemoteProtocolError
+        MidStreamFallbackError EndOfStream StreamError IncompleteBody ConnectionClosedOK EOFError
+        ResponseStreamingError
+    """),
+    ),
+    (
+        "PROVIDER_TIMEOUT",
+        names("""
+        ReadTimeout WriteTimeout ReadTimeoutError ServerTimeoutError SocketTimeoutError ConnectionReadTimeout
+    """),
+    ),
+)
 _WEAK: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("PROVIDER_TIMEOUT", frozenset({"APITimeoutError", "Timeout", "TimeoutException", "GatewayTimeoutError"})),
-    ("CONN_RESET", frozenset({"APIConnectionError", "ConnectError", "ReadError", "WriteError", "CloseError", "NetworkError", "ProtocolError",
-                              "ConnectionError", "ClientConnectorError", "ClientOSError", "ClientConnectionError", "MaxRetryError",
-                              "NewConnectionError", "EndpointConnectionError", "ConnectionClosedError", "HTTPClientError", "ProxyError",
-                              "TransportError", "ModelAPIError", "URLError", "ProxyConnectionError", "ClientProxyConnectionError",
-                              "ClosedResourceError", "ConnectionClosed", "ClientHttpProxyError", "ClosedPoolError"})),
-)  # fmt: skip
+    ("PROVIDER_TIMEOUT", names("APITimeoutError Timeout TimeoutException GatewayTimeoutError")),
+    (
+        "CONN_RESET",
+        names("""
+        APIConnectionError ConnectError ReadError WriteError CloseError NetworkError ProtocolError ConnectionError
+        ClientConnectorError ClientOSError ClientConnectionError MaxRetryError NewConnectionError
+        EndpointConnectionError ConnectionClosedError HTTPClientError ProxyError TransportError ModelAPIError
+        URLError ProxyConnectionError ClientProxyConnectionError ClosedResourceError ConnectionClosed
+        ClientHttpProxyError ClosedPoolError
+    """),
+    ),
+)
 _ERRNOS: dict[int, Code] = {
     errno.ECONNREFUSED: "CONN_REFUSED",
     errno.ECONNRESET: "CONN_RESET",
@@ -52,36 +77,102 @@ _ERRNOS: dict[int, Code] = {
     errno.ESHUTDOWN: "CONN_RESET",
     errno.ETIMEDOUT: "CONN_TIMEOUT",
     # macOS and Windows numbers, met in logs that cross machines
-    54: "CONN_RESET", 60: "CONN_TIMEOUT", 61: "CONN_REFUSED", 51: "CONN_UNREACHABLE", 65: "CONN_UNREACHABLE",
-    10051: "CONN_UNREACHABLE", 10053: "CONN_RESET", 10054: "CONN_RESET", 10060: "CONN_TIMEOUT", 10061: "CONN_REFUSED",
-    10065: "CONN_UNREACHABLE", 121: "CONN_TIMEOUT", 64: "CONN_RESET", 1225: "CONN_REFUSED", 1236: "CONN_RESET",
-    -2: "CONN_DNS_FAILED", -3: "CONN_DNS_FAILED", -5: "CONN_DNS_FAILED", 8: "CONN_DNS_FAILED", 11001: "CONN_DNS_FAILED",
-    11002: "CONN_DNS_FAILED", 11004: "CONN_DNS_FAILED",
-}  # fmt: skip
+    54: "CONN_RESET",
+    60: "CONN_TIMEOUT",
+    61: "CONN_REFUSED",
+    51: "CONN_UNREACHABLE",
+    65: "CONN_UNREACHABLE",
+    10051: "CONN_UNREACHABLE",
+    10053: "CONN_RESET",
+    10054: "CONN_RESET",
+    10060: "CONN_TIMEOUT",
+    10061: "CONN_REFUSED",
+    10065: "CONN_UNREACHABLE",
+    121: "CONN_TIMEOUT",
+    64: "CONN_RESET",
+    1225: "CONN_REFUSED",
+    1236: "CONN_RESET",
+    -2: "CONN_DNS_FAILED",
+    -3: "CONN_DNS_FAILED",
+    -5: "CONN_DNS_FAILED",
+    8: "CONN_DNS_FAILED",
+    11001: "CONN_DNS_FAILED",
+    11002: "CONN_DNS_FAILED",
+    11004: "CONN_DNS_FAILED",
+}
 _AMBIGUOUS_ERRNOS = frozenset({8, 51, 54, 60, 61, 64, 65, 121})
 """Numbers that mean something else on Linux; believed only where the text agrees."""
-_WORDS: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("CONN_DNS_FAILED", phrases("name resolution", "getaddrinfo failed", "name or service not known", "getaddrinfo() thread failed", " enotfound", "eai_again", "nodename nor servname",
-                         "failed to resolve", "no address associated", "could not resolve host", "dns lookup", "getaddrinfo enotfound",
-                         "could not contact dns", "no such host")),
-    ("CONN_REFUSED", phrases("connection refused", "econnrefused", "actively refused", "verbindung verweigert", "connect call failed")),
-    ("CONN_UNREACHABLE", phrases("network is unreachable", "no route to host", "enetunreach", "ehostunreach", "host is unreachable")),
-    ("CONN_TIMEOUT", phrases("connection timed out", "connect timeout", "connect timed out", "etimedout", "connection attempt failed because",
-                      "und_err_connect_timeout")),
-    ("PROVIDER_STREAM_CUT", phrases("incomplete chunked read", "incompleteread", "peer closed connection", "response ended prematurely",
-                             "response payload is not completed", "invalidchunklength", "stream disconnected", "socket closed before")),
-    ("CONN_RESET", phrases("connection reset", "econnreset", "connection aborted", "socket hang up", "broken pipe", "server disconnected", "forcibly closed",
-                    "remote end closed", "closed the connection", "强迫关闭", "连接被重置", "closed connection", "connection closed", "unexpectedly closed", "fetch failed", "connection error", "connection lost",
-                    "epipe", "connection was closed", "network error", "connection broken", "und_err_socket", "no close frame",
-                    "error sending request", "closed by the remote", "connection terminated", "terminated by other side", "goaway",
-                    "all connection attempts failed", "cannot connect to host", "unable to connect", "failed to connect", "connection dropped",
-                    "could not connect", "failed to establish a new connection", "network connection")),
-    ("PROVIDER_TIMEOUT", phrases("read timed out", "request timed out", "超时", "interruptedioexception", "timed out", "timeout", "deadline exceeded", "headers timeout", "body timeout")),
-)  # fmt: skip
-_TLS = phrases("certificate verify failed", "certificate_verify_failed", "ssl: ", "sslerror", "sslv3_alert_handshake_failure", "wrong_version_number", "tls handshake",
-        "self-signed certificate", "self signed certificate", "certificate has expired", "hostname mismatch", "unable to get local issuer", "handshake failure",
-        "unable_to_verify", "ssl handshake", "certificate is not valid")  # fmt: skip
-_TLS_CUT = phrases("bad record mac", "unexpected_eof_while_reading", "eof occurred in violation", "unexpected eof", "decryption_failed_or_bad_record_mac", "sslzeroreturn")
+_WORDS: tuple[tuple[Code, Phrases], ...] = (
+    (
+        "CONN_DNS_FAILED",
+        phrases(
+            """
+        name resolution | getaddrinfo failed | name or service not known | getaddrinfo() thread failed | eai_again
+        nodename nor servname | failed to resolve | no address associated | could not resolve host | dns lookup
+        getaddrinfo enotfound | could not contact dns | no such host
+    """,
+            " enotfound",
+        ),
+    ),
+    (
+        "CONN_REFUSED",
+        phrases("""
+        connection refused | econnrefused | actively refused | verbindung verweigert | connect call failed
+    """),
+    ),
+    (
+        "CONN_UNREACHABLE",
+        phrases("""
+        network is unreachable | no route to host | enetunreach | ehostunreach | host is unreachable
+    """),
+    ),
+    (
+        "CONN_TIMEOUT",
+        phrases("""
+        connection timed out | connect timeout | connect timed out | etimedout | connection attempt failed because
+        und_err_connect_timeout
+    """),
+    ),
+    (
+        "PROVIDER_STREAM_CUT",
+        phrases("""
+        incomplete chunked read | incompleteread | peer closed connection | response ended prematurely
+        response payload is not completed | invalidchunklength | stream disconnected | socket closed before
+    """),
+    ),
+    (
+        "CONN_RESET",
+        phrases("""
+        connection reset | econnreset | connection aborted | socket hang up | broken pipe | server disconnected
+        forcibly closed | remote end closed | closed the connection | 强迫关闭 | 连接被重置 | closed connection
+        connection closed | unexpectedly closed | fetch failed | connection error | connection lost | epipe
+        connection was closed | network error | connection broken | und_err_socket | no close frame
+        error sending request | closed by the remote | connection terminated | terminated by other side | goaway
+        all connection attempts failed | cannot connect to host | unable to connect | failed to connect
+        connection dropped | could not connect | failed to establish a new connection | network connection
+    """),
+    ),
+    (
+        "PROVIDER_TIMEOUT",
+        phrases("""
+        read timed out | request timed out | 超时 | interruptedioexception | timed out | timeout | deadline exceeded
+        headers timeout | body timeout
+    """),
+    ),
+)
+_TLS = phrases(
+    """
+    certificate verify failed | certificate_verify_failed | sslerror | sslv3_alert_handshake_failure
+    wrong_version_number | tls handshake | self-signed certificate | self signed certificate
+    certificate has expired | hostname mismatch | unable to get local issuer | handshake failure | unable_to_verify
+    ssl handshake | certificate is not valid
+""",
+    "ssl: ",
+)
+_TLS_CUT = phrases("""
+    bad record mac | unexpected_eof_while_reading | eof occurred in violation | unexpected eof
+    decryption_failed_or_bad_record_mac | sslzeroreturn
+""")
 
 _WEBSOCKET = phrases("websocket")
 _WS_POLICY = phrases("1008", "policy violation")
@@ -91,7 +182,13 @@ _WS_CLOSED = phrases("1006", "1011", "1012", "1013", "1001", "no close frame", "
 
 def tls(evidence: Evidence) -> Verdict | None:
     """A certificate or handshake that will fail the same way again; a connection cut under TLS will not."""
-    spoken = evidence.named("SSLError", "SSLCertVerificationError", "CertificateError", "ClientConnectorCertificateError", "ClientConnectorSSLError")
+    spoken = evidence.named(
+        "SSLError",
+        "SSLCertVerificationError",
+        "CertificateError",
+        "ClientConnectorCertificateError",
+        "ClientConnectorSSLError",
+    )
     if not spoken and not evidence.hears(_TLS):
         return None
     if evidence.status is not None and evidence.status >= 400:
@@ -119,7 +216,9 @@ def websocket_close(evidence: Evidence) -> Verdict | None:
     if not closed and not evidence.hears(_WEBSOCKET):
         return None
     if evidence.hears(_WS_POLICY):
-        return Verdict(code="AUTH_FORBIDDEN" if says(evidence.text, ("auth", "token", "key")) else "PROVIDER_BAD_REQUEST")
+        return Verdict(
+            code="AUTH_FORBIDDEN" if says(evidence.text, ("auth", "token", "key")) else "PROVIDER_BAD_REQUEST"
+        )
     if evidence.hears(_WS_TOO_BIG):
         return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
     if evidence.hears(_WS_CLOSED):
@@ -143,7 +242,11 @@ def by_words(evidence: Evidence) -> Verdict | None:
     """A library's wrapper, or a bare text: the words inside say which failure it is."""
     if evidence.status is not None and evidence.status >= 400:
         return None
-    if evidence.source is Source.JSONRPC or evidence.exit_code or (evidence.raised is not None and not _may_wrap(evidence)):
+    if (
+        evidence.source is Source.JSONRPC
+        or evidence.exit_code
+        or (evidence.raised is not None and not _may_wrap(evidence))
+    ):
         return None
     code = _by_words(evidence)
     # A wrapper's "connection error" says less than what caused it.
@@ -165,10 +268,21 @@ def by_wrapper(evidence: Evidence) -> Verdict | None:
 def _may_wrap(evidence: Evidence) -> bool:
     """Whether the class leaves room for the text to tell: not for programming errors that quote a network word."""
     assert evidence.raised is not None
-    programming = ("KeyError", "AttributeError", "NameError", "IndexError", "ImportError", "AssertionError", "SyntaxError", "ZeroDivisionError")
+    programming = (
+        "KeyError",
+        "AttributeError",
+        "NameError",
+        "IndexError",
+        "ImportError",
+        "AssertionError",
+        "SyntaxError",
+        "ZeroDivisionError",
+    )
     if evidence.named(*programming):
         return False
-    return not evidence.named("TypeError", "ValueError") or says(evidence.text, ("fetch failed", "econn", "socket hang up"))
+    return not evidence.named("TypeError", "ValueError") or says(
+        evidence.text, ("fetch failed", "econn", "socket hang up")
+    )
 
 
 def _by_words(evidence: Evidence) -> Code | None:

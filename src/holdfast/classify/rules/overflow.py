@@ -16,27 +16,39 @@ _PARAMETER = re.compile(
     r"|range of max_tokens|supports at most \d+"
 )
 _CONTEXT = phrases(
-    "context length", "context window", "context size", "context limit", "maximum context", "context shift", "context the overflows",
-    "prompt is too long", "prompt too long", "input is too long", "input too long", "too many tokens", "too many input tokens",
-    "maximum number of tokens", "number of tokens", "token limit", "tokens limit", "token count", "exceed context", "input tokens exceed",
-    "max_new_tokens' must be <=", "tokens + 'max_new_tokens'", "reduce the length", "reduce your prompt", "shorten your prompt",
-    "input length", "prompt length", "less than max_seq_len", "conversation too long", "上下文长度", "输入过长", "超过最大长度", "conversation is too long", "sequence length", "maximum model length", "max model len", "max_model_len", "prompt exceeds", "prompt token",
-    "exceeds the available context", "greater than the context", "n_ctx", "longer than the", "prompt contains",
-    "exceeds the model's", "maximum input", "exceeds maximum length", "tokens in request", "tokens > ",
-)  # fmt: skip
-_LARGE = phrases(
-    "too large to process", "request too large", "request entity too large", "payload too large", "content too large", "body too large",
-    "image exceeds", "exceeds 5 mb", "mb maximum", "exceeds the maximum size", "maximum allowed size", "file too large", "file is too large",
-    "image is too large", "too many images", "image dimensions exceed", "exceeds the maximum allowed", "exceeds the limit of", "exceeds size limit",
-    "exceeds the maximum number of pages", "maximum of 100 pdf pages", "pdf pages", "string too long", "entity too large", "too large",
-    "request exceeds the maximum", "exceeds the maximum length", "larger than the maximum", "size exceeds", "exceeds the maximum",
-)  # fmt: skip
+    """
+    context length | context window | context size | context limit | maximum context | context shift
+    context the overflows | prompt is too long | prompt too long | input is too long | input too long
+    too many tokens | too many input tokens | maximum number of tokens | number of tokens | token limit
+    tokens limit | token count | exceed context | input tokens exceed | max_new_tokens' must be <=
+    tokens + 'max_new_tokens' | reduce the length | reduce your prompt | shorten your prompt | input length
+    prompt length | less than max_seq_len | conversation too long | 上下文长度 | 输入过长 | 超过最大长度 | conversation is too long
+    sequence length | maximum model length | max model len | max_model_len | prompt exceeds | prompt token
+    exceeds the available context | greater than the context | n_ctx | longer than the | prompt contains
+    exceeds the model's | maximum input | exceeds maximum length | tokens in request
+""",
+    "tokens > ",
+)
+_LARGE = phrases("""
+    too large to process | request too large | request entity too large | payload too large | content too large
+    body too large | image exceeds | exceeds 5 mb | mb maximum | exceeds the maximum size | maximum allowed size
+    file too large | file is too large | image is too large | too many images | image dimensions exceed
+    exceeds the maximum allowed | exceeds the limit of | exceeds size limit | exceeds the maximum number of pages
+    maximum of 100 pdf pages | pdf pages | string too long | entity too large | too large
+    request exceeds the maximum | exceeds the maximum length | larger than the maximum | size exceeds
+    exceeds the maximum
+""")
 _STRING = re.compile(r"string too long.{0,60}?maximum length (\d+)", re.DOTALL)
 _LONG_STRING = 100_000
 """Below this a limit is a field's (a name, an id), above it the content's."""
-_NOT_OVERFLOW = phrases("reset reason: overflow", "rate limit", "throttled", "throttling", "per minute", "per day", "quota", "please wait before trying")
+_NOT_OVERFLOW = phrases("""
+    reset reason: overflow | rate limit | throttled | throttling | per minute | per day | quota
+    please wait before trying
+""")
 
-_MAX_TOKENS = phrases("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "output tokens", "completion tokens")
+_MAX_TOKENS = phrases("""
+    max_tokens | max_completion_tokens | max_output_tokens | max_new_tokens | output tokens | completion tokens
+""")
 _WITH_INPUT = phrases("context", "input tokens", "'inputs' tokens", "input length", "prompt")
 _LONG = phrases("string too long")
 _SENT = phrases("request", "image", "images", "file")

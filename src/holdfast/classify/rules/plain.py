@@ -14,21 +14,54 @@ if TYPE_CHECKING:
     from holdfast.faults import Code
 
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
-    ("SYS_CANCELLED", phrases("request was aborted", "operation was aborted", "user aborted", "aborted by user", "cancelled by user",
-                              "canceled by user", "user interrupted", "context canceled", "operation was canceled")),
-    ("TOOL_COMMAND_NOT_FOUND", phrases("command not found", "spawn npx enoent", "executable file not found", "is not recognized as an internal",
-                                       "failed to create unified exec process", "exec format error")),
-    ("TOOL_FILE_NOT_FOUND", phrases("enoent", "no such file or directory", "cannot find the file", "cannot find the path")),
-    ("TOOL_FORBIDDEN", phrases("eacces", "eperm", "permission denied", "operation not permitted", "read-only file system")),
+    (
+        "SYS_CANCELLED",
+        phrases("""
+        request was aborted | operation was aborted | user aborted | aborted by user | cancelled by user
+        canceled by user | user interrupted | context canceled | operation was canceled
+    """),
+    ),
+    (
+        "TOOL_COMMAND_NOT_FOUND",
+        phrases("""
+        command not found | spawn npx enoent | executable file not found | is not recognized as an internal
+        failed to create unified exec process | exec format error
+    """),
+    ),
+    (
+        "TOOL_FILE_NOT_FOUND",
+        phrases("enoent", "no such file or directory", "cannot find the file", "cannot find the path"),
+    ),
+    (
+        "TOOL_FORBIDDEN",
+        phrases("""
+        eacces | eperm | permission denied | operation not permitted | read-only file system
+    """),
+    ),
     ("SYS_RESOURCE_EXHAUSTED", phrases("enospc", "emfile", "no space left on device", "too many open files")),
     ("TOOL_OUT_OF_MEMORY", phrases("out of memory", "oomkilled")),
-    ("PROVIDER_BAD_REQUEST", phrases("invalid value for", "bad request", "invalid request", "badly formatted", "builder error", "badscheme",
-                                     "relative url without a base", "invalid url", "unsupported protocol", "invalid argument", "expected a string, got",
-                                     "missing required", "validation error", "validation failed")),
-    ("TOOL_EXECUTION_FAILED", phrases("execution failed", "tool failed", "tool error", "exited with code", "exit status", "non-zero exit")),
-    ("TOOL_CRASHED", phrases("segmentation fault", "core dumped", "process crashed", "process died", "sigsegv", "sigabrt")),
+    (
+        "PROVIDER_BAD_REQUEST",
+        phrases("""
+        invalid value for | bad request | invalid request | badly formatted | builder error | badscheme
+        relative url without a base | invalid url | unsupported protocol | invalid argument | expected a string, got
+        missing required | validation error | validation failed
+    """),
+    ),
+    (
+        "TOOL_EXECUTION_FAILED",
+        phrases("""
+        execution failed | tool failed | tool error | exited with code | exit status | non-zero exit
+    """),
+    ),
+    (
+        "TOOL_CRASHED",
+        phrases("""
+        segmentation fault | core dumped | process crashed | process died | sigsegv | sigabrt
+    """),
+    ),
     ("TOOL_KILLED", phrases("sigkill", "sigterm", "process was killed")),
-)  # fmt: skip
+)
 
 
 @asked_when(reduce(or_, (group for _, group in _WORDS)))

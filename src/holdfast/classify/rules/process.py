@@ -8,26 +8,65 @@ from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
 from holdfast.classify.phrases import phrases
 
 if TYPE_CHECKING:
+    from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
 _CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 """SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS."""
 _STDERR: tuple[tuple[Code, Phrases], ...] = (
-    ("TOOL_OUT_OF_MEMORY", phrases("heap out of memory", "out of memory", "cannot allocate memory", "memoryerror", "oom-kill", "oomkilled", "bad_alloc")),
+    (
+        "TOOL_OUT_OF_MEMORY",
+        phrases("""
+        heap out of memory | out of memory | cannot allocate memory | memoryerror | oom-kill | oomkilled | bad_alloc
+    """),
+    ),
     ("SYS_RESOURCE_EXHAUSTED", phrases("no space left on device", "disk quota exceeded", "too many open files")),
-    ("TOOL_INPUT_TOO_LARGE", phrases("argument list too long",)),
-    ("TOOL_COMMAND_NOT_FOUND", phrases("command not found", "is not recognized as an internal", "executable file not found", "exec format error",
-                                ": not found", "cannot execute")),
-    ("TOOL_FORBIDDEN", phrases("permission denied", "operation not permitted", "eacces", "eperm", "access is denied", "read-only file system")),
-    ("TOOL_FILE_NOT_FOUND", phrases("no such file or directory", "enoent", "cannot find the path", "cannot find the file")),
-    ("TOOL_RESOURCE_BUSY", phrases("resource busy", "text file busy", "index.lock", "unable to lock", "could not get lock", "database is locked",
-                            "resource temporarily unavailable")),
+    ("TOOL_INPUT_TOO_LARGE", phrases("argument list too long")),
+    (
+        "TOOL_COMMAND_NOT_FOUND",
+        phrases("""
+        command not found | is not recognized as an internal | executable file not found | exec format error
+        : not found | cannot execute
+    """),
+    ),
+    (
+        "TOOL_FORBIDDEN",
+        phrases("""
+        permission denied | operation not permitted | eacces | eperm | access is denied | read-only file system
+    """),
+    ),
+    (
+        "TOOL_FILE_NOT_FOUND",
+        phrases("no such file or directory", "enoent", "cannot find the path", "cannot find the file"),
+    ),
+    (
+        "TOOL_RESOURCE_BUSY",
+        phrases("""
+        resource busy | text file busy | index.lock | unable to lock | could not get lock | database is locked
+        resource temporarily unavailable
+    """),
+    ),
     ("CONN_REFUSED", phrases("econnrefused", "connection refused")),
-    ("CONN_DNS_FAILED", phrases("getaddrinfo() thread failed", " enotfound", "could not resolve host", "name resolution", "eai_again", "name or service not known")),
+    (
+        "CONN_DNS_FAILED",
+        phrases(
+            """
+        getaddrinfo() thread failed | could not resolve host | name resolution | eai_again
+        name or service not known
+    """,
+            " enotfound",
+        ),
+    ),
     ("CONN_TIMEOUT", phrases("etimedout", "connection timed out")),
-    ("ACTOR_CLI_NETWORK", phrases("econnreset", "socket hang up", "fetch failed", "network is unreachable", "connection reset", "connection error",
-                           "network error", "timed out", "timeout", "unable to access 'http", "failed to connect", "early eof", "remote end hung up")),
-)  # fmt: skip
+    (
+        "ACTOR_CLI_NETWORK",
+        phrases("""
+        econnreset | socket hang up | fetch failed | network is unreachable | connection reset | connection error
+        network error | timed out | timeout | unable to access 'http | failed to connect | early eof
+        remote end hung up
+    """),
+    ),
+)
 
 _MEMORY = phrases("out of memory", "heap limit", "bad_alloc")
 

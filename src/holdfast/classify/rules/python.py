@@ -6,70 +6,147 @@ import errno
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Verdict, asked_when, says
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import names, phrases
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
 _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("SYS_PROCESS_EXIT", frozenset({"SystemExit"})),
-    ("SYS_RECURSION", frozenset({"RecursionError"})),
-    ("SYS_OUT_OF_MEMORY", frozenset({"MemoryError"})),
-    ("PROVIDER_CONTENT_POLICY", frozenset({"ContentFilterFinishReasonError", "ContentPolicyViolationError", "ContentFilterError",
-                                           "BlockedPromptException", "StopCandidateException", "ResponsibleAIError"})),
-    ("PROVIDER_CONTEXT_OVERFLOW", frozenset({"ContextWindowExceededError", "ContextOverflowError"})),
-    ("PROVIDER_REQUEST_TOO_LARGE", frozenset({"ContentTooLargeError", "RequestTooLargeError"})),
-    ("PROVIDER_BILLING", frozenset({"BudgetExceededError", "PaymentRequiredError", "InsufficientQuotaError"})),
-    ("PROVIDER_OVERLOADED", frozenset({"OverloadedError"})),
-    ("PROVIDER_MALFORMED_RESPONSE", frozenset({"APIResponseValidationError", "ContentTypeError", "DecodingError", "ContentDecodingError",
-                                               "UnicodeDecodeError", "BadGzipFile", "DecodeError", "JSONSchemaValidationError",
-                                               "InvalidChunkLength"})),
-    ("PROVIDER_OUTPUT_INVALID", frozenset({"OutputParserException", "UnexpectedModelBehavior", "InstructorRetryException", "ModelRetry",
-                                           "ModelBehaviorError", "ToolRetryError",
-                                           "ValidationError", "SchemaError", "InvalidToolCall"})),
-    ("SYS_BUDGET_EXHAUSTED", frozenset({"UsageLimitExceeded"})),
-    ("TASK_TURNS_EXHAUSTED", frozenset({"MaxTurnsExceeded"})),
-    ("TASK_LOOP_BOUND", frozenset({"GraphRecursionError", "MaxStepsError"})),
-    ("TOOL_OUTPUT_TOO_LARGE", frozenset({"LimitOverrunError", "LineTooLong"})),
-    ("TOOL_CRASHED", frozenset({"BrokenProcessPool", "BrokenExecutor", "BrokenThreadPool", "WorkerCrashedError", "ActorDiedError", "WorkerLostError"})),
-    ("TOOL_TIMEOUT", frozenset({"TimeoutExpired"})),
-    ("PROVIDER_CAPABILITY_MISSING", frozenset({"UnsupportedParamsError", "NotSupportedError", "UnsupportedOperation"})),
-    ("PROVIDER_BAD_REQUEST", frozenset({"UnsupportedProtocol", "InvalidURL", "LocalProtocolError", "TooManyRedirects", "InvalidSchema", "MissingSchema",
-                                        "ParamValidationError", "InvalidHeader", "CookieConflict", "InvalidRegionError", "UnprocessableEntityError",
-                                        "NonHttpUrlClientError", "InvalidUrlClientError", "UserError", "ProxySchemeUnknown", "LocationParseError",
-                                        "UnknownServiceError"})),
-)  # fmt: skip
+    ("SYS_PROCESS_EXIT", names("SystemExit")),
+    ("SYS_RECURSION", names("RecursionError")),
+    ("SYS_OUT_OF_MEMORY", names("MemoryError")),
+    (
+        "PROVIDER_CONTENT_POLICY",
+        names("""
+        ContentFilterFinishReasonError ContentPolicyViolationError ContentFilterError BlockedPromptException
+        StopCandidateException ResponsibleAIError
+    """),
+    ),
+    ("PROVIDER_CONTEXT_OVERFLOW", names("ContextWindowExceededError ContextOverflowError")),
+    ("PROVIDER_REQUEST_TOO_LARGE", names("ContentTooLargeError RequestTooLargeError")),
+    ("PROVIDER_BILLING", names("BudgetExceededError PaymentRequiredError InsufficientQuotaError")),
+    ("PROVIDER_OVERLOADED", names("OverloadedError")),
+    (
+        "PROVIDER_MALFORMED_RESPONSE",
+        names("""
+        APIResponseValidationError ContentTypeError DecodingError ContentDecodingError UnicodeDecodeError
+        BadGzipFile DecodeError JSONSchemaValidationError InvalidChunkLength
+    """),
+    ),
+    (
+        "PROVIDER_OUTPUT_INVALID",
+        names("""
+        OutputParserException UnexpectedModelBehavior InstructorRetryException ModelRetry ModelBehaviorError
+        ToolRetryError ValidationError SchemaError InvalidToolCall
+    """),
+    ),
+    ("SYS_BUDGET_EXHAUSTED", names("UsageLimitExceeded")),
+    ("TASK_TURNS_EXHAUSTED", names("MaxTurnsExceeded")),
+    ("TASK_LOOP_BOUND", names("GraphRecursionError MaxStepsError")),
+    ("TOOL_OUTPUT_TOO_LARGE", names("LimitOverrunError LineTooLong")),
+    (
+        "TOOL_CRASHED",
+        names("""
+        BrokenProcessPool BrokenExecutor BrokenThreadPool WorkerCrashedError ActorDiedError WorkerLostError
+    """),
+    ),
+    ("TOOL_TIMEOUT", names("TimeoutExpired")),
+    ("PROVIDER_CAPABILITY_MISSING", names("UnsupportedParamsError NotSupportedError UnsupportedOperation")),
+    (
+        "PROVIDER_BAD_REQUEST",
+        names("""
+        UnsupportedProtocol InvalidURL LocalProtocolError TooManyRedirects InvalidSchema MissingSchema
+        ParamValidationError InvalidHeader CookieConflict InvalidRegionError UnprocessableEntityError
+        NonHttpUrlClientError InvalidUrlClientError UserError ProxySchemeUnknown LocationParseError
+        UnknownServiceError
+    """),
+    ),
+)
 _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("PROVIDER_RATE_LIMITED", frozenset({"RateLimitError", "TooManyRequestsError", "TooManyRequests", "RateLimitExceeded"})),
-    ("AUTH_FAILED", frozenset({"AuthenticationError", "NoCredentialsError", "CredentialRetrievalError", "PartialCredentialsError", "Unauthorized",
-                               "Unauthenticated", "UnauthorizedError", "DefaultCredentialsError", "RefreshError", "TokenRetrievalError",
-                               "UnauthorizedSSOTokenError", "OpenAIError", "InvalidToken"})),
-    ("AUTH_FORBIDDEN", frozenset({"PermissionDeniedError", "PermissionDenied", "Forbidden", "ForbiddenError"})),
-    ("PROVIDER_MODEL_NOT_FOUND", frozenset({"NotFoundError", "NotFound"})),
-    ("PROVIDER_TIMEOUT", frozenset({"DeadlineExceeded", "RequestTimeout", "APITimeoutError"})),
-    ("PROVIDER_GATEWAY_TIMEOUT", frozenset({"GatewayTimeout", "GatewayTimeoutError"})),
-    ("PROVIDER_UNAVAILABLE", frozenset({"ServiceUnavailableError", "ServiceUnavailable", "BadGatewayError", "BadGateway", "TryAgain", "Aborted",
-                                        "FallbackExceptionGroup", "ServerError"})),
-    ("PROVIDER_INTERNAL_ERROR", frozenset({"InternalServerError", "InternalError", "APIError", "Unknown"})),
-    ("PROVIDER_BAD_REQUEST", frozenset({"BadRequestError", "InvalidArgument", "InvalidRequestError", "BadRequest", "FailedPrecondition", "ConflictError",
-                                        "OutOfRange", "ClientError"})),
-)  # fmt: skip
-_DEFECTS = ("NameError", "AttributeError", "IndexError", "KeyError", "LookupError", "ArithmeticError", "AssertionError", "NotImplementedError",
-            "ImportError", "ModuleNotFoundError", "SyntaxError", "StopIteration", "StopAsyncIteration", "ReferenceError", "BufferError",
-            "InvalidStateError", "UndefinedError", "PicklingError", "UnpicklingError", "FrozenInstanceError", "StreamConsumed", "StreamClosed",
-            "RequestNotRead", "ResponseNotRead")  # fmt: skip
-_MISUSE = phrases("event loop is closed", "after shutdown", "different event loop", "different loop", "no running event loop", "cannot be called from a running",
-           "already running", "already closed", "can't start new thread", "never awaited", "cannot reuse already awaited", "client has been closed",
-           "session is closed", "generator already executing")  # fmt: skip
+    ("PROVIDER_RATE_LIMITED", names("RateLimitError TooManyRequestsError TooManyRequests RateLimitExceeded")),
+    (
+        "AUTH_FAILED",
+        names("""
+        AuthenticationError NoCredentialsError CredentialRetrievalError PartialCredentialsError Unauthorized
+        Unauthenticated UnauthorizedError DefaultCredentialsError RefreshError TokenRetrievalError
+        UnauthorizedSSOTokenError OpenAIError InvalidToken
+    """),
+    ),
+    ("AUTH_FORBIDDEN", names("PermissionDeniedError PermissionDenied Forbidden ForbiddenError")),
+    ("PROVIDER_MODEL_NOT_FOUND", names("NotFoundError NotFound")),
+    ("PROVIDER_TIMEOUT", names("DeadlineExceeded RequestTimeout APITimeoutError")),
+    ("PROVIDER_GATEWAY_TIMEOUT", names("GatewayTimeout GatewayTimeoutError")),
+    (
+        "PROVIDER_UNAVAILABLE",
+        names("""
+        ServiceUnavailableError ServiceUnavailable BadGatewayError BadGateway TryAgain Aborted
+        FallbackExceptionGroup ServerError
+    """),
+    ),
+    ("PROVIDER_INTERNAL_ERROR", names("InternalServerError InternalError APIError Unknown")),
+    (
+        "PROVIDER_BAD_REQUEST",
+        names("""
+        BadRequestError InvalidArgument InvalidRequestError BadRequest FailedPrecondition ConflictError OutOfRange
+        ClientError
+    """),
+    ),
+)
+_DEFECTS = (
+    "NameError",
+    "AttributeError",
+    "IndexError",
+    "KeyError",
+    "LookupError",
+    "ArithmeticError",
+    "AssertionError",
+    "NotImplementedError",
+    "ImportError",
+    "ModuleNotFoundError",
+    "SyntaxError",
+    "StopIteration",
+    "StopAsyncIteration",
+    "ReferenceError",
+    "BufferError",
+    "InvalidStateError",
+    "UndefinedError",
+    "PicklingError",
+    "UnpicklingError",
+    "FrozenInstanceError",
+    "StreamConsumed",
+    "StreamClosed",
+    "RequestNotRead",
+    "ResponseNotRead",
+)
+_MISUSE = phrases("""
+    event loop is closed | after shutdown | different event loop | different loop | no running event loop
+    cannot be called from a running | already running | already closed | can't start new thread | never awaited
+    cannot reuse already awaited | client has been closed | session is closed | generator already executing
+""")
 _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("PROVIDER_RATE_LIMITED", ("ratelimit", "toomanyrequests", "throttl")),
     ("PROVIDER_QUOTA_EXHAUSTED", ("quotaexceeded", "quotaexhausted")),
     ("PROVIDER_OVERLOADED", ("overloaded",)),
     ("SYS_TIMEOUT", ("timeout", "timedout", "deadlineexceeded")),
-    ("CONN_RESET", ("disconnect", "connectionreset", "connectionclosed", "connectionlost", "connectionabort", "connectionerror", "networkerror", "brokenpipe")),
+    (
+        "CONN_RESET",
+        (
+            "disconnect",
+            "connectionreset",
+            "connectionclosed",
+            "connectionlost",
+            "connectionabort",
+            "connectionerror",
+            "networkerror",
+            "brokenpipe",
+        ),
+    ),
     ("CONN_REFUSED", ("connectionrefused",)),
-    ("AUTH_FAILED", ("authentication", "unauthorized", "invalidcredential", "unauthenticated", "invalidapikey", "autherror")),
+    (
+        "AUTH_FAILED",
+        ("authentication", "unauthorized", "invalidcredential", "unauthenticated", "invalidapikey", "autherror"),
+    ),
     ("AUTH_FORBIDDEN", ("permissiondenied", "accessdenied", "forbidden")),
     ("PROVIDER_UNAVAILABLE", ("serviceunavailable", "unavailable", "badgateway")),
     ("PROVIDER_CONTEXT_OVERFLOW", ("contextwindow", "contextlength")),
@@ -77,7 +154,7 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("TOOL_NOT_FOUND", ("notfound",)),
     ("PROVIDER_OUTPUT_INVALID", ("validationerror", "parseerror", "parsererror", "decodeerror", "outputpars")),
     ("SYS_CANCELLED", ("cancelled", "canceled")),
-)  # fmt: skip
+)
 """What a class nobody listed is called; most libraries name their failures alike."""
 _ERRNOS: dict[int, Code] = {
     errno.ENOENT: "TOOL_FILE_NOT_FOUND",
@@ -111,18 +188,27 @@ _ERRNOS: dict[int, Code] = {
     errno.ENOMEM: "SYS_OUT_OF_MEMORY",
 }
 _OS_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("TOOL_FILE_NOT_FOUND", frozenset({"FileNotFoundError"})),
-    ("TOOL_FORBIDDEN", frozenset({"PermissionError"})),
-    ("TOOL_EXECUTION_FAILED", frozenset({"IsADirectoryError", "NotADirectoryError", "FileExistsError", "ChildProcessError", "ProcessLookupError"})),
-    ("TOOL_RESOURCE_BUSY", frozenset({"BlockingIOError", "InterruptedError"})),
-)  # fmt: skip
-_BAD_ARGUMENTS = phrases("unexpected keyword argument", "missing 1 required", "required positional argument", "required keyword-only", "positional arguments but",
-                  "got multiple values for")  # fmt: skip
+    ("TOOL_FILE_NOT_FOUND", names("FileNotFoundError")),
+    ("TOOL_FORBIDDEN", names("PermissionError")),
+    (
+        "TOOL_EXECUTION_FAILED",
+        names("""
+        IsADirectoryError NotADirectoryError FileExistsError ChildProcessError ProcessLookupError
+    """),
+    ),
+    ("TOOL_RESOURCE_BUSY", names("BlockingIOError InterruptedError")),
+)
+_BAD_ARGUMENTS = phrases("""
+    unexpected keyword argument | missing 1 required | required positional argument | required keyword-only
+    positional arguments but | got multiple values for
+""")
 _ANSWER_KEYS = ("'choices'", "'candidates'", "'completion'", "'content'", "'message'", "'output'", "'delta'")
 
-_LOCKED = phrases("database is locked", "database table is locked", "resource temporarily unavailable", "lock timeout", "deadlock detected",
-                  "could not obtain lock", "resource busy", "text file busy", "too many clients already", "too many connections",
-                  "could not get lock")  # fmt: skip
+_LOCKED = phrases("""
+    database is locked | database table is locked | resource temporarily unavailable | lock timeout
+    deadlock detected | could not obtain lock | resource busy | text file busy | too many clients already
+    too many connections | could not get lock
+""")
 _LONG_LINE = phrases("chunk is longer than limit", "separator is not found")
 
 
@@ -210,7 +296,9 @@ def sdk_class(evidence: Evidence) -> Verdict | None:
 @asked_when(raised=True)
 def database(evidence: Evidence) -> Verdict | None:
     """DB-API errors: the statement or the data is wrong."""
-    if evidence.named("DatabaseError", "OperationalError", "IntegrityError", "ProgrammingError", "InterfaceError", "DataError"):
+    if evidence.named(
+        "DatabaseError", "OperationalError", "IntegrityError", "ProgrammingError", "InterfaceError", "DataError"
+    ):
         return Verdict(code="TOOL_EXECUTION_FAILED")
     return None
 
@@ -237,7 +325,10 @@ def by_name(evidence: Evidence) -> Verdict | None:
 
 
 def _is_os_error(names: tuple[str, ...]) -> bool:
-    return any(name in ("OSError", "IOError", "EnvironmentError", "WindowsError", "error") or name.endswith("Error") for name in names)
+    return any(
+        name in ("OSError", "IOError", "EnvironmentError", "WindowsError", "error") or name.endswith("Error")
+        for name in names
+    )
 
 
 def _undecodable(evidence: Evidence) -> Verdict:

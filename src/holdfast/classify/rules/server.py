@@ -5,18 +5,39 @@ from __future__ import annotations
 from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
 from holdfast.classify.phrases import phrases
 
-_CUT = phrases("unexpected eof", "stream disconnected", "stream closed before", "closed before response.completed", "connection ended", "stream ended",
-        "stream error", "incomplete chunked read", "stream terminated", "stream was reset", "premature close", "ended prematurely", "stream aborted",
-        "before completion", "terminated unexpectedly", "truncated stream", "stream interrupted")  # fmt: skip
-_INTERNAL = phrases("internal server error", "server had an error", "internal error", "an error occurred while processing", "unexpected error occurred",
-             "something went wrong", "server error", "internal_server_error", "unknown error", "internal failure", "unexpected internal", "unable to process your request")  # fmt: skip
-_DOWN = phrases("service unavailable", "temporarily unavailable", "bad gateway", "upstream connect error", "no healthy upstream", "upstream request timeout",
-         "no available accounts", "no available server", "currently unavailable", "upstream error", "connection to upstream", "unavailable", "backend is down",
-         "under maintenance", "provider returned error", "no available channel", "no deployments available", "runner has unexpectedly stopped",
-         "runner process has terminated", "runner process no longer running", "has crashed")  # fmt: skip
-_CODES = {"server_error": "internal", "api_error": "internal", "internal_server_error": "internal", "internal": "internal", "internal_error": "internal",
-          "unavailable": "down", "service_unavailable": "down", "provider_unavailable": "down", "unavailable_error": "down",
-          "timeout_error": "timeout", "deadline_exceeded": "timeout", "gateway_timeout": "timeout", "request_timeout": "timeout"}  # fmt: skip
+_CUT = phrases("""
+    unexpected eof | stream disconnected | stream closed before | closed before response.completed
+    connection ended | stream ended | stream error | incomplete chunked read | stream terminated | stream was reset
+    premature close | ended prematurely | stream aborted | before completion | terminated unexpectedly
+    truncated stream | stream interrupted
+""")
+_INTERNAL = phrases("""
+    internal server error | server had an error | internal error | an error occurred while processing
+    unexpected error occurred | something went wrong | server error | internal_server_error | unknown error
+    internal failure | unexpected internal | unable to process your request
+""")
+_DOWN = phrases("""
+    service unavailable | temporarily unavailable | bad gateway | upstream connect error | no healthy upstream
+    upstream request timeout | no available accounts | no available server | currently unavailable | upstream error
+    connection to upstream | unavailable | backend is down | under maintenance | provider returned error
+    no available channel | no deployments available | runner has unexpectedly stopped
+    runner process has terminated | runner process no longer running | has crashed
+""")
+_CODES = {
+    "server_error": "internal",
+    "api_error": "internal",
+    "internal_server_error": "internal",
+    "internal": "internal",
+    "internal_error": "internal",
+    "unavailable": "down",
+    "service_unavailable": "down",
+    "provider_unavailable": "down",
+    "unavailable_error": "down",
+    "timeout_error": "timeout",
+    "deadline_exceeded": "timeout",
+    "gateway_timeout": "timeout",
+    "request_timeout": "timeout",
+}
 _VERDICTS = {
     "internal": Verdict(code="PROVIDER_INTERNAL_ERROR"),
     "down": Verdict(code="PROVIDER_UNAVAILABLE"),

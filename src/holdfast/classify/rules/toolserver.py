@@ -8,6 +8,7 @@ from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
 from holdfast.classify.phrases import phrases
 
 if TYPE_CHECKING:
+    from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
 _RPC: dict[int, Code] = {
@@ -21,27 +22,73 @@ _RPC: dict[int, Code] = {
     -32042: "AUTH_REQUIRED",
     -32000: "TOOL_EXECUTION_FAILED",
 }
-_SESSION = phrases("session not found", "session terminated", "session expired", "unknown session", "invalid session", "no valid session", "session has expired")
-_DEAD = phrases("connection closed", "transport closed", "server disconnected", "stream closed", "process exited", "server exited", "connection lost", "broken pipe",
-         "not connected", "stdio transport", "subprocess exited", "connection terminated", "server process")  # fmt: skip
+_SESSION = phrases("""
+    session not found | session terminated | session expired | unknown session | invalid session | no valid session
+    session has expired
+""")
+_DEAD = phrases("""
+    connection closed | transport closed | server disconnected | stream closed | process exited | server exited
+    connection lost | broken pipe | not connected | stdio transport | subprocess exited | connection terminated
+    server process
+""")
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
-    ("TOOL_QUOTA_EXHAUSTED", phrases("api rate limit exceeded for", "quota exceeded", "quota has been", "monthly limit", "daily limit")),
+    (
+        "TOOL_QUOTA_EXHAUSTED",
+        phrases("""
+        api rate limit exceeded for | quota exceeded | quota has been | monthly limit | daily limit
+    """),
+    ),
     ("TOOL_RATE_LIMITED", phrases("rate limit", "rate-limit", "too many requests", "429", "throttl", "secondary rate")),
     ("TOOL_TIMEOUT", phrases("timed out", "timeout", "deadline exceeded", "took too long")),
-    ("TOOL_APPROVAL_DENIED", phrases("user rejected", "user denied", "not approved", "declined by the user", "permission to use", "user declined")),
-    ("TOOL_FORBIDDEN", phrases("permission denied", "eacces", "eperm", "access denied", "forbidden", "not allowed", "outside allowed", "unauthorized",
-                        "authentication", "401", "403", "not permitted", "bad credentials")),
-    ("TOOL_NOT_FOUND", phrases("unknown tool", "tool not found", "no such tool", "method not found", "unknown method", "not a known tool", "unknown resource",
-                        "unknown prompt", "resource not found")),
+    (
+        "TOOL_APPROVAL_DENIED",
+        phrases("""
+        user rejected | user denied | not approved | declined by the user | permission to use | user declined
+    """),
+    ),
+    (
+        "TOOL_FORBIDDEN",
+        phrases("""
+        permission denied | eacces | eperm | access denied | forbidden | not allowed | outside allowed
+        unauthorized | authentication | 401 | 403 | not permitted | bad credentials
+    """),
+    ),
+    (
+        "TOOL_NOT_FOUND",
+        phrases("""
+        unknown tool | tool not found | no such tool | method not found | unknown method | not a known tool
+        unknown resource | unknown prompt | resource not found
+    """),
+    ),
     ("TOOL_FILE_NOT_FOUND", phrases("enoent", "no such file", "file not found", "does not exist", "not found")),
     ("CONN_REFUSED", phrases("econnrefused", "connection refused", "err_connection_refused")),
     ("CONN_DNS_FAILED", phrases(" enotfound", "err_name_not_resolved", "could not resolve", "name resolution")),
-    ("CONN_RESET", phrases("econnreset", "connection reset", "fetch failed", "network error", "socket hang up", "net::err_", "connection error")),
-    ("TOOL_RESOURCE_BUSY", phrases("database is locked", "resource busy", "locked by", "in use by", "temporarily unavailable", "ebusy")),
-    ("TOOL_INPUT_INVALID", phrases("invalid argument", "validation error", "invalid params", "invalid parameter", "missing required", "input validation",
-                            "is required", "invalid input", "unexpected argument", "invalid_type", "must be a")),
-    ("TOOL_OUTPUT_TOO_LARGE", phrases("exceeds maximum allowed tokens", "response too large", "output too large", "exceeds the limit")),
-)  # fmt: skip
+    (
+        "CONN_RESET",
+        phrases("""
+        econnreset | connection reset | fetch failed | network error | socket hang up | net::err_ | connection error
+    """),
+    ),
+    (
+        "TOOL_RESOURCE_BUSY",
+        phrases("""
+        database is locked | resource busy | locked by | in use by | temporarily unavailable | ebusy
+    """),
+    ),
+    (
+        "TOOL_INPUT_INVALID",
+        phrases("""
+        invalid argument | validation error | invalid params | invalid parameter | missing required
+        input validation | is required | invalid input | unexpected argument | invalid_type | must be a
+    """),
+    ),
+    (
+        "TOOL_OUTPUT_TOO_LARGE",
+        phrases("""
+        exceeds maximum allowed tokens | response too large | output too large | exceeds the limit
+    """),
+    ),
+)
 
 
 @asked_when(_SESSION, local=True)
@@ -72,7 +119,9 @@ def _by_words(evidence: Evidence) -> Verdict | None:
 
 
 def _speaks_rpc(evidence: Evidence) -> bool:
-    return evidence.source is Source.JSONRPC or evidence.named("McpError", "MCPError", "McpException", "ToolError", "JSONRPCError", "JsonRpcError", "ToolException")
+    return evidence.source is Source.JSONRPC or evidence.named(
+        "McpError", "MCPError", "McpException", "ToolError", "JSONRPCError", "JsonRpcError", "ToolException"
+    )
 
 
 RULES = (session_gone, server_gone, by_number)

@@ -6,14 +6,12 @@ different about it and nothing is guessed later.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import msgspec
 
+from holdfast.faults.codes import Code
 from holdfast.faults.words import Actor, Category, Kind, Layer, Schedule, Scope, Severity
-
-if TYPE_CHECKING:
-    from holdfast.faults.codes import Code
 
 __all__ = [
     "CANCELLED",

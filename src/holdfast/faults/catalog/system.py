@@ -58,7 +58,7 @@ ENTRIES = (
         "Unrecognised failure",
         "Something failed in a way nobody has described yet.",
         "Read the cause below; register a classifier rule so that it is recognised next time",
-        aliases=("unknown",),
+        aliases=("unknown", "ExtensionHost/Unknown"),
         schedule=Schedule.ONCE,
         retryable=True,
         next_actor=Actor.DEVELOPER,

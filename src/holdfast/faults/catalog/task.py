@@ -29,7 +29,7 @@ _PLAN: Traits = {
 }
 
 ENTRIES = (
-    # Resources (S3-2)
+    # What a task may use up: S3-2.
     entry(
         "TASK_TURNS_EXHAUSTED",
         _SPENT,
@@ -58,7 +58,7 @@ ENTRIES = (
         aliases=("RESOURCE_EXHAUSTION/output",),
         task="RESOURCE_EXHAUSTION/output",
     ),
-    # Failures (S3-3)
+    # How a task fails: S3-3.
     entry(
         "TASK_CONTEXT_RETRIEVAL_FAILED",
         _FAILED,
@@ -245,7 +245,7 @@ ENTRIES = (
         next_actor=Actor.MODEL,
         classed="ExtensionHost/LoopBoundExceeded",
     ),
-    # Workflows (S3-18, N3-13)
+    # Workflows: S3-18, N3-13.
     entry(
         "TASK_UNBOUND_SYMBOL",
         _FAILED,
@@ -278,7 +278,7 @@ ENTRIES = (
         next_actor=Actor.DEVELOPER,
         classed="ExtensionHost/LifecycleFailure",
     ),
-    # Stages (N2-2, N2-4 to N2-8)
+    # Stages: N2-2, N2-4 to N2-8.
     entry(
         "TASK_LOOP_BOUND",
         _SPENT,
