@@ -6,7 +6,6 @@ Invariant: never raises, bounded in depth and size, and the innermost failure co
 
 from __future__ import annotations
 
-import ast
 import re
 from enum import IntFlag, auto
 from typing import Any, Final
@@ -66,12 +65,14 @@ _FIELDS: Final[dict[str, int]] = {
 }  # fmt: skip
 # Plain numbers: combining flags on every field of every body would cost more than the rest of the walk.
 _CODE, _MESSAGE, _NESTED, _STATUS = int(_C), int(_M), int(_N), int(_Field.STATUS)
+_HEADERS, _QUOTA = int(_Field.HEADERS), int(_Field.QUOTA)
+_INSTANT, _MILLISECONDS = int(_Field.INSTANT), int(_Field.MILLISECONDS)
 _UNKNOWN = 0
 _TIMES = int(_Field.SECONDS | _Field.MILLISECONDS | _Field.INSTANT)
 
-_HTML_TITLE = re.compile(r"<(title|h1|h2)[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(r"<[^>]{0,500}>")
-_SPACE = re.compile(r"\s+")
+_TAG = re.compile(r"<(?:style|script)\b.*?</(?:style|script)>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+_HTML_CHARS: Final = 8_192
+_HTML_WORDS: Final = 600
 
 
 class Findings:
@@ -181,10 +182,10 @@ def _take_status(value: Any, found: Findings, *, top: bool) -> None:
 def _take_rare(field: int, value: Any, found: Findings) -> None:
     if field & _TIMES:
         _take_time(field, value, found)
-    elif field & _Field.HEADERS:
+    elif field == _HEADERS:
         if isinstance(value, dict):
             found.headers |= {str(k).lower(): str(v) for k, v in value.items() if isinstance(v, (str, int, float))}
-    elif field & _Field.QUOTA:
+    elif field == _QUOTA:
         if isinstance(value, str):
             found.codes.append("quota:" + value.lower())
     elif isinstance(value, dict):
@@ -198,7 +199,7 @@ def _take_time(field: int, value: Any, found: Findings) -> None:
         # A protobuf Duration: {"seconds": 26}.
         value = value.get("seconds")
     number = _number(value)
-    if field & _Field.INSTANT:
+    if field == _INSTANT:
         at = parse_rfc3339(value) if number is None and isinstance(value, str) else number
         if at is not None and at >= 1e9:
             found.resets.append(at / 1000 if at >= 1e12 else at)
@@ -206,7 +207,7 @@ def _take_time(field: int, value: Any, found: Findings) -> None:
     if number is None and isinstance(value, str):
         number = parse_duration(value)
     if number is not None:
-        found.waits.append(number / 1000 if field & _Field.MILLISECONDS else number)
+        found.waits.append(number / 1000 if field == _MILLISECONDS else number)
 
 
 def _add_message(text: str, found: Findings, depth: int) -> None:
@@ -270,18 +271,19 @@ def _literal(text: str) -> Any:
     """Read a Python repr, as SDKs print bodies in their messages. Only literals; nothing is evaluated."""
     if "'" not in text:
         return None
+    from ast import literal_eval  # noqa: PLC0415 - slow to load, and most bodies are JSON
+
     try:
-        return ast.literal_eval(text)
+        return literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None
 
 
 def _read_html(text: str, found: Findings) -> None:
+    """Keep the page's words, its title first; the markup is long and says nothing."""
     found.html = True
-    titles = [_TAG.sub(" ", match[2]) for match in _HTML_TITLE.finditer(text[:MAX_CHARS])]
-    plain = _SPACE.sub(" ", " ".join(titles) or _TAG.sub(" ", text[:4_096])).strip()
-    rest = _SPACE.sub(" ", _TAG.sub(" ", text[:8_192])).strip()
-    found.messages.append(plain[:500] if plain == rest else f"{plain[:500]} {rest[:1_000]}".strip())
+    words = " ".join(_TAG.sub(" ", text[:_HTML_CHARS]).split())
+    found.messages.append(words[:_HTML_WORDS])
 
 
 def _number(value: Any) -> float | None:

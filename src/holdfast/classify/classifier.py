@@ -12,7 +12,7 @@ import msgspec
 from holdfast.classify.delays import stated_delay
 from holdfast.classify.effects import MAY_HAVE_HAPPENED
 from holdfast.classify.evidence import ALWAYS, Evidence, Rule, Source, Verdict
-from holdfast.classify.phrases import SECRETS
+from holdfast.classify.phrases import BEGINNING, SECRETS, listen
 from holdfast.classify.rules import RULES
 from holdfast.faults import CATALOG, REDACTOR, Category, Entry, Fault, Kind
 
@@ -27,8 +27,7 @@ __all__ = ["PATIENCE_S", "Classifier", "name_of"]
 PATIENCE_S = 900.0
 """A stated wait longer than this is not worth sleeping for: the work is parked or moved elsewhere."""
 
-_MESSAGE_CHARS = 2_000
-_UNKNOWN = Verdict(code="SYS_UNKNOWN", rule="nothing-matched")
+_UNKNOWN = Verdict(code="SYS_UNKNOWN", rule="nothing-matched", weak=True)
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
 
 
@@ -59,6 +58,13 @@ class Classifier:
 
     def judge(self, evidence: Evidence) -> Verdict:
         """Return the first verdict, with the name of the rule that gave it."""
+        verdict = self._first(evidence)
+        if verdict.weak and len(evidence.text) > BEGINNING:
+            # Nothing in the beginning says more than a status or a class does: the rest may.
+            return self._first(msgspec.structs.replace(evidence, heard=listen(evidence.text)))
+        return verdict
+
+    def _first(self, evidence: Evidence) -> Verdict:
         heard = evidence.heard
         local = evidence.raised is not None or evidence.exit_code is not None or evidence.rpc_code is not None
         for wanted, rule, name in self._asked if local else self._asked_of_answers:
@@ -77,7 +83,7 @@ class Classifier:
         """Return the fault of a verdict: its code's defaults, corrected by what the other side said."""
         entry = CATALOG[verdict.code]
         wait = stated_delay(evidence) if _waits(entry) else None
-        message = evidence.message[:_MESSAGE_CHARS].strip()
+        message = evidence.message[:BEGINNING].strip()
         return Fault(
             code=verdict.code,
             message=_shown(message, evidence) if message else entry.message,

@@ -18,6 +18,7 @@ from holdfast.classify.durations import (
     parse_number,
     parse_rfc3339,
 )
+from holdfast.classify.phrases import names, phrases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,7 @@ _EPOCH_SECONDS = 1e9
 _EPOCH_MILLISECONDS = 1e12
 _ANTHROPIC = "anthropic-ratelimit-"
 _UNIFIED = "anthropic-ratelimit-unified-"
+_RESETS_WITHOUT_THE_WORD = names("ratelimit x-ratelimit-renewalperiod-requests x-ratelimit-renewalperiod-tokens")
 
 
 def stated_delay(evidence: Evidence) -> float | None:
@@ -39,7 +41,7 @@ def stated_delay(evidence: Evidence) -> float | None:
         wait = _from_retry_after(evidence)
         if wait is None:
             wait = max(_exhausted_resets(evidence), default=None)
-    if wait is None and evidence.text:
+    if wait is None and evidence.hears(_TIME_WORDS):
         wait = _from_text(evidence)
     return wait
 
@@ -91,7 +93,7 @@ def _from_retry_after(evidence: Evidence) -> float | None:
 def _exhausted_resets(evidence: Evidence) -> Iterator[float]:
     """Yield the wait of every limit that has nothing left."""
     for name, value in evidence.headers.items():
-        if "reset" in name or name == "ratelimit" or "renewalperiod" in name:
+        if "reset" in name or name in _RESETS_WITHOUT_THE_WORD:
             wait = _reset(name, value, evidence)
             if wait is not None and wait > 0:
                 yield wait
@@ -187,6 +189,10 @@ def _until(at: float | None, now: float | None) -> float | None:
 
 
 # Each pattern is tried where one of its words stands, not at every character: a text is read for its words first.
+_TIME_WORDS = phrases("""
+    again | retry | reset | resets | resetting | wait | waits | available | recover | recovers | regain | until | renew
+    renews | limit reached | retry_after | retry-after
+""")
 _WAIT_CUES = ("again", "retry", "reset", "wait", "available", "recover")
 _WAIT_AFTER_CUE = re.compile(
     r"s?\b[^\d.;\n]{0,30}?\s(?:(?:in|after|for|wait|within)\s+)?(?:about|around|approximately|at least|another|~|≈)?\s*"

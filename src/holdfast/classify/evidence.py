@@ -31,7 +31,7 @@ class Source(StrEnum):
     TEXT = "text"
 
 
-class Raised(msgspec.Struct, frozen=True):
+class Raised(msgspec.Struct, frozen=True, gc=False):
     """One exception, by name. `names` holds the class and its bases, most derived first, without modules."""
 
     module: str
@@ -41,7 +41,7 @@ class Raised(msgspec.Struct, frozen=True):
     errno: int | None = None
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything a rule may look at."""
 
     source: Source
@@ -72,7 +72,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     now: float | None = None
     """Wall clock at which dates are to be read, in epoch seconds."""
     heard: Phrases = 0
-    """The groups of declared phrases of which one stands in the text."""
+    """The groups of declared phrases of which one stands in the text, or in its beginning where it is long."""
 
     def hears(self, group: Phrases) -> bool:
         """Whether any phrase of the group stands in the text."""
@@ -86,7 +86,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING = Evidence(source=Source.TEXT)
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a rule recognised. The catalog's verdict for the code holds unless the rule knows better."""
 
     code: Code
@@ -96,7 +96,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     only_if_told: bool = False
     """Retryable only when the other side names a delay that is worth waiting for (rolling daily limits)."""
     weak: bool = False
-    """A mere wrapper's name: what caused it may say more."""
+    """A mere wrapper's name, or a bare status: what caused it, or the rest of a long text, may say more."""
 
 
 _R = TypeVar("_R", bound="Rule")

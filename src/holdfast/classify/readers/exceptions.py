@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.classify.body import MAX_CHARS, read_object
-from holdfast.classify.evidence import Evidence, Source, fold
-from holdfast.classify.phrases import listen
+from holdfast.classify.body import MAX_CHARS, Findings, read_object
+from holdfast.classify.evidence import Evidence, Raised, Source
+from holdfast.classify.phrases import codes_in
 from holdfast.classify.readers.grpc import read_grpc
 from holdfast.classify.readers.http import gather, lower_headers
 from holdfast.classify.readers.named import read_named
@@ -33,25 +33,53 @@ _WRAPPERS = ("openai", "anthropic", "litellm", "httpx", "httpx2", "requests", "u
 
 def read_exception(error: BaseException, *, provider: str = "", now: float | None = None) -> Evidence:
     """Return the evidence of one exception, not of its causes."""
-    named = read_named(
-        _module(error),
-        type(error).__name__,
-        _text(error),
-        names=_names(error),
-        errno=_errno(error),
-        provider=provider or _provider(error),
-        now=now,
-    )
+    provider = provider or _provider(error)
+    raised = Raised(_module(error), type(error).__name__, "", _names(error), _errno(error))
     grpc = _grpc_status(error)
     if grpc is not None:
-        return _joined(named, read_grpc(grpc, _details(error), provider=named.provider, now=now))
+        return _with_class(read_grpc(grpc, _details(error), provider=provider, now=now), raised)
     response = _attr(error, "response")
     body = _body(error, response)
-    status = _status(error, response)
-    if status is None and body is None:
-        return named if named.exit_code is not None else msgspec.structs.replace(named, exit_code=_exit_code(error))
-    answer = gather(read_object(body), Source.HTTP, status=status, headers=_headers(error, response), now=now)
-    return _joined(named, answer)
+    found = Findings() if body is None else read_object(body)
+    if not found.messages:
+        # The answer says nothing, so the exception's own text has to.
+        return _by_text(error, raised, response, found, provider=provider, now=now)
+    answer = gather(
+        found,
+        Source.EXCEPTION,
+        status=_status(error, response),
+        headers=_headers(error, response),
+        provider=provider,
+        now=now,
+    )
+    return _with_class(answer, raised)
+
+
+def _by_text(
+    error: BaseException, raised: Raised, response: Any, found: Findings, *, provider: str, now: float | None
+) -> Evidence:
+    named = read_named(
+        raised.module,
+        raised.type,
+        _text(error),
+        names=raised.names,
+        errno=raised.errno,
+        status=_status(error, response),
+        headers=_headers(error, response),
+        exit_code=_exit_code(error),
+        provider=provider,
+        now=now,
+    )
+    if not found.codes:
+        return named
+    codes = (*reversed(found.codes), *named.codes)
+    return msgspec.structs.replace(named, codes=codes, heard=named.heard | codes_in(codes))
+
+
+def _with_class(evidence: Evidence, raised: Raised) -> Evidence:
+    """Add the exception to what its answer says: its class name is a machine code too (AWS, gRPC)."""
+    codes = (*evidence.codes, raised.type.lower())
+    return msgspec.structs.replace(evidence, raised=raised, codes=codes, heard=evidence.heard | codes_in(codes))
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -114,24 +142,6 @@ def _next_cause(error: BaseException) -> BaseException | None:
 def _first_arg(error: BaseException) -> tuple[Any, ...]:
     args = _attr(error, "args")
     return args[:1] if isinstance(args, tuple) else ()
-
-
-def _joined(named: Evidence, other: Evidence) -> Evidence:
-    """What the exception says and what its answer says; the answer's own words come first."""
-    text = other.message if named.message in other.message else f"{other.message}\n{named.message}".strip()
-    return msgspec.structs.replace(
-        other,
-        source=Source.EXCEPTION if other.source is Source.HTTP else other.source,
-        provider=named.provider,
-        status=other.status if other.status is not None else named.status,
-        codes=(*other.codes, *named.codes),
-        message=text[:4_096],
-        text=(folded := fold(text[:4_096])),
-        heard=listen(folded),
-        waits=other.waits or named.waits,
-        resets=other.resets or named.resets,
-        raised=named.raised,
-    )
 
 
 def _attr(target: Any, name: str) -> Any:

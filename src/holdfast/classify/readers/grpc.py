@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.classify.evidence import Evidence, Source, fold
-from holdfast.classify.phrases import listen
+from holdfast.classify.phrases import codes_in, listen
 
 __all__ = ["GRPC_NAMES", "read_grpc"]
 
@@ -25,13 +25,14 @@ def read_grpc(
 ) -> Evidence:
     """Return the evidence of a call that ended with `status`, by name or number."""
     name = GRPC_NAMES[status] if isinstance(status, int) and 0 <= status < len(GRPC_NAMES) else str(status)
+    code = name.rpartition(".")[2].lower()
     return Evidence(
         source=Source.GRPC,
         provider=provider.lower(),
         headers=headers or {},
-        codes=(name.rpartition(".")[2].lower(),),
+        codes=(code,),
         message=details,
         text=(folded := fold(details)),
-        heard=listen(folded),
+        heard=listen(folded) | codes_in((code,)),
         now=now,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.classify.body import Findings, read_body, read_object
 from holdfast.classify.endings import bad_finish
 from holdfast.classify.evidence import Evidence, Source, fold
-from holdfast.classify.phrases import listen
+from holdfast.classify.phrases import ENDED, PAGE, codes_in, overhear
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +53,8 @@ def gather(
         # AWS appends a namespace: `ThrottlingException:http://…`.
         codes.insert(0, error_type.partition(":")[0].lower())
     message = _join(found.messages)
+    text = fold(message)
+    heard = codes_in(codes) | (overhear(text) if text else 0) | (ENDED if stream else 0) | (PAGE if found.html else 0)
     return Evidence(
         source=source,
         provider=provider.lower(),
@@ -60,8 +62,8 @@ def gather(
         headers=found.headers | headers if found.headers else headers,
         codes=tuple(codes),
         message=message,
-        text=(text := fold(message)),
-        heard=listen(text) if text else 0,
+        text=text,
+        heard=heard,
         waits=tuple(found.waits),
         resets=tuple(found.resets),
         html=found.html,
@@ -72,7 +74,7 @@ def gather(
 
 
 def lower_headers(headers: Mapping[Any, Any]) -> dict[str, str]:
-    if set(map(type, headers.values())) == {str}:
+    if {*map(type, headers), *map(type, headers.values())} == {str}:
         return {name.lower(): value for name, value in headers.items()}
     lowered: dict[str, str] = {}
     for name, value in headers.items():

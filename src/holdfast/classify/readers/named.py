@@ -7,7 +7,7 @@ import re
 
 from holdfast.classify.body import MAX_CHARS, read_body
 from holdfast.classify.evidence import Evidence, Raised, Source, fold
-from holdfast.classify.phrases import listen
+from holdfast.classify.phrases import PAGE, codes_in, listen
 from holdfast.classify.readers.grpc import GRPC_NAMES
 
 __all__ = ["read_named", "read_text", "split_traceback"]
@@ -48,6 +48,7 @@ def read_named(
     # A class name is a machine code too: AWS and gRPC name their failures so.
     codes += [match[1].lower() for match in (_AWS.search(message),) if match]
     codes += _grpc_codes(message)
+    codes.append(type_name.lower())
     text = _text_of(message, found.messages)
     number = errno if errno is not None else _errno_in(message)
     return Evidence(
@@ -58,7 +59,7 @@ def read_named(
         codes=tuple(codes),
         message=text,
         text=(folded := fold(text)),
-        heard=listen(folded),
+        heard=listen(folded) | codes_in(codes) | (PAGE if found.html else 0),
         waits=tuple(found.waits),
         resets=tuple(found.resets),
         html=found.html,

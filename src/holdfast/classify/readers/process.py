@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.classify.body import read_body
 from holdfast.classify.evidence import Evidence, Source, fold
-from holdfast.classify.phrases import listen
+from holdfast.classify.phrases import codes_in, listen
 
 __all__ = ["read_process"]
 
@@ -24,7 +24,7 @@ def read_process(exit_code: int | None, stderr: str = "", *, provider: str = "",
         codes=tuple(reversed(found.codes)),
         message=message,
         text=(folded := fold(message)),
-        heard=listen(folded),
+        heard=listen(folded) | codes_in(found.codes),
         waits=tuple(found.waits),
         resets=tuple(found.resets),
         exit_code=exit_code,

@@ -7,7 +7,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Verdict, asked_when
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import codes, phrases
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -106,13 +106,10 @@ def in_prose(evidence: Evidence) -> Verdict | None:
     return next((Verdict(code=code) for code, group in _TABLE if evidence.hears(group)), None)
 
 
+@asked_when(codes(" ".join(_AUTH_CODES)))
 def by_code(evidence: Evidence) -> Verdict | None:
     """authentication_error, permission_error and their relatives."""
-    for code in evidence.codes:
-        known = _AUTH_CODES.get(code)
-        if known is not None:
-            return Verdict(code=known)
-    return None
+    return next((Verdict(code=_AUTH_CODES[code]) for code in evidence.codes if code in _AUTH_CODES), None)
 
 
 RULES = (in_prose, by_code)

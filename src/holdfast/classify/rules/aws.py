@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Verdict, asked_when
-from holdfast.classify.phrases import names, phrases
-from holdfast.faults import Scope
+from holdfast.classify.phrases import codes, phrases
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
@@ -27,7 +26,7 @@ _TYPES: dict[str, Code] = {
     "serviceunavailable": "PROVIDER_UNAVAILABLE",
     "servicequotaexceededexception": "PROVIDER_QUOTA_EXHAUSTED",
 }
-_THROTTLES = names("""
+_THROTTLES = codes("""
     throttlingexception throttling toomanyrequestsexception requestlimitexceeded
     provisionedthroughputexceededexception slowdown throttledexception
 """)
@@ -42,10 +41,9 @@ _RETIRED = phrases("""
 _REGION = phrases("not available from unsupported", "unsupported countries, regions, or territories")
 
 
+@asked_when(_THROTTLES)
 def throttled(evidence: Evidence) -> Verdict | None:
     """ThrottlingException: a rate, unless it names the day. Never an overflow, although it says 'too many tokens'."""
-    if _THROTTLES.isdisjoint(evidence.codes) and not evidence.named("ThrottlingException", "TooManyRequestsException"):
-        return None
     if evidence.hears(_DAILY):
         return Verdict(code="PROVIDER_DAILY_LIMIT")
     return Verdict(code="PROVIDER_RATE_LIMITED")
@@ -73,13 +71,10 @@ def model_access(evidence: Evidence) -> Verdict | None:
     return Verdict(code="AUTH_REGION_BLOCKED")
 
 
+@asked_when(codes(" ".join(_TYPES)))
 def exception_type(evidence: Evidence) -> Verdict | None:
     """Every other exception type of the runtime API."""
-    for code in (*evidence.codes, evidence.raised.type.lower() if evidence.raised else ""):
-        known = _TYPES.get(code)
-        if known is not None:
-            return Verdict(code=known, scope=Scope.MODEL if known == "PROVIDER_MODEL_LOADING" else None)
-    return None
+    return next((Verdict(code=_TYPES[code]) for code in evidence.codes if code in _TYPES), None)
 
 
 RULES = (throttled, signature_expired, inference_profile, model_access, exception_type)

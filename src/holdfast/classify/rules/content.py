@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.classify.evidence import Evidence, Verdict, asked_when
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import ENDED, phrases
 
 _REFUSED = phrases("""
     content filter | content_filter | content management policy | content policy | content policies | usage policy
@@ -28,6 +28,7 @@ def refused(evidence: Evidence) -> Verdict | None:
     return None
 
 
+@asked_when(ENDED)
 def filtered_stream(evidence: Evidence) -> Verdict | None:
     """A stream that ends because of a filter."""
     if evidence.stream == "filtered":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from holdfast.classify.delays import stated_delay
 from holdfast.classify.evidence import Evidence, Verdict, asked_when, says
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import codes, phrases
 from holdfast.faults import Scope
 
 _DAILY = ("perday", "per day", "per_day", "daily", "/day")
 _MINUTE = ("perminute", "per minute", "per_minute", "/min")
 
+_EXHAUSTED = codes("resource_exhausted resourceexhausted")
 _GOOGLE = phrases("ai.google.dev", "googleapis.com")
 _MESSAGE_SIZE = phrases("received message larger", "message larger than max", "trying to send message")
 _CAPACITY = phrases("no capacity available", "high demand")
@@ -24,10 +25,10 @@ _KEY = phrases("api key not valid", "api_key_invalid", "api key not found")
 _KEY_EXPIRED = phrases("api key expired")
 
 
+@asked_when(_EXHAUSTED | _GOOGLE)
 def resource_exhausted(evidence: Evidence) -> Verdict | None:
     """A quota id or metric with a window, capacity, or the bare sentence (R82)."""
-    exhausted = "resource_exhausted" in evidence.codes or "resourceexhausted" in _class(evidence)
-    if not exhausted and not (evidence.status == 429 and evidence.hears(_GOOGLE)):
+    if not evidence.hears(_EXHAUSTED) and evidence.status != 429:
         return None
     if evidence.hears(_MESSAGE_SIZE):
         return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
@@ -51,10 +52,9 @@ def resource_exhausted(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_RATE_LIMITED")
 
 
+@asked_when(codes("failed_precondition"))
 def failed_precondition(evidence: Evidence) -> Verdict | None:
     """Where the caller stands: location, billing."""
-    if "failed_precondition" not in evidence.codes:
-        return None
     if evidence.hears(_PLACE):
         return Verdict(code="AUTH_REGION_BLOCKED")
     if evidence.hears(_PAID):
@@ -66,10 +66,6 @@ def failed_precondition(evidence: Evidence) -> Verdict | None:
 def api_key(evidence: Evidence) -> Verdict | None:
     """A bad key is a 400 here, with a reason."""
     return Verdict(code="AUTH_TOKEN_EXPIRED" if evidence.hears(_KEY_EXPIRED) else "AUTH_FAILED")
-
-
-def _class(evidence: Evidence) -> str:
-    return evidence.raised.type.lower() if evidence.raised is not None else ""
 
 
 RULES = (resource_exhausted, failed_precondition, api_key)

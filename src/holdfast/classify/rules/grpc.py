@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Source, Verdict
+from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
+from holdfast.classify.phrases import codes
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
@@ -27,17 +28,14 @@ _STATUS: dict[str, Code] = {
 }
 
 
+@asked_when(codes(" ".join(_STATUS)))
 def by_status(evidence: Evidence) -> Verdict | None:
     """The status of the call, where no HTTP status speaks."""
     if evidence.status is not None or (
         evidence.source is not Source.GRPC and not evidence.named("RpcError", "_InactiveRpcError", "AioRpcError")
     ):
         return None
-    for code in evidence.codes:
-        known = _STATUS.get(code)
-        if known is not None:
-            return Verdict(code=known)
-    return None
+    return next((Verdict(code=_STATUS[code]) for code in evidence.codes if code in _STATUS), None)
 
 
 RULES = (by_status,)

@@ -9,7 +9,7 @@ import re
 
 from holdfast.classify.delays import exhausted_window
 from holdfast.classify.evidence import Evidence, Verdict, asked_when
-from holdfast.classify.phrases import names, phrases
+from holdfast.classify.phrases import codes, phrases
 from holdfast.faults import Scope
 
 _OPENAI_LIMIT = re.compile(r"limit:?\s+([\d,]+).{0,40}?requested:?\s+([\d,]+)", re.DOTALL)
@@ -53,11 +53,11 @@ _RATE = phrases("""
     exceeded your usage limits | high frequency | too quickly | frequency limit | too fast | in flight requests
     slow down | request_limit_exceeded | limit has been exceeded | 并发 | 限流 | 过于频繁 | 频率 | 速率限制 | 请求数过多
 """)
-_WINDOW_CODES = names("""
+_WINDOW_CODES = codes("""
     usage_limit_reached gousagelimiterror quota_exceeded monthly_limit_exceeded usage_limit_exceeded 1308 1310
     setlimitexceeded weekly_limit_reached subscription_limit
 """)
-_RATE_CODES = names("""
+_RATE_CODES = codes("""
     base_resp:1002 base_resp:1039 rate_limit_error rate_limit_exceeded rate_limit_reached_error rate_limited 1302
     1303 too_many_requests throttling.ratequota throttling.burstrate ratelimitreached tokens requests rate_limit
     ratelimitexceeded toomanyrequests credit_limit accountratelimitexceeded dynamic_request_limited
@@ -91,11 +91,10 @@ def request_never_fits(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def in_flight_budget(evidence: Evidence) -> Verdict | None:
+@asked_when(codes("openrouter_in_flight_budget"))
+def in_flight_budget(_: Evidence) -> Verdict | None:
     """OpenRouter's 402 for money that is only reserved by requests under way."""
-    if "openrouter_in_flight_budget" in evidence.codes:
-        return Verdict(code="PROVIDER_RATE_LIMITED")
-    return None
+    return Verdict(code="PROVIDER_RATE_LIMITED")
 
 
 @asked_when(_NAMED)
@@ -107,15 +106,19 @@ def named_rate(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_RATE_LIMITED")
 
 
+def announced_window(evidence: Evidence) -> Verdict | None:
+    """Headers that say a subscription's hours or days are used up."""
+    used_up = evidence.headers and exhausted_window(evidence.headers)
+    return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True) if used_up else None
+
+
+@asked_when(_WINDOW | _WINDOW_CODES)
 def subscription_window(evidence: Evidence) -> Verdict | None:
     """Hours or days of a plan are used up, with a reset to come."""
-    if exhausted_window(evidence.headers) or not _WINDOW_CODES.isdisjoint(evidence.codes):
-        return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True)
-    if evidence.hears(_WINDOW) and not evidence.hears(_FIREWORKS):
-        return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True)
-    return None
+    return None if evidence.hears(_FIREWORKS) else Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True)
 
 
+@asked_when(_ENTITLEMENT | _NOT_IN_PLAN)
 def entitlement(evidence: Evidence) -> Verdict | None:
     """A limit that is none: the plan does not include what was asked."""
     if evidence.hears(_NOT_IN_PLAN):
@@ -123,9 +126,7 @@ def entitlement(evidence: Evidence) -> Verdict | None:
     if evidence.hears(_RATE_WORDS):
         # A rate limit advertises the plan that has a higher one.
         return None
-    if evidence.status in (402, 403, 429) and evidence.hears(_ENTITLEMENT):
-        return Verdict(code="PROVIDER_ENTITLEMENT_MISSING")
-    return None
+    return Verdict(code="PROVIDER_ENTITLEMENT_MISSING") if evidence.status in (402, 403, 429) else None
 
 
 @asked_when(_BILLING | _SUSPENDED)
@@ -147,11 +148,10 @@ def rate_in_prose(evidence: Evidence) -> Verdict | None:
     return _rate(evidence)
 
 
+@asked_when(_RATE_CODES)
 def rate_by_code(evidence: Evidence) -> Verdict | None:
     """rate_limit_error and its relatives: common words, so only after everything that is more exact."""
-    if not _RATE_CODES.isdisjoint(evidence.codes):
-        return _rate(evidence)
-    return None
+    return _rate(evidence)
 
 
 def _rate(evidence: Evidence) -> Verdict:
@@ -167,5 +167,14 @@ def _rate_scope(evidence: Evidence) -> Scope | None:
     return Scope.PROVIDER if evidence.hears(_THEIRS) else None
 
 
-EARLY = (request_never_fits, in_flight_budget, named_rate, subscription_window, entitlement, no_money, daily)
+EARLY = (
+    request_never_fits,
+    in_flight_budget,
+    named_rate,
+    announced_window,
+    subscription_window,
+    entitlement,
+    no_money,
+    daily,
+)
 LATE = (rate_in_prose, rate_by_code)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Verdict
-from holdfast.classify.phrases import names
+from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.phrases import codes
 
 if TYPE_CHECKING:
+    from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
 # Most limiting first: a body that says `rate_limit_error` and `1113` has no money.
-_TABLES: tuple[tuple[Code, frozenset[str]], ...] = (
+_TABLES: tuple[tuple[Code, Phrases], ...] = (
     (
         "PROVIDER_BILLING",
-        names("""
+        codes("""
         insufficient_quota insufficient_balance insufficient_credits insufficient_funds billing_not_active
         billing_hard_limit_reached billing_error payment_required arrearage account_overdue accountoverdueerror
         allocationquota.freetieronly exceeded_current_quota_error 1113 1112 base_resp:1008 credits_exhausted
@@ -24,7 +27,7 @@ _TABLES: tuple[tuple[Code, frozenset[str]], ...] = (
     ),
     (
         "PROVIDER_CONTENT_POLICY",
-        names("""
+        codes("""
         content_filter content_policy_violation responsibleaipolicyviolation cyber_policy bio_policy invalid_prompt
         data_inspection_failed datainspectionfailed moderation_blocked content_blocked sensitive_content
         safety_violation 1301 image_generation_user_error prohibited_content content_moderation content_violation
@@ -34,7 +37,7 @@ _TABLES: tuple[tuple[Code, frozenset[str]], ...] = (
     ),
     (
         "PROVIDER_CONTEXT_OVERFLOW",
-        names("""
+        codes("""
         context_length_exceeded exceed_context_size_error model_max_prompt_tokens_exceeded context_window_exceeded
         contextwindowexceedederror input_too_long prompt_too_long max_prompt_tokens_exceeded reduce_the_length
         context_overflow 1261
@@ -42,14 +45,14 @@ _TABLES: tuple[tuple[Code, frozenset[str]], ...] = (
     ),
     (
         "PROVIDER_REQUEST_TOO_LARGE",
-        names("""
+        codes("""
         request_too_large payload_too_large request_entity_too_large image_too_large file_too_large
         tokens_limit_reached requesttoolarge image_file_too_large content_too_large
     """),
     ),
     (
         "PROVIDER_MODEL_NOT_FOUND",
-        names("""
+        codes("""
         model_not_found deploymentnotfound model_decommissioned model_not_available modelnotfound model_not_exist
         invalid_model unknown_model model_not_supported invalidendpointormodel.notfound modelnotopen 1211
         operationnotsupported.model model_deprecated model_terms_required
@@ -57,25 +60,25 @@ _TABLES: tuple[tuple[Code, frozenset[str]], ...] = (
     ),
     (
         "AUTH_ACCOUNT_DISABLED",
-        names("""
+        codes("""
         account_deactivated organization_restricted account_disabled account_suspended user_deactivated
         organization_deactivated 1121 1120 account_locked user_banned
     """),
     ),
-    ("PROVIDER_ENTITLEMENT_MISSING", names("1311 usage_not_included")),
-    ("AUTH_FORBIDDEN", names("1313 customer_verification_required fair_usage_violation")),
-    ("AUTH_REGION_BLOCKED", names("unsupported_country_region_territory region_not_supported")),
-    ("AUTH_TOKEN_REVOKED", names("token_revoked token_invalidated")),
+    ("PROVIDER_ENTITLEMENT_MISSING", codes("1311 usage_not_included")),
+    ("AUTH_FORBIDDEN", codes("1313 customer_verification_required fair_usage_violation")),
+    ("AUTH_REGION_BLOCKED", codes("unsupported_country_region_territory region_not_supported")),
+    ("AUTH_TOKEN_REVOKED", codes("token_revoked token_invalidated")),
     (
         "AUTH_TOKEN_EXPIRED",
-        names("""
+        codes("""
         token_expired expiredtokenexception expired_token tokenexpired expiredtoken 1003 requestexpired
     """),
     ),
-    ("AUTH_CLOCK_SKEW", names("requesttimetooskewed requestintheuture requestinthefuture")),
+    ("AUTH_CLOCK_SKEW", codes("requesttimetooskewed requestintheuture requestinthefuture")),
     (
         "AUTH_FAILED",
-        names("""
+        codes("""
         invalid_api_key unrecognizedclientexception api_key_invalid invalidsignatureexception incompletesignature
         invalidclienttokenid missingauthenticationtokenexception invalidapikey 1000 1001 1002 1004 base_resp:1004
         base_resp:2049 no_api_key invalid_token signaturedoesnotmatch authentication_failed missing_api_key
@@ -84,36 +87,27 @@ _TABLES: tuple[tuple[Code, frozenset[str]], ...] = (
     ),
     (
         "PROVIDER_OVERLOADED",
-        names("""
+        codes("""
         overloaded_error engine_overloaded_error engine_overloaded server_is_overloaded capacity_exceeded
         model_capacity_exhausted slow_down service_tier_capacity_exceeded overloaded 1305 1312 model_overloaded
         serveroverloaded server_overloaded provider_overloaded modelservingbusy
     """),
     ),
-    ("PROVIDER_HISTORY_INVALID", names("invalid_message invalid_thinking_signature invalid_encrypted_content")),
-    ("PROVIDER_TOOL_SCHEMA_INVALID", names("invalid_function_parameters invalid_json_schema invalid_tool_schema")),
+    ("PROVIDER_HISTORY_INVALID", codes("invalid_message invalid_thinking_signature invalid_encrypted_content")),
+    ("PROVIDER_TOOL_SCHEMA_INVALID", codes("invalid_function_parameters invalid_json_schema invalid_tool_schema")),
     (
         "PROVIDER_OUTPUT_INVALID",
-        names("""
+        codes("""
         tool_use_failed json_validate_failed output_parse_failed malformed_function_call malformed_tool_call
     """),
     ),
 )
 
 
+@asked_when(reduce(or_, (group for _, group in _TABLES)))
 def exact_code(evidence: Evidence) -> Verdict | None:
     """Words such as insufficient_quota, content_filter, context_length_exceeded, model_not_found, overloaded_error."""
-    if not evidence.codes:
-        return None
-    said = _STRONG.intersection(evidence.codes)
-    if not said:
-        return None
-    for code, words in _TABLES:
-        if not words.isdisjoint(said):
-            return Verdict(code=code)
-    return None
+    return next((Verdict(code=code) for code, group in _TABLES if evidence.hears(group)), None)
 
-
-_STRONG: frozenset[str] = frozenset().union(*(words for _, words in _TABLES))
 
 RULES = (exact_code,)

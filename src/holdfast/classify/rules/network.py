@@ -174,28 +174,25 @@ _TLS_CUT = phrases("""
     decryption_failed_or_bad_record_mac | sslzeroreturn
 """)
 
+_TLS_CLASSES = names("""
+    SSLError SSLCertVerificationError CertificateError ClientConnectorCertificateError ClientConnectorSSLError
+""")
 _WEBSOCKET = phrases("websocket")
 _WS_POLICY = phrases("1008", "policy violation")
 _WS_TOO_BIG = phrases("1009", "message too big")
 _WS_CLOSED = phrases("1006", "1011", "1012", "1013", "1001", "no close frame", "closed", "abnormal")
 
 
-def tls(evidence: Evidence) -> Verdict | None:
-    """A certificate or handshake that will fail the same way again; a connection cut under TLS will not."""
-    spoken = evidence.named(
-        "SSLError",
-        "SSLCertVerificationError",
-        "CertificateError",
-        "ClientConnectorCertificateError",
-        "ClientConnectorSSLError",
-    )
-    if not spoken and not evidence.hears(_TLS):
-        return None
-    if evidence.status is not None and evidence.status >= 400:
-        return None
-    if evidence.hears(_TLS_CUT) or evidence.named("SSLEOFError", "SSLZeroReturnError"):
-        return Verdict(code="CONN_RESET")
-    return Verdict(code="CONN_TLS_HANDSHAKE_FAILED")
+@asked_when(raised=True)
+def tls_class(evidence: Evidence) -> Verdict | None:
+    """Ssl's and aiohttp's own classes."""
+    return _tls(evidence) if not _TLS_CLASSES.isdisjoint(evidence.raised.names if evidence.raised else ()) else None
+
+
+@asked_when(_TLS)
+def tls_words(evidence: Evidence) -> Verdict | None:
+    """A library's wrapper around them."""
+    return _tls(evidence)
 
 
 @asked_when(raised=True)
@@ -210,20 +207,17 @@ def by_class(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def websocket_close(evidence: Evidence) -> Verdict | None:
-    """A closed WebSocket: the close code tells whether it comes back."""
+@asked_when(raised=True)
+def websocket_class(evidence: Evidence) -> Verdict | None:
+    """The exceptions of websockets and starlette."""
     closed = evidence.named("ConnectionClosedError", "ConnectionClosed", "WebSocketDisconnect", "ConnectionClosedOK")
-    if not closed and not evidence.hears(_WEBSOCKET):
-        return None
-    if evidence.hears(_WS_POLICY):
-        return Verdict(
-            code="AUTH_FORBIDDEN" if says(evidence.text, ("auth", "token", "key")) else "PROVIDER_BAD_REQUEST"
-        )
-    if evidence.hears(_WS_TOO_BIG):
-        return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
-    if evidence.hears(_WS_CLOSED):
-        return Verdict(code="CONN_WEBSOCKET_CLOSED")
-    return None
+    return _websocket_close(evidence) if closed else None
+
+
+@asked_when(_WEBSOCKET)
+def websocket_words(evidence: Evidence) -> Verdict | None:
+    """The same, known only by its text."""
+    return _websocket_close(evidence)
 
 
 @asked_when(raised=True)
@@ -265,6 +259,25 @@ def by_wrapper(evidence: Evidence) -> Verdict | None:
     return None
 
 
+def _tls(evidence: Evidence) -> Verdict | None:
+    """A certificate or handshake that will fail the same way again; a connection cut under TLS will not."""
+    if evidence.status is not None and evidence.status >= 400:
+        return None
+    cut = evidence.hears(_TLS_CUT) or evidence.named("SSLEOFError", "SSLZeroReturnError")
+    return Verdict(code="CONN_RESET" if cut else "CONN_TLS_HANDSHAKE_FAILED")
+
+
+def _websocket_close(evidence: Evidence) -> Verdict | None:
+    """A closed WebSocket: the close code tells whether it comes back."""
+    if evidence.hears(_WS_POLICY):
+        return Verdict(
+            code="AUTH_FORBIDDEN" if says(evidence.text, ("auth", "token", "key")) else "PROVIDER_BAD_REQUEST"
+        )
+    if evidence.hears(_WS_TOO_BIG):
+        return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
+    return Verdict(code="CONN_WEBSOCKET_CLOSED") if evidence.hears(_WS_CLOSED) else None
+
+
 def _may_wrap(evidence: Evidence) -> bool:
     """Whether the class leaves room for the text to tell: not for programming errors that quote a network word."""
     assert evidence.raised is not None
@@ -301,4 +314,4 @@ def _placed(code: Code, *, weak: bool = False) -> Verdict:
     return Verdict(code=code, scope=scope, weak=weak)
 
 
-RULES = (tls, by_class, websocket_close, by_errno, by_words, by_wrapper)
+RULES = (tls_class, tls_words, by_class, websocket_class, websocket_words, by_errno, by_words, by_wrapper)

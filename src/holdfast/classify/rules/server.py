@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import ENDED, codes, phrases
 
 _CUT = phrases("""
     unexpected eof | stream disconnected | stream closed before | closed before response.completed
@@ -39,12 +39,13 @@ _CODES = {
     "request_timeout": "timeout",
 }
 _VERDICTS = {
-    "internal": Verdict(code="PROVIDER_INTERNAL_ERROR"),
+    "internal": Verdict(code="PROVIDER_INTERNAL_ERROR", weak=True),
     "down": Verdict(code="PROVIDER_UNAVAILABLE"),
     "timeout": Verdict(code="PROVIDER_TIMEOUT"),
 }
 
 
+@asked_when(ENDED | _CUT)
 def stream_cut(evidence: Evidence) -> Verdict | None:
     """A stream that broke off, by its words or by its missing end."""
     if evidence.stream == "cut" or evidence.hears(_CUT):
@@ -52,6 +53,7 @@ def stream_cut(evidence: Evidence) -> Verdict | None:
     return None
 
 
+@asked_when(ENDED)
 def stream_end(evidence: Evidence) -> Verdict | None:
     """A stream that ended by the book and still is a failure."""
     match evidence.stream:
@@ -77,14 +79,12 @@ def own_words(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_UNAVAILABLE" if down else "PROVIDER_INTERNAL_ERROR", weak=evidence.raised is not None)
 
 
+@asked_when(codes(" ".join(_CODES)))
 def own_codes(evidence: Evidence) -> Verdict | None:
     """server_error, api_error, unavailable: where no status speaks."""
     if evidence.status is not None and evidence.status < 500:
         return None
-    for code in evidence.codes:
-        if code in _CODES:
-            return _VERDICTS[_CODES[code]]
-    return None
+    return next((_VERDICTS[_CODES[code]] for code in evidence.codes if code in _CODES), None)
 
 
 RULES = (stream_cut, stream_end, own_words, own_codes)

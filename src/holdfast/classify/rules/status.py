@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Source, Verdict
-from holdfast.classify.phrases import phrases
+from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
+from holdfast.classify.phrases import PAGE, phrases
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
@@ -54,9 +54,10 @@ _STATUS: dict[int, Code] = {
 _CONTENDED = phrases("in progress", "try again", "lock", "concurrent", "another request")
 
 
+@asked_when(PAGE)
 def html_page(evidence: Evidence) -> Verdict | None:
     """A page where JSON belongs, under a status of success."""
-    if evidence.html and (evidence.status is None or evidence.status < 400):
+    if evidence.status is None or evidence.status < 400:
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
     return None
 
@@ -68,10 +69,10 @@ def bare_status(evidence: Evidence) -> Verdict | None:
         return None
     known = _STATUS.get(status)
     if known is not None:
-        return Verdict(code=known)
+        return Verdict(code=known, weak=True)
     if status == 409 and (evidence.headers.get("x-should-retry") == "true" or evidence.hears(_CONTENDED)):
         return Verdict(code="PROVIDER_UNAVAILABLE")
-    return Verdict(code="PROVIDER_BAD_REQUEST" if status < 500 else "PROVIDER_INTERNAL_ERROR")
+    return Verdict(code="PROVIDER_BAD_REQUEST" if status < 500 else "PROVIDER_INTERNAL_ERROR", weak=True)
 
 
 def success_that_failed(evidence: Evidence) -> Verdict | None:
