@@ -4,8 +4,8 @@ Hundreds of phrases tried one after another would cost more than the call that f
 under one whole word of it, the text is split into words once, and only phrases filed under a word that occurs are
 looked for. Machine codes are looked up whole. A group of phrases or codes is one bit, so asking whether any of it was
 heard is one `&`.
-Invariant: a phrase is heard when it stands in the folded text and the word it is filed under stands there whole: every
-word of it but the last, so "tokens per min" is heard in "tokens per minute", while a single word must be whole.
+Invariant: a phrase is heard when it stands in the folded text as whole words. Its last word may have an ending: "rate
+limit" is heard in "rate limits" and "rate limited"; with `…` it may go on in any way: "tokens per min…" in "per minute".
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _coded: dict[str, Phrases] = {}
 """Every declared machine code with the groups it belongs to."""
 _unspaced: dict[str, Phrases] = {}
 """Phrases of languages written without spaces; tried only in texts that hold such characters."""
-_filed: dict[str, dict[str, tuple[str, Phrases]]] = {}
-"""Under each filing word its phrases, with a second whole word of each (cheaper to miss than the phrase) and its groups.
-Grows while rule families are imported."""
+_filed: dict[str, list[tuple[str, str, Phrases]]] = {}
+"""Under each filing word its phrases: a second word that must occur (cheaper to miss than the phrase; the same where there
+is none), the phrase (empty where the word is all of it), its group. Grows while rule families are imported."""
 _declared = 0
 
 
@@ -61,7 +61,9 @@ _COMMON = names("""
 BEGINNING = 600
 """How many characters of a text are listened to at first, and how many of it a fault's message shows."""
 _LONG_WORD = 20
-"""No word of a language, but the length of a key."""
+_LONG_KEY = 36
+_KEY_STARTS = ("aiza", "akia", "asia", "gh", "gsk_", "hf_", "r8_", "fw_", "tgp_", "eyj", "sk_", "pk_", "rk_")
+"""How a key looks: as long as no word is, and known by its beginning or by its length alone."""
 
 
 def phrases(*blocks: str) -> Phrases:
@@ -72,12 +74,13 @@ def phrases(*blocks: str) -> Phrases:
     """
     group = _next_group()
     for text in _split(blocks):
-        if not text.isascii() and " " not in text:
+        if not text.removesuffix("…").isascii() and " " not in text:
             _unspaced[text] = _unspaced.get(text, 0) | group
             continue
-        word, second = _filing_words(text)
-        shelf = _filed.setdefault(word, {})
-        shelf[text] = (second, shelf.get(text, ("", 0))[1] | group)
+        words, second = _filing_words(text)
+        phrase = "" if _WORD.fullmatch(text) else text.removesuffix("…")
+        for word in words:
+            _filed.setdefault(word, []).append((second or word, phrase, group))
     return group
 
 
@@ -110,16 +113,14 @@ def listen(text: str) -> Phrases:
     words = {*text.translate(_SEPARATORS).split()}
     heard = 0
     for word in _filed.keys() & words:
-        for phrase, (second, groups) in _filed[word].items():
-            if second in words and (phrase == word or phrase in text):
+        for second, phrase, groups in _filed[word]:
+            if second in words and phrase in text:
                 heard |= groups
     if not text.isascii():
         for phrase, groups in _unspaced.items():
             if phrase in text:
                 heard |= groups
-    if words and not heard & SECRETS and _may_hold_a_key(words, text):
-        heard |= SECRETS
-    return heard
+    return heard | SECRETS if words and _may_hold_a_secret(words, text) else heard
 
 
 def _next_group() -> Phrases:
@@ -128,13 +129,13 @@ def _next_group() -> Phrases:
     return 1 << _declared
 
 
-def _may_hold_a_key(words: set[str], text: str) -> bool:
-    """Whether a word is as long as a key and has digits like one, or a URL may carry a password."""
-    if "@" in text and "://" in text:
+def _may_hold_a_secret(words: set[str], text: str) -> bool:
+    """Whether a word tells of one, a URL may carry a password, or a word is as long as a key and has digits like one."""
+    if not _SECRET_WORDS.isdisjoint(words) or ("@" in text and "://" in text):
         return True
-    # Asked of the longest first: most texts hold no word of that length.
+    # Most texts hold no word of that length, and finding that out is cheap.
     return max(map(len, words)) >= _LONG_WORD and any(
-        len(word) >= _LONG_WORD and not word.replace("_", "").isalpha() for word in words
+        len(word) >= _LONG_WORD and (len(word) >= _LONG_KEY or word.startswith(_KEY_STARTS)) for word in words
     )
 
 
@@ -143,24 +144,33 @@ def _split(blocks: tuple[str, ...]) -> list[str]:
     return [part if len(parts) == 1 else part.strip() for parts in parted for part in parts if part.strip()]
 
 
-def _filing_words(phrase: str) -> tuple[str, str]:
-    """Return the word to file a phrase under and a second one that must occur too (the same, where there is no other)."""
+_ENDINGS = ("", "s", "es", "d", "ed", "ing")
+
+
+def _filing_words(phrase: str) -> tuple[list[str], str]:
+    """Return the words to file a phrase under (its rarest, with endings if it is the last) and one that must occur too."""
     words: list[str] = _WORD.findall(phrase)
     if not words or phrase != phrase.lower():
         message = f"a phrase is lower case and holds a word, got {phrase!r}"
         raise ValueError(message)
-    # The last word may be the beginning of a longer one. Of the others the rarest serves best.
-    whole = sorted(words[:-1] or words, key=lambda word: (word in _COMMON, -len(word)))
-    return whole[0], whole[1] if len(whole) > 1 else whole[0]
+    last = words[-1]
+    whole = words[:-1] if phrase.endswith("…") else words
+    by_rarity = sorted(whole, key=lambda word: (word in _COMMON, -len(word)))
+    rarest = by_rarity[0]
+    second = next((word for word in by_rarity[1:] if word != last), "")
+    if rarest == last and phrase.endswith(last):
+        return [last + ending for ending in _ENDINGS], second
+    return [rarest], second
 
 
 ENDED: Phrases = _next_group()
 """A stream or an answer without an error, whose ending tells."""
 PAGE: Phrases = _next_group()
 """A web page where an answer belongs."""
-SECRETS: Phrases = phrases("""
-    password | passwd | pwd | secret | token | key | api_key | apikey | access_token | refresh_token | client_secret
-    authorization | bearer | basic | cookie | credential | private
-    sk | pk | rk | xai | pplx | nvapi | csk | glpat | xoxb | xoxp | xoxa | xoxe | ya29
+SECRETS: Phrases = _next_group()
+"""The text may hold a secret; only such a text has to be searched for one."""
+_SECRET_WORDS = names("""
+    password passwd pwd secret token key api_key apikey access_token refresh_token client_secret authorization bearer basic
+    cookie credential credentials private sk pk rk xai pplx nvapi csk glpat xoxb xoxp xoxa xoxe ya29
 """)
-"""Words a secret stands next to or begins with. Only a text in which one is heard has to be searched for secrets."""
+"""Words a secret stands next to or begins with."""

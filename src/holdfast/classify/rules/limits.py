@@ -47,7 +47,7 @@ _DAILY = phrases("""
 """)
 _RATE = phrases("""
     rate limit | rate-limit | ratelimit | rate_limit | too many requests | too many concurrent | too frequent
-    requests per min | tokens per min | per minute | per second | max rpm | max tpm | exceeded token rate
+    requests per min… | tokens per min… | per minute | per second | max rpm | max tpm | exceeded token rate
     concurrency limit | concurrent requests | concurrent connections | request rate increased too quickly
     throttled | throttling | throttle | quota exceeded | rate exceeded | requests rate | request limit
     exceeded your usage limits | high frequency | too quickly | frequency limit | too fast | in flight requests
@@ -67,7 +67,7 @@ _RATE_WORDS = phrases("rate limit", "rate limited", "rate-limited")
 _NAMED = phrases("rate limit reached for", "rate limit exceeded for", "rate limit exceeded:")
 _LIMITED = phrases("limit", "limits", "quota", "exceeded", "exhausted", "too many", "allowed")
 _ONE_REQUEST = phrases("request too large for")
-_PER_MINUTE = phrases("tpm", "tokens per min", "per minute")
+_PER_MINUTE = phrases("tpm", "tokens per min…", "per minute")
 _COUNTED = phrases("tpm", "rpm", "tpd", "rpd")
 _SUSPENDED = phrases("suspended")
 _THEIRS = phrases("upstream", "not your usage limit")

@@ -66,7 +66,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "CONN_RESET",
         phrases("""
-        econnreset | connection reset | fetch failed | network error | socket hang up | net::err_ | connection error
+        econnreset | connection reset | fetch failed | network error | socket hang up | net::err_… | connection error
     """),
     ),
     (
