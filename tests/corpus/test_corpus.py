@@ -91,7 +91,9 @@ def _classified(corpus: Path) -> list[Line]:
 
 def _disputed() -> dict[str, str]:
     """The table of DISPUTED.md: id → our verdict."""
-    rows = [line.strip().strip("|").split("|") for line in (HERE / "DISPUTED.md").read_text().splitlines() if "|" in line]
+    rows = [
+        line.strip().strip("|").split("|") for line in (HERE / "DISPUTED.md").read_text().splitlines() if "|" in line
+    ]
     cells = [[cell.strip() for cell in row] for row in rows if len(row) == 4]
     return {row[0]: row[2] for row in cells if row[0] not in ("id", "---")}
 

@@ -33,8 +33,9 @@ _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-
 
 def name_of(rule: Rule) -> str:
     """Return the name a verdict carries: the family and the function, `limits.named_rate`."""
-    family = getattr(rule, "__module__", "").rpartition(".")[2]
-    return f"{family}.{getattr(rule, '__name__', type(rule).__name__)}"
+    family = (getattr(rule, "__module__", None) or "").rpartition(".")[2]
+    name = getattr(rule, "__name__", type(rule).__name__)
+    return f"{family}.{name}" if family else name
 
 
 class Classifier:

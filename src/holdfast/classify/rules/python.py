@@ -225,6 +225,14 @@ def defects(evidence: Evidence) -> Verdict | None:
 
 
 @asked_when(raised=True)
+def plain_timeout(evidence: Evidence) -> Verdict | None:
+    """Python's own TimeoutError without a number: asyncio's, a socket's, anybody's. Its text tells nothing more."""
+    raised = evidence.raised
+    plain = raised is not None and raised.type == "TimeoutError" and raised.errno is None
+    return Verdict(code="SYS_TIMEOUT") if plain and evidence.status is None else None
+
+
+@asked_when(raised=True)
 def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure, in the standard library and the frameworks."""
     if evidence.raised is None:
@@ -338,5 +346,5 @@ def _undecodable(evidence: Evidence) -> Verdict:
 
 
 FIRST = (defects,)
-EARLY = (by_class, client_side, locked)
+EARLY = (plain_timeout, by_class, client_side, locked)
 LATE = (by_errno, timeouts, sdk_class, database, by_name, programming)

@@ -1,0 +1,192 @@
+"""Listening: which of the declared phrases a text holds. The laws are stated on the text alone, not on how it is done."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from holdfast.classify import CLASSIFIER, from_http, from_process, from_text
+from holdfast.classify.evidence import fold
+from holdfast.classify.phrases import SECRETS, listen, names, phrases
+
+# Words no rule declares, so that these groups are heard for one reason only.
+SINGLE = phrases("zorgle")
+SEVERAL = phrases("blimp is grounded | quaxly tokens per min | the zeppelin sank in two\nfnord limit")
+SPACED = phrases(" enyip")
+QUOTED = phrases("'wibble' must be")
+UNSPACED = phrases("气球坏了")
+DECLARED = {
+    SINGLE: ("zorgle",),
+    SEVERAL: ("blimp is grounded", "quaxly tokens per min", "the zeppelin sank in two", "fnord limit"),
+    SPACED: (" enyip",),
+    QUOTED: ("'wibble' must be",),
+    UNSPACED: ("气球坏了",),
+}
+ALL = [(group, phrase) for group, texts in DECLARED.items() for phrase in texts]
+
+quick = settings(max_examples=200, deadline=None)
+# Rubbish around a phrase: words of it, near misses, separators of every kind, other scripts.
+rubbish = st.lists(
+    st.sampled_from(
+        [
+            "zorgle",
+            "zorgles",
+            "blimp",
+            "is",
+            "grounded",
+            "tokens",
+            "per",
+            "fnord",
+            "limit",
+            "enyip",
+            "wibble",
+            "'",
+            '"',
+            "_",
+        ]
+        + [" ", ".", ",", "…", "—", "：", "·", "。", "\n", "\t", "气球", "é", "1", "x", "{", "-", "/"]
+    ),
+    max_size=12,
+).map("".join)
+
+
+@quick
+@given(rubbish)
+def test_law_only_a_phrase_that_stands_in_the_text_is_heard(text: str):
+    heard = listen(text)
+    for group, texts in DECLARED.items():
+        if heard & group:
+            assert any(phrase in text for phrase in texts)
+
+
+@pytest.mark.parametrize(("group", "phrase"), ALL, ids=[phrase for _, phrase in ALL])
+@quick
+@example(before="", after="")
+@example(before="failed：", after="…")
+@example(before="(", after=")")
+@example(before="\u3000", after="。")
+@given(before=rubbish, after=rubbish)
+def test_law_a_phrase_whose_words_stand_whole_is_heard_whatever_is_around_it(
+    group: int, phrase: str, before: str, after: str
+):
+    # Whole: not glued to a letter, a digit or an underscore. A space that belongs to the phrase separates it already.
+    assume(not re.search(r"\w\Z", before) or not re.match(r"\w", phrase) or not phrase.isascii())
+    assume(not re.match(r"\w", after) or not phrase.isascii())
+    assert listen(before + phrase + after) & group
+
+
+@pytest.mark.parametrize("text", ["zorgles", "xzorgle", "zorgle_x", "un_zorgle", "zorgle1", "ézorgle"])
+def test_a_single_word_must_be_whole(text: str):
+    assert not listen(text) & SINGLE
+
+
+def test_the_last_word_of_several_may_be_the_beginning_of_a_longer_one():
+    assert listen("limit of quaxly tokens per minute") & SEVERAL
+    assert listen("fnord limits") & SEVERAL
+
+
+def test_the_other_words_must_be_whole_and_in_order():
+    assert not listen("quaxlytokens per min") & SEVERAL
+    assert not listen("fnord the limit") & SEVERAL
+    assert not listen("limit fnord") & SEVERAL
+
+
+def test_a_language_without_spaces_is_heard_inside_a_run_of_characters():
+    assert listen("昨天气球坏了吗") & UNSPACED
+
+
+def test_a_group_holds_its_own_bit_and_groups_join():
+    groups = list(DECLARED)
+    assert len({*groups}) == len(groups)
+    assert all(group.bit_count() == 1 for group in groups)
+    both = SINGLE | SEVERAL
+    assert listen("zorgle") & both
+    assert listen("fnord limit") & both
+    assert not listen("nothing of the kind") & both
+
+
+def test_one_phrase_may_belong_to_several_groups():
+    first, second = phrases("gribble came apart"), phrases("gribble came apart | gribble came undone\nother gribbles")
+    heard = listen("the gribble came apart")
+    assert heard & first
+    assert heard & second
+    assert not listen("the gribble came undone") & first
+
+
+@pytest.mark.parametrize("phrase", ["Upper Case", "...", "!!"])
+def test_a_phrase_that_could_never_be_heard_is_refused_when_it_is_declared(phrase: str):
+    with pytest.raises(ValueError, match="lower case and holds a word"):
+        phrases(phrase)
+
+
+def test_names_are_words_without_quotes_and_commas():
+    assert names("  alpha beta\n  gamma ") == {"alpha", "beta", "gamma"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "folded"),
+    [
+        ("Can\u2019t `do` \u201cthat\u201d\u00a0NOW", "can't 'do' \"that\" now"),
+        ("plain", "plain"),
+        ("ÀÉ", "àé"),
+    ],
+)
+def test_folding_gives_the_form_phrases_are_written_in(sent: str, folded: str):
+    assert fold(sent) == folded
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("API Error: Overloaded…", "PROVIDER_OVERLOADED"),
+        ("请求失败：rate limit reached", "PROVIDER_RATE_LIMITED"),
+        ("错误：invalid api key。", "AUTH_FAILED"),
+    ],
+)
+def test_typographic_and_full_width_punctuation_ends_a_word(text: str, code: str):
+    assert from_text(text).code == code
+
+
+def test_a_long_text_is_listened_to_past_its_beginning():
+    advice = "See the documentation for help with this and other things. " * 30
+    assert (
+        from_http(400, {}, {"error": {"message": advice + "Your credit balance is too low"}}).code == "PROVIDER_BILLING"
+    )
+
+
+# Secrets: only texts in which SECRETS is heard are searched, so what is not heard is shown as it came.
+SECRET_TEXTS = [
+    "api key sk-ant-api03-abcdefghij0123456789 is wrong",
+    "Authorization: Bearer abcdef0123456789",
+    "password=hunter2hunter2",
+    "https://user:hunter2hunter2@host/path",
+    "DB_PASSWORD=hunter2hunter2",
+    "session_token=hunter2hunter2",
+    "OPENAI_API_KEY: hunter2hunter2",
+    "{'accessKey': 'hunter2hunter2'}",
+    "aws_secret=hunter2hunter2",
+    "hf_abcdefghijklmnop is not valid",
+    "AKIAIOSFODNN7EXAMPLE is not authorised",
+    "eyJhbGciOi.eyJz.sig0 has expired",
+]
+
+
+@pytest.mark.parametrize("text", SECRET_TEXTS)
+def test_whatever_the_redactor_would_mask_is_masked_in_the_message(text: str):
+    fault = from_process(1, text)
+    assert "[redacted]" in fault.message, fault.message
+    for canary in ("hunter2", "abcdefghij", "abcdef0123456789", "AKIAIOSFODNN7", "eyJz"):
+        assert canary not in fault.message
+
+
+def test_secrets_are_heard_near_their_names():
+    assert listen("the password is wrong") & SECRETS
+    assert not listen("the model is overloaded") & SECRETS
+
+
+def test_declaring_phrases_does_not_change_what_the_rules_hear():
+    assert from_text("the blimp is grounded").rule == "nothing-matched"
+    assert "network.by_words" in CLASSIFIER.rules
