@@ -11,10 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anthropic
 import httpx
@@ -23,6 +22,9 @@ import openai
 from holdfast import Fault, fault_of
 from holdfast.classify import from_jsonrpc, from_record, from_stream, read_record
 from holdfast.views import category, classed, response, task, wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ANSWERS: dict[str, tuple[int, dict[str, str], str]] = {
     "rate limit": (
@@ -33,15 +35,13 @@ ANSWERS: dict[str, tuple[int, dict[str, str], str]] = {
     "empty account": (
         429,
         {},
-        '{"error":{"message":"You exceeded your current quota, please check your plan and billing details.",'
-        '"type":"insufficient_quota","param":null,"code":"insufficient_quota"}}',
+        '{"error":{"message":"You exceeded your current quota, please check your plan.","code":"insufficient_quota"}}',
     ),
     "overloaded": (529, {}, '{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'),
     "too long": (
         400,
         {},
-        '{"type":"error","error":{"type":"invalid_request_error",'
-        '"message":"prompt is too long: 201928 tokens > 200000 maximum"}}',
+        '{"type":"error","error":{"message":"prompt is too long: 201928 tokens > 200000 maximum"}}',
     ),
     "gateway page": (502, {"content-type": "text/html"}, "<html><head><title>502 Bad Gateway</title></head></html>"),
     "wrong key": (
@@ -55,7 +55,7 @@ ANSWERS: dict[str, tuple[int, dict[str, str], str]] = {
 class Misbehaving(BaseHTTPRequestHandler):
     """Answers every request with the failure its key asks for."""
 
-    def do_POST(self) -> None:  # noqa: N802 - the name http.server calls
+    def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", 0)))
         wanted = self.headers.get("x-api-key") or self.headers.get("authorization", "").removeprefix("Bearer ")
         status, headers, body = ANSWERS[wanted]
@@ -122,7 +122,7 @@ def scenes(url: str) -> dict[str, Callable[[], object]]:
         "a tool that hangs": lambda: shell("sleep 5", timeout=0.05),
         "a program that is not installed": lambda: subprocess.run(["no-such-agent-cli"], check=True),
         "a model's broken JSON": lambda: json.loads('{"city": "Par'),
-        "a defect": lambda: {}["missing"],
+        "a defect": lambda: list[int]()[0],
     }
 
 
@@ -134,7 +134,9 @@ def show_verdicts(url: str) -> None:
     show("What failed, and what it means")
     for name, attempt in scenes(url).items():
         fault = failure_of(attempt)
-        again = f"again in {fault.retry_after:g} s" if fault.retry_after else "again" if fault.retryable else "not again"
+        again = (
+            f"again in {fault.retry_after:g} s" if fault.retry_after else "again" if fault.retryable else "not again"
+        )
         print(f"  {name:<36} {fault.code:<28} {again:<14} {fault.next_actor:<9} {fault.rule}")
 
 

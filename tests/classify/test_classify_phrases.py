@@ -14,7 +14,7 @@ from holdfast.classify.phrases import SECRETS, listen, names, phrases
 
 # Words no rule declares, so that these groups are heard for one reason only.
 SINGLE = phrases("zorgle")
-SEVERAL = phrases("blimp is grounded | quaxly tokens per min | the zeppelin sank in two\nfnord limit")
+SEVERAL = phrases("blimp is grounded | quaxly tokens per min… | the zeppelin sank in two\nfnord limit")
 SPACED = phrases(" enyip")
 QUOTED = phrases("'wibble' must be")
 UNSPACED = phrases("气球坏了")
@@ -29,28 +29,8 @@ ALL = [(group, phrase) for group, texts in DECLARED.items() for phrase in texts]
 
 quick = settings(max_examples=200, deadline=None)
 # Rubbish around a phrase: words of it, near misses, separators of every kind, other scripts.
-rubbish = st.lists(
-    st.sampled_from(
-        [
-            "zorgle",
-            "zorgles",
-            "blimp",
-            "is",
-            "grounded",
-            "tokens",
-            "per",
-            "fnord",
-            "limit",
-            "enyip",
-            "wibble",
-            "'",
-            '"',
-            "_",
-        ]
-        + [" ", ".", ",", "…", "—", "：", "·", "。", "\n", "\t", "气球", "é", "1", "x", "{", "-", "/"]
-    ),
-    max_size=12,
-).map("".join)
+WORDS = "zorgle blimp is grounded tokens per fnord limit enyip wibble x s 1 气球 é".split()
+rubbish = st.lists(st.sampled_from([*WORDS, *" .,…—：·。\n\t_'\"{-/"]), max_size=12).map("".join)
 
 
 @quick
@@ -78,14 +58,19 @@ def test_law_a_phrase_whose_words_stand_whole_is_heard_whatever_is_around_it(
     assert listen(before + phrase + after) & group
 
 
-@pytest.mark.parametrize("text", ["zorgles", "xzorgle", "zorgle_x", "un_zorgle", "zorgle1", "ézorgle"])
+@pytest.mark.parametrize("text", ["xzorgle", "zorgle_x", "un_zorgle", "zorgle1", "ézorgle", "zorglement"])
 def test_a_single_word_must_be_whole(text: str):
     assert not listen(text) & SINGLE
 
 
-def test_the_last_word_of_several_may_be_the_beginning_of_a_longer_one():
+@pytest.mark.parametrize("text", ["zorgles", "zorgled", "fnord limits", "fnord limited", "fnord limiting"])
+def test_the_last_word_may_have_an_ending(text: str):
+    assert listen(text) & (SINGLE | SEVERAL)
+
+
+def test_a_phrase_that_is_left_open_may_go_on_in_any_way():
     assert listen("limit of quaxly tokens per minute") & SEVERAL
-    assert listen("fnord limits") & SEVERAL
+    assert listen("limit of quaxly tokens per min.") & SEVERAL
 
 
 def test_the_other_words_must_be_whole_and_in_order():
@@ -168,9 +153,9 @@ SECRET_TEXTS = [
     "OPENAI_API_KEY: hunter2hunter2",
     "{'accessKey': 'hunter2hunter2'}",
     "aws_secret=hunter2hunter2",
-    "hf_abcdefghijklmnop is not valid",
+    "hf_abcdefghijABCDEFGHIJabcdefghijABCD is not valid",  # Hugging Face: letters only
     "AKIAIOSFODNN7EXAMPLE is not authorised",
-    "eyJhbGciOi.eyJz.sig0 has expired",
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w has expired",
 ]
 
 

@@ -128,7 +128,7 @@ def test_S4_6_metadata():
         ("validation", "PROTO_INVALID_MESSAGE", Kind.RECOVERABLE),
         ("transient", "ACTOR_ERROR", Kind.TRANSIENT),
         ("fatal", "ACTOR_CRASHED", Kind.FATAL),
-        ("permanent", "SYS_UNKNOWN", Kind.PERMANENT),
+        ("permanent", "ACTOR_CLI_ERROR", Kind.PERMANENT),
     ],
 )
 def test_an_actors_own_code_stands_by_its_type_and_keeps_its_name(kind, code, expected):
@@ -179,7 +179,7 @@ def test_a_successful_result_is_neither_masked_nor_cut():
         ([], "$: expected an object, got list"),
         (
             failure(type="odd", code="X", message="m", retryable=False),
-            "$.error.type: expected one of the words the document knows, got 'odd'",
+            "$.error.type: expected one of the words known here, got 'odd'",
         ),
     ],
 )

@@ -95,7 +95,7 @@ def test_S0_16_a_sequence_error_tells_expected_received_and_phase_in_the_documen
 
 
 def test_B13_the_verdict_is_told_on_request():
-    reply = wire.error_reply(Fault.of("PROTO_PARSE_ERROR"), verdict=True)
+    reply = wire.error_reply(Fault.of("PROTO_INVALID_MESSAGE"), verdict=True)
     assert reply["id"] is None
     assert reply["payload"]["severity"] == "warning"
     assert reply["payload"]["recoverable"] is False

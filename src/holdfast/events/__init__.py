@@ -6,6 +6,7 @@ Ignoring a failure on purpose is a fact too: emit `SuppressedError` with the rea
 from __future__ import annotations
 
 from holdfast.events.codec import decode, decode_lines, encode, encode_lines, schema
+from holdfast.events.document import write_document
 from holdfast.events.records import (
     VERSION,
     AgentFallback,
@@ -49,4 +50,5 @@ __all__ = [
     "encode",
     "encode_lines",
     "schema",
+    "write_document",
 ]

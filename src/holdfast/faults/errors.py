@@ -13,6 +13,7 @@ Invariant: `str(error)` starts with the code, holds no secret, and survives pick
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from holdfast.faults.fault import Fault
@@ -108,20 +109,32 @@ class InvalidError(HoldfastError, ValueError):
 
     @classmethod
     def at(cls, path: str, expected: str, received: Any, code: Code | None = None) -> Self:
-        """Return the error for the value at `path`."""
-        shown = REDACTOR.text(repr(received) if isinstance(received, (str, int, float)) else type(received).__name__)
-        context = {"path": path, "expected": expected, "received": shown}
-        return cls(Fault.of(code or cls.code, f"{path}: expected {expected}, got {shown}", context=context))
+        """Return the error for the value `received` at `path`; of a value that is no plain one, only its type shows."""
+        shown = repr(received) if isinstance(received, (str, int, float)) else type(received).__name__
+        return cls.saying(path, expected, shown, code)
+
+    @classmethod
+    def saying(cls, path: str, expected: str, received: str, code: Code | None = None) -> Self:
+        """Return the error for `path` in these very words."""
+        path, received = REDACTOR.text(path), REDACTOR.text(received)
+        context = {"path": path, "expected": expected, "received": received}
+        return cls(Fault.of(code or cls.code, f"{path}: expected {expected}, got {received}", context=context))
 
     @classmethod
     def from_msgspec(cls, error: Exception, code: Code | None = None) -> Self:
-        """Return the error of a value msgspec refused; its text holds what was expected, what came and where."""
-        what, _, path = str(error).partition(" - at ")
-        expected, told, received = what.removeprefix("Expected ").partition(", got ")
-        if not told:
-            missing = what.startswith("Object missing required field")
-            expected, received = (what.partition("required ")[2], "nothing") if missing else ("a valid value", what)
-        where, expected, received = path.strip("`") or "$", expected.replace("`", ""), received.replace("`", "")
-        context = {"path": where, "expected": expected, "received": REDACTOR.text(received)}
-        message = f"{where}: expected {expected}, got {context['received']}"
-        return cls(Fault.of(code or cls.code, message, context=context))
+        """Return the error of a value msgspec refused; its one line holds what was expected, what came and where."""
+        account = str(error)
+        place = _PLACE.search(account)
+        path = place["path"] if place else "$"
+        if missing := _MISSING.match(account):
+            return cls.saying(f"{path}.{missing['field']}", "a value", "nothing", code)
+        if misfit := _MISFIT.match(account):
+            return cls.saying(path, misfit["expected"], misfit["received"], code)
+        # What is left is a word outside a closed list: "Invalid enum value 'x'".
+        word = account.partition(" - at ")[0].removeprefix("Invalid enum value ").removeprefix("Invalid value ")
+        return cls.saying(path, "one of the words known here", word, code)
+
+
+_MISFIT = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<received>[^`]*)`")
+_MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
+_PLACE = re.compile(r" - at `(?P<path>\$[^`]*)`$")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import surfaces
-from holdfast.faults.catalog import CATALOG, Entry
+from holdfast.faults.catalog import CATALOG, Entry, nearest
 from holdfast.faults.codes import Code
 from holdfast.faults.partial import Partial
 from holdfast.faults.words import Actor, Category, Kind, Layer, Schedule, Scope, Severity
@@ -87,7 +87,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         context: Mapping[str, Any] | None = None,
     ) -> Fault:
         """Return the fault of `code`, with the catalog's verdict and wording unless told otherwise."""
-        entry = CATALOG[code]
+        entry = CATALOG.get(code)
+        if entry is None:
+            message = f"there is no code {code!r}; did you mean {', '.join(nearest(code))}?"
+            raise ValueError(message)
         facts = dict(context) if context else {}
         return cls(
             code=code,

@@ -6,14 +6,13 @@ what came. Nothing else is raised, and nothing read is shared with the caller.
 
 from __future__ import annotations
 
-import re
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.faults import REDACTOR, Fault, InvalidError, resolve
+from holdfast.faults import REDACTOR, InvalidError, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +29,6 @@ __all__ = [
     "hinted",
     "jsonable",
     "objects",
-    "refusal",
     "renamed",
     "shaped",
 ]
@@ -49,15 +47,11 @@ MS = 1000
 _DEPTH = 15
 _CARRIED_DEPTH = 23
 
-_MISFIT = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<received>[^`]*)`")
-_MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
-_PLACE = re.compile(r" - at `(?P<path>\$[^`]*)`$")
-
 
 def checked(document: object, code: Code) -> dict[str, Any]:
     """Return a copy of `document`, which must be an object of JSON values."""
     if not isinstance(document, dict):
-        raise refusal("$", "an object", _kind(document), code)
+        raise InvalidError.saying("$", "an object", _kind(document), code)
     depths = {key: _CARRIED_DEPTH if key == HOLDFAST else _DEPTH for key in document}
     return {_key(key, "$", code): _copy(document[key], f"$.{key}", depths[key], code) for key in document}
 
@@ -67,14 +61,7 @@ def shaped(document: dict[str, Any], shape: type[S], code: Code) -> S:
     try:
         return msgspec.convert(document, shape)
     except msgspec.ValidationError as error:
-        raise _misfit(str(error), code) from None
-
-
-def refusal(path: str, expected: str, received: str, code: Code) -> InvalidError:
-    """Return the error for the value at `path` of a document."""
-    path, received = REDACTOR.text(path), REDACTOR.text(received)
-    context = {"path": path, "expected": expected, "received": received}
-    return InvalidError(Fault.of(code, f"{path}: expected {expected}, got {received}", context=context))
+        raise InvalidError.from_msgspec(error, code) from None
 
 
 def jsonable(value: Any) -> Any:
@@ -132,20 +119,20 @@ def _copy(value: Any, path: str, depth: int, code: Code) -> Any:
             return _text(value, path, code)
         case float():
             if not isfinite(value):
-                raise refusal(path, "a finite number", repr(float(value)), code)
+                raise InvalidError.saying(path, "a finite number", repr(float(value)), code)
             return float(value)
         case dict() | list() if depth == 0:
-            raise refusal(path, "less nesting", "too deep a value", code)
+            raise InvalidError.saying(path, "less nesting", "too deep a value", code)
         case dict():
             return {_key(key, path, code): _copy(item, f"{path}.{key}", depth - 1, code) for key, item in value.items()}
         case list():
             return [_copy(item, f"{path}[{index}]", depth - 1, code) for index, item in enumerate(value)]
-    raise refusal(path, "a JSON value", _kind(value), code)
+    raise InvalidError.saying(path, "a JSON value", _kind(value), code)
 
 
 def _key(key: object, path: str, code: Code) -> str:
     if not isinstance(key, str):
-        raise refusal(path, "names that are text", _kind(key), code)
+        raise InvalidError.saying(path, "names that are text", _kind(key), code)
     return _text(key, path, code)
 
 
@@ -153,21 +140,8 @@ def _text(text: str, path: str, code: Code) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:  # half a surrogate pair: Python holds it, no wire carries it
-        raise refusal(path, "valid Unicode", "half a surrogate pair", code) from None
+        raise InvalidError.saying(path, "valid Unicode", "half a surrogate pair", code) from None
     return str(text)
-
-
-def _misfit(account: str, code: Code) -> InvalidError:
-    """Return msgspec's one-line account of a misfit as ours."""
-    place = _PLACE.search(account)
-    path = place["path"] if place else "$"
-    if missing := _MISSING.match(account):
-        return refusal(f"{path}.{missing['field']}", "a value", "nothing", code)
-    if misfit := _MISFIT.match(account):
-        return refusal(path, misfit["expected"], misfit["received"], code)
-    # What is left is a word outside a closed list: "Invalid enum value 'x'".
-    word = account.partition(" - at ")[0].removeprefix("Invalid enum value ")
-    return refusal(path, "one of the words the document knows", word, code)
 
 
 def _kind(value: object) -> str:

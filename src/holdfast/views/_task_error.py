@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.faults import Fault, Partial
-from holdfast.views._document import code_for, given, refusal, renamed
+from holdfast.faults import Fault, InvalidError, Partial
+from holdfast.views._document import code_for, given, renamed
 from holdfast.views._partial import gather, spread
 from holdfast.views._view import View, facts
 
@@ -128,17 +128,21 @@ def _code(document: _TaskError) -> Code:
     match document.type:
         case "RESOURCE_EXHAUSTION":
             if document.resource not in _RESOURCES:
-                raise refusal("$.resource", " or ".join(_RESOURCES), repr(given(document.resource, "")), INVALID)
+                raise InvalidError.saying(
+                    "$.resource", " or ".join(_RESOURCES), repr(given(document.resource, "")), INVALID
+                )
             return code_for(f"{EXHAUSTION}/{document.resource}", INVALID)
         case "TASK_FAILURE":
             if document.reason is UNSET:
-                raise refusal("$.reason", "a reason", "nothing", INVALID)
+                raise InvalidError.saying("$.reason", "a reason", "nothing", INVALID)
             # Document 003 lists ten reasons and uses an eleventh, `unbound_symbol`: the list is open.
             return code_for(f"{FAILURE}/{document.reason}", "TASK_UNEXPECTED")
     for code, kind in _TYPES.items():
         if kind == document.type:
             return code
-    raise refusal("$.type", " or ".join((EXHAUSTION, FAILURE, *_TYPES.values())), repr(document.type), INVALID)
+    raise InvalidError.saying(
+        "$.type", " or ".join((EXHAUSTION, FAILURE, *_TYPES.values())), repr(document.type), INVALID
+    )
 
 
 TASK_ERROR = View(name="task", shape=_TaskError, show=_show, build=_build, refuses=INVALID, leaves_process=False)

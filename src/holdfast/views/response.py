@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.faults import Err, Fault, Kind, Ok, Partial
-from holdfast.views._document import checked, code_for, given, jsonable, refusal, renamed, shaped
+from holdfast.faults import Err, Fault, InvalidError, Kind, Ok, Partial
+from holdfast.views._document import checked, code_for, given, jsonable, renamed, shaped
 from holdfast.views._strategy import Strategy, decide
 from holdfast.views._view import View, facts
 
@@ -47,7 +47,7 @@ _STAND_INS: Mapping[ErrorType, Code] = {
     "validation": "PROTO_INVALID_MESSAGE",
     "transient": "ACTOR_ERROR",
     "fatal": "ACTOR_CRASHED",
-    "permanent": "SYS_UNKNOWN",
+    "permanent": "ACTOR_CLI_ERROR",
 }
 """What a code never heard of means by its type: the same kind. Its verdict is in the document."""
 
@@ -117,7 +117,7 @@ def write(fault: Fault, *, metadata: dict[str, Any] | None = None, with_fault: b
 def read(document: object) -> Fault:
     """Return the fault a failed Response tells, or raise `InvalidError`."""
     if _succeeded(document):
-        raise refusal("$.success", "false", "true", _VIEW.refuses)
+        raise InvalidError.saying("$.success", "false", "true", _VIEW.refuses)
     return _VIEW.read(document)
 
 

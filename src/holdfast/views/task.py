@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.faults import Fault, InvalidError, Partial
-from holdfast.views._document import checked, given, refusal, shaped
+from holdfast.views._document import checked, given, shaped
 from holdfast.views._task_error import CONTENT, EXHAUSTION, FAILURE, FORMAT, INVALID, SUBTASK, TASK_ERROR
 from holdfast.views._view import View
 
@@ -64,7 +64,7 @@ def read_result(document: object) -> Fault | None:
     """Return the fault of a FAILED TaskResult and None for one that did not fail, or raise `InvalidError`."""
     result = shaped(checked(document, INVALID), _TaskResult, INVALID)
     if result.status not in set(Status):
-        raise refusal("$.status", " or ".join(Status), repr(result.status), INVALID)
+        raise InvalidError.saying("$.status", " or ".join(Status), repr(result.status), INVALID)
     return _RESULT.read(document) if result.status == Status.FAILED else None
 
 
@@ -108,7 +108,7 @@ def _noted_error(error: Any) -> Fault:
     except InvalidError as bad:
         found = bad.fault.context
         path = "$.notes.error" + found["path"].removeprefix("$")
-        raise refusal(path, found["expected"], found["received"], INVALID) from None
+        raise InvalidError.saying(path, found["expected"], found["received"], INVALID) from None
 
 
 _RESULT = View(name="result", shape=_TaskResult, show=_show, build=_build, refuses=INVALID, leaves_process=False)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.faults import Fault
-from holdfast.views._document import code_for, given, hint, hinted, objects, refusal
+from holdfast.faults import Fault, InvalidError
+from holdfast.views._document import code_for, given, hint, hinted, objects
 from holdfast.views._http_words import WORDS
 from holdfast.views._view import View
 from holdfast.views._wire_messages import CONNECTION_ERROR, ERROR, TOOL_ERROR, known
@@ -75,7 +75,7 @@ def hook_reply(fault: Fault, *, with_fault: bool = False) -> dict[str, Any]:
 def read(document: object) -> Fault:
     """Return the fault that any of these documents tells, or raise `InvalidError`."""
     if not isinstance(document, dict):
-        raise refusal("$", "an object", type(document).__name__, "PROTO_INVALID_MESSAGE")
+        raise InvalidError.saying("$", "an object", type(document).__name__, "PROTO_INVALID_MESSAGE")
     if "type" in document:
         return _message_view(document["type"]).read(document)
     return (_HOOK if "received" in document else _HTTP).read(document)
@@ -103,7 +103,7 @@ def _message_view(kind: object) -> View[Any]:
         if name == kind:
             return view
     received = repr(kind) if isinstance(kind, str) else type(kind).__name__
-    raise refusal("$.type", " or ".join(_MESSAGES), received, "PROTO_INVALID_MESSAGE")
+    raise InvalidError.saying("$.type", " or ".join(_MESSAGES), received, "PROTO_INVALID_MESSAGE")
 
 
 def _show_body(fault: Fault) -> _Body:
@@ -134,10 +134,10 @@ def _show_refusal(fault: Fault) -> _Refusal:
 
 def _build_refusal(document: _Refusal) -> Fault:
     if document.received:
-        raise refusal("$.received", "false", "true", "PROTO_INVALID_MESSAGE")
+        raise InvalidError.saying("$.received", "false", "true", "PROTO_INVALID_MESSAGE")
     errors = given(document.errors, given(document.validation_errors, None))
     if errors is None:
-        raise refusal("$.errors", "a list of errors", "nothing", "PROTO_INVALID_MESSAGE")
+        raise InvalidError.saying("$.errors", "a list of errors", "nothing", "PROTO_INVALID_MESSAGE")
     first = errors[0].get("code") if errors else None
     name = given(document.code, first if isinstance(first, str) else "")
     return Fault.of(code_for(name, "HOOK_VALIDATION_FAILED"), context={"errors": errors})
