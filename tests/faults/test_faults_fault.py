@@ -51,8 +51,8 @@ def test_of_an_empty_message_stays_empty():
 
 
 def test_of_a_code_that_does_not_exist_is_a_mistake():
-    with pytest.raises(KeyError, match="NO_SUCH_CODE"):
-        Fault.of("NO_SUCH_CODE")
+    with pytest.raises(ValueError, match=r"there is no code 'PROVIDER_OVERLOAD'; did you mean PROVIDER_OVERLOADED, "):
+        Fault.of("PROVIDER_OVERLOAD")
 
 
 def test_of_keeps_its_own_copy_of_the_facts():

@@ -11,7 +11,8 @@ import msgspec
 
 from holdfast.classify.durations import parse_rfc3339
 from holdfast.classify.evidence import Evidence, Source
-from holdfast.classify.readers.http import lower_headers, read_http
+from holdfast.classify.readers.gathering import lower_headers
+from holdfast.classify.readers.http import read_http
 from holdfast.classify.readers.jsonrpc import read_jsonrpc
 from holdfast.classify.readers.named import read_named
 from holdfast.classify.readers.process import read_process

@@ -13,8 +13,8 @@ import msgspec
 from holdfast.classify.body import MAX_CHARS, Findings, read_object
 from holdfast.classify.evidence import Evidence, Raised, Source
 from holdfast.classify.phrases import codes_in
+from holdfast.classify.readers.gathering import gather, lower_headers
 from holdfast.classify.readers.grpc import read_grpc
-from holdfast.classify.readers.http import gather, lower_headers
 from holdfast.classify.readers.named import read_named
 from holdfast.faults import REDACTOR, Cause
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.classify.body import Findings, read_body, read_object
+from holdfast.classify.body import read_body, read_object
 from holdfast.classify.endings import bad_finish
-from holdfast.classify.evidence import Evidence, Source, fold
-from holdfast.classify.phrases import ENDED, PAGE, codes_in, overhear
+from holdfast.classify.evidence import Evidence, Source
+from holdfast.classify.readers.gathering import gather, lower_headers
+from holdfast.classify.readers.jsonrpc import read_jsonrpc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["gather", "read_http"]
-
-_NO_HEADERS: dict[str, str] = {}
-_TEXT_CHARS = 4_096
+__all__ = ["read_http"]
 
 
 def read_http(
@@ -28,77 +26,11 @@ def read_http(
 ) -> Evidence:
     """Return the evidence of one HTTP answer; `body` may be text, bytes or the decoded object."""
     found = read_body(body) if isinstance(body, str) else read_object(body)
-    lowered = lower_headers(headers) if headers else _NO_HEADERS
+    lowered = lower_headers(headers) if headers else {}
+    payload = found.payload
+    if isinstance(payload, dict) and "jsonrpc" in payload:
+        # An MCP server over HTTP: its numbers mean more than the status.
+        return read_jsonrpc(payload, status=status, headers=lowered, provider=provider, now=now)
     # A success that was filtered or cut says so in its finish reason.
-    stream = bad_finish([found.payload]) if status is not None and status < 300 and found.payload is not None else ""
+    stream = bad_finish([payload]) if status is not None and status < 300 and payload is not None else ""
     return gather(found, Source.HTTP, status=status, headers=lowered, provider=provider, now=now, stream=stream)
-
-
-def gather(
-    found: Findings,
-    source: Source,
-    *,
-    status: int | None = None,
-    headers: dict[str, str] = _NO_HEADERS,
-    provider: str = "",
-    now: float | None = None,
-    stream: str = "",
-    rpc_code: int | None = None,
-) -> Evidence:
-    """Return the evidence that a body's findings and its envelope add up to."""
-    # Innermost first: a gateway says "provider returned error", the provider says what.
-    codes = [*reversed(found.codes)]
-    error_type = headers.get("x-amzn-errortype")
-    if error_type:
-        # AWS appends a namespace: `ThrottlingException:http://…`.
-        codes.insert(0, error_type.partition(":")[0].lower())
-    message = _join(found.messages)
-    text = fold(message)
-    heard = codes_in(codes) | (overhear(text) if text else 0) | (ENDED if stream else 0) | (PAGE if found.html else 0)
-    return Evidence(
-        source=source,
-        provider=provider.lower(),
-        status=_telling_status(status, found.status),
-        headers=found.headers | headers if found.headers else headers,
-        codes=tuple(codes),
-        message=message,
-        text=text,
-        heard=heard,
-        waits=tuple(found.waits),
-        resets=tuple(found.resets),
-        html=found.html,
-        stream=stream,
-        rpc_code=rpc_code,
-        now=now,
-    )
-
-
-def lower_headers(headers: Mapping[Any, Any]) -> dict[str, str]:
-    if {*map(type, headers), *map(type, headers.values())} == {str}:
-        return {name.lower(): value for name, value in headers.items()}
-    lowered: dict[str, str] = {}
-    for name, value in headers.items():
-        key = name if isinstance(name, str) else name.decode("latin-1") if isinstance(name, bytes) else str(name)
-        text = value if isinstance(value, str) else value.decode("latin-1") if isinstance(value, bytes) else str(value)
-        lowered[key.lower()] = text
-    return lowered
-
-
-def _telling_status(outer: int | None, inner: int | None) -> int | None:
-    """The wrapped failure's status where a success or a plain refusal wraps another failure."""
-    if inner is None or inner == outer:
-        return outer
-    if outer is None or outer < 400 or outer in (400, 500):
-        return inner
-    return outer
-
-
-def _join(messages: list[str]) -> str:
-    if len(messages) <= 1:
-        return messages[0][:_TEXT_CHARS] if messages else ""
-    # Innermost first, each once: wrappers repeat what they wrap.
-    kept: list[str] = []
-    for message in reversed(messages):
-        if not any(message in other for other in kept):
-            kept.append(message)
-    return "\n".join(kept)[:_TEXT_CHARS]

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.classify.body import Findings, read_body, read_object
 from holdfast.classify.evidence import Evidence, Source
-from holdfast.classify.readers.http import gather
+from holdfast.classify.readers.gathering import gather
 
 __all__ = ["read_jsonrpc"]
 

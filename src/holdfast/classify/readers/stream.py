@@ -9,7 +9,7 @@ import msgspec
 from holdfast.classify.body import MAX_CHARS, Findings, read_object
 from holdfast.classify.endings import ending
 from holdfast.classify.evidence import Evidence, Source
-from holdfast.classify.readers.http import gather
+from holdfast.classify.readers.gathering import gather
 
 __all__ = ["read_stream"]
 

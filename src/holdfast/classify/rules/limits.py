@@ -28,7 +28,7 @@ _BILLING = phrases("""
     exceeded your monthly | depleted your | credit limit reached | no remaining credits
     please check your plan and billing | upgrade your plan to continue | negative balance | payment method on file
     credit limit exceeded | sufficient credits | sufficient balance | budget has been exceeded | budget exceeded
-    exceededbudget | over budget | max budget | 余额不足 | 欠费 | 额度不足 | 额度已用尽 | 账户余额
+    free trial limit | trial limit | trial has ended | trial has expired | trial credits | exceededbudget | over budget | max budget | 余额不足 | 欠费 | 额度不足 | 额度已用尽 | 账户余额
 """)
 _ENTITLEMENT = phrases("""
     extra usage is required | is not included in your | not included in your plan | requires a paid plan
