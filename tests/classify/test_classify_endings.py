@@ -83,7 +83,7 @@ def test_a_bad_ending_is_a_failure_in_a_body_and_in_a_stream(finish: str, code: 
 
 
 def test_every_code_that_may_have_taken_effect_exists_in_the_catalog():
-    assert MAY_HAVE_HAPPENED <= set(CODES)
+    assert set(CODES) >= MAY_HAVE_HAPPENED
     assert CATALOG.keys() >= MAY_HAVE_HAPPENED
 
 

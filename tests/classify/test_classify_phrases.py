@@ -29,7 +29,23 @@ ALL = [(group, phrase) for group, texts in DECLARED.items() for phrase in texts]
 
 quick = settings(max_examples=200, deadline=None)
 # Rubbish around a phrase: words of it, near misses, separators of every kind, other scripts.
-WORDS = "zorgle blimp is grounded tokens per fnord limit enyip wibble x s 1 气球 é".split()
+WORDS = [
+    "zorgle",
+    "blimp",
+    "is",
+    "grounded",
+    "tokens",
+    "per",
+    "fnord",
+    "limit",
+    "enyip",
+    "wibble",
+    "x",
+    "s",
+    "1",
+    "气球",
+    "é",
+]
 rubbish = st.lists(st.sampled_from([*WORDS, *" .,…—：·。\n\t_'\"{-/"]), max_size=12).map("".join)
 
 

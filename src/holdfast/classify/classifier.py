@@ -62,7 +62,7 @@ class Classifier:
         verdict = self._first(evidence)
         if verdict.weak and len(evidence.text) > BEGINNING:
             # Nothing in the beginning says more than a status or a class does: the rest may.
-            return self._first(msgspec.structs.replace(evidence, heard=listen(evidence.text)))
+            return self._first(msgspec.structs.replace(evidence, heard=evidence.heard | listen(evidence.text)))
         return verdict
 
     def _first(self, evidence: Evidence) -> Verdict:
@@ -107,7 +107,8 @@ def _agenda(rules: tuple[Rule, ...], *, local: bool) -> tuple[tuple[Phrases, Rul
 
 
 def _shown(message: str, evidence: Evidence) -> str:
-    return REDACTOR.text(message) if evidence.heard & SECRETS else message
+    """Search for secrets only where one may be: the search costs as much as all the rest."""
+    return REDACTOR.text(message) if evidence.heard & SECRETS or not message.isascii() else message
 
 
 def _waits(entry: Entry) -> bool:

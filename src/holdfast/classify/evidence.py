@@ -6,7 +6,7 @@ Invariant: evidence is text and numbers only; no live object, no clock, nothing 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
@@ -36,7 +36,6 @@ class Raised(msgspec.Struct, frozen=True, gc=False):
 
     module: str
     type: str
-    message: str = ""
     names: tuple[str, ...] = ()
     errno: int | None = None
 
@@ -110,8 +109,6 @@ class Occasion(msgspec.Struct, frozen=True):
 
     heard: Phrases = 0
     """Only where one of these phrases was heard; 0: whatever was heard."""
-    raised: bool = False
-    """Only of exceptions."""
     local: bool = False
     """Only of exceptions, processes and tool servers: not of a provider's answer."""
 
@@ -119,11 +116,11 @@ class Occasion(msgspec.Struct, frozen=True):
 ALWAYS = Occasion()
 
 
-def asked_when(heard: Phrases = 0, *, raised: bool = False, local: bool = False) -> Callable[[_R], _R]:
+def asked_when(heard: Phrases = 0, *, local: bool = False) -> Callable[[_R], _R]:
     """Mark a rule as worth asking only on an occasion, so that its body need not check for it again."""
 
     def mark(rule: _R) -> _R:
-        rule.occasion = Occasion(heard, raised, local or raised)  # type: ignore[attr-defined]
+        rule.occasion = Occasion(heard, local)  # type: ignore[attr-defined]
         return rule
 
     return mark
@@ -144,8 +141,3 @@ def fold(text: str) -> str:
     """Return `text` in the form phrases are written in: lower case, every quote plain."""
     folded = text.lower()
     return folded if folded.isascii() and "`" not in folded else folded.translate(_QUOTES)
-
-
-def known(value: Any) -> bool:
-    """Whether a field holds something: proxies write nulls as the text `None`."""
-    return value not in (None, "", "None", "null", "none")

@@ -130,9 +130,12 @@ def _next_group() -> Phrases:
 
 
 def _may_hold_a_secret(words: set[str], text: str) -> bool:
-    """Whether a word tells of one, a URL may carry a password, or a word is as long as a key and has digits like one."""
+    """Whether a word tells of one, a URL may carry a password, or a word is as long as a key."""
     if not _SECRET_WORDS.isdisjoint(words) or ("@" in text and "://" in text):
         return True
+    for part in _SECRET_PARTS:
+        if part in text:
+            return True
     # Most texts hold no word of that length, and finding that out is cheap.
     return max(map(len, words)) >= _LONG_WORD and any(
         len(word) >= _LONG_WORD and (len(word) >= _LONG_KEY or word.startswith(_KEY_STARTS)) for word in words
@@ -174,3 +177,5 @@ _SECRET_WORDS = names("""
     cookie credential credentials private sk pk rk xai pplx nvapi csk glpat xoxb xoxp xoxa xoxe ya29
 """)
 """Words a secret stands next to or begins with."""
+_SECRET_PARTS = ("_key", "_token", "_secret", "passw")
+"""Parts of longer names, `anthropic_api_key`, `db_password`."""

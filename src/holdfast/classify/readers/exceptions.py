@@ -34,7 +34,7 @@ _WRAPPERS = ("openai", "anthropic", "litellm", "httpx", "httpx2", "requests", "u
 def read_exception(error: BaseException, *, provider: str = "", now: float | None = None) -> Evidence:
     """Return the evidence of one exception, not of its causes."""
     provider = provider or _provider(error)
-    raised = Raised(_module(error), type(error).__name__, "", _names(error), _errno(error))
+    raised = Raised(_module(error), type(error).__name__, _names(error), _errno(error))
     grpc = _grpc_status(error)
     if grpc is not None:
         return _with_class(read_grpc(grpc, _details(error), provider=provider, now=now), raised)

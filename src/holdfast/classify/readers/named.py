@@ -63,9 +63,7 @@ def read_named(
         waits=tuple(found.waits),
         resets=tuple(found.resets),
         html=found.html,
-        raised=Raised(module, type_name, message, names or _bases(module, type_name), number)
-        if type_name or number
-        else None,
+        raised=Raised(module, type_name, names or _bases(module, type_name), number) if type_name or number else None,
         exit_code=exit_code,
         rpc_code=_rpc_code_in(message),
         now=now,

@@ -183,7 +183,7 @@ _WS_TOO_BIG = phrases("1009", "message too big")
 _WS_CLOSED = phrases("1006", "1011", "1012", "1013", "1001", "no close frame", "closed", "abnormal")
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def tls_class(evidence: Evidence) -> Verdict | None:
     """Ssl's and aiohttp's own classes."""
     return _tls(evidence) if not _TLS_CLASSES.isdisjoint(evidence.raised.names if evidence.raised else ()) else None
@@ -195,7 +195,7 @@ def tls_words(evidence: Evidence) -> Verdict | None:
     return _tls(evidence)
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure."""
     if evidence.raised is None:
@@ -207,7 +207,7 @@ def by_class(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def websocket_class(evidence: Evidence) -> Verdict | None:
     """The exceptions of websockets and starlette."""
     closed = evidence.named("ConnectionClosedError", "ConnectionClosed", "WebSocketDisconnect", "ConnectionClosedOK")
@@ -220,7 +220,7 @@ def websocket_words(evidence: Evidence) -> Verdict | None:
     return _websocket_close(evidence)
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def by_errno(evidence: Evidence) -> Verdict | None:
     """The operating system's number, in whatever language its text is."""
     if evidence.raised is None or evidence.raised.errno is None:
@@ -248,7 +248,7 @@ def by_words(evidence: Evidence) -> Verdict | None:
     return None if code is None else _placed(code, weak=vague)
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def by_wrapper(evidence: Evidence) -> Verdict | None:
     """Wrappers that say only 'connection' or 'timeout'; what caused them may say more (R22)."""
     if evidence.raised is None or (evidence.status is not None and evidence.status >= 400):

@@ -212,7 +212,7 @@ _LOCKED = phrases("""
 _LONG_LINE = phrases("chunk is longer than limit", "separator is not found")
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def defects(evidence: Evidence) -> Verdict | None:
     """Classes that mean a defect whatever their text quotes; a missing key of a provider's answer is not one."""
     if evidence.named("KeyError") and evidence.text.strip() in _ANSWER_KEYS:
@@ -224,7 +224,7 @@ def defects(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def plain_timeout(evidence: Evidence) -> Verdict | None:
     """Python's own TimeoutError without a number: asyncio's, a socket's, anybody's. Its text tells nothing more."""
     raised = evidence.raised
@@ -232,7 +232,7 @@ def plain_timeout(evidence: Evidence) -> Verdict | None:
     return Verdict(code="SYS_TIMEOUT") if plain and evidence.status is None else None
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure, in the standard library and the frameworks."""
     if evidence.raised is None:
@@ -248,7 +248,7 @@ def by_class(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def client_side(evidence: Evidence) -> Verdict | None:
     """Failures raised before anything was sent, as plain ValueError or TypeError with a telling text."""
     if not evidence.named("ValueError", "TypeError", "RuntimeError", "Exception"):
@@ -267,7 +267,7 @@ def locked(_: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_RESOURCE_BUSY")
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def by_errno(evidence: Evidence) -> Verdict | None:
     """The operating system's number, then its classes."""
     raised = evidence.raised
@@ -282,7 +282,7 @@ def by_errno(evidence: Evidence) -> Verdict | None:
     return Verdict(code=code, retryable=True if heals else None, scope=Scope.PROCESS if heals else None)
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def timeouts(evidence: Evidence) -> Verdict | None:
     """TimeoutError, wherever it was raised: since 3.10 it is also the socket's."""
     if evidence.named("TimeoutError", "TooSlowError", "FunctionTimedOut", "TimeLimitExceeded", "SoftTimeLimitExceeded"):
@@ -290,7 +290,7 @@ def timeouts(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def sdk_class(evidence: Evidence) -> Verdict | None:
     """The SDKs' classes, when neither status nor body says more; a cause may."""
     if evidence.raised is None:
@@ -301,7 +301,7 @@ def sdk_class(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def database(evidence: Evidence) -> Verdict | None:
     """DB-API errors: the statement or the data is wrong."""
     if evidence.named(
@@ -311,7 +311,7 @@ def database(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def programming(evidence: Evidence) -> Verdict | None:
     """Defects: the same call fails the same way."""
     if evidence.named("TypeError", "ValueError"):
@@ -320,7 +320,7 @@ def programming(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(raised=True)
+@asked_when(local=True)
 def by_name(evidence: Evidence) -> Verdict | None:
     """A class nobody listed, by the words in its name."""
     if evidence.raised is None:
