@@ -169,10 +169,13 @@ def test_a_verdict_takes_the_catalogs_defaults(code: Any):
     assert fault.message == "what happened"
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_a_failure_without_words_gets_the_catalogs_with_nothing_left_to_fill_in(code: Any):
-    fault = CLASSIFIER.conclude(Evidence(source=Source.TEXT), Verdict(code=code))
-    assert fault.message == Fault.of(code).message
+def test_a_failure_without_words_gets_the_catalogs_with_nothing_left_to_fill_in():
+    concluded = {code: CLASSIFIER.conclude(Evidence(source=Source.TEXT), Verdict(code=code)).message for code in CODES}
+    assert concluded == {code: Fault.of(code).message for code in CODES}
+
+
+@pytest.mark.parametrize("fault", [from_process(2), from_process(None), from_jsonrpc({"error": {"code": -32603}})])
+def test_no_message_shows_the_braces_of_its_template(fault: Fault):
     assert "{" not in fault.message
 
 

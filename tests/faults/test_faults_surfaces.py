@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from datetime import UTC, datetime
 
 import msgspec
@@ -253,7 +254,7 @@ def test_S2_11_no_surface_shows_a_secret(surface, code):
 @pytest.mark.parametrize("surface", [for_user, for_model, for_audit])
 def test_R30_no_surface_fails_on_a_strange_wait(surface, now, wait):
     shown = json.dumps(surface(Fault.of("PROVIDER_RATE_LIMITED", retry_after=wait), now), allow_nan=False)
-    assert len(shown) < 2_000, "a wait nobody can live to see is not spelled out digit by digit"
+    assert not re.search(r"\d{20}", shown), "a wait nobody lives to see is not spelled out digit by digit"
 
 
 @given(faults, st.none() | st.floats(-1e12, 1e12))
@@ -290,11 +291,10 @@ def test_a_duration_is_spoken(seconds, spoken):
     assert spell_seconds(seconds) == spoken
 
 
-@given(st.floats(0, 1e9), st.floats(0, 1e9))
+@given(st.floats(0, 1e9))
 @settings(max_examples=100)
-def test_every_duration_can_be_spoken_on_one_short_line(one, other):
-    for spoken in (spell_seconds(one), spell_seconds(other)):
-        assert 2 < len(spoken) < 20
+def test_every_duration_is_spoken_shortly(seconds):
+    assert 2 < len(spell_seconds(seconds)) < 20
 
 
 @pytest.mark.parametrize(

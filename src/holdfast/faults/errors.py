@@ -131,7 +131,11 @@ class InvalidError(HoldfastError, ValueError):
         if misfit := _MISFIT.match(account):
             return cls.saying(path, misfit["expected"], misfit["received"], code)
         # What is left is a word outside a closed list: "Invalid enum value 'x'".
-        word = account.partition(" - at ")[0].removeprefix("Invalid enum value ").removeprefix("Invalid value ")
+        word = (
+            account[: place.start() if place else None]
+            .removeprefix("Invalid enum value ")
+            .removeprefix("Invalid value ")
+        )
         return cls.saying(path, "one of the words known here", word, code)
 
 

@@ -1,57 +1,37 @@
 """Keep secrets and bulk out of everything that leaves the process.
 
-Invariant: `Redactor.value` returns only JSON values, never raises, never returns a string over the cap, and never
-returns a value that stood under a secret's name.
+Invariant: `Redactor.value` returns only JSON values, never raises, never returns a string over the cap or more than a
+bounded number of values, and never returns what stood under a secret's name.
 """
 
 from __future__ import annotations
 
-import re
+from datetime import date, time
+from enum import Enum
 from math import isfinite
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import msgspec
 
+from holdfast.faults.secrets import MASK, is_secret_name, mask_secrets
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 __all__ = ["CAP_BYTES", "MASK", "REDACTOR", "Redactor", "cap"]
 
 CAP_BYTES = 65_536
 """The longest string that is stored or sent, in UTF-8 bytes, its marker included (N2-16)."""
 
-MASK = "[redacted]"
-
+_MARGIN = 4_096
+"""How much beyond the cap is searched for secrets, so that none is cut in two and shows its head."""
 _MAX_DEPTH = 24
 _MAX_ITEMS = 2_000
+_MAX_VALUES = 50_000
+"""Of one document: a graph whose nodes meet again would otherwise be written out for ever."""
 _SHORTEST_SECRET = 8
 """A shorter 'secret' would mask ordinary words."""
-
-# The vendors' published key prefixes; what follows must be long enough not to be a word or a model name.
-_KEYS = (
-    r"\b(?:sk|pk|rk|xai|gsk|hf|pplx|nvapi|tgp|csk|fw|r8)[-_][A-Za-z0-9_-]{12,}(?:\*+[A-Za-z0-9]*)?"
-    r"|\b(?:gh[oprsu]_|github_pat_|glpat-|xox[abeoprs]-|ya29\.)[A-Za-z0-9_-]{10,}"
-    r"|\bAIza[A-Za-z0-9_-]{20,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"
-    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-)
-_SENSITIVE = (
-    r"(?:[a-z0-9_.-]*(?:api[-_ ]?key|apikey|secret|passw(?:or)?d|passwd|private[-_]?key|access[-_]?key|credential)"
-    r"|(?:[a-z0-9]+[-_])*token|authorization|proxy-authorization|cookie|set-cookie|pwd)"
-)
-_ASSIGNED = rf"(?P<name>\b{_SENSITIVE}[\"']?\s*[:=]\s*)(?P<quote>[\"']?)(?!\[redacted\])(?:(?:bearer|basic)\s+)?[^\s\"',;&}}\])]{{6,}}"
-_SCHEME = r"(?P<scheme>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"
-_USERINFO = r"(?P<url>://)[^/\s:@]+:[^/\s@]+(?=@)"
-
-_ANY_SECRET = re.compile(f"(?P<key>{_KEYS})|{_SCHEME}|{_ASSIGNED}|{_USERINFO}", re.IGNORECASE | re.DOTALL)
-_SECRET_FIELD = re.compile(_SENSITIVE, re.IGNORECASE)
-# Cheap marks of which at least one stands in any text the pattern can match; most error texts hold none.
-_MARKS = (
-    "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "xai-", "gsk_", "hf_", "pplx-", "nvapi-", "tgp_", "csk-", "fw_", "r8_", "gho_", "ghp_",
-    "ghr_", "ghs_", "ghu_", "github_pat_", "glpat-", "xox", "ya29.", "aiza", "akia", "asia", "eyj", "private", "bearer", "basic ",
-    "secret", "passw", "pwd", "credential", "authorization", "cookie",
-    "key=", "key:", "key'", 'key"', "key =", "key :", "token=", "token:", "token'", 'token"', "token =", "token :",
-)  # fmt: skip
 
 
 class Redactor(msgspec.Struct, frozen=True):
@@ -67,101 +47,136 @@ class Redactor(msgspec.Struct, frozen=True):
 
     def text(self, text: str) -> str:
         """Return `text` with secrets masked and its size capped."""
-        # Capped first: the pattern must not run over megabytes, and what is cut cannot leak.
-        text = cap(_encodable(text))
+        text = _encodable(text)
         for secret in self.secrets:
-            if secret in text:
-                text = text.replace(secret, MASK)
-        return _ANY_SECRET.sub(_mask, text) if _marked(text) else text
+            text = text.replace(secret, MASK)
+        beyond = len(text) - CAP_BYTES - _MARGIN
+        if beyond <= 0:
+            return cap(mask_secrets(text))
+        # Masked before it is cut, but not over megabytes: what is far beyond the cap is dropped unread.
+        return cap(mask_secrets(text[: CAP_BYTES + _MARGIN]), dropped=len(text[CAP_BYTES + _MARGIN :].encode()))
 
     def value(self, value: Any) -> Any:
         """Return `value` as JSON values with secrets masked, however it was built."""
-        return self._value(value, _MAX_DEPTH)
-
-    def _value(self, value: Any, depth: int) -> Any:
-        match value:
-            case str():
-                return self.text(str(value))
-            case None | bool() | int():
-                return value
-            case float():
-                return value if isfinite(value) else str(value)
-            case _ if depth == 0:
-                return "[too deep]"
-            case dict():
-                return self._mapping(value, depth)
-            case list() | tuple() | set() | frozenset():
-                return self._items(value, depth)
-            case bytes() | bytearray():
-                return f"[{len(value)} bytes]"
-        return self._foreign(value, depth)
-
-    def _mapping(self, mapping: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        shown: dict[str, Any] = {}
-        for count, (key, value) in enumerate(mapping.items()):
-            if count == _MAX_ITEMS:
-                shown["…"] = f"[{len(mapping) - count} more]"
-                break
-            name = self.text(key if isinstance(key, str) else _plain(key))
-            hidden = _SECRET_FIELD.fullmatch(name) is not None and value is not None
-            shown[name] = MASK if hidden else self._value(value, depth - 1)
-        return shown
-
-    def _items(self, items: Iterable[Any], depth: int) -> list[Any]:
-        shown: list[Any] = []
-        for count, item in enumerate(items):
-            if count == _MAX_ITEMS:
-                shown.append("[more]")
-                break
-            shown.append(self._value(item, depth - 1))
-        return shown
-
-    def _foreign(self, value: Any, depth: int) -> Any:
-        try:
-            built = msgspec.to_builtins(value)
-        except Exception:  # noqa: BLE001 - whatever a foreign object does, an audit record must not fail on it
-            return self.text(_plain(value))
-        return self._value(built, depth - 1)
+        return _Walk(self).value(value, _MAX_DEPTH)
 
 
 REDACTOR = Redactor()
 """Knows secrets by their shape and name only; the runtime builds one that knows the configured ones."""
 
 
-def cap(text: str, limit: int = CAP_BYTES) -> str:
-    """Return `text` cut to `limit` UTF-8 bytes, a marker at its end saying how much is gone."""
-    if len(text) * 4 <= limit:
+def cap(text: str, limit: int = CAP_BYTES, *, dropped: int = 0) -> str:
+    """Return `text` cut to `limit` UTF-8 bytes, a marker at its end saying how much is gone.
+
+    `dropped` bytes are gone already.
+    """
+    if len(text) * 4 <= limit and not dropped:
         return text
     raw = text.encode("utf-8", "replace")
-    if len(raw) <= limit:
+    if len(raw) <= limit and not dropped:
         return text
-    marker = f"…[{len(raw) - limit} bytes truncated]"
-    room = max(limit - len(marker.encode()), 0)
-    return raw[:room].decode("utf-8", "ignore") + marker
+    room = max(limit - len(_marker(len(raw) + dropped)), 0)
+    kept = raw[:room].decode("utf-8", "ignore")
+    return kept + _marker(len(raw) - len(kept.encode()) + dropped).decode()
+
+
+def _marker(gone: int) -> bytes:
+    return f"…[{gone} bytes truncated]".encode()
 
 
 def _encodable(text: str) -> str:
-    """Replace lone surrogates (undecodable file names in stderr bring them): no JSON encoder takes them."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
+    """Return a plain string without lone surrogates (undecodable file names bring them): no JSON encoder takes them."""
+    text = str.__str__(text)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _marked(text: str) -> bool:
-    folded = text.lower()
-    for mark in _MARKS:
-        if mark in folded:
-            return True
-    return "@" in folded and "://" in folded
+class _Walk:
+    """One walk over a value, with what it may still write."""
+
+    __slots__ = ("_left", "_redactor")
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._left = _MAX_VALUES
+
+    def value(self, value: Any, depth: int) -> Any:
+        self._left -= 1
+        # Subclasses may answer anything: only the base classes' own methods are asked below.
+        match value:
+            case None | True | False:
+                return value
+            case str():
+                return self._redactor.text(value)
+            case int():
+                return int.__int__(value)
+            case float():
+                number = float.__float__(value)
+                return number if isfinite(number) else str(number)
+            case bytes() | bytearray() | memoryview():
+                return f"[{memoryview(value).nbytes} bytes]"
+            case _ if depth == 0:
+                return "[too deep]"
+            case dict():
+                return self._mapping(value, depth)
+            case list() | tuple() | set() | frozenset():
+                return self._items(value, depth)
+        return self._foreign(value, depth)
+
+    def _mapping(self, mapping: dict[Any, Any], depth: int) -> dict[str, Any]:
+        shown: dict[str, Any] = {}
+        for count, (key, value) in enumerate(dict.items(mapping)):
+            if count == _MAX_ITEMS or self._left <= 0:
+                shown["…"] = f"[{len(mapping) - count} more]"
+                break
+            name = self._name(key, shown)
+            hidden = value is not None and is_secret_name(name)
+            shown[name] = MASK if hidden else self.value(value, depth - 1)
+        return shown
+
+    def _name(self, key: Any, taken: dict[str, Any]) -> str:
+        plain = isinstance(key, (str, int, float)) or key is None
+        name = self._redactor.text(key if isinstance(key, str) else str(key) if plain else _kind(key))
+        unique, count = name, 1
+        while unique in taken:
+            count += 1
+            unique = f"{name}#{count}"
+        return unique
+
+    def _items(self, items: list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any], depth: int) -> list[Any]:
+        base: Any = next(kind for kind in (list, tuple, set, frozenset) if isinstance(items, kind))
+        shown: list[Any] = []
+        for count, item in enumerate(base.__iter__(items)):
+            if count == _MAX_ITEMS or self._left <= 0:
+                shown.append("[more]")
+                break
+            shown.append(self.value(item, depth - 1))
+        return shown
+
+    def _foreign(self, value: Any, depth: int) -> Any:
+        """Show values of our own and of the standard library; of any other object only its class is safe to tell."""
+        match value:
+            case msgspec.Struct():
+                return self._mapping(_fields(value), depth)
+            case Enum():
+                return self.value(value.value, depth - 1)
+            case UUID() | date() | time():
+                return str(value)
+        return _kind(value)
 
 
-def _mask(match: re.Match[str]) -> str:
-    kept = match["name"] or match["scheme"] or match["url"] or ""
-    return kept + (match["quote"] or "") + MASK
+def _fields(struct: msgspec.Struct) -> dict[str, Any]:
+    """Return a struct's fields as it would be encoded: those at their default are left out where it says so."""
+    pairs = zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True)
+    named = {encoded: getattr(struct, name) for name, encoded in pairs}
+    if not struct.__struct_config__.omit_defaults:
+        return named
+    defaults = struct.__struct_defaults__
+    required = len(named) - len(defaults)
+    own = zip(list(named.items())[required:], defaults, strict=True)
+    same = {name for (name, value), default in own if value is default or value == default or value in ({}, ())}
+    return {name: value for name, value in named.items() if name not in same}
 
 
-def _plain(value: Any) -> str:
+def _kind(value: Any) -> str:
     """Return a name for an object whose own `repr` may hold anything or fail."""
     return f"<{type(value).__module__}.{type(value).__qualname__}>"

@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from holdfast.faults.redact import REDACTOR, Redactor, cap
 from holdfast.faults.words import Actor
 
@@ -22,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["clock_time", "fill", "for_audit", "for_model", "for_user", "spell_seconds"]
 
+_CENTURY = 3.2e9
 _MODEL_TEXT_BYTES = 2_048
+_STACK = "Traceback (most recent call last)"
 _MODEL_FACTS = frozenset({
     "actual", "column", "exit_code", "expected", "field", "limit", "line", "location", "path", "symbol", "timeout_s", "tool", "used",
 })  # fmt: skip
@@ -50,7 +50,8 @@ def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
         "advice": _advice(fault, now),
     }
     shown = _MODEL_FACTS | _MODEL_TEXTS if fault.next_actor is Actor.MODEL else _MODEL_FACTS
-    context |= {key: fault.context[key] for key in sorted(shown & fault.context.keys())}
+    facts = {key: fault.context[key] for key in sorted(shown & fault.context.keys())}
+    context |= _without_stack(redactor.value(facts))
     if fault.partial is not None:
         context["partial"] = fault.partial
     return {"class": failure_class, "code": code, "context": redactor.value(context)}
@@ -67,7 +68,7 @@ def for_audit(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
         "severity": entry.severity,
         "category": entry.category,
         "next_actor": entry.next_actor,
-        "fault": msgspec.to_builtins(fault, enc_hook=redactor.value),
+        "fault": fault,
     }
     if now is not None:
         shown["at"] = _instant(now)
@@ -87,6 +88,9 @@ def fill(template: str, facts: Mapping[str, Any]) -> str:
 
 def spell_seconds(seconds: float) -> str:
     """Return a duration as people say it: 0.4 s, 26 s, 7 min 12 s, 2 h 5 min, 3 days."""
+    if not seconds < _CENTURY:
+        # Also what is no number at all.
+        return "a very long time"
     if seconds < 10:
         return f"{seconds:.3g} s"
     whole = round(seconds)
@@ -130,7 +134,19 @@ def _model_message(fault: Fault) -> str:
     """The failure's own text only where the model must act on it; a provider's text may name hosts and accounts."""
     if fault.next_actor is not Actor.MODEL:
         return fault.entry.user
-    return cap(fault.message.partition("Traceback (most recent call last)")[0].strip(), _MODEL_TEXT_BYTES)
+    return cap(_without_stack(fault.message), _MODEL_TEXT_BYTES)
+
+
+def _without_stack(value: Any) -> Any:
+    """Return JSON values without the stacks their texts may quote (S2-11)."""
+    match value:
+        case str():
+            return value.partition(_STACK)[0].strip() if _STACK in value else value
+        case list():
+            return [_without_stack(item) for item in value]
+        case dict():
+            return {key: _without_stack(item) for key, item in value.items()}
+    return value
 
 
 def _advice(fault: Fault, now: float | None) -> str:

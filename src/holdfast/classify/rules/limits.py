@@ -97,6 +97,12 @@ def in_flight_budget(_: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_RATE_LIMITED")
 
 
+@asked_when(phrases("api rate limit exceeded"))
+def tool_allowance(evidence: Evidence) -> Verdict | None:
+    """GitHub's hourly allowance: a tool's, not a provider's."""
+    return Verdict(code="TOOL_QUOTA_EXHAUSTED", only_if_told=True) if _is_tool(evidence) else None
+
+
 @asked_when(_NAMED)
 def named_rate(evidence: Evidence) -> Verdict | None:
     """'Rate limit reached for MODEL … on tokens per day (TPD)': the sentence names its window."""
@@ -155,12 +161,16 @@ def rate_by_code(evidence: Evidence) -> Verdict | None:
 
 
 def _rate(evidence: Evidence) -> Verdict:
-    tool = evidence.rpc_code is not None or evidence.provider in ("github_api", "mcp", "tool")
+    tool = _is_tool(evidence)
     return (
         Verdict(code="TOOL_RATE_LIMITED")
         if tool
         else Verdict(code="PROVIDER_RATE_LIMITED", scope=_rate_scope(evidence))
     )
+
+
+def _is_tool(evidence: Evidence) -> bool:
+    return evidence.rpc_code is not None or evidence.provider in ("github_api", "github", "mcp", "tool")
 
 
 def _rate_scope(evidence: Evidence) -> Scope | None:
@@ -170,6 +180,7 @@ def _rate_scope(evidence: Evidence) -> Scope | None:
 EARLY = (
     request_never_fits,
     in_flight_budget,
+    tool_allowance,
     named_rate,
     announced_window,
     subscription_window,

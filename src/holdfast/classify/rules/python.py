@@ -271,7 +271,8 @@ def locked(_: Evidence) -> Verdict | None:
 def by_errno(evidence: Evidence) -> Verdict | None:
     """The operating system's number, then its classes."""
     raised = evidence.raised
-    if raised is None:
+    if raised is None or evidence.named("SSLError"):
+        # ssl has numbers of its own.
         return None
     code = _ERRNOS.get(raised.errno) if raised.errno is not None and _is_os_error(raised.names) else None
     if code is None:
@@ -346,5 +347,5 @@ def _undecodable(evidence: Evidence) -> Verdict:
 
 
 FIRST = (defects,)
-EARLY = (plain_timeout, by_class, client_side, locked)
-LATE = (by_errno, timeouts, sdk_class, database, by_name, programming)
+EARLY = (plain_timeout, by_class, client_side, locked, by_errno)
+LATE = (timeouts, sdk_class, database, by_name, programming)

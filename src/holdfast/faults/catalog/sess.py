@@ -208,6 +208,7 @@ ENTRIES = (
         "Question {interaction_id} was not answered within {timeout_s} s",
         "The question was not answered in time.",
         "Ask again, or allow more time",
+        aliases=("Session/InteractionExpired",),
         kind=Kind.PERMANENT,
         http_status=408,
         exit_code=6,

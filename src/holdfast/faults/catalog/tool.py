@@ -114,6 +114,7 @@ ENTRIES = (
         "Tool's process died with {signal}",
         "A tool crashed. Trying once more.",
         "Look at the tool's stderr and core dump",
+        aliases=("ToolTransient/Crashed",),
         schedule=Schedule.ONCE,
         category=Category.AGENT_CRASH,
         classed="ToolTransient/Crashed",

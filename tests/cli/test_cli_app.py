@@ -1,0 +1,144 @@
+"""The command itself: its verbs, its exit codes, and what it does when something of ours fails."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from cli_runs import holdfast, holdfast_json
+
+from holdfast import __version__
+from holdfast.cli import app as module
+from holdfast.cli.exits import Exit, table
+from holdfast.faults import CATALOG, CircuitOpenError, Fault, HoldfastError, InvalidError
+
+VERBS = {"explain", "codes", "classify", "doctor", "help"}
+
+
+def test_the_verbs():
+    named = {command.name or command.callback.__name__ for command in module.app.registered_commands}
+    assert named == VERBS
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_names_every_verb(flag):
+    result = holdfast(flag)
+    assert result.exit_code == 0
+    assert set(result.stdout.split()) >= VERBS
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_verb_has_help_and_speaks_json(verb):
+    result = holdfast(verb, "--help")
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+    assert not re.search(r"\x1b", result.stdout)
+
+
+def test_version():
+    result = holdfast("--version")
+    assert (result.exit_code, result.stdout) == (0, f"holdfast {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("no-such-verb",), ("explain",), ("--no-such-flag",), ("help",), ("help", "taxes")]
+)
+def test_a_wrong_call_exits_2_and_keeps_stdout_clean(arguments):
+    result = holdfast(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Usage: " in result.stderr
+
+
+def test_UX_exit_codes():
+    assert [(code.name, code.value) for code in Exit] == [
+        ("OK", 0),
+        ("FAILED", 1),
+        ("USAGE", 2),
+        ("NOT_FOUND", 3),
+        ("EXHAUSTED", 4),
+        ("CIRCUIT_OPEN", 5),
+        ("TIMEOUT", 6),
+        ("REFUSED", 7),
+        ("DEGRADED", 8),
+        ("INTERRUPTED", 130),
+    ]
+    assert [code for code, _ in table()] == [code.value for code in Exit]
+    assert all(meaning for _, meaning in table())
+
+
+def test_UX_help_exit_codes_in_both_forms():
+    shown = [line.split(maxsplit=1) for line in holdfast("help", "exit-codes").stdout.splitlines()[1:]]
+    document = holdfast_json("help", "exit-codes")
+    assert document["schema"] == "holdfast.exit-codes/1"
+    assert shown == [[str(row["code"]), row["meaning"]] for row in document["codes"]]
+    assert [row["code"] for row in document["codes"]] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 130]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("explain", "AUTH_FAILED"),
+        ("explain", "NO_SUCH_CODE"),
+        ("codes",),
+        ("codes", "--kind", "cancelled"),
+        ("codes", "no-such-word"),
+        ("classify", "--status", "429"),
+        ("doctor",),
+        ("help", "exit-codes"),
+    ],
+    ids=" ".join,
+)
+def test_UX_json_is_one_document_with_its_schema(arguments):
+    document = json.loads(holdfast(*arguments, "--json").stdout)
+    assert re.fullmatch(r"holdfast\.[a-z-]+/1", document["schema"])
+    assert next(iter(document)) == "schema"
+
+
+# What a verb that fails makes of it
+
+
+def leave(verb) -> int:
+    """The exit status of a verb that is run like the others."""
+    with pytest.raises(module.typer.Exit) as left:
+        module._perform(verb)
+    return left.value.exit_code
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (CircuitOpenError.because(circuit="claude"), Exit.CIRCUIT_OPEN),
+        (InvalidError.at("x", "y", 1), Exit.USAGE),
+        *(
+            (HoldfastError(Fault.of(code)), CATALOG[code].exit_code)
+            for code in ("SESS_NOT_FOUND", "SYS_TIMEOUT", "TOOL_CANCELLED")
+        ),
+    ],
+    ids=lambda value: value.fault.code if isinstance(value, HoldfastError) else "",
+)
+def test_a_failure_of_ours_gives_its_exit_code_and_says_where_to_read(error, status, capsys):
+    def fails():
+        raise error
+
+    assert leave(fails) == status
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == f"holdfast: {error}\n  help: holdfast explain {error.fault.code}\n"
+
+
+def test_an_interrupt_exits_130_in_silence(capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    assert leave(interrupted) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_defect_of_ours_is_not_hidden():
+    def defect():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        module._perform(defect)

@@ -1,0 +1,129 @@
+"""`holdfast explain CODE|-`"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_runs import KEY, holdfast, holdfast_json
+
+from holdfast.faults import CATALOG, CODES
+from holdfast.runtime import page_of
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_is_explained(code):
+    result = holdfast("explain", code)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    title, *rest = page_of(code).rstrip().splitlines()
+    shown = result.stdout.splitlines()
+    assert shown[0] == title
+    assert set(rest) <= set(shown), "the whole page, word for word, in a pipe"
+
+
+def test_the_facts_stand_above_the_page():
+    shown = holdfast("explain", "PROVIDER_RATE_LIMITED").stdout
+    facts, _, _ = shown.partition("## What happened")
+    for fact in (
+        "transient, retryable (schedule: rate_limit)",
+        "machine must act",
+        "credential",
+        "rate_limit · ProviderTransient/RateLimited · TASK_FAILURE/unexpected_error",
+        "HTTP 429 · close 1013 · exit 4",
+    ):
+        assert fact in facts
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("provider_overloaded", "PROVIDER_OVERLOADED"),
+        ("SESSION_NOT_FOUND", "SESS_NOT_FOUND"),
+        ("ToolTerminal/Forbidden", "TOOL_FORBIDDEN"),
+        ("RESOURCE_EXHAUSTION/turns", "TASK_TURNS_EXHAUSTED"),
+        ("rate_limit", "PROVIDER_RATE_LIMITED"),
+    ],
+)
+def test_any_name_will_do(name, code):
+    assert holdfast("explain", name).stdout.startswith(f"# {code}: ")
+
+
+def test_json_holds_the_entry_and_the_page():
+    document = holdfast_json("explain", "AUTH_FAILED")
+    entry = CATALOG["AUTH_FAILED"]
+    assert document["schema"] == "holdfast.explain/1"
+    assert (document["code"], document["message"], document["class_code"]) == (
+        "AUTH_FAILED",
+        entry.message,
+        entry.classed,
+    )
+    assert document["suggestions"] == list(entry.suggestions)
+    assert document["page"] == page_of("AUTH_FAILED")
+    assert "fault" not in document
+
+
+def test_an_unknown_code_gets_three_guesses_and_exit_3():
+    result = holdfast("explain", "PROVIDER_OVERLOAD")
+    assert result.exit_code == 3
+    assert result.stdout == ""
+    first, guesses, *_ = result.stderr.splitlines()
+    assert first == "holdfast: there is no code PROVIDER_OVERLOAD"
+    assert guesses.startswith("  help: did you mean PROVIDER_OVERLOADED, ")
+    assert guesses.count(",") == 2
+
+
+def test_an_unknown_code_in_json():
+    result = holdfast("explain", "PROVIDER_OVERLOAD", "--json")
+    document = json.loads(result.stdout)
+    assert result.exit_code == 3
+    assert document["schema"] == "holdfast.explain/1"
+    assert len(document["nearest"]) == 3
+    assert document["nearest"][0] == "PROVIDER_OVERLOADED"
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "agent.py", line 7, in main
+    client.messages.create()
+anthropic.APIStatusError: Error code: 529 - {'type': 'error', 'error': {'type': 'overloaded_error', 'message': 'Overloaded'}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        (TRACEBACK, "PROVIDER_OVERLOADED"),
+        ('{"error":{"code":"insufficient_quota","message":"You exceeded your current quota"}}', "PROVIDER_BILLING"),
+        ("bash: rg: command not found\n", "TOOL_COMMAND_NOT_FOUND"),
+    ],
+    ids=["traceback", "json", "line"],
+)
+def test_a_failure_on_stdin_is_recognised_and_explained(given, code):
+    result = holdfast("explain", "-", given=given)
+    assert result.exit_code == 0
+    assert result.stdout.split()[0] == code
+    assert f"# {code}: " in result.stdout
+    document = holdfast_json("explain", "-", given=given)
+    assert document["fault"]["code"] == document["code"] == code
+    assert document["fault"]["rule"]
+
+
+@pytest.mark.parametrize("given", ["", "  \n\t\n"])
+def test_nothing_on_stdin_is_a_wrong_call(given):
+    result = holdfast("explain", "-", given=given)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("holdfast: nothing on standard input\n  help: pipe ")
+
+
+def test_bytes_that_are_no_text_are_read_as_well_as_they_can_be():
+    result = holdfast("explain", "-", given=b"\xff\xfe connection refused \x00")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("CONN_REFUSED")
+
+
+def test_a_secret_on_stdin_is_not_repeated():
+    for more in ((), ("--json",)):
+        result = holdfast("explain", "-", *more, given=f"AuthenticationError: Incorrect API key provided: {KEY}")
+        assert "AUTH_FAILED" in result.stdout
+        assert KEY not in result.output

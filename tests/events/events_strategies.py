@@ -1,0 +1,80 @@
+"""Events of every kind, with everything they can hold."""
+
+from __future__ import annotations
+
+import typing
+
+from hypothesis import strategies as st
+
+from holdfast.events import CircuitState, Event
+from holdfast.faults import CODES, Attempt, Cause, Fault, Partial, Scope
+
+__all__ = ["KINDS", "events"]
+
+KINDS: tuple[type, ...] = typing.get_args(Event)
+
+_texts = st.text(max_size=12)
+_json = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | _texts,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_texts, inner, max_size=2),
+    max_leaves=5,
+)
+_seconds = st.floats(0, 1e10)
+_counts = st.integers(1, 99)
+_faults = st.builds(
+    Fault,
+    code=st.sampled_from(CODES),
+    message=_texts,
+    retryable=st.booleans(),
+    scope=st.sampled_from(Scope),
+    retry_after=st.none() | _seconds,
+    context=st.dictionaries(_texts, _json, max_size=2),
+    partial=st.none() | st.builds(Partial, payload=_json),
+    cause=st.none() | st.builds(Cause, type=_texts, message=_texts),
+    attempts=st.lists(st.builds(Attempt, number=_counts), max_size=2).map(tuple),
+)
+_fields: dict[str, st.SearchStrategy] = {
+    "at": _seconds,
+    "run": _texts,
+    "operation": _texts,
+    "v": st.integers(1, 9),
+    "attempt": _counts,
+    "max_attempts": _counts,
+    "attempts": _counts,
+    "delay": _seconds,
+    "after": _seconds,
+    "took": _seconds,
+    "used": _seconds,
+    "limit": _seconds,
+    "asked": st.booleans(),
+    "exhausted": st.booleans(),
+    "circuit": _texts,
+    "via": _texts,
+    "unit": _texts,
+    "cause": _texts,
+    "until": st.none() | _seconds,
+    "because": st.sampled_from(CODES),
+    "code": st.none() | st.sampled_from(CODES),
+}
+
+
+def _events_of(kind: type) -> st.SearchStrategy:
+    told = typing.get_type_hints(kind)
+    own: dict[str, st.SearchStrategy] = {}
+    for field in kind.__struct_fields__:
+        if field == "fault":
+            own[field] = st.none() | _faults if type(None) in typing.get_args(told[field]) else _faults
+        elif field in ("from_", "to"):
+            own[field] = st.sampled_from(CircuitState) if told[field] is CircuitState else _texts
+        elif field == "reason":
+            own[field] = st.none() | st.sampled_from(CODES) if told[field] is not str else _texts
+        else:
+            own[field] = _fields[field]
+    return st.builds(kind, **own)
+
+
+events = st.one_of([_events_of(kind) for kind in KINDS])

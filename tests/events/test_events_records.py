@@ -1,0 +1,144 @@
+"""What happened, as records: their names and fields are document 001's where it has them (S1-21)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from events_strategies import KINDS
+
+from holdfast.events import (
+    VERSION,
+    AgentFallback,
+    AttemptEnded,
+    AttemptStarted,
+    BudgetWarning,
+    Cancelled,
+    CircuitState,
+    CircuitStateChange,
+    Degraded,
+    Event,
+    Failed,
+    Fallback,
+    Recovered,
+    RecoveryEvent,
+    Retry,
+    RetryDenied,
+    SuppressedError,
+    encode,
+)
+from holdfast.faults import Fault
+
+OVERLOADED = Fault.of("PROVIDER_OVERLOADED")
+FAULT = {"code": "PROVIDER_OVERLOADED", "message": "The provider is overloaded", "retryable": True, "scope": "provider"}
+
+WRITTEN = [
+    (
+        Retry(at=1.0, attempt=1, max_attempts=3, delay=4.0, fault=OVERLOADED, asked=True),
+        {"type": "retry", "attempt": 1, "max_attempts": 3, "delay": 4.0, "fault": FAULT, "asked": True},
+    ),
+    (
+        CircuitStateChange(
+            at=1.0,
+            circuit="provider:claude",
+            from_=CircuitState.CLOSED,
+            to=CircuitState.OPEN,
+            reason="PROVIDER_OVERLOADED",
+            until=31.0,
+        ),
+        {
+            "type": "circuit-state-change",
+            "circuit": "provider:claude",
+            "from": "closed",
+            "to": "open",
+            "reason": "PROVIDER_OVERLOADED",
+            "until": 31.0,
+        },
+    ),
+    (Fallback(at=1.0, from_="claude", to="openai"), {"type": "fallback", "from": "claude", "to": "openai"}),
+    (
+        AgentFallback(at=1.0, from_="builder", to="builder-simple", fault=OVERLOADED),
+        {"type": "agent-fallback", "from": "builder", "to": "builder-simple", "fault": FAULT},
+    ),
+    (Degraded(at=1.0, reason="cached answer"), {"type": "degraded", "reason": "cached answer"}),
+    (Recovered(at=1.0, after=5.6, attempts=2), {"type": "recovered", "after": 5.6, "attempts": 2}),
+    (
+        Failed(at=1.0, fault=OVERLOADED, exhausted=True, attempts=3),
+        {"type": "failed", "fault": FAULT, "exhausted": True, "attempts": 3},
+    ),
+    (Cancelled(at=1.0, reason="user"), {"type": "cancelled", "reason": "user"}),
+    (AttemptStarted(at=1.0, attempt=2, via="openai"), {"type": "attempt-started", "attempt": 2, "via": "openai"}),
+    (AttemptEnded(at=1.0, attempt=2, took=0.5), {"type": "attempt-ended", "attempt": 2, "took": 0.5}),
+    (
+        RetryDenied(at=1.0, attempt=1, because="SYS_RETRY_QUOTA_SPENT", fault=OVERLOADED),
+        {"type": "retry-denied", "attempt": 1, "because": "SYS_RETRY_QUOTA_SPENT", "fault": FAULT},
+    ),
+    (
+        BudgetWarning(at=1.0, unit="usd", used=0.4, limit=0.5),
+        {"type": "budget-warning", "unit": "usd", "used": 0.4, "limit": 0.5},
+    ),
+    (
+        SuppressedError(at=1.0, reason="cleanup", cause="disk full", code="SYS_RESOURCE_EXHAUSTED"),
+        {"type": "suppressed-error", "reason": "cleanup", "cause": "disk full", "code": "SYS_RESOURCE_EXHAUSTED"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("event", "document"), WRITTEN, ids=[document["type"] for _, document in WRITTEN])
+def test_S1_21_the_json_of_an_event(event, document):
+    assert json.loads(encode(event)) == {**document, "at": 1.0, "v": 1}
+
+
+def test_every_kind_of_event_is_shown_above():
+    assert {type(event) for event, _ in WRITTEN} == set(KINDS)
+
+
+def test_S1_21_the_recovery_events_are_the_documents_and_the_one_its_code_emits():
+    named = {"retry", "circuit-state-change", "fallback", "degraded", "recovered", "failed", "agent-fallback"}
+    assert {kind.__struct_config__.tag for kind in RecoveryEvent.__args__} == named
+    assert set(RecoveryEvent.__args__) <= set(Event.__args__)
+
+
+def test_the_names_of_kinds_are_told_apart():
+    tags = [kind.__struct_config__.tag for kind in KINDS]
+    assert len(set(tags)) == len(tags)
+    assert {kind.__struct_config__.tag_field for kind in KINDS} == {"type"}
+
+
+@pytest.mark.parametrize(("event", "_"), WRITTEN, ids=[document["type"] for _, document in WRITTEN])
+def test_an_event_is_a_fact_and_cannot_be_changed(event, _):
+    for field in event.__struct_fields__:
+        with pytest.raises(AttributeError):
+            setattr(event, field, getattr(event, field))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_event_is_told_in_words_not_by_position(kind):
+    with pytest.raises(TypeError):
+        kind(1.0)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "most", "text"),
+    [(1, 3, "Retrying… (2/3)"), (2, 3, "Retrying… (3/3)"), (1, 2, "Retrying… (2/2)"), (9, 10, "Retrying… (10/10)")],
+)
+def test_S1_28_the_line_a_person_sees_counts_the_attempt_to_come(attempt, most, text):
+    assert Retry(at=0.0, attempt=attempt, max_attempts=most, delay=1.0, fault=OVERLOADED).text == text
+
+
+def test_S1_21_the_states_of_a_circuit():
+    assert [*CircuitState] == ["closed", "open", "half-open"]
+
+
+def test_N2_1_a_suppressed_error_has_type_reason_cause_and_time():
+    written = json.loads(encode(SuppressedError(at=5.0, reason="best effort", cause="no route")))
+    assert {"type", "reason", "cause", "at"} <= set(written)
+
+
+def test_what_belongs_together_is_correlated():
+    written = json.loads(encode(AttemptStarted(at=1.0, run="01J8", operation="claude messages.create", attempt=1)))
+    assert (written["run"], written["operation"]) == ("01J8", "claude messages.create")
+
+
+def test_a_new_event_has_the_version_of_today():
+    assert Cancelled(at=0.0).v == VERSION == 1

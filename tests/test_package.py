@@ -1,0 +1,238 @@
+"""The package as a whole: what importing it costs, what it shows, and the rules every module keeps (STYLE)."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from importlib import metadata, resources
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+SOURCE = Path(holdfast.__file__).parent
+MODULES = sorted(SOURCE.rglob("*.py"))
+ROOMS = [name for name in ("classify", "events", "faults", "runtime", "views") if (SOURCE / name).is_dir()]
+
+MAX_MODULE_LINES = 500
+MAX_FUNCTION_LINES = 60
+
+
+# Importing it
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules a fresh interpreter has after `statement` and had not before."""
+    program = f"import sys; before = set(sys.modules)\n{statement}\nprint(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_it_loads_nothing_that_costs():
+    loaded = loaded_by("import holdfast")
+    assert "holdfast" in loaded
+    assert loaded & {"asyncio", "logging", "email", "rich", "typer", "msgspec", "socket", "ssl", "inspect"} == set()
+
+
+def test_its_names_come_when_they_are_used():
+    assert "holdfast.faults" not in loaded_by("import holdfast")
+    assert "holdfast.faults" in loaded_by("import holdfast; holdfast.Fault")
+
+
+@pytest.mark.parametrize(
+    "statement", ["from holdfast import *", "from holdfast import fault_of; fault_of(KeyError('x'))"]
+)
+def test_using_it_loads_no_event_loop_no_logger_and_no_screen(statement):
+    assert (
+        loaded_by(statement) & {"asyncio", "logging", "email", "rich", "typer", "socket", "ssl", "subprocess"} == set()
+    )
+
+
+@pytest.mark.parametrize("library", ["httpx", "openai", "anthropic", "requests", "grpc", "botocore", "websockets"])
+def test_no_library_is_imported_to_recognise_its_failures(library):
+    statement = (
+        f"from holdfast import fault_of; fault_of('{library}.SomeError: boom'); fault_of(ValueError('{library}'))"
+    )
+    assert library not in loaded_by(statement)
+
+
+def test_help_loads_no_verb():
+    program = (
+        "import sys; sys.argv = ['holdfast', '--help']\n"
+        "from holdfast.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print([name for name in sys.modules if name.startswith('holdfast.cli.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    loaded = done.stdout.splitlines()[-1]
+    assert "holdfast.cli.app" in loaded
+    for verb in ("explain", "codes", "classify", "doctor"):
+        assert f"'holdfast.cli.{verb}'" not in loaded
+
+
+# What it shows
+
+
+def test_the_surface_is_sorted_complete_and_importable():
+    assert sorted(holdfast.__all__, key=_as_ruff_sorts) == holdfast.__all__
+    assert len(set(holdfast.__all__)) == len(holdfast.__all__)
+    for name in holdfast.__all__:
+        assert getattr(holdfast, name) is not None
+    assert set(holdfast.__all__) <= set(dir(holdfast))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_rooms_surface_is_sorted_and_importable(room):
+    module = importlib.import_module(f"holdfast.{room}")
+    assert sorted(module.__all__, key=_as_ruff_sorts) == module.__all__
+    for name in module.__all__:
+        assert hasattr(module, name)
+
+
+def _as_ruff_sorts(name: str) -> tuple[int, str]:
+    """Constants, then classes, then the rest."""
+    constant = name.isupper() and len(name) > 1
+    return (0 if constant else 1 if name[0].isupper() else 2, name)
+
+
+def test_the_lazy_names_are_those_the_type_checker_sees():
+    tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen | {"__version__"} == set(holdfast.__all__)
+
+
+def test_a_name_that_is_none_is_told_as_python_tells_it():
+    with pytest.raises(AttributeError, match="module 'holdfast' has no attribute 'retrry'"):
+        holdfast.retrry  # noqa: B018
+    assert not hasattr(holdfast, "_nothing")
+
+
+@pytest.mark.parametrize("name", [name for name in holdfast.__all__ if not name.startswith("__")])
+def test_every_public_name_is_documented(name):
+    value = getattr(holdfast, name)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        assert inspect.cleandoc(value.__doc__ or "")
+    else:
+        assert name in _documented_assignments(), "an alias or a constant has its docstring on the line below it"
+
+
+def _documented_assignments() -> set[str]:
+    named = set()
+    for path in MODULES:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        for node, below in pairwise(body):
+            told = (
+                isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+                and isinstance(below.value.value, str)
+            )
+            if told and isinstance(node, (ast.Assign, ast.AnnAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                named |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return named
+
+
+def test_the_version_is_the_installed_one():
+    assert holdfast.__version__ == metadata.version("holdfast")
+
+
+def test_types_and_pages_ship_with_it():
+    assert resources.files("holdfast").joinpath("py.typed").is_file()
+    assert resources.files("holdfast.faults").joinpath("pages", "SYS_UNKNOWN.md").is_file()
+
+
+def test_the_command_is_installed():
+    (command,) = (entry for entry in metadata.entry_points(group="console_scripts") if entry.name == "holdfast")
+    assert command.value == "holdfast.cli:main"
+
+
+# The rules every module keeps
+
+
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
+BELOW_THE_COMMAND = {path: tree for path, tree in TREES.items() if not path.is_relative_to(SOURCE / "cli")}
+
+
+def _place(path: Path, node: ast.AST) -> str:
+    return f"{path.relative_to(SOURCE)}:{node.lineno}"
+
+
+def _functions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+def test_STYLE_a_module_says_what_it_is_for():
+    assert [path for path, tree in TREES.items() if not ast.get_docstring(tree)] == []
+
+
+def test_STYLE_a_module_is_short():
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
+    assert {path: count for path, count in lines.items() if count > MAX_MODULE_LINES} == {}
+
+
+def test_STYLE_a_function_is_short():
+    long = [
+        _place(path, function)
+        for path, tree in TREES.items()
+        for function in _functions(tree)
+        if function.end_lineno - function.lineno + 1 > MAX_FUNCTION_LINES
+    ]
+    assert long == []
+
+
+def test_STYLE_our_own_package_is_imported_at_the_top():
+    """Only the command imports its verbs when they run, so that --help stays instant."""
+
+    def is_ours(node: ast.AST) -> bool:
+        if isinstance(node, ast.ImportFrom):
+            return bool(node.level) or (node.module or "").partition(".")[0] == "holdfast"
+        return isinstance(node, ast.Import) and any(alias.name.partition(".")[0] == "holdfast" for alias in node.names)
+
+    hidden = [
+        _place(path, node)
+        for path, tree in BELOW_THE_COMMAND.items()
+        for function in _functions(tree)
+        for node in ast.walk(function)
+        if is_ours(node)
+    ]
+    assert hidden == []
+
+
+def test_STYLE_only_the_command_prints():
+    def prints(node: ast.AST) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id == "print"
+        return (
+            isinstance(node, ast.Attribute)
+            and node.attr in ("stdout", "stderr")
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "sys"
+        )
+
+    printing = [
+        _place(path, node) for path, tree in BELOW_THE_COMMAND.items() for node in ast.walk(tree) if prints(node)
+    ]
+    assert printing == []
+
+
+def test_STYLE_what_a_module_says_it_offers_is_there():
+    untrue = []
+    for path, tree in TREES.items():
+        dotted = ".".join(("holdfast", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                module = importlib.import_module(dotted)
+                untrue += [f"{dotted}.{name}" for name in ast.literal_eval(node.value) if not hasattr(module, name)]
+    assert untrue == []
+
+
+def test_every_test_file_has_a_name_of_its_own():
+    """Test folders are no packages: two files of one name would be one module."""
+    files = [path.name for path in Path(__file__).parent.rglob("*.py")]
+    assert sorted({name for name in files if files.count(name) > 1}) == []
