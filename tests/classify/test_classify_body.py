@@ -269,14 +269,14 @@ def test_no_text_of_64_kb_takes_longer_than_a_moment(shape: str):
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4)
     | st.dictionaries(st.sampled_from(["error", "message", "code", "details", "metadata", "raw", "status", "x"]), inner, max_size=4),
     max_leaves=12,
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(json_values)
 def test_law_text_and_decoded_object_say_the_same(body: Any):
     decoded, read = read_object(body), read_body(json.dumps(body))
@@ -285,7 +285,7 @@ def test_law_text_and_decoded_object_say_the_same(body: Any):
         assert (read.waits, read.resets, read.headers) == (decoded.waits, decoded.resets, decoded.headers)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.text(max_size=200) | st.binary(max_size=200))
 def test_law_any_text_is_read_without_raising(body: str | bytes):
     assert isinstance(read_object(body), Findings)

@@ -360,7 +360,7 @@ header_values = (
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     st.dictionaries(header_names, header_values, max_size=6),
     st.none() | st.floats(allow_nan=False, allow_infinity=False),

@@ -56,6 +56,8 @@ CONTENT = {"choices": [{"delta": {"content": "hello"}}]}
         ("", [CONTENT, {"choices": [{"finish_reason": "stop"}]}], "done"),
         ("data: [DONE]", [], "empty"),
         ("data: [DONE]", [{"choices": [{"delta": {}, "finish_reason": "stop"}]}], "empty"),
+        ("data: [DONE]", [{"choices": True}], "empty"),
+        ("data: [DONE]", [{"candidates": 3}], "empty"),
         ("", [CONTENT], "cut"),
         ("", [], "cut"),
         ("", [None], "cut"),

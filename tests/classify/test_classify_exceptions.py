@@ -147,8 +147,12 @@ def test_R22_a_named_wrapper_around_a_group_decides_too():
     """What a task group left behind does not overrule the exception that was raised from it on purpose."""
     group = BaseExceptionGroup("tasks", [asyncio.CancelledError()])
     assert from_exception(raised(TimeoutError("the step took too long"), cause=group)).code == "SYS_TIMEOUT"
+
+
+@pytest.mark.parametrize("cause", [KeyError("x"), ExceptionGroup("g", [KeyError("x")]), TypeError("x")], ids=repr)
+def test_R22_a_status_that_was_answered_is_not_overruled_by_a_cause(cause: Exception):
     limited = in_module("anthropic", "RateLimitError")("Error code: 429")
-    assert from_exception(raised(limited, cause=ExceptionGroup("g", [KeyError("x")]))).code == "PROVIDER_RATE_LIMITED"
+    assert from_exception(raised(limited, cause=cause)).code == "PROVIDER_RATE_LIMITED"
 
 
 def test_a_wrapper_that_names_nothing_leaves_the_word_to_the_group_below():
@@ -366,7 +370,7 @@ class SdkError(Exception):
         ({"body": b'{"error": {"code": "context_length_exceeded"}}'}, "PROVIDER_CONTEXT_OVERFLOW", None),
         ({"response": {"Error": {"Code": "x", "code": "ThrottlingException"}}}, "PROVIDER_RATE_LIMITED", None),
         ({"status_code": True}, "SYS_UNKNOWN", None),
-        ({"status_code": "429"}, "SYS_UNKNOWN", None),
+        ({"status_code": "429"}, "PROVIDER_RATE_LIMITED", None),
         ({"status_code": 99999}, "SYS_UNKNOWN", None),
         ({"headers": 7, "status_code": 429}, "PROVIDER_RATE_LIMITED", None),
         ({"returncode": -9}, "TOOL_KILLED", None),

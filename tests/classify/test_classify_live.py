@@ -65,6 +65,8 @@ from holdfast.faults import Fault
 
 SOON = 0.05
 """Seconds: how long a client waits for a server that will never answer."""
+PATIENTLY = 5.0
+"""Seconds: how long it waits for one that will."""
 
 NETWORK = {"CONN_RESET", "PROVIDER_STREAM_CUT", "CONN_WEBSOCKET_CLOSED"}
 """A connection that was lost after something was sent. Libraries disagree on which of these it was; all are retryable
@@ -78,6 +80,10 @@ def failure(call: Callable[[], Any]) -> BaseException:
     except BaseException as error:
         return error
     pytest.fail("nothing was raised")
+
+
+def time_for(behave: Callable[[socket.socket], None]) -> float:
+    return SOON if behave is hang else PATIENTLY
 
 
 def async_failure(call: Callable[[], Awaitable[Any]]) -> BaseException:
@@ -116,7 +122,7 @@ both_httpx = pytest.mark.parametrize("lib", [httpx, httpx2], ids=["httpx", "http
     ids=["hang", "hang up", "reset", "cut body", "cut chunks", "gibberish"],
 )  # fmt: skip
 def test_httpx_a_connection_that_fails_after_sending(lib: Any, behave: Any, codes: set[str]):
-    with behaving(behave) as port, lib.Client(timeout=SOON, trust_env=False) as client:
+    with behaving(behave) as port, lib.Client(timeout=time_for(behave), trust_env=False) as client:
         error = failure(lambda: client.post(f"http://{HOST}:{port}/", json={}))
     fault = classified(error)
     assert fault.code in codes, fault
@@ -146,7 +152,7 @@ def test_httpx_pool_timeout_is_the_clients_own_fault(lib: Any):
     limits = lib.Limits(max_connections=1)
     with (
         behaving(cut_chunks) as port,
-        lib.Client(limits=limits, timeout=lib.Timeout(1, pool=SOON), trust_env=False) as client,
+        lib.Client(limits=limits, timeout=lib.Timeout(PATIENTLY, pool=SOON), trust_env=False) as client,
         client.stream("GET", f"http://{HOST}:{port}/"),
     ):
         error = failure(lambda: client.get(f"http://{HOST}:{port}/"))
@@ -270,7 +276,7 @@ def session() -> Iterator[requests.Session]:
 )  # fmt: skip
 def test_requests_a_connection_that_fails_after_sending(session: requests.Session, behave: Any, codes: set[str]):
     with behaving(behave) as port:
-        fault = classified(failure(lambda: session.post(f"http://{HOST}:{port}/", json={}, timeout=SOON)))
+        fault = classified(failure(lambda: session.post(f"http://{HOST}:{port}/", json={}, timeout=time_for(behave))))
     assert fault.code in codes, fault
     assert fault.retryable
 
@@ -315,7 +321,9 @@ def test_requests_an_unread_stream_stays_unread(session: requests.Session):
 def test_urllib3_is_never_read_as_a_rate_limit(behave: Any, codes: set[str], retries: Any):
     """`Max retries exceeded with url` is urllib3's own sentence."""
     with behaving(behave) as port, urllib3.PoolManager() as pool:
-        error = failure(lambda: pool.request("GET", f"http://{HOST}:{port}/", timeout=SOON, retries=retries))
+        error = failure(
+            lambda: pool.request("GET", f"http://{HOST}:{port}/", timeout=time_for(behave), retries=retries)
+        )
     fault = classified(error)
     assert fault.code in codes, fault
 
@@ -327,9 +335,9 @@ def test_urllib3_refused():
     assert classified(error).code == "CONN_REFUSED"
 
 
-def open_url(url: str) -> Any:
+def open_url(url: str, timeout: float = PATIENTLY) -> Any:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return opener.open(url, timeout=SOON)
+    return opener.open(url, timeout=timeout)
 
 
 def test_urllib_refused_and_hang_up():
@@ -337,7 +345,7 @@ def test_urllib_refused_and_hang_up():
     with behaving(hang_up) as port:
         assert classified(failure(lambda: open_url(f"http://{HOST}:{port}/"))).code in NETWORK
     with behaving(hang) as port:
-        assert classified(failure(lambda: open_url(f"http://{HOST}:{port}/"))).category.value == "timeout"
+        assert classified(failure(lambda: open_url(f"http://{HOST}:{port}/", SOON))).category.value == "timeout"
 
 
 def test_urllib_an_unread_answer_stays_unread():
@@ -357,7 +365,7 @@ def aiohttp_failure(
     url: str, *, then: Callable[[aiohttp.ClientResponse], Any] | None = None, **timeouts: float
 ) -> BaseException:
     async def call() -> None:
-        timeout = aiohttp.ClientTimeout(**timeouts) if timeouts else aiohttp.ClientTimeout(total=5)
+        timeout = aiohttp.ClientTimeout(**timeouts) if timeouts else aiohttp.ClientTimeout(total=PATIENTLY)
         async with aiohttp.ClientSession(timeout=timeout) as client, client.get(url) as response:
             found = then(response) if then is not None else response.read()
             if asyncio.iscoroutine(found):
@@ -689,8 +697,8 @@ def aws() -> botocore.session.Session:
     return session
 
 
-def bedrock_failure(aws: botocore.session.Session, url: str) -> BaseException:
-    config = Config(retries={"total_max_attempts": 1}, connect_timeout=1, read_timeout=SOON, proxies={})
+def bedrock_failure(aws: botocore.session.Session, url: str, timeout: float = PATIENTLY) -> BaseException:
+    config = Config(retries={"total_max_attempts": 1}, connect_timeout=PATIENTLY, read_timeout=timeout, proxies={})
     client = aws.create_client("bedrock-runtime", region_name="us-east-1", endpoint_url=url, config=config)
     messages = [{"role": "user", "content": [{"text": "hi"}]}]
     try:
@@ -752,7 +760,7 @@ def test_botocore_refused_and_timeout(aws: Any):
     fault = classified(error)
     assert (fault.code, fault.retryable) == ("CONN_REFUSED", True), fault
     with behaving(hang) as port:
-        fault = classified(bedrock_failure(aws, f"http://{HOST}:{port}"))
+        fault = classified(bedrock_failure(aws, f"http://{HOST}:{port}", SOON))
     assert (fault.code, fault.retryable) == ("PROVIDER_TIMEOUT", True), fault
 
 
@@ -888,7 +896,7 @@ def test_sdk_timeouts(sdk: ModuleType, call: Any):
 def test_an_sdks_pool_timeout_does_not_count_against_the_provider(sdk: ModuleType, call: Any):
     """It surfaces as APITimeoutError (anthropic-sdk-python#552); only the cause tells."""
     lib = sys.modules[sdk.DefaultHttpxClient.__mro__[1].__module__.partition(".")[0]]
-    transport = sdk.DefaultHttpxClient(limits=lib.Limits(max_connections=1), timeout=lib.Timeout(1, pool=SOON))
+    transport = sdk.DefaultHttpxClient(limits=lib.Limits(max_connections=1), timeout=lib.Timeout(PATIENTLY, pool=SOON))
     with behaving(cut_chunks) as port, transport, transport.stream("GET", f"http://{HOST}:{port}/"):
         name = "Anthropic" if sdk is anthropic else "OpenAI"
         client = getattr(sdk, name)(

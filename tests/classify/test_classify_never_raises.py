@@ -43,13 +43,14 @@ total = settings(
 MESSAGE_CAP = 2 * BEGINNING
 """What a message shows of a text, with room for the masks that may be longer than the secrets they hide."""
 
-# Secrets, and what of each must never be seen again.
-CANARIES = {
-    "sk-ant-api03-CANARYcanary0123456789": "CANARYcanary",
-    "Bearer CANARYcanary0123456789": "CANARYcanary",
-    "password=CANARYcanary": "CANARYcanary",
-    "https://user:CANARYcanary@host.example/x": "CANARYcanary",
-}
+MARK = "canary"[::-1] * 2
+"""Stands in every secret below and nowhere else: hypothesis mines a module's literals, and this is none."""
+CANARIES = (
+    f"sk-ant-api03-{MARK}0123456789",
+    f"Bearer {MARK}0123456789",
+    f"password={MARK}",
+    f"https://user:{MARK}@host.example/x",
+)
 
 
 def check(fault: Fault) -> None:
@@ -64,10 +65,9 @@ def check(fault: Fault) -> None:
         assert fault.retry_after <= PATIENCE_S or not fault.retryable
     assert fault.message
     assert len(fault.message) <= MESSAGE_CAP
-    assert "CANARY" not in fault.message
-    encoded = msgspec.json.encode(fault)
-    assert b"CANARY" not in encoded
-    assert msgspec.json.decode(encoded, type=Fault) == fault
+    assert MARK not in fault.message
+    assert MARK not in str(fault.cause)
+    assert msgspec.json.decode(msgspec.json.encode(fault), type=Fault) == fault
 
 
 # What failures are made of: ordinary words and numbers of error bodies, and everything else there is.
@@ -78,9 +78,7 @@ CUES = (
     "[Errno 104] reset", "StatusCode.UNAVAILABLE", "MCP error -32602", "<html><title>x</title>", 'data: {"error": {"message": "x"}}\n\n', "[DONE]",
     "\\ud800", "\ud800", "\x00", "é", "气球", "…", "{", "}", "[", "'", '"', "\n", "nan", "inf", "1e999", "-1", "9" * 30, "٣", "A" * 700,
 )  # fmt: skip
-texts = st.lists(st.sampled_from(CUES) | st.sampled_from(sorted(CANARIES)) | st.text(max_size=12), max_size=6).map(
-    " ".join
-)
+texts = st.lists(st.sampled_from(CUES) | st.sampled_from(CANARIES) | st.text(max_size=12), max_size=6).map(" ".join)
 any_text = texts | st.text(st.characters(exclude_categories=()), max_size=80)
 
 NAMES = (
@@ -162,6 +160,7 @@ def test_from_http_is_total(status: int | None, headers: Any, body: Any, now: fl
 
 
 @total
+@example(text='data: {"choices": true}\n\ndata: [DONE]\n\n', now=None)
 @given(
     st.lists(any_text | json_values.map(lambda value: f"data: {as_text(value)}\n\n"), max_size=4).map("\n".join), nows
 )
@@ -291,7 +290,7 @@ def read_or_refused(raw: bytes | str) -> Fault | None:
     except InvalidError as error:
         refusal = error
     assert {"path", "expected", "received"} <= refusal.fault.context.keys()
-    assert "CANARY" not in str(refusal)
+    assert MARK not in str(refusal)
     assert msgspec.json.encode(refusal.fault)
     return None
 
@@ -334,5 +333,5 @@ def test_no_secret_survives_any_door(secret: str, around: str):
         from_exception(ExceptionGroup("g", [RuntimeError(text), KeyError(text)])),
         from_record(read_record(json.dumps({"kind": "exception", "exception": {"type": "E", "message": text}}))),
     ):
-        assert CANARIES[secret] not in fault.message, fault.rule
-        assert CANARIES[secret].encode() not in msgspec.json.encode(fault)
+        assert MARK not in fault.message, fault.rule
+        assert MARK not in str(fault.cause), fault.rule

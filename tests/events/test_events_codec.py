@@ -30,7 +30,7 @@ KEY = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"
 
 
 @given(events)
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_law_what_was_written_is_read(event):
     line = encode(event)
     assert decode(line) == event
@@ -39,13 +39,13 @@ def test_law_what_was_written_is_read(event):
 
 
 @given(events)
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_law_the_version_is_always_written(event):
     assert json.loads(encode(event))["v"] == event.v
 
 
 @given(events, st.dictionaries(st.sampled_from(["mood", "x-trace", "v2"]), st.integers(), min_size=1))
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_law_what_a_newer_writer_adds_is_ignored(event, more):
     newer = {**json.loads(encode(event)), **more}
     assert decode(json.dumps(newer)) == event
@@ -156,7 +156,9 @@ def checker() -> jsonschema.Draft202012Validator:
 
 
 @given(event=events)
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 def test_the_schema_describes_what_is_written(checker, event):
     checker.validate(json.loads(encode(event)))
 

@@ -68,7 +68,7 @@ def test_S1_21_an_error_is_a_ClassifiedError():
 
 
 @given(events.filter(lambda event: isinstance(event, RecoveryEvent)))
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 def test_law_the_document_is_json_and_names_the_events_own_kind(event):
     document = write_document(event)
     json.dumps(document, allow_nan=False).encode()

@@ -73,7 +73,12 @@ def name_is_none() -> Fault:
 
 
 def plain_server_is_spoken_to_in_tls() -> Fault:
-    with serving(lambda client: (client.recv(65_536), client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))) as port:
+    def answer_in_the_clear(client: socket.socket) -> None:
+        client.recv(65_536)
+        client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        silent(client)
+
+    with serving(answer_in_the_clear) as port:
 
         def handshake() -> None:
             with (

@@ -104,12 +104,13 @@ def test_a_fact_whose_text_cannot_be_made_does_no_harm():
 
 
 @given(st.text().filter(lambda text: not {"{", "}"} & set(text)))
+@settings(max_examples=100, deadline=None)
 def test_wording_without_braces_is_left_alone(template):
     assert fill(template, {"a": 1}) == template
 
 
 @given(faults, st.lists(texts, min_size=1, max_size=8))
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 def test_S2_9_wrapping_keeps_class_and_code_and_adds_to_the_message(fault, messages):
     wrapped = fault
     for message in messages:
@@ -156,13 +157,13 @@ def test_a_fault_is_no_key_of_a_dict_because_its_facts_are_none():
 
 
 @given(faults)
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 def test_json_round_trip(fault):
     assert msgspec.json.decode(msgspec.json.encode(fault), type=Fault) == fault
 
 
 @given(faults)
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_pickle_and_copy_round_trip(fault):
     assert pickle.loads(pickle.dumps(fault)) == fault
     assert copy.deepcopy(fault) == fault

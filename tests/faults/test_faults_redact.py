@@ -198,7 +198,7 @@ def test_the_cheap_marks_stand_in_every_text_the_pattern_matches():
 
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_masking_twice_masks_no_more(text):
     once = REDACTOR.text(text)
     assert REDACTOR.text(once) == once
@@ -406,7 +406,7 @@ def test_a_graph_that_meets_itself_twice_is_not_written_out_a_million_times():
         "node = {}; node['left'] = node['right'] = node\n"
         "REDACTOR.value(node)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=5, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 0, done.stderr[-200:]
 
 
@@ -434,7 +434,7 @@ values = st.recursive(
 
 
 @given(values)
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_law_json_and_idempotent(value):
     shown = REDACTOR.value(value)
     json.dumps(shown, allow_nan=False).encode()
@@ -443,7 +443,7 @@ def test_law_json_and_idempotent(value):
 
 
 @given(st.sampled_from(["openai", "anthropic", "github", "slack", "google", "jwt", "aws id"]), values, values)
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 def test_law_a_key_does_not_leave_whatever_stands_around_it(shape, before, after):
     text, secret = CANARIES[shape]
     shown = json.dumps(REDACTOR.value([before, {"told": (text, before)}, after]), ensure_ascii=False)
@@ -471,7 +471,7 @@ def test_N2_16_the_marker_says_how_much_is_gone(size):
 
 
 @given(st.text(max_size=60), st.integers(0, 60))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_law_a_cut_text_fits_where_its_marker_does(text, limit):
     shown = cap(text, limit)
     if len(text.encode()) <= limit:
@@ -486,12 +486,16 @@ def test_N2_16_masking_does_not_push_a_text_over_the_limit(text):
     assert len(shown.encode()) <= CAP_BYTES
 
 
-@pytest.mark.parametrize(
-    "run", ["a-", "a.", "a_", "eyJ", "sk-", "://a:b", "bearer ", "-----BEGIN PRIVATE KEY-----", "Cookie: "]
-)
+RUNS = [
+    "a-", "a.", "a_", "eyJ", "-eyJ", "sk-eyJ", "sk-", "hf_", "://a:b", "://:", "bearer ", "Cookie: ", "x=y; ", "cookie:a=b;",
+    "token:", "password = ", "-----BEGIN PRIVATE KEY-----", "-----BEGIN ", "\\", " ", "[redacted]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("run", RUNS)
 def test_a_long_run_of_anything_is_looked_through_in_no_time(run):
     """A remote side chooses this text: the search must not go back over it again and again."""
-    text = (run * 4_000)[:4_000] + " secret"
+    text = (run * CAP_BYTES)[: CAP_BYTES - 8] + " secret"
     began = time.process_time()
     REDACTOR.text(text)
-    assert time.process_time() - began < 0.2, "some 2 ms where the cost is linear"
+    assert time.process_time() - began < 0.5, "some 20 ms where the cost is linear"

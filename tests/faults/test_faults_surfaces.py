@@ -258,7 +258,7 @@ def test_R30_no_surface_fails_on_a_strange_wait(surface, now, wait):
 
 
 @given(faults, st.none() | st.floats(-1e12, 1e12))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_every_surface_is_total_and_json(fault, now):
     for surface in (for_user, for_model, for_audit):
         json.dumps(surface(fault, now), allow_nan=False).encode()
@@ -292,7 +292,7 @@ def test_a_duration_is_spoken(seconds, spoken):
 
 
 @given(st.floats(0, 1e9))
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 def test_every_duration_is_spoken_shortly(seconds):
     assert 2 < len(spell_seconds(seconds)) < 20
 

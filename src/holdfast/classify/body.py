@@ -10,14 +10,16 @@ import re
 from enum import IntFlag, auto
 from typing import Any, Final
 
-import msgspec
-
 from holdfast.classify.durations import parse_duration, parse_number, parse_rfc3339
+from holdfast.classify.embedded import MAX_DECODED, decode_json, decode_lines, find_object
 
 __all__ = ["Findings", "read_body", "read_object"]
 
 MAX_CHARS: Final = 65_536
 _MAX_DEPTH: Final = 8
+_MAX_NODES: Final = 200
+_MAX_ITEMS: Final = 32
+_MAX_FIELDS: Final = 64
 
 
 class _Field(IntFlag):
@@ -45,7 +47,7 @@ _FIELDS: Final[dict[str, int]] = {
     for name, field in (
         _named(_C, "error_type", "errorType", "error_code", "errorCode", "__type", "name", "limit_source", "limitName",
                "finish_reason", "blockReason")
-        | _named(_C | _Field.STATUS, "code", "status", "status_code")
+        | _named(_C | _Field.STATUS, "code", "Code", "status", "status_code")
         | _named(_C, "type", "reason")
         | _named(_Field.STATUS, "statusCode", "http_status", "httpStatus")
         | _named(_M, "message", "Message", "msg", "error_message", "errorMessage", "error_description", "status_msg", "error_msg",
@@ -78,7 +80,7 @@ _HTML_WORDS: Final = 600
 class Findings:
     """What a body says, gathered while walking it. Lists grow outermost first and are reversed at the end."""
 
-    __slots__ = ("codes", "headers", "html", "messages", "payload", "resets", "status", "waits")
+    __slots__ = ("codes", "headers", "html", "left", "messages", "payload", "resets", "status", "waits")
 
     def __init__(self) -> None:
         self.codes: list[str] = []
@@ -89,24 +91,23 @@ class Findings:
         self.headers: dict[str, str] = {}
         self.html = False
         self.payload: Any = None
+        self.left = _MAX_NODES
 
 
 def read_body(raw: str) -> Findings:
     """Return what the text of a body says."""
     found = Findings()
-    text = raw[:MAX_CHARS].strip().removeprefix("\ufeff")
+    text = raw.strip().removeprefix("\ufeff")
     if not text:
         return found
+    if text[0] == '"' and isinstance(inner := decode_json(text), str):
+        return read_body(inner)
     if text[0] in "{[":
-        payload = _json(text)
-        if payload is not None:
-            found.payload = payload
-            _walk(payload, found, _MAX_DEPTH, top=True)
-            return found
-    if text[0] == "<" or "<html" in text[:500].lower():
+        _read_json(text, found)
+    elif text[0] == "<" or "<html" in text[:500].lower():
         _read_html(text, found)
-        return found
-    _read_text(text, found, _MAX_DEPTH, top=True)
+    else:
+        _read_text(text[:MAX_CHARS], found, _MAX_DEPTH, top=True)
     return found
 
 
@@ -115,42 +116,55 @@ def read_object(payload: Any) -> Findings:
     if isinstance(payload, str):
         return read_body(payload)
     if isinstance(payload, (bytes, bytearray)):
-        return read_body(bytes(payload[:MAX_CHARS]).decode("utf-8", "replace"))
+        return read_body(bytes(payload[:MAX_DECODED]).decode("utf-8", "replace"))
     found = Findings()
     found.payload = payload
-    if isinstance(payload, (dict, list, tuple)):
-        _walk(payload, found, _MAX_DEPTH, top=True)
+    _walk(payload, found, _MAX_DEPTH, top=True)
     return found
 
 
+def _read_json(text: str, found: Findings) -> None:
+    payload = decode_json(text)
+    if payload is None:
+        lines = decode_lines(text)
+        payload = lines if len(lines) > 1 else None
+    if payload is not None:
+        found.payload = payload
+        _walk(payload, found, _MAX_DEPTH, top=True)
+    elif len(text) <= MAX_CHARS:
+        # Cut off or not quite JSON; a longer one may be an echo, and its words mean nothing.
+        _read_text(text, found, _MAX_DEPTH, top=True)
+
+
 def _walk(node: Any, found: Findings, depth: int, *, top: bool = False) -> None:
-    if depth == 0:
+    if depth == 0 or found.left <= 0:
         return
+    found.left -= 1
     if isinstance(node, dict):
         _walk_fields(node, found, depth, top=top)
     elif isinstance(node, (list, tuple)):
-        for item in node[:16]:
+        for item in node[:_MAX_ITEMS]:
             if isinstance(item, str):
                 _add_message(item, found, depth)
             else:
                 _walk(item, found, depth - 1, top=top)
 
 
-def _walk_fields(node: dict[str, Any], found: Findings, depth: int, *, top: bool) -> None:
+def _walk_fields(node: dict[Any, Any], found: Findings, depth: int, *, top: bool) -> None:
     """Take what this level says first, then go deeper: the lists are reversed later."""
     nested: list[tuple[Any, bool]] = []
-    for name, value in node.items():
+    for name, value in list(node.items())[:_MAX_FIELDS]:
         field = _FIELDS.get(name, _UNKNOWN)
-        if field == _UNKNOWN and name.endswith("Exception") and isinstance(value, dict):
+        if field == _UNKNOWN and isinstance(value, dict) and str(name).endswith("Exception"):
             # AWS event streams: {"throttlingException": {"message": …}}.
-            found.codes.append(name.lower())
+            found.codes.append(str(name).lower())
             field = _NESTED
         if isinstance(value, str):
             _take_text(field, value, found, depth)
         elif isinstance(value, (dict, list)):
             if field & _NESTED:
                 nested.append((value, top and name == "error"))
-        elif field & _CODE and isinstance(value, int) and not isinstance(value, bool):
+        elif field & _CODE and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1e9:
             found.codes.append(str(value))
         if field & _STATUS:
             _take_status(value, found, top=top)
@@ -184,7 +198,7 @@ def _take_rare(field: int, value: Any, found: Findings) -> None:
         _take_time(field, value, found)
     elif field == _HEADERS:
         if isinstance(value, dict):
-            found.headers |= {str(k).lower(): str(v) for k, v in value.items() if isinstance(v, (str, int, float))}
+            found.headers |= {str(k).lower(): _header(v) for k, v in value.items() if isinstance(v, (str, int, float))}
     elif field == _QUOTA:
         if isinstance(value, str):
             found.codes.append("quota:" + value.lower())
@@ -192,6 +206,13 @@ def _take_rare(field: int, value: Any, found: Findings) -> None:
         # MiniMax numbers its failures like z.ai does, with other meanings.
         found.codes.append(f"base_resp:{value.get('status_code')}")
         found.messages.append(str(value.get("status_msg", "")))
+
+
+def _header(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    number = _number(value)
+    return "" if number is None else f"{number:.17g}"
 
 
 def _take_time(field: int, value: Any, found: Findings) -> None:
@@ -220,63 +241,14 @@ def _add_message(text: str, found: Findings, depth: int) -> None:
 def _read_text(text: str, found: Findings, depth: int, *, top: bool, keep: bool = True) -> None:
     if keep:
         found.messages.append(text)
-    start = text.find("{")
-    if start < 0 or depth <= 0:
+    if depth <= 0 or "{" not in text:
         return
-    payload = _embedded(text[start:])
+    lines = decode_lines(text) if top and "\n" in text else []
+    payload = lines or find_object(text)
     if payload is not None:
         if top:
             found.payload = payload
         _walk(payload, found, depth - 1)
-
-
-def _embedded(text: str) -> Any:
-    """Return the JSON or Python literal at the start of `text`, whatever follows it."""
-    whole = _json(text)
-    if whole is not None:
-        return whole
-    end = _balanced_end(text)
-    if end is None:
-        return None
-    part = text[:end]
-    for candidate in (part, part.replace('\\"', '"')):
-        value = _json(candidate)
-        if value is None:
-            value = _literal(candidate)
-        if isinstance(value, dict):
-            return value
-    return None
-
-
-def _balanced_end(text: str) -> int | None:
-    depth = 0
-    for index, char in enumerate(text[:16_384]):
-        if char == "{":
-            depth += 1
-        elif char == "}":
-            depth -= 1
-            if depth == 0:
-                return index + 1
-    return None
-
-
-def _json(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError, ValueError):
-        return None
-
-
-def _literal(text: str) -> Any:
-    """Read a Python repr, as SDKs print bodies in their messages. Only literals; nothing is evaluated."""
-    if "'" not in text:
-        return None
-    from ast import literal_eval  # noqa: PLC0415 - slow to load, and most bodies are JSON
-
-    try:
-        return literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        return None
 
 
 def _read_html(text: str, found: Findings) -> None:
@@ -288,7 +260,10 @@ def _read_html(text: str, found: Findings) -> None:
 
 def _number(value: Any) -> float | None:
     if isinstance(value, str):
-        return parse_number(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return parse_number(value) if len(value) <= _LONGEST_NUMBER else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1e18 < value < 1e18:
         return None
-    return parse_number(str(value))
+    return float(value)
+
+
+_LONGEST_NUMBER: Final = 40

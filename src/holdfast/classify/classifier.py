@@ -15,6 +15,7 @@ from holdfast.classify.evidence import ALWAYS, Evidence, Rule, Source, Verdict
 from holdfast.classify.phrases import BEGINNING, SECRETS, listen
 from holdfast.classify.rules import RULES
 from holdfast.faults import CATALOG, REDACTOR, Category, Entry, Fault, Kind
+from holdfast.faults.surfaces import fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,9 +86,10 @@ class Classifier:
         entry = CATALOG[verdict.code]
         wait = stated_delay(evidence) if _waits(entry) else None
         message = evidence.message[:BEGINNING].strip()
+        context = _context(evidence)
         return Fault(
             code=verdict.code,
-            message=_shown(message, evidence) if message else entry.message,
+            message=_shown(message, evidence) if message else fill(entry.message, context),
             retryable=_retryable(
                 entry.retryable if verdict.retryable is None else verdict.retryable, verdict, evidence, wait
             ),
@@ -95,7 +97,7 @@ class Classifier:
             retry_after=wait,
             maybe_executed=verdict.code in MAY_HAVE_HAPPENED,
             rule=verdict.rule,
-            context=_context(evidence),
+            context=context,
             cause=cause,
         )
 
@@ -138,7 +140,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         context["rpc_code"] = evidence.rpc_code
     for name in _REQUEST_IDS:
         if name in evidence.headers:
-            context["request_id"] = evidence.headers[name]
+            context["request_id"] = evidence.headers[name][:200].encode("utf-8", "replace").decode()
             break
     if evidence.source is not Source.HTTP:
         context["source"] = evidence.source.value

@@ -222,7 +222,7 @@ def _from_text(evidence: Evidence) -> float | None:
     if match is not None:
         zone = match[3].upper().replace("UTC", "Z").replace("GMT", "Z")
         return _until(parse_rfc3339(f"{match[1]}T{match[2].zfill(5)}{zone}"), server_now(evidence))
-    now = evidence.now
+    now = server_now(evidence)
     match = _after_cue(evidence.message, ("reset", "Reset"), _CLOCK_AFTER_CUE) if now is not None else None
     if match is not None and now is not None:
         return _until(parse_clock_time(match["time"], match["zone"], now, match["day"]), now)

@@ -98,9 +98,9 @@ def parse_clock_time(text: str, zone: str, now: float, day: str | None = None) -
             month, _, number = day.partition(" ")
             at = at.replace(month=_MONTHS[month[:3].lower()], day=int(number))
             return (at if at > today else at.replace(year=at.year + 1)).timestamp()
+        return (at if at > today else at + timedelta(days=1)).timestamp()
     except (ValueError, OverflowError, OSError, KeyError):
         return None
-    return (at if at > today else at + timedelta(days=1)).timestamp()
 
 
 def _seconds_of(unit: str) -> float:

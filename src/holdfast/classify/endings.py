@@ -60,7 +60,8 @@ def _has_content(frame: Any) -> bool:
     if not isinstance(frame, dict):
         return False
     for key in ("choices", "candidates"):
-        for item in frame.get(key) or ():
+        items = frame.get(key)
+        for item in items if isinstance(items, list) else ():
             if isinstance(item, dict) and any(item.get(part) for part in ("delta", "message", "content", "text")):
                 return True
     return bool(frame.get("delta") or frame.get("content") or frame.get("output_text") or frame.get("message"))

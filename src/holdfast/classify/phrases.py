@@ -34,6 +34,8 @@ Phrases: TypeAlias = int
 """One group, or several joined with `|`, of phrases or codes to ask about."""
 
 _WORD = re.compile(r"\w+")
+# Accents belong to a word; letters of scripts without spaces do not belong to ours.
+_ASCII_WORD = re.compile(r"[a-z0-9_\u00c0-\u024f]+")
 _SEPARATORS = str.maketrans({chr(c): " " for c in range(128) if not (chr(c).isalnum() or chr(c) == "_")})
 
 _coded: dict[str, Phrases] = {}
@@ -60,7 +62,7 @@ _COMMON = names("""
 
 BEGINNING = 600
 """How many characters of a text are listened to at first, and how many of it a fault's message shows."""
-_LONG_WORD = 20
+_LONG_WORD = 15
 _LONG_KEY = 36
 _KEY_STARTS = ("aiza", "akia", "asia", "gh", "gsk_", "hf_", "r8_", "fw_", "tgp_", "eyj", "sk_", "pk_", "rk_")
 """How a key looks: as long as no word is, and known by its beginning or by its length alone."""
@@ -110,13 +112,15 @@ def overhear(text: str) -> Phrases:
 
 def listen(text: str) -> Phrases:
     """Return the groups of which a phrase stands in `text`; also SECRETS where it may hold one."""
-    words = {*text.translate(_SEPARATORS).split()}
+    ascii_only = text.isascii()
+    # Other scripts have punctuation of their own, or none at all between their words and ours.
+    words = {*text.translate(_SEPARATORS).split()} if ascii_only else {*_ASCII_WORD.findall(text)}
     heard = 0
     for word in _filed.keys() & words:
         for second, phrase, groups in _filed[word]:
             if second in words and phrase in text:
                 heard |= groups
-    if not text.isascii():
+    if not ascii_only:
         for phrase, groups in _unspaced.items():
             if phrase in text:
                 heard |= groups
@@ -131,10 +135,12 @@ def _next_group() -> Phrases:
 
 def _may_hold_a_secret(words: set[str], text: str) -> bool:
     """Whether a word tells of one, a URL may carry a password, or a word is as long as a key."""
-    if not _SECRET_WORDS.isdisjoint(words) or ("@" in text and "://" in text):
+    if not _SECRET_WORDS.isdisjoint(words) or "\\" in text or ("@" in text and "://" in text):
+        # In a repr, an escape stands before a word as if it belonged to it.
         return True
-    for part in _SECRET_PARTS:
-        if part in text:
+    for ending in _SECRET_ENDINGS:
+        # Of any word: `anthropic_api_key`, `accesskey`, `db_password`.
+        if ending in text:
             return True
     # Most texts hold no word of that length, and finding that out is cheap.
     return max(map(len, words)) >= _LONG_WORD and any(
@@ -177,5 +183,4 @@ _SECRET_WORDS = names("""
     cookie credential credentials private sk pk rk xai pplx nvapi csk glpat xoxb xoxp xoxa xoxe ya29
 """)
 """Words a secret stands next to or begins with."""
-_SECRET_PARTS = ("_key", "_token", "_secret", "passw")
-"""Parts of longer names, `anthropic_api_key`, `db_password`."""
+_SECRET_ENDINGS = ("_key", "_token", "secret", "passw", "passphrase", "key'", 'key"', "key=", "key:", "token'", 'token"', "token=", "token:", "pwd")  # fmt: skip

@@ -21,6 +21,8 @@ from holdfast.faults import Fault, HoldfastError, Scope, Severity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from holdfast.faults import Cause
+
 __all__ = [
     "CLASSIFIER",
     "from_evidence",
@@ -32,16 +34,19 @@ __all__ = [
     "from_stream",
     "from_text",
     "most_limiting",
+    "total",
 ]
 
 CLASSIFIER = Classifier()
 """The rules of this package, in their order. `CLASSIFIER.with_rules(mine)` puts yours in front."""
 
 _P = ParamSpec("_P")
+_NAMES_LITTLE = frozenset({"SYS_UNKNOWN", "SYS_CANCELLED", "SYS_PROGRAMMING_ERROR"})
+"""Under a wrapper that says more: a timeout is often carried out by a cancellation, a refusal met in a lookup."""
 _LOUDNESS = {severity: rank for rank, severity in enumerate(Severity)}
 
 
-def _total(door: Callable[_P, Fault]) -> Callable[_P, Fault]:
+def total(door: Callable[_P, Fault]) -> Callable[_P, Fault]:
     """Make a door total. A defect in a rule, or an input nobody thought of, is itself an unknown failure."""
 
     @wraps(door)
@@ -54,13 +59,20 @@ def _total(door: Callable[_P, Fault]) -> Callable[_P, Fault]:
                 "The failure could not be read",
                 retryable=False,
                 rule=f"classifier-failed.{type(defect).__name__}",
-                cause=cause_of(defect),
+                cause=_cause_if_readable(defect),
             )
 
     return through
 
 
-@_total
+def _cause_if_readable(defect: BaseException) -> Cause | None:
+    try:
+        return cause_of(defect)
+    except Exception:  # noqa: BLE001 - the defect may be the hostile exception itself
+        return None
+
+
+@total
 def from_exception(
     error: BaseException, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER
 ) -> Fault:
@@ -75,13 +87,18 @@ def from_exception(
         if isinstance(one, HoldfastError):
             # A failure of ours under somebody's wrapper: it already has its fault.
             return one.fault
-        if one is not error and isinstance(one, BaseExceptionGroup):
-            return from_exception(one, provider=provider, now=now, classifier=classifier)
+        if isinstance(one, BaseExceptionGroup):
+            # A wrapper that names the failure decides; one that does not gives way to what is in the group.
+            evidence, verdict = _decide(tuple(chain), classifier)
+            inside = from_exception(one, provider=provider, now=now, classifier=classifier)
+            if verdict.code == "SYS_UNKNOWN" or (verdict.weak and inside.code not in _NAMES_LITTLE):
+                return inside
+            return classifier.conclude(evidence, verdict, cause_of(error))
         chain.append(read_exception(one, provider=provider, now=now))
     return from_evidence(*chain, classifier=classifier, cause_from=error)
 
 
-@_total
+@total
 def from_http(
     status: int | None,
     headers: Mapping[str, Any] | None = None,
@@ -95,7 +112,7 @@ def from_http(
     return classifier.fault(read_http(status, headers, body, provider=provider, now=now))
 
 
-@_total
+@total
 def from_stream(
     text: str, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER
 ) -> Fault:
@@ -103,7 +120,7 @@ def from_stream(
     return classifier.fault(read_stream(text, provider=provider, now=now))
 
 
-@_total
+@total
 def from_jsonrpc(
     message: Any,
     *,
@@ -116,7 +133,7 @@ def from_jsonrpc(
     return classifier.fault(read_jsonrpc(message, status=status, provider=provider, now=now))
 
 
-@_total
+@total
 def from_process(
     exit_code: int | None,
     stderr: str = "",
@@ -129,7 +146,7 @@ def from_process(
     return classifier.fault(read_process(exit_code, stderr, provider=provider, now=now))
 
 
-@_total
+@total
 def from_grpc(
     status: str | int,
     details: str = "",
@@ -142,7 +159,7 @@ def from_grpc(
     return classifier.fault(read_grpc(status, details, provider=provider, now=now))
 
 
-@_total
+@total
 def from_text(text: str, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
     """Return the fault of a log line, a traceback or a JSON error, as text."""
     return classifier.fault(read_text(text, provider=provider, now=now))
@@ -182,8 +199,7 @@ def _decide(chain: tuple[Evidence, ...], classifier: Classifier) -> tuple[Eviden
             best = (evidence, verdict)
             if not verdict.weak:
                 break
-        elif not verdict.weak and verdict.code != "SYS_CANCELLED":
-            # A timeout is often carried out by a cancellation; the wrapper names it better.
+        elif not verdict.weak and verdict.code not in _NAMES_LITTLE:
             return evidence, verdict
     first = chain[0] if chain else NOTHING
     return best or (first, classifier.judge(first))

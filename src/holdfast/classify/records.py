@@ -17,7 +17,7 @@ from holdfast.classify.readers.jsonrpc import read_jsonrpc
 from holdfast.classify.readers.named import read_named
 from holdfast.classify.readers.process import read_process
 from holdfast.classify.readers.stream import read_stream
-from holdfast.classify.recognise import CLASSIFIER, from_evidence, most_limiting
+from holdfast.classify.recognise import CLASSIFIER, from_evidence, most_limiting, total
 from holdfast.faults import InvalidError
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def read_record(raw: bytes | str) -> Record:
     return record
 
 
+@total
 def from_record(record: Record, *, now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
     """Return the fault of a record. `now` is used where the record does not bring its own time."""
     own = parse_rfc3339(record.now) if isinstance(record.now, str) else record.now

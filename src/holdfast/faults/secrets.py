@@ -12,13 +12,15 @@ __all__ = ["MASK", "is_secret_name", "mask_secrets"]
 
 MASK = "[redacted]"
 
-# A key has digits; `hf_hub_download` and `pk_orders` have none. Bounded, or a run of prefixes would cost its square.
-_DIGIT_AHEAD = r"(?=[A-Za-z_*-]{0,120}\d)"
+# A key has digits or mixed case; `hf_hub_download` and `pk_orders` have neither. Bounded, or a run of prefixes would cost its square.
+_DIGIT_AHEAD = r"(?=[A-Za-z_*-]{0,120}?(?:\d|[a-z][A-Z]))"
+_START = r"(?:\b|(?<=\\[nrt]))"
+"""A word begins, also after an escape in a repr."""
 _KEYS = (
-    rf"\b(?:sk|pk|rk|xai|gsk|hf|pplx|nvapi|tgp|csk|fw|r8)[-_]{_DIGIT_AHEAD}[A-Za-z0-9_-]{{12,}}(?:\*+[A-Za-z0-9]*)?"
-    r"|\b(?:gh[oprsu]_|github_pat_|glpat-|xox[abeoprs]-|ya29\.)[A-Za-z0-9_-]{10,}"
-    r"|\bAIza[A-Za-z0-9_-]{20,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"
-    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"
+    rf"{_START}(?:sk|pk|rk|xai|gsk|hf|pplx|nvapi|tgp|csk|fw|r8)[-_]{_DIGIT_AHEAD}[A-Za-z0-9_-]{{12,}}(?:\*+[A-Za-z0-9]*)?"
+    rf"|{_START}(?:gh[oprsu]_|github_pat_|glpat-|xox[abeoprs]-|ya29\.)[A-Za-z0-9_-]{{10,}}"
+    rf"|{_START}AIza[A-Za-z0-9_-]{{20,}}|{_START}(?:AKIA|ASIA)[A-Z0-9]{{12,}}"
+    rf"|{_START}eyJ[A-Za-z0-9_-]{{8,400}}+\.[A-Za-z0-9_-]{{4,8000}}+\.[A-Za-z0-9_-]*"
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.)*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
 )
 _NAMES = (
@@ -34,9 +36,7 @@ _ASSIGNED = (
 _PAIR = r"[^\s=;,\"')]{1,200}=[^\s;,\"')]{1,4096}"
 _COOKIES = rf"(?P<cookie>cookie{_IS}\\{{0,4}}[\"']?){_UNMASKED}(?:{_PAIR}(?:;\s?{_PAIR})*|{_VALUE})"
 # A scheme's credentials have digits, inner capitals or padding; `Bearer authentication is required` has none.
-_SCHEME = (
-    r"(?P<scheme>\b(?:bearer|basic)\s{1,4})(?=(?-i:[A-Za-z._~+/-]{0,200}?(?:\d|[a-z][A-Z]|=)))[A-Za-z0-9._~+/=-]{8,}"
-)
+_SCHEME = r"(?P<scheme>(?:\b|(?<=\\[nrt]))(?:bearer|basic)\s{1,4})(?=(?-i:[A-Za-z._~+/-]{0,200}?(?:\d|[a-z][A-Z]|=)))[A-Za-z0-9._~+/=-]{8,}"
 _USERINFO = r"(?P<url>://)[^/\s:@]{0,200}:[^/\s@]{1,1000}(?=@)"
 
 _ANY_SECRET = re.compile(rf"(?-i:{_KEYS})|{_SCHEME}|{_COOKIES}|{_ASSIGNED}|{_USERINFO}", re.IGNORECASE)

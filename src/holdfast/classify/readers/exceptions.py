@@ -6,6 +6,7 @@ attribute access is guarded, and chains are bounded.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,11 +25,16 @@ if TYPE_CHECKING:
 __all__ = ["cause_of", "causes", "leaves", "read_exception"]
 
 _MAX_CHAIN = 12
-_MAX_LEAVES = 64
+_MAX_LEAVES = 10_000
 
 # Libraries whose wrappers are raised inside an `except` without `from`: there __context__ is the cause.
 _WRAPPERS = ("openai", "anthropic", "litellm", "httpx", "httpx2", "requests", "urllib3", "aiohttp", "botocore", "google",
              "langchain", "langchain_core", "instructor", "pydantic_ai", "mcp", "urllib")  # fmt: skip
+
+
+_REASONS = {"requests": "reason", "urllib3": "reason", "urllib": "reason", "aiohttp": "os_error"}
+_CODE_IS_STATUS = frozenset({"google", "urllib", "starlette", "werkzeug", "tornado"})
+"""Libraries whose `code` is the HTTP status; elsewhere it is deprecated, or something else."""
 
 
 def read_exception(error: BaseException, *, provider: str = "", now: float | None = None) -> Evidence:
@@ -130,11 +136,13 @@ def _cause(error: BaseException, chain: tuple[Cause, ...] = ()) -> Cause:
 def _next_cause(error: BaseException) -> BaseException | None:
     if error.__cause__ is not None:
         return error.__cause__
-    # requests and urllib carry the reason as data, aiohttp as `os_error`.
-    for held in (_attr(error, "reason"), _attr(error, "os_error"), *_first_arg(error)):
-        if isinstance(held, BaseException):
-            return held
-    if _module(error).partition(".")[0] in _WRAPPERS and not error.__suppress_context__:
+    root = _module(error).partition(".")[0]
+    # Some libraries carry the reason as data. Only theirs is read: elsewhere the attribute may be deprecated.
+    held = _attr(error, _REASONS[root]) if root in _REASONS else None
+    for reason in (held, *_first_arg(error)):
+        if isinstance(reason, BaseException):
+            return reason
+    if root in _WRAPPERS and not error.__suppress_context__:
         return error.__context__
     return None
 
@@ -194,13 +202,30 @@ def _provider(error: BaseException) -> str:
 
 
 def _status(error: BaseException, response: Any) -> int | None:
-    for target, name in ((error, "status_code"), (response, "status_code"), (error, "status"), (error, "code")):
-        value = _attr(target, name) if target is not None else None
-        if isinstance(value, int) and not isinstance(value, bool) and 100 <= value < 600:
-            return int(value)
+    names = (
+        ("status_code", "status", "code")
+        if _module(error).partition(".")[0] in _CODE_IS_STATUS
+        else ("status_code", "status")
+    )
+    # An instance's own `code` is plain data; a class's may be a deprecated property.
+    own = vars(error).get("code") if hasattr(error, "__dict__") else None
+    for value in (
+        *(_attr(error, name) for name in names),
+        _attr(response, "status_code"),
+        _attr(response, "status"),
+        own,
+    ):
+        number = _whole(_attr(value, "value") if isinstance(value, Enum) else value)
+        if number is not None and 100 <= number < 600:
+            return number
     metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
-    value = metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None
-    return value if isinstance(value, int) else None
+    return _whole(metadata.get("HTTPStatusCode")) if isinstance(metadata, dict) else None
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, str) and value.isdecimal() and len(value) <= 3:
+        return int(value)
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _headers(error: BaseException, response: Any) -> dict[str, str]:
@@ -230,8 +255,9 @@ def _body(error: BaseException, response: Any) -> Any:
 
 
 def _grpc_status(error: BaseException) -> str | None:
-    code = _call(error, "code")
-    name = _attr(code, "name") or _attr(_attr(error, "grpc_status_code"), "name")
+    if _module(error).partition(".")[0] not in ("grpc", "google") and "RpcError" not in _names(error):
+        return None
+    name = _attr(_call(error, "code"), "name") or _attr(_attr(error, "grpc_status_code"), "name")
     return name if isinstance(name, str) and name.isupper() else None
 
 

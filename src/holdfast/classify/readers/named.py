@@ -12,6 +12,9 @@ from holdfast.classify.readers.grpc import GRPC_NAMES
 
 __all__ = ["read_named", "read_text", "split_traceback"]
 
+_TEXT_CHARS = 4_096
+_HEAD_CHARS = 1_024
+
 # Only where a word says that the number is a status: bare digits in a text mean anything (litellm#34954).
 _STATUS = re.compile(
     r"(?:\b(?:error|error code|status[ _]?code|http status|http error|status|http(?:/\d(?:\.\d)?)?|api error|client error|server error)"
@@ -24,7 +27,9 @@ _AWS = re.compile(r"an error occurred \((\w+)\) when calling", re.IGNORECASE)
 _GRPC = re.compile(r"(?:statuscode\.|status[ =]+|grpc_status:\s*)(" + "|".join(GRPC_NAMES[1:]) + r"|\d{1,2}\b)", re.IGNORECASE)  # fmt: skip
 _ERRNO = re.compile(r"[\[(](?:errno|winerror|os error) (-?\d{1,5})[\])]", re.IGNORECASE)
 _RPC = re.compile(r"(?:mcp error|code:?|error)\s*[:(]?\s*(-32\d{3})\b", re.IGNORECASE)
-_RAISED = re.compile(r"^(?:\s*[|+-]*\s*)?(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Timeout|Expired|Warning|Cancelled|Group|Fault|Disconnected|Refused|Exhausted|Unavailable|Exceeded|Denied|NotFound|Read|[A-Z]\w+))(?::\s?(?P<text>.*))?$", re.DOTALL)  # fmt: skip
+_RAISED = re.compile(r"[\s|+-]{0,20}(?P<name>[A-Za-z_][\w.]{1,199})(?::\s?(?P<text>.*))?", re.DOTALL)
+_NOT_RAISED = ("error", "warning", "info", "debug", "fatal", "http", "https")
+"""Words that stand before a colon in logs and are no class."""
 
 
 def read_named(
@@ -82,17 +87,25 @@ def split_traceback(text: str) -> tuple[str, str, str]:
     lines = stripped.splitlines()
     if "Traceback (most recent call last)" in stripped:
         for index in range(len(lines) - 1, -1, -1):
-            line = lines[index]
-            if line[:1] not in (" ", "\t", "") and (match := _RAISED.match(line)):
-                return _named(match["name"], "\n".join([match["text"] or "", *lines[index + 1 :]]))
-    elif lines and (match := _RAISED.match(lines[0])) and (":" in lines[0] or len(lines) == 1):
-        return _named(match["name"], "\n".join([match["text"] or "", *lines[1:]]))
+            raised = _raised(lines[index]) if lines[index][:1] not in (" ", "\t", "") else None
+            if raised is not None:
+                return (*raised[:2], "\n".join([raised[2], *lines[index + 1 :]]).strip())
+    raised = _raised(lines[0]) if lines and (":" in lines[0] or len(lines) == 1) else None
+    if raised is not None:
+        return (*raised[:2], "\n".join([raised[2], *lines[1:]]).strip())
     return "", "", stripped
 
 
-def _named(qualified: str, message: str) -> tuple[str, str, str]:
-    module, _, name = qualified.rpartition(".")
-    return module or "builtins", name, message.strip()
+def _raised(line: str) -> tuple[str, str, str] | None:
+    """Return module, class and text of a line that tells an exception, `httpx.ConnectError: refused`."""
+    match = _RAISED.fullmatch(line)
+    if match is None or match["name"].lower() in _NOT_RAISED:
+        return None
+    module, _, name = match["name"].rpartition(".")
+    # Python's classes begin with a capital; `socket.gaierror` and its like are known by their end.
+    if not name[:1].isupper() and not name.endswith(("error", "exception")):
+        return None
+    return module or "builtins", name, match["text"] or ""
 
 
 def _bases(module: str, type_name: str) -> tuple[str, ...]:
@@ -106,7 +119,9 @@ def _bases(module: str, type_name: str) -> tuple[str, ...]:
 def _text_of(message: str, parts: list[str]) -> str:
     """The innermost message first; the whole after it, so that phrases around it still count."""
     inner = [part for part in reversed(parts) if part is not message and part != message]
-    return "\n".join([*inner, message])[:4_096]
+    text = "\n".join([*inner, message])
+    # Of a long log the beginning says what was tried and the end what came of it.
+    return text if len(text) <= _TEXT_CHARS else f"{text[:_HEAD_CHARS]}\n{text[_HEAD_CHARS - _TEXT_CHARS :]}"
 
 
 def _grpc_codes(message: str) -> list[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
-from holdfast.classify.body import MAX_CHARS, Findings, read_object
+from holdfast.classify.body import Findings, read_object
+from holdfast.classify.embedded import MAX_DECODED, decode_json, decode_lines
 from holdfast.classify.endings import ending
 from holdfast.classify.evidence import Evidence, Source
 from holdfast.classify.readers.gathering import gather
@@ -23,7 +22,8 @@ def read_stream(
     now: float | None = None,
 ) -> Evidence:
     """Return the evidence of a stream as it arrived; a decoded event may be passed as its text too."""
-    text = text[:MAX_CHARS]
+    # The end tells: an error event is the last thing a stream says.
+    text = text[-MAX_DECODED:]
     frames = _frames(text)
     found = _failure(frames)
     stream = "" if found is not None else ending(text, frames)
@@ -40,23 +40,11 @@ def read_stream(
 
 
 def _frames(text: str) -> list[Any]:
-    """Return the decoded frames, SSE `data:` lines or NDJSON lines."""
-    frames: list[Any] = []
-    for line in text.splitlines():
-        data = line.removeprefix("data:").strip()
-        if data[:1] in "{[":
-            try:
-                frames.append(msgspec.json.decode(data))
-            except (msgspec.DecodeError, RecursionError, UnicodeError):
-                frames.append(None)
-    return frames or [_whole(text)]
-
-
-def _whole(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return None
+    """Return the decoded frames: one JSON document (an array of events too), SSE `data:` lines, or NDJSON lines."""
+    whole = decode_json(text) if text.lstrip()[:1] in ("{", "[") else None
+    values = decode_lines(text) if whole is None else [whole]
+    # Gemini streams an array of events, and some relays put an array into an event.
+    return [event for value in values for event in (value if isinstance(value, list) else [value])]
 
 
 def _failure(frames: list[Any]) -> Findings | None:

@@ -198,7 +198,8 @@ def tls_words(evidence: Evidence) -> Verdict | None:
 @asked_when(local=True)
 def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure."""
-    if evidence.raised is None:
+    if evidence.raised is None or evidence.named("NewConnectionError"):
+        # urllib3 derives it from its timeout; its text and its cause tell.
         return None
     names = evidence.raised.names
     for code, classes in _CLASSES:

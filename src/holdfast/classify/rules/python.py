@@ -28,17 +28,18 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_BILLING", names("BudgetExceededError PaymentRequiredError InsufficientQuotaError")),
     ("PROVIDER_OVERLOADED", names("OverloadedError")),
     (
-        "PROVIDER_MALFORMED_RESPONSE",
-        names("""
-        APIResponseValidationError ContentTypeError DecodingError ContentDecodingError UnicodeDecodeError
-        BadGzipFile DecodeError JSONSchemaValidationError InvalidChunkLength
-    """),
-    ),
-    (
         "PROVIDER_OUTPUT_INVALID",
         names("""
         OutputParserException UnexpectedModelBehavior InstructorRetryException ModelRetry ModelBehaviorError
         ToolRetryError ValidationError SchemaError InvalidToolCall
+    """),
+    ),
+    # After the validation errors: msgspec derives its ValidationError from its DecodeError.
+    (
+        "PROVIDER_MALFORMED_RESPONSE",
+        names("""
+        APIResponseValidationError ContentTypeError DecodingError ContentDecodingError UnicodeDecodeError
+        BadGzipFile DecodeError JSONSchemaValidationError InvalidChunkLength
     """),
     ),
     ("SYS_BUDGET_EXHAUSTED", names("UsageLimitExceeded")),
@@ -237,6 +238,8 @@ def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure, in the standard library and the frameworks."""
     if evidence.raised is None:
         return None
+    if evidence.raised.type == "APIResponseValidationError":
+        return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
     if evidence.named("LengthFinishReasonError", "IncompleteOutputException"):
         # Cut at the output limit: the same request is cut at the same place.
         return Verdict(code="PROVIDER_OUTPUT_INVALID", retryable=False)

@@ -71,7 +71,8 @@ def stream_end(evidence: Evidence) -> Verdict | None:
 @asked_when(_DOWN | _INTERNAL)
 def own_words(evidence: Evidence) -> Verdict | None:
     """Internal errors and outages inside a 200, a stream, or an exception's text."""
-    if evidence.status is not None and 400 <= evidence.status < 500 and evidence.status not in (408, 429):
+    if evidence.status is not None and evidence.status >= 400 and evidence.status not in (408, 429, 500):
+        # Every other status says more than a library's or a proxy's sentence about it.
         return None
     if evidence.source in (Source.PROCESS, Source.JSONRPC):
         return None
