@@ -165,10 +165,6 @@ def test_a_bad_line_is_told_by_its_number_in_the_file():
         assert answer["error"]["received"]
 
 
-def test_UX_a_stream_of_json_carries_its_schema_too():
-    assert {answer.get("schema") for answer in answers()} == {"holdfast.classify/1"}
-
-
 def test_the_counts_are_narration():
     result = holdfast("classify", "--jsonl", "-", given=LINES)
     assert (result.exit_code, result.stderr) == (0, "3 classified, 3 could not be read\n")

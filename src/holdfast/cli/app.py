@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -39,6 +40,10 @@ class _Topic(StrEnum):
 
 def run() -> None:
     """Run the command line; leaves by SystemExit with one of the exit codes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal or pipe that cannot show a character gets a question mark, not a traceback.
+            stream.reconfigure(errors="replace")
     app()
 
 
@@ -64,8 +69,7 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
-        sys.stdout.write(f"holdfast {__version__}\n")
-        raise typer.Exit
+        _perform(_show_version)
 
 
 @app.command()
@@ -175,9 +179,18 @@ def help_topic(
     as_json: _Json = False,
 ) -> None:
     """Read about a topic: exit-codes."""
+    _perform(lambda: _show_topic(topic, as_json=as_json))
+
+
+def _show_version() -> Exit:
+    sys.stdout.write(f"holdfast {__version__}\n")
+    return Exit.OK
+
+
+def _show_topic(topic: _Topic, *, as_json: bool) -> Exit:
     if as_json:
-        show_json(
-            {"schema": f"holdfast.{topic}/1", "codes": [{"code": code, "meaning": text} for code, text in table()]}
-        )
+        codes = [{"code": code, "meaning": text} for code, text in table()]
+        show_json({"schema": f"holdfast.{topic}/1", "codes": codes})
     else:
         show_table(("exit", "meaning"), [(str(code), text) for code, text in table()])
+    return Exit.OK

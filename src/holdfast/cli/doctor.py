@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "doctor"]
 
 _OPTIONAL = (
-    ("anthropic", "anthropic", "calls to Claude with the official SDK"),
-    ("openai", "openai", "calls to OpenAI and xAI with the official SDK"),
-    ("httpx", "httpx", "transports for httpx"),
-    ("httpx2", "httpx2", "transports for httpx2"),
-    ("jsonschema", "schema", "output checks"),
-    ("opentelemetry-api", "otel", "traces"),
+    ("anthropic", "calls to Claude with the official SDK"),
+    ("openai", "calls to OpenAI and xAI with the official SDK"),
+    ("httpx", "answers of httpx clients"),
+    ("httpx2", "answers of httpx2 clients"),
 )
 _BOOLEANS = frozenset({"", "0", "1", "true", "false", "yes", "no", "on", "off"})
 _OLDEST_SANE_CLOCK = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
@@ -73,11 +71,11 @@ def _versions() -> Iterator[Finding]:
 
 
 def _optional_parts() -> Iterator[Finding]:
-    for package, extra, use in _OPTIONAL:
+    for package, use in _OPTIONAL:
         try:
             yield Finding(package, "ok", metadata.version(package))
         except metadata.PackageNotFoundError:
-            yield Finding(package, "info", f"not installed; only needed for {use}", f"pip install 'holdfast[{extra}]'")
+            yield Finding(package, "info", f"not installed; only needed for {use}", f"pip install {package}")
 
 
 def _clock() -> Iterator[Finding]:

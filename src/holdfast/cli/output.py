@@ -21,12 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["fail", "narrate", "show_facts", "show_json", "show_page", "show_table"]
 
 
-def _console() -> Console:
-    # Made when used: tests and pipes replace sys.stdout after import.
-    console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
-    if not console.is_terminal:
-        console.width = 10_000
-    return console
+def _on_terminal() -> bool:
+    """Whether a person reads this. FORCE_COLOR asks for colour, not for a terminal's layout."""
+    return sys.stdout.isatty()
 
 
 def show_json(document: dict[str, Any]) -> None:
@@ -37,32 +34,33 @@ def show_json(document: dict[str, Any]) -> None:
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
     """Print a table; in a pipe, aligned plain columns."""
-    console = _console()
-    if not console.is_terminal:
-        _plain_table([list(columns), *(list(row) for row in rows)])
+    redactor = redactor_for()
+    shown = [[redactor.text(cell) for cell in row] for row in rows]
+    if not _on_terminal():
+        _plain_table([list(columns), *shown])
         return
     table = Table(title=title, box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column == "code")
-    for row in rows:
+    for row in shown:
         table.add_row(*row)
-    console.print(table)
+    Console(highlight=False).print(table)
 
 
 def show_facts(headline: str, facts: Iterable[tuple[str, str]]) -> None:
     """Print one thing: its compact line, then a name and a value per line."""
-    pairs = [(name, value) for name, value in facts if value]
+    redactor = redactor_for()
+    pairs = [(name, redactor.text(value)) for name, value in facts if value]
     width = max((len(name) for name, _ in pairs), default=0)
-    sys.stdout.write(headline + "\n")
+    sys.stdout.write(redactor.text(headline) + "\n")
     for name, value in pairs:
         sys.stdout.write(f"  {name:<{width}}  {value}\n")
 
 
 def show_page(markdown: str) -> None:
     """Print Markdown: rendered on a terminal, as it is in a pipe."""
-    console = _console()
-    if console.is_terminal:
-        console.print(Markdown(markdown))
+    if _on_terminal():
+        Console(highlight=False).print(Markdown(markdown))
     else:
         sys.stdout.write(markdown.rstrip() + "\n")
 

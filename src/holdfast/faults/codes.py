@@ -203,3 +203,4 @@ Code: TypeAlias = Literal[
 """A failure's one name. UPPER_SNAKE; the prefix says where it belongs."""
 
 CODES: tuple[Code, ...] = get_args(Code)
+"""All of them, in the order of the catalog."""

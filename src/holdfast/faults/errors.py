@@ -8,7 +8,7 @@
     ├── OutcomeUnknownError     a call may have happened: `.key`
     └── InvalidError            what we were given makes no sense (also a ValueError)
 
-Invariant: `str(error)` starts with the code, holds no secret, and survives pickling with its fault.
+Invariant: `str(error)` starts with the code and, like `repr`, shows no secret; the error survives pickling with its fault.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ class HoldfastError(Exception):
 
     def __str__(self) -> str:
         return f"{self.fault.code}  {REDACTOR.text(self.fault.message)}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
 
 class CircuitOpenError(HoldfastError):

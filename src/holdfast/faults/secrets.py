@@ -12,12 +12,12 @@ __all__ = ["MASK", "is_secret_name", "mask_secrets"]
 
 MASK = "[redacted]"
 
-# A key has digits or mixed case; `hf_hub_download` and `pk_orders` have neither. Bounded, or a run of prefixes would cost its square.
+# A key has digits or mixed case; `hf_hub_download` and `pk_orders` have neither, and are shorter. Bounded, or a run of prefixes would cost its square.
 _DIGIT_AHEAD = r"(?=[A-Za-z_*-]{0,120}?(?:\d|[a-z][A-Z]))"
 _START = r"(?:\b|(?<=\\[nrt]))"
 """A word begins, also after an escape in a repr."""
 _KEYS = (
-    rf"{_START}(?:sk|pk|rk|xai|gsk|hf|pplx|nvapi|tgp|csk|fw|r8)[-_]{_DIGIT_AHEAD}[A-Za-z0-9_-]{{12,}}(?:\*+[A-Za-z0-9]*)?"
+    rf"{_START}(?:sk|pk|rk|xai|gsk|hf|pplx|nvapi|tgp|csk|fw|r8)[-_](?:{_DIGIT_AHEAD}[A-Za-z0-9_-]{{12,}}|[A-Za-z0-9_-]{{32,}})(?:\*+[A-Za-z0-9]*)?"
     rf"|{_START}(?:gh[oprsu]_|github_pat_|glpat-|xox[abeoprs]-|ya29\.)[A-Za-z0-9_-]{{10,}}"
     rf"|{_START}AIza[A-Za-z0-9_-]{{20,}}|{_START}(?:AKIA|ASIA)[A-Z0-9]{{12,}}"
     rf"|{_START}eyJ[A-Za-z0-9_-]{{8,400}}+\.[A-Za-z0-9_-]{{4,8000}}+\.[A-Za-z0-9_-]*"

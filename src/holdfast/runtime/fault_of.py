@@ -85,7 +85,10 @@ def _attribute(failure: Any, *names: str) -> Any:
 
 def _headers(response: Any) -> Mapping[str, Any] | None:
     headers = _attribute(response, "headers")
-    return dict(headers.items()) if hasattr(headers, "items") else None
+    try:
+        return dict(headers.items())
+    except Exception:  # noqa: BLE001 - not a mapping after all; the status still tells
+        return None
 
 
 def _body(response: Any) -> Any:

@@ -22,7 +22,7 @@ ENTRIES = (
         "Authentication failed",
         "The credentials were not accepted. Someone has to check the key.",
         "Check that the API key is complete, belongs to this provider and was not revoked",
-        "Check which environment variable or file the key is read from: `holdfast doctor` shows it",
+        "Check which environment variable the key is read from: `holdfast doctor` lists those that are set",
         aliases=("auth", "UNAUTHORIZED", "ProviderTransient/Unauthorized"),
     ),
     entry(
@@ -110,7 +110,7 @@ ENTRIES = (
         _DENIED,
         "The request's signature is too old or too new: this machine's clock is off",
         "This machine's clock does not agree with the provider's.",
-        "Set the clock (NTP); `holdfast doctor` measures the difference",
+        "Set the clock (NTP); the Date header of any answer shows the right time",
         "Refresh temporary credentials if they are stale",
         scope=Scope.PROCESS,
     ),
