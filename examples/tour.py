@@ -66,7 +66,7 @@ class Misbehaving(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body.encode())
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name http.server gives it
         """Say nothing: the tour does the talking."""
 
 
