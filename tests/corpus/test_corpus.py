@@ -1,4 +1,4 @@
-"""Every line of every corpus, against its label (`/work/shared/corpus/README.md` says what makes a line right).
+"""Every line of every corpus, against its label (the conventions of the corpus README say what makes a line right).
 
 Known disagreements stand in DISPUTED.md with their reasons; nothing else may differ, and no verdict may be dangerous.
 """

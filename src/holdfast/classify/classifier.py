@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.classify.delays import stated_delay
+from holdfast.classify.delays import PATIENCE_S, stated_delay
 from holdfast.classify.effects import MAY_HAVE_HAPPENED
 from holdfast.classify.evidence import ALWAYS, Evidence, Rule, Source, Verdict
 from holdfast.classify.phrases import BEGINNING, SECRETS, listen
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from holdfast.faults import Cause
 
 __all__ = ["PATIENCE_S", "Classifier", "name_of"]
-
-PATIENCE_S = 900.0
-"""A stated wait longer than this is not worth sleeping for: the work is parked or moved elsewhere."""
 
 _UNKNOWN = Verdict(code="SYS_UNKNOWN", rule="nothing-matched", weak=True)
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")

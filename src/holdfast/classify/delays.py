@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
     from holdfast.classify.evidence import Evidence
 
-__all__ = ["exhausted_window", "stated_delay"]
+__all__ = ["PATIENCE_S", "exhausted_window", "stated_delay"]
+
+PATIENCE_S = 900.0
+"""A stated wait longer than this is not worth sleeping for: the work is parked or moved elsewhere."""
 
 _EPOCH_SECONDS = 1e9
 _EPOCH_MILLISECONDS = 1e12
@@ -190,7 +193,7 @@ def _until(at: float | None, now: float | None) -> float | None:
 
 # Each pattern is tried where one of its words stands, not at every character: a text is read for its words first.
 _TIME_WORDS = phrases("""
-    again | retry | reset | resets | resetting | wait | waits | available | recover | recovers | regain | until | renew
+    again | retry | retrying | reset | resets | resetting | wait | waits | available | recover | recovers | regain | until | renew
     renews | limit reached | retry_after | retry-after
 """)
 _WAIT_CUES = ("again", "retry", "reset", "wait", "available", "recover")
@@ -205,6 +208,7 @@ _DATE_AFTER_CUE = re.compile(
     re.IGNORECASE,
 )
 _CLOCK_AFTER_CUE = re.compile(r"[a-z]*\s+(?:at\s+)?(?:(?P<day>[A-Z][a-z]{2,8} \d{1,2}),?\s+(?:at\s+)?)?(?P<time>\d{1,2}(?::\d{2})?\s*(?:[ap]m)?)\s*\((?P<zone>[A-Za-z_]+(?:/[A-Za-z_+-]+)*)\)", re.IGNORECASE)  # fmt: skip
+_LENGTH = re.compile(rf"\s*[~≈]?\s*({DURATION})", re.IGNORECASE)
 _HEADER_IN_TEXT = re.compile(r"['\"]?\s*[:=]\s*['\"]?(\d{1,6}(?:\.\d{1,6})?)\b(?!\s*(?:ms|m\b|h\b|min))")
 _EPOCH = re.compile(r"\|\s*(\d{10}|\d{13})\b")
 _MAX_CUES = 6
@@ -227,7 +231,16 @@ def _from_text(evidence: Evidence) -> float | None:
     if match is not None and now is not None:
         return _until(parse_clock_time(match["time"], match["zone"], now, match["day"]), now)
     match = _EPOCH.search(text) if "|" in text else None
-    return None if match is None else _until(_instant(match[1]), now)
+    if match is not None:
+        return _until(_instant(match[1]), now)
+    return _told_by_client(text)
+
+
+def _told_by_client(text: str) -> float | None:
+    """A client's own "Retrying in 40 seconds" is its curve, not a hint; one of hours can only be the server's."""
+    match = _after_cue(text, ("retrying in",), _LENGTH)
+    wait = parse_duration(match[1]) if match is not None else None
+    return wait if wait is not None and wait > PATIENCE_S else None
 
 
 def _after_cue(text: str, cues: tuple[str, ...], pattern: re.Pattern[str]) -> re.Match[str] | None:

@@ -6,11 +6,9 @@ bounded number of values, and never returns what stood under a secret's name.
 
 from __future__ import annotations
 
-from datetime import date, time
 from enum import Enum
 from math import isfinite
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import msgspec
 
@@ -30,6 +28,8 @@ _MAX_DEPTH = 24
 _MAX_ITEMS = 2_000
 _MAX_VALUES = 50_000
 """Of one document: a graph whose nodes meet again would otherwise be written out for ever."""
+_PLAIN_MODULES = frozenset({"datetime", "uuid", "decimal", "fractions", "pathlib", "ipaddress"})
+"""Of the standard library, values whose text is the value."""
 _SHORTEST_SECRET = 8
 """A shorter 'secret' would mask ordinary words."""
 
@@ -159,9 +159,8 @@ class _Walk:
                 return self._mapping(_fields(value), depth)
             case Enum():
                 return self.value(value.value, depth - 1)
-            case UUID() | date() | time():
-                return str(value)
-        return _kind(value)
+        # By module, not by import: most processes never show one of these.
+        return self._redactor.text(str(value)) if type(value).__module__ in _PLAIN_MODULES else _kind(value)
 
 
 def _fields(struct: msgspec.Struct) -> dict[str, Any]:

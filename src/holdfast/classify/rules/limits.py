@@ -91,6 +91,12 @@ def request_never_fits(evidence: Evidence) -> Verdict | None:
     return None
 
 
+@asked_when(phrases("error-code#token-limit"))
+def token_limit_page(_: Evidence) -> Verdict | None:
+    """DashScope says OpenAI's words for an empty account of a rate; the page it links to tells."""
+    return Verdict(code="PROVIDER_RATE_LIMITED")
+
+
 @asked_when(codes("openrouter_in_flight_budget"))
 def in_flight_budget(_: Evidence) -> Verdict | None:
     """OpenRouter's 402 for money that is only reserved by requests under way."""
@@ -179,6 +185,7 @@ def _rate_scope(evidence: Evidence) -> Scope | None:
 
 EARLY = (
     request_never_fits,
+    token_limit_page,
     in_flight_budget,
     tool_allowance,
     named_rate,
