@@ -35,7 +35,7 @@ Phrases: TypeAlias = int
 
 _WORD = re.compile(r"\w+")
 # Accents belong to a word; letters of scripts without spaces do not belong to ours.
-_ASCII_WORD = re.compile(r"[a-z0-9_\u00c0-\u024f]+")
+_LATIN_WORD = re.compile(r"[a-z0-9_\u00c0-\u024f]+")
 _SEPARATORS = str.maketrans({chr(c): " " for c in range(128) if not (chr(c).isalnum() or chr(c) == "_")})
 
 _coded: dict[str, Phrases] = {}
@@ -60,7 +60,7 @@ _COMMON = names("""
 """)
 """Words that stand in most error texts (counted over the corpus): phrases are filed under rarer ones where they can be."""
 
-BEGINNING = 600
+BEGINNING = 500
 """How many characters of a text are listened to at first, and how many of it a fault's message shows."""
 _LONG_WORD = 15
 _LONG_KEY = 36
@@ -114,7 +114,8 @@ def listen(text: str) -> Phrases:
     """Return the groups of which a phrase stands in `text`; also SECRETS where it may hold one."""
     ascii_only = text.isascii()
     # Other scripts have punctuation of their own, or none at all between their words and ours.
-    words = {*text.translate(_SEPARATORS).split()} if ascii_only else {*_ASCII_WORD.findall(text)}
+    spaced = text.translate(_SEPARATORS) if ascii_only else " ".join(_LATIN_WORD.findall(text))
+    words = {*spaced.split()}
     heard = 0
     for word in _filed.keys() & words:
         for second, phrase, groups in _filed[word]:
@@ -124,7 +125,7 @@ def listen(text: str) -> Phrases:
         for phrase, groups in _unspaced.items():
             if phrase in text:
                 heard |= groups
-    return heard | SECRETS if words and _may_hold_a_secret(words, text) else heard
+    return heard | SECRETS if words and _may_hold_a_secret(text, f"{spaced} ", words) else heard
 
 
 def _next_group() -> Phrases:
@@ -133,14 +134,13 @@ def _next_group() -> Phrases:
     return 1 << _declared
 
 
-def _may_hold_a_secret(words: set[str], text: str) -> bool:
+def _may_hold_a_secret(text: str, spaced: str, words: set[str]) -> bool:
     """Whether a word tells of one, a URL may carry a password, or a word is as long as a key."""
     if not _SECRET_WORDS.isdisjoint(words) or "\\" in text or ("@" in text and "://" in text):
         # In a repr, an escape stands before a word as if it belonged to it.
         return True
     for ending in _SECRET_ENDINGS:
-        # Of any word: `anthropic_api_key`, `accesskey`, `db_password`.
-        if ending in text:
+        if ending in spaced:
             return True
     # Most texts hold no word of that length, and finding that out is cheap.
     return max(map(len, words)) >= _LONG_WORD and any(
@@ -179,8 +179,8 @@ PAGE: Phrases = _next_group()
 SECRETS: Phrases = _next_group()
 """The text may hold a secret; only such a text has to be searched for one."""
 _SECRET_WORDS = names("""
-    password passwd pwd secret token key api_key apikey access_token refresh_token client_secret authorization bearer basic
-    cookie credential credentials private sk pk rk xai pplx nvapi csk glpat xoxb xoxp xoxa xoxe ya29
+    authorization bearer basic cookie credential credentials private sk pk rk xai pplx nvapi csk glpat xoxb xoxp xoxa xoxe ya29
 """)
 """Words a secret stands next to or begins with."""
-_SECRET_ENDINGS = ("_key", "_token", "secret", "passw", "passphrase", "key'", 'key"', "key=", "key:", "token'", 'token"', "token=", "token:", "pwd")  # fmt: skip
+_SECRET_ENDINGS = ("key ", "token ", "secret ", "password ", "passwd ", "pwd ", "passphrase ")
+"""How longer names of secrets end: `anthropic_api_key`, `accesskey`, `db_password`."""
