@@ -21,7 +21,6 @@ from holdfast._version import __version__
 if TYPE_CHECKING:
     from holdfast.faults import (
         CODES,
-        Actor,
         Attempt,
         BudgetError,
         Category,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
         ItemError,
         Kind,
         Layer,
+        NextActor,
         Ok,
         Outcome,
         OutcomeUnknownError,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CODES",
-    "Actor",
     "Attempt",
     "BudgetError",
     "Category",
@@ -61,6 +60,7 @@ __all__ = [
     "ItemError",
     "Kind",
     "Layer",
+    "NextActor",
     "Ok",
     "Outcome",
     "OutcomeUnknownError",

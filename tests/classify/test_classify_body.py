@@ -72,7 +72,8 @@ def test_every_line_of_ndjson_and_sse_is_read(body: str):
     [
         ({"error": "plain"}, ["plain"], ["plain"]),
         ({"code": "Some resource was exhausted", "error": "text"}, ["text"], ["some resource was exhausted", "text"]),
-        ({"error": {"message": "m", "type": "t", "code": 1113}}, ["m"], ["t", "1113"]),
+        ({"error": {"message": "m", "type": "t", "code": "1113"}}, ["m"], ["t", "1113"]),
+        ({"error": {"message": "m", "type": "t", "code": 1113}}, ["m"], ["t"]),
         ({"error": {"message": "m", "code": "None", "type": ""}}, ["m"], []),
         ({"base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}}, ["insufficient balance"], ["base_resp:1008"]),
         ({"throttlingException": {"message": "slow"}}, ["slow"], ["throttlingexception"]),

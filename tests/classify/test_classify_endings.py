@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.classify import from_http, from_stream
-from holdfast.classify.effects import MAY_HAVE_HAPPENED
 from holdfast.classify.endings import bad_finish, ending
 from holdfast.faults import CATALOG, CODES, Kind
+from holdfast.faults.effects import MAY_HAVE_HAPPENED
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_a_line_of_a_log_is_classified(text: str, code: str):
 
 
 def test_a_text_has_a_text_source():
-    assert read_text("Overloaded").source is Source.TEXT
+    assert [one.source for one in read_text("Overloaded")] == [Source.TEXT]
 
 
 def test_the_end_of_a_long_log_tells():

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.faults import CATALOG, CODES, Attempt, Cause, Fault, Partial, Scope
+from holdfast.faults.effects import MAY_HAVE_HAPPENED
 from holdfast.faults.surfaces import fill
 
 
@@ -23,7 +24,8 @@ def test_of_takes_its_verdict_from_the_catalog(code):
     assert fault.entry is entry
     for trait in ("layer", "kind", "severity", "next_actor", "schedule", "category"):
         assert getattr(fault, trait) is getattr(entry, trait)
-    assert (fault.retry_after, fault.maybe_executed, fault.rule, fault.context) == (None, False, "", {})
+    assert (fault.retry_after, fault.rule, fault.context) == (None, "", {})
+    assert fault.maybe_executed is (code in MAY_HAVE_HAPPENED)
     assert (fault.partial, fault.cause, fault.attempts) == (None, None, ())
 
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli.app import app
-from holdfast.faults import CATALOG, CODES, Actor, Schedule
+from holdfast.faults import CATALOG, CODES, NextActor, Schedule
 from holdfast.runtime import page_of
 
 # What a page says in numbers, and the schedule these numbers are (words.py).
@@ -61,9 +61,9 @@ def what_holdfast_does(code: str) -> str:
             r"\bHTTP(?: callers get| callers see| clients with)?(?: status)?(?: is| of the code is)? (\d{3})\b",
         ),
         ("exit_code", r"\bexit code(?: is)? (\d+)\b"),
-        ("next_actor", rf"(?i)\bnext actor(?: is|:)?(?: the)? ({'|'.join(Actor)})\b"),
-        ("next_actor", rf"(?i)\bthe ({'|'.join(Actor)})(?: of the hook)? (?:must act|is (?:the )?next to act)\b"),
-        ("next_actor", rf"(?i)\bnames the ({'|'.join(Actor)}) as next\b"),
+        ("next_actor", rf"(?i)\bnext actor(?: is|:)?(?: the)? ({'|'.join(NextActor)})\b"),
+        ("next_actor", rf"(?i)\bthe ({'|'.join(NextActor)})(?: of the hook)? (?:must act|is (?:the )?next to act)\b"),
+        ("next_actor", rf"(?i)\bnames the ({'|'.join(NextActor)}) as next\b"),
     ],
 )
 def test_what_a_page_says_of_its_code_is_what_the_catalog_says(trait, spoken):

@@ -27,7 +27,15 @@ HOSTILE_WAITS = [1e-9, 1e18, 1e300, math.inf, math.nan]
 
 @pytest.mark.parametrize("code", CODES)
 def test_S2_11_a_person_reads_the_catalogs_sentences(code):
-    assert Fault.of(code, "raw text of the other side").for_user() == CATALOG[code].user
+    fault = Fault.of(code, "raw text of the other side", retryable=True, maybe_executed=False)
+    assert fault.for_user() == CATALOG[code].user
+
+
+def test_a_person_is_not_promised_a_retry_that_will_not_come():
+    parked = Fault.of("PROVIDER_RATE_LIMITED", retryable=False, retry_after=7_200.0)
+    assert "Waiting" not in parked.for_user()
+    assert "handling" not in parked.for_model()["context"]["advice"]
+    assert "Trying again" not in Fault.of("PROVIDER_OVERLOADED", retryable=False).for_user()
 
 
 def test_S2_11_a_person_is_told_when_it_goes_on():
@@ -39,7 +47,10 @@ def test_S2_11_a_person_is_told_when_it_goes_on():
 def test_a_person_is_warned_of_an_effect_that_may_have_happened():
     told = Fault.of("TOOL_TIMEOUT", maybe_executed=True).for_user()
     assert told.endswith("It may already have taken effect; please check before doing it again.")
-    assert "may already" not in Fault.of("TOOL_TIMEOUT").for_user()
+    assert "may already" not in Fault.of("TOOL_TIMEOUT", maybe_executed=False).for_user()
+    assert "may already" not in Fault.of("PROVIDER_INTERNAL_ERROR").for_user(), (
+        "a model that answered twice harms nobody"
+    )
 
 
 def test_no_wait_is_not_told_as_one():

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from holdfast.faults import CATALOG, Actor, Category, Kind, Layer, Schedule, Scope, Severity
+from holdfast.faults import CATALOG, Category, Kind, Layer, NextActor, Schedule, Scope, Severity
 
 VOCABULARIES = {
     Layer: "transport protocol application recovery",
     Kind: "transient recoverable fatal permanent cancelled",
     Severity: "info warning error critical fatal",
-    Actor: "machine model user operator developer",
+    NextActor: "machine model user operator developer",
     Scope: "request model credential provider tool agent session connection process",
     Schedule: "none once transient rate_limit store connect reconnect tool_server tool",
     Category: (
@@ -41,7 +41,7 @@ def test_a_word_is_its_own_text(vocabulary):
         (Layer, "layer"),
         (Kind, "kind"),
         (Severity, "severity"),
-        (Actor, "next_actor"),
+        (NextActor, "next_actor"),
         (Scope, "scope"),
         (Schedule, "schedule"),
         (Category, "category"),

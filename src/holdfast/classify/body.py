@@ -161,11 +161,8 @@ def _walk_fields(node: dict[Any, Any], found: Findings, depth: int, *, top: bool
             field = _NESTED
         if isinstance(value, str):
             _take_text(field, value, found, depth)
-        elif isinstance(value, (dict, list)):
-            if field & _NESTED:
-                nested.append((value, top and name == "error"))
-        elif field & _CODE and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1e9:
-            found.codes.append(str(value))
+        elif field & _NESTED and isinstance(value, (dict, list)):
+            nested.append((value, top and name == "error"))
         if field & _STATUS:
             _take_status(value, found, top=top)
         elif field >= _FIRST_RARE:

@@ -5,16 +5,17 @@ Invariant: total. Whatever it is given, it returns a Fault and never raises; wha
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.classify.delays import PATIENCE_S, stated_delay
-from holdfast.classify.effects import MAY_HAVE_HAPPENED
 from holdfast.classify.evidence import ALWAYS, Evidence, Rule, Source, Verdict
 from holdfast.classify.phrases import BEGINNING, SECRETS, listen
 from holdfast.classify.rules import RULES
 from holdfast.faults import CATALOG, REDACTOR, Category, Entry, Fault, Kind
+from holdfast.faults.effects import MAY_HAVE_HAPPENED
 from holdfast.faults.surfaces import fill
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PATIENCE_S", "Classifier", "name_of"]
 
+_OUTAGES = frozenset({502, 503, 504, *range(520, 531)})
 _UNKNOWN = Verdict(code="SYS_UNKNOWN", rule="nothing-matched", weak=True)
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
 
@@ -39,12 +41,14 @@ def name_of(rule: Rule) -> str:
 class Classifier:
     """An ordered list of rules. Frozen: adding a rule gives a new classifier."""
 
-    __slots__ = ("_asked", "_asked_of_answers", "_rules")
+    __slots__ = ("_agendas", "_rules")
 
     def __init__(self, rules: Iterable[Rule] = RULES) -> None:
         self._rules = tuple(rules)
-        self._asked = _agenda(self._rules, local=True)
-        self._asked_of_answers = _agenda(self._rules, local=False)
+        self._agendas = {
+            occasion: _agenda(self._rules, *occasion)
+            for occasion in product((False, True), (False, True), (False, True))
+        }
 
     def with_rules(self, *rules: Rule) -> Classifier:
         """Return a classifier that asks these rules first, in this order."""
@@ -66,7 +70,9 @@ class Classifier:
     def _first(self, evidence: Evidence) -> Verdict:
         heard = evidence.heard
         local = evidence.raised is not None or evidence.exit_code is not None or evidence.rpc_code is not None
-        for wanted, rule, name in self._asked if local else self._asked_of_answers:
+        outage = evidence.status is not None and evidence.status in _OUTAGES
+        defect = local and evidence.status is None and evidence.named("TypeError", "ValueError")
+        for wanted, rule, name in self._agendas[local, outage, defect]:
             if wanted and not heard & wanted:
                 continue
             verdict = rule(evidence)
@@ -99,10 +105,19 @@ class Classifier:
         )
 
 
-def _agenda(rules: tuple[Rule, ...], *, local: bool) -> tuple[tuple[Phrases, Rule, str], ...]:
-    """Return the rules worth asking: of everything, or only of a provider's answer."""
-    occasions = [(getattr(rule, "occasion", ALWAYS), rule) for rule in rules]
-    return tuple((on.heard, rule, name_of(rule)) for on, rule in occasions if local or not on.local)
+def _agenda(
+    rules: tuple[Rule, ...],
+    local: bool,  # noqa: FBT001
+    outage: bool,  # noqa: FBT001
+    defect: bool,  # noqa: FBT001
+) -> tuple[tuple[Phrases, Rule, str], ...]:
+    """Return the rules worth asking of what happened here or there, of an outage, of a defect."""
+    asked: list[tuple[Phrases, Rule, str]] = []
+    for rule in rules:
+        on = getattr(rule, "occasion", ALWAYS)
+        if (local or not on.local) and not (outage and on.refusal) and not (defect and on.limit):
+            asked.append((on.heard, rule, name_of(rule)))
+    return tuple(asked)
 
 
 def _shown(message: str, evidence: Evidence) -> str:

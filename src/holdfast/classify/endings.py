@@ -15,6 +15,16 @@ _BAD_FINISH = {
     "blocklist": "filtered",
     "spii": "filtered",
     "refusal": "filtered",
+    "content_filtered": "filtered",
+    "guardrail_intervened": "filtered",
+    "error_toxic": "filtered",
+    "image_safety": "filtered",
+    "language": "filtered",
+    "model_context_window_exceeded": "overflow",
+    "error_limit": "overflow",
+    "insufficient_system_resource": "cut",
+    "unexpected_tool_call": "malformed",
+    "tool_use_failed": "malformed",
     "max_output_tokens": "length",
     "max_tokens": "length",
     "length": "length",
@@ -51,7 +61,7 @@ def _finishes(frame: Any) -> list[str]:
     for key in ("choices", "candidates"):
         items = frame.get(key)
         nodes += items if isinstance(items, list) else []
-    keys = ("finish_reason", "stop_reason", "finishReason", "blockReason", "reason")
+    keys = ("finish_reason", "stop_reason", "finishReason", "stopReason", "blockReason", "reason")
     return [n[k] for n in nodes if isinstance(n, dict) for k in keys if isinstance(n.get(k), str)]
 
 

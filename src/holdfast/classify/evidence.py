@@ -111,16 +111,22 @@ class Occasion(msgspec.Struct, frozen=True):
     """Only where one of these phrases was heard; 0: whatever was heard."""
     local: bool = False
     """Only of exceptions, processes and tool servers: not of a provider's answer."""
+    refusal: bool = False
+    """Not where the status tells of an outage: a gateway's sentence may hold any word."""
+    limit: bool = False
+    """Not of a TypeError or ValueError: a defect may quote a limit's words."""
 
 
 ALWAYS = Occasion()
 
 
-def asked_when(heard: Phrases = 0, *, local: bool = False) -> Callable[[_R], _R]:
+def asked_when(
+    heard: Phrases = 0, *, local: bool = False, refusal: bool = False, limit: bool = False
+) -> Callable[[_R], _R]:
     """Mark a rule as worth asking only on an occasion, so that its body need not check for it again."""
 
     def mark(rule: _R) -> _R:
-        rule.occasion = Occasion(heard, local)  # type: ignore[attr-defined]
+        rule.occasion = Occasion(heard, local, refusal, limit)  # type: ignore[attr-defined]
         return rule
 
     return mark

@@ -43,6 +43,8 @@ CLASSIFIER = Classifier()
 _P = ParamSpec("_P")
 _NAMES_LITTLE = frozenset({"SYS_UNKNOWN", "SYS_CANCELLED", "SYS_PROGRAMMING_ERROR"})
 """Under a wrapper that says more: a timeout is often carried out by a cancellation, a refusal met in a lookup."""
+_PROSE = frozenset({"limits", "capacity", "overflow", "content", "access", "models", "request", "server", "plain"})
+"""Families that read sentences."""
 _LOUDNESS = {severity: rank for rank, severity in enumerate(Severity)}
 
 
@@ -162,7 +164,7 @@ def from_grpc(
 @total
 def from_text(text: str, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
     """Return the fault of a log line, a traceback or a JSON error, as text."""
-    return classifier.fault(read_text(text, provider=provider, now=now))
+    return from_evidence(*read_text(text, provider=provider, now=now), classifier=classifier)
 
 
 def from_evidence(
@@ -189,6 +191,12 @@ def most_limiting(faults: Iterable[Fault]) -> Fault:
     return max(real, key=lambda f: (not f.retryable, _LOUDNESS[f.severity], f.retry_after or 0.0))
 
 
+def _only_said(evidence: Evidence, verdict: Verdict) -> bool:
+    """Whether nothing but an exception's own sentence speaks: somebody wrote it around what really failed."""
+    family = verdict.rule.partition(".")[0]
+    return evidence.raised is not None and evidence.status is None and family in _PROSE
+
+
 def _decide(chain: tuple[Evidence, ...], classifier: Classifier) -> tuple[Evidence, Verdict]:
     best: tuple[Evidence, Verdict] | None = None
     for evidence in chain:
@@ -197,7 +205,7 @@ def _decide(chain: tuple[Evidence, ...], classifier: Classifier) -> tuple[Eviden
             continue
         if best is None:
             best = (evidence, verdict)
-            if not verdict.weak:
+            if not verdict.weak and not _only_said(evidence, verdict):
                 break
         elif not verdict.weak and verdict.code not in _NAMES_LITTLE:
             return evidence, verdict

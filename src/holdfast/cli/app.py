@@ -15,7 +15,7 @@ from holdfast._version import __version__
 from holdfast.classify.durations import parse_rfc3339
 from holdfast.cli.exits import Exit, table
 from holdfast.cli.output import fail, show_json, show_table
-from holdfast.faults import Actor, Category, HoldfastError, Kind, Layer, Scope, Severity
+from holdfast.faults import Category, HoldfastError, Kind, Layer, NextActor, Scope, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ def codes(
     severity: Annotated[Severity | None, typer.Option(help="Only this severity.")] = None,
     category: Annotated[Category | None, typer.Option(help="Only this category.")] = None,
     scope: Annotated[Scope | None, typer.Option(help="Only this scope.")] = None,
-    next_actor: Annotated[Actor | None, typer.Option("--next", help="Only what this actor must act on.")] = None,
+    next_actor: Annotated[NextActor | None, typer.Option("--next", help="Only what this actor must act on.")] = None,
     retryable: Annotated[
         bool | None, typer.Option("--retryable/--permanent", help="Only what is (not) retried.")
     ] = None,

@@ -19,7 +19,8 @@ MAX_STDIN = 1_048_576
 def explain(name: str, *, as_json: bool, now: float) -> Exit:
     """Show the page of a code, an alias, or (with `-`) of the failure read from stdin."""
     if name == "-":
-        text = sys.stdin.buffer.read(MAX_STDIN).decode("utf-8", "replace")
+        # The end of a log tells what came of it.
+        text = sys.stdin.buffer.read()[-MAX_STDIN:].decode("utf-8", "replace")
         if not text.strip():
             fail("nothing on standard input", "pipe a traceback or a JSON error in: program 2>&1 | holdfast explain -")
             return Exit.USAGE

@@ -22,14 +22,13 @@ from holdfast.faults.fault import Attempt, Cause, Fault
 from holdfast.faults.partial import ItemError, Partial
 from holdfast.faults.redact import CAP_BYTES, REDACTOR, Redactor, cap
 from holdfast.faults.results import Err, Ok, Outcome
-from holdfast.faults.words import Actor, Category, Kind, Layer, Schedule, Scope, Severity
+from holdfast.faults.words import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
 
 __all__ = [
     "CAP_BYTES",
     "CATALOG",
     "CODES",
     "REDACTOR",
-    "Actor",
     "Attempt",
     "BudgetError",
     "Category",
@@ -45,6 +44,7 @@ __all__ = [
     "ItemError",
     "Kind",
     "Layer",
+    "NextActor",
     "Ok",
     "Outcome",
     "OutcomeUnknownError",

@@ -46,9 +46,16 @@ class HoldfastError(Exception):
         self.fault = fault
 
     @classmethod
-    def because(cls, message: str | None = None, **context: Any) -> Self:
+    def because(
+        cls,
+        message: str | None = None,
+        *,
+        partial: Partial | None = None,
+        retry_after: float | None = None,
+        **context: Any,
+    ) -> Self:
         """Return the error with its class's own code, the catalog's wording and these facts."""
-        return cls(Fault.of(cls.code, message, context=context))
+        return cls(Fault.of(cls.code, message, partial=partial, retry_after=retry_after, context=context))
 
     def __str__(self) -> str:
         return f"{self.fault.code}  {REDACTOR.text(self.fault.message)}"

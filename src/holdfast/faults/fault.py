@@ -13,8 +13,9 @@ import msgspec
 from holdfast.faults import surfaces
 from holdfast.faults.catalog import CATALOG, Entry, nearest
 from holdfast.faults.codes import Code
+from holdfast.faults.effects import MAY_HAVE_HAPPENED
 from holdfast.faults.partial import Partial
-from holdfast.faults.words import Actor, Category, Kind, Layer, Schedule, Scope, Severity
+from holdfast.faults.words import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +81,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         retryable: bool | None = None,
         scope: Scope | None = None,
         retry_after: float | None = None,
-        maybe_executed: bool = False,
+        maybe_executed: bool | None = None,
         rule: str = "",
         partial: Partial | None = None,
         cause: Cause | None = None,
@@ -98,7 +99,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             retryable=entry.retryable if retryable is None else retryable,
             scope=entry.scope if scope is None else scope,
             retry_after=retry_after,
-            maybe_executed=maybe_executed,
+            maybe_executed=code in MAY_HAVE_HAPPENED if maybe_executed is None else maybe_executed,
             rule=rule,
             context=facts,
             partial=partial,
@@ -133,7 +134,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.entry.severity
 
     @property
-    def next_actor(self) -> Actor:
+    def next_actor(self) -> NextActor:
         return self.entry.next_actor
 
     @property

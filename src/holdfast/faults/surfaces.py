@@ -11,7 +11,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults.redact import REDACTOR, Redactor, cap
-from holdfast.faults.words import Actor
+from holdfast.faults.words import NextActor, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +22,15 @@ __all__ = ["clock_time", "fill", "for_audit", "for_model", "for_user", "spell_se
 
 _CENTURY = 3.2e9
 _MODEL_TEXT_BYTES = 2_048
+_PROMISES = (
+    " Trying again.",
+    " Waiting as long as it says.",
+    " Trying once more.",
+    " Trying again in a moment.",
+    " Asking again.",
+)
+_WITH_EFFECTS = frozenset({Scope.TOOL, Scope.AGENT, Scope.SESSION})
+"""Where something may have been done that a person can look at; a model that answered twice harms nobody."""
 _STACK = "Traceback (most recent call last)"
 _MODEL_FACTS = frozenset({
     "actual", "column", "exit_code", "expected", "field", "limit", "line", "location", "path", "symbol", "timeout_s", "tool", "used",
@@ -33,7 +42,11 @@ _MODEL_TEXTS = frozenset({"errors", "expression", "item", "reason", "received", 
 
 def for_user(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> str:
     text = fault.entry.user
-    if fault.maybe_executed:
+    if not fault.retryable:
+        # The catalog's sentence is written for the usual verdict; this failure is not tried again.
+        for promise in _PROMISES:
+            text = text.replace(promise, "")
+    if fault.maybe_executed and fault.scope in _WITH_EFFECTS:
         text += " It may already have taken effect; please check before doing it again."
     if fault.retry_after:
         text += f" It can go on {_when(fault.retry_after, now)}."
@@ -49,7 +62,7 @@ def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
         "retryable": fault.retryable,
         "advice": _advice(fault, now),
     }
-    shown = _MODEL_FACTS | _MODEL_TEXTS if fault.next_actor is Actor.MODEL else _MODEL_FACTS
+    shown = _MODEL_FACTS | _MODEL_TEXTS if fault.next_actor is NextActor.MODEL else _MODEL_FACTS
     facts = {key: fault.context[key] for key in sorted(shown & fault.context.keys())}
     context |= _without_stack(redactor.value(facts))
     if fault.partial is not None:
@@ -132,7 +145,7 @@ def _fact(value: Any) -> str:
 
 def _model_message(fault: Fault) -> str:
     """The failure's own text only where the model must act on it; a provider's text may name hosts and accounts."""
-    if fault.next_actor is not Actor.MODEL:
+    if fault.next_actor is not NextActor.MODEL:
         return fault.entry.user
     return cap(_without_stack(fault.message), _MODEL_TEXT_BYTES)
 
@@ -162,12 +175,14 @@ def _advice(fault: Fault, now: float | None) -> str:
     elif not fault.retryable:
         said.append("Do not repeat the same call.")
     match fault.next_actor:
-        case Actor.MODEL:
+        case NextActor.MODEL:
             said.append(f"{fault.entry.suggestions[0]}.")
-        case Actor.MACHINE:
+        case NextActor.MACHINE if fault.retryable:
             said.append("The runtime is handling this; you need not call again yourself.")
-        case Actor.USER:
+        case NextActor.MACHINE:
+            said.append("It will not be tried again by itself: go on without it, or tell the user.")
+        case NextActor.USER:
             said.append("Tell the user and wait for them.")
-        case Actor.OPERATOR | Actor.DEVELOPER:
+        case NextActor.OPERATOR | NextActor.DEVELOPER:
             said.append("You cannot fix this: tell the user, or go on without it.")
     return " ".join(said)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Actor", "Category", "Kind", "Layer", "Schedule", "Scope", "Severity"]
+__all__ = ["Category", "Kind", "Layer", "NextActor", "Schedule", "Scope", "Severity"]
 
 
 class Layer(StrEnum):
@@ -53,7 +53,7 @@ class Severity(StrEnum):
     """Log, terminate."""
 
 
-class Actor(StrEnum):
+class NextActor(StrEnum):
     """Who must act next."""
 
     MACHINE = "machine"

@@ -93,7 +93,7 @@ def _headers(response: Any) -> Mapping[str, Any] | None:
 
 def _body(response: Any) -> Any:
     """The body where it was read already (httpx and requests keep it so), or a plain `body`."""
-    body = _attribute(response, "_content", "body")
+    body = _attribute(response, "_content", "_body", "body")
     return body if isinstance(body, (str, bytes, bytearray, dict, list)) else ""
 
 

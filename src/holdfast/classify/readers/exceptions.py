@@ -17,6 +17,7 @@ from holdfast.classify.phrases import codes_in
 from holdfast.classify.readers.gathering import gather, lower_headers
 from holdfast.classify.readers.grpc import read_grpc
 from holdfast.classify.readers.named import read_named
+from holdfast.classify.readers.process import read_process
 from holdfast.faults import REDACTOR, Cause
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def read_exception(error: BaseException, *, provider: str = "", now: float | Non
     """Return the evidence of one exception, not of its causes."""
     provider = provider or _provider(error)
     raised = Raised(_module(error), type(error).__name__, _names(error), _errno(error))
+    exit_code = _exit_code(error)
+    if exit_code is not None:
+        return _with_class(read_process(exit_code, _output(error), provider=provider, now=now), raised)
     grpc = _grpc_status(error)
     if grpc is not None:
         return _with_class(read_grpc(grpc, _details(error), provider=provider, now=now), raised)
@@ -72,7 +76,6 @@ def _by_text(
         errno=raised.errno,
         status=_status(error, response),
         headers=_headers(error, response),
-        exit_code=_exit_code(error),
         provider=provider,
         now=now,
     )
@@ -247,7 +250,13 @@ def _body(error: BaseException, response: Any) -> Any:
     """The body where it is already here: decoded by an SDK, or bytes that were read. Never reads."""
     if isinstance(response, dict):
         return response.get("Error", response)
-    for target, name in ((error, "body"), (error, "response_json"), (error, "details"), (response, "_content")):
+    for target, name in (
+        (error, "body"),
+        (error, "response_json"),
+        (error, "details"),
+        (response, "_content"),
+        (response, "_body"),
+    ):
         value = _attr(target, name) if target is not None else None
         if isinstance(value, (dict, list)) or (isinstance(value, (str, bytes)) and value):
             return value
@@ -264,6 +273,16 @@ def _grpc_status(error: BaseException) -> str | None:
 def _details(error: BaseException) -> str:
     details = _call(error, "details")
     return details if isinstance(details, str) else _text(error)
+
+
+def _output(error: BaseException) -> str:
+    """What the process printed; never its command line, which says what was tried."""
+    for name in ("stderr", "output", "stdout"):
+        value = _attr(error, name)
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        if isinstance(text, str) and text.strip():
+            return text
+    return ""
 
 
 def _exit_code(error: BaseException) -> int | None:

@@ -7,7 +7,7 @@ import re
 
 from holdfast.classify.body import MAX_CHARS, read_body
 from holdfast.classify.evidence import Evidence, Raised, Source, fold
-from holdfast.classify.phrases import PAGE, codes_in, listen
+from holdfast.classify.phrases import PAGE, SECRETS, codes_in, listen
 from holdfast.classify.readers.grpc import GRPC_NAMES
 
 __all__ = ["read_named", "read_text", "split_traceback"]
@@ -23,11 +23,16 @@ _STATUS = re.compile(
     r"|\b([45]\d\d) (?:status code|bad |unauthori|forbidden|not found|too many|internal server|service unav|gateway time|payment req)",
     re.IGNORECASE | re.MULTILINE,
 )
+_ADDRESS = re.compile(r"https?://\S+|with url: \S+")
+_COMMAND = re.compile(r"Command .{0,4000}? (?=returned non-zero exit status|died with )", re.DOTALL)
 _AWS = re.compile(r"an error occurred \((\w+)\) when calling", re.IGNORECASE)
 _GRPC = re.compile(r"(?:statuscode\.|status[ =]+|grpc_status:\s*)(" + "|".join(GRPC_NAMES[1:]) + r"|\d{1,2}\b)", re.IGNORECASE)  # fmt: skip
 _ERRNO = re.compile(r"[\[(](?:errno|winerror|os error) (-?\d{1,5})[\])]", re.IGNORECASE)
 _RPC = re.compile(r"(?:mcp error|code:?|error)\s*[:(]?\s*(-32\d{3})\b", re.IGNORECASE)
 _RAISED = re.compile(r"[\s|+-]{0,20}(?P<name>[A-Za-z_][\w.]{1,199})(?::\s?(?P<text>.*))?", re.DOTALL)
+_TRACEBACK = "Traceback (most recent call last)"
+_CAUSED = "The above exception was the direct cause of the following exception:"
+_MAX_CHAIN = 12
 _NOT_RAISED = ("error", "warning", "info", "debug", "fatal", "http", "https")
 """Words that stand before a colon in logs and are no class."""
 
@@ -55,6 +60,8 @@ def read_named(
     codes += _grpc_codes(message)
     codes.append(type_name.lower())
     text = _text_of(message, found.messages)
+    # An address is not prose: `/v1/moderations` refuses nothing. A command line says what was tried, not what failed.
+    prose = _ADDRESS.sub(" ", _COMMAND.sub("", text, count=1) if type_name == "CalledProcessError" else text)
     number = errno if errno is not None else _errno_in(message)
     return Evidence(
         source=source,
@@ -63,8 +70,8 @@ def read_named(
         headers=headers or {},
         codes=tuple(codes),
         message=text,
-        text=(folded := fold(text)),
-        heard=listen(folded) | codes_in(codes) | (PAGE if found.html else 0),
+        text=(folded := fold(prose)),
+        heard=listen(folded) | codes_in(codes) | (PAGE if found.html else 0) | (SECRETS if "://" in text else 0),
         waits=tuple(found.waits),
         resets=tuple(found.resets),
         html=found.html,
@@ -75,24 +82,31 @@ def read_named(
     )
 
 
-def read_text(text: str, *, provider: str = "", now: float | None = None, source: Source = Source.TEXT) -> Evidence:
-    """Return the evidence of a log line, a traceback or a JSON error, whichever `text` is."""
-    module, name, message = split_traceback(text[-MAX_CHARS:])
-    return read_named(module, name, message, provider=provider, now=now, source=source)
+def read_text(
+    text: str, *, provider: str = "", now: float | None = None, source: Source = Source.TEXT
+) -> list[Evidence]:
+    """Return the evidence of a log line, a traceback or a JSON error; of a chained traceback, outermost first."""
+    parts = text[-MAX_CHARS:].split(_CAUSED)
+    return [
+        read_named(*split_traceback(part), provider=provider, now=now, source=source)
+        for part in reversed(parts[-_MAX_CHAIN:])
+    ]
 
 
 def split_traceback(text: str) -> tuple[str, str, str]:
     """Return module, class and message of the exception that a traceback ends with; empty names for other text."""
     stripped = text.strip()
-    lines = stripped.splitlines()
-    if "Traceback (most recent call last)" in stripped:
-        for index in range(len(lines) - 1, -1, -1):
-            raised = _raised(lines[index]) if lines[index][:1] not in (" ", "\t", "") else None
-            if raised is not None:
-                return (*raised[:2], "\n".join([raised[2], *lines[index + 1 :]]).strip())
-    raised = _raised(lines[0]) if lines and (":" in lines[0] or len(lines) == 1) else None
-    if raised is not None:
-        return (*raised[:2], "\n".join([raised[2], *lines[1:]]).strip())
+    _, traceback, after = stripped.rpartition(_TRACEBACK)
+    lines = after.splitlines() if traceback else stripped.splitlines()
+    for index, line in enumerate(lines):
+        # The frames are indented; the first line that is not names the exception, whatever is logged after it.
+        if traceback and (index == 0 or line[:1] in (" ", "\t", "")):
+            continue
+        raised = _raised(line) if traceback or ":" in line or len(lines) == 1 else None
+        if raised is not None:
+            return (*raised[:2], "\n".join([raised[2], *lines[index + 1 :]]).strip())
+        if not traceback:
+            break
     return "", "", stripped
 
 
@@ -104,6 +118,9 @@ def _raised(line: str) -> tuple[str, str, str] | None:
     module, _, name = match["name"].rpartition(".")
     # Python's classes begin with a capital; `socket.gaierror` and its like are known by their end.
     if not name[:1].isupper() and not name.endswith(("error", "exception")):
+        return None
+    if name.isupper():
+        # A variable, `OPENAI_API_KEY: …`, not a class.
         return None
     return module or "builtins", name, match["text"] or ""
 

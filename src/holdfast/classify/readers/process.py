@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.classify.body import read_body
-from holdfast.classify.evidence import Evidence, Source, fold
-from holdfast.classify.phrases import codes_in, listen
+from holdfast.classify.evidence import Evidence, Source
+from holdfast.classify.readers.named import read_named, split_traceback
 
 __all__ = ["read_process"]
 
@@ -14,19 +13,6 @@ _TAIL = 4_096
 
 def read_process(exit_code: int | None, stderr: str = "", *, provider: str = "", now: float | None = None) -> Evidence:
     """Return the evidence of a process that ended with `exit_code` (negative: killed by that signal)."""
-    tail = stderr[-_TAIL:]
-    found = read_body(tail)
-    message = tail.strip()
-    return Evidence(
-        source=Source.PROCESS,
-        provider=provider.lower(),
-        status=found.status,
-        codes=tuple(reversed(found.codes)),
-        message=message,
-        text=(folded := fold(message)),
-        heard=listen(folded) | codes_in(found.codes),
-        waits=tuple(found.waits),
-        resets=tuple(found.resets),
-        exit_code=exit_code,
-        now=now,
-    )
+    # What a program prints before it goes is a log: a traceback, a status, a JSON error, or plain words.
+    module, name, message = split_traceback(stderr[-_TAIL:])
+    return read_named(module, name, message, exit_code=exit_code, provider=provider, now=now, source=Source.PROCESS)

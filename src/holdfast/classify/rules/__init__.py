@@ -37,8 +37,8 @@ __all__ = ["RULES"]
 
 RULES: tuple[Rule, ...] = (
     *cancelled.RULES,
-    *python.FIRST,
     *process.EARLY,
+    *python.FIRST,
     *toolserver.RULES,
     *google.RULES,
     *limits.EARLY,

@@ -96,7 +96,7 @@ _AUTH_CODES: dict[str, Code] = {
 }
 
 
-@asked_when(reduce(or_, (group for _, group in _TABLE)))
+@asked_when(reduce(or_, (group for _, group in _TABLE)), refusal=True)
 def in_prose(evidence: Evidence) -> Verdict | None:
     """What the text says of keys, permissions, accounts and places."""
     if evidence.rpc_code is not None or (
@@ -112,4 +112,10 @@ def by_code(evidence: Evidence) -> Verdict | None:
     return next((Verdict(code=_AUTH_CODES[code]) for code in evidence.codes if code in _AUTH_CODES), None)
 
 
-RULES = (in_prose, by_code)
+@asked_when(phrases("api_key is not set", "key is not set", "key not set"))
+def key_missing(_: Evidence) -> Verdict | None:
+    """A gateway that was never given its key answers with any status."""
+    return Verdict(code="AUTH_FAILED")
+
+
+RULES = (key_missing, in_prose, by_code)

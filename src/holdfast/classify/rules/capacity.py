@@ -25,20 +25,20 @@ _MEMORY = phrases("""
 """)
 
 
-@asked_when(_MEMORY)
+@asked_when(_MEMORY, limit=True)
 def out_of_memory(evidence: Evidence) -> Verdict | None:
     """A local server that cannot hold the model: permanent on this host."""
     served = evidence.exit_code is None and evidence.rpc_code is None and evidence.status is not None
     return Verdict(code="PROVIDER_OUT_OF_MEMORY") if served else None
 
 
-@asked_when(_LOADING)
+@asked_when(_LOADING, limit=True)
 def loading(_: Evidence) -> Verdict | None:
     """The model is being loaded; it answers soon."""
     return Verdict(code="PROVIDER_MODEL_LOADING")
 
 
-@asked_when(_FULL)
+@asked_when(_FULL, limit=True)
 def full(evidence: Evidence) -> Verdict | None:
     """Overloaded, at capacity, high demand; also where the status says 429 or 400."""
     return Verdict(code="PROVIDER_OVERLOADED", scope=Scope.MODEL if "model" in evidence.text else None)

@@ -79,7 +79,7 @@ _NOT_IN_PLAN = phrases("""
 """)
 
 
-@asked_when(_ONE_REQUEST | _COUNTED)
+@asked_when(_ONE_REQUEST | _COUNTED, limit=True)
 def request_never_fits(evidence: Evidence) -> Verdict | None:
     """One request larger than the whole minute's allowance: waiting cannot help (Aider#1880)."""
     if evidence.hears(_ONE_REQUEST) and evidence.hears(_PER_MINUTE):
@@ -109,7 +109,7 @@ def tool_allowance(evidence: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_QUOTA_EXHAUSTED", only_if_told=True) if _is_tool(evidence) else None
 
 
-@asked_when(_NAMED)
+@asked_when(_NAMED, limit=True)
 def named_rate(evidence: Evidence) -> Verdict | None:
     """'Rate limit reached for MODEL … on tokens per day (TPD)': the sentence names its window."""
     if evidence.hears(_DAILY):
@@ -124,7 +124,7 @@ def announced_window(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True) if used_up else None
 
 
-@asked_when(_WINDOW | _WINDOW_CODES)
+@asked_when(_WINDOW | _WINDOW_CODES, limit=True)
 def subscription_window(evidence: Evidence) -> Verdict | None:
     """Hours or days of a plan are used up, with a reset to come."""
     return None if evidence.hears(_FIREWORKS) else Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True)
@@ -141,20 +141,20 @@ def entitlement(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_ENTITLEMENT_MISSING") if evidence.status in (402, 403, 429) else None
 
 
-@asked_when(_BILLING | _SUSPENDED)
+@asked_when(_BILLING | _SUSPENDED, limit=True)
 def no_money(evidence: Evidence) -> Verdict | None:
     """Credit, balance, billing: in whatever status it hides (400, 401, 402, 403, 412, 429, 500)."""
     suspended = evidence.status == 412 and evidence.hears(_SUSPENDED)
     return Verdict(code="PROVIDER_BILLING") if suspended or evidence.hears(_BILLING) else None
 
 
-@asked_when(_DAILY)
+@asked_when(_DAILY, limit=True)
 def daily(evidence: Evidence) -> Verdict | None:
     """A day's allowance, in prose."""
     return Verdict(code="PROVIDER_DAILY_LIMIT", only_if_told=True) if evidence.hears(_LIMITED) else None
 
 
-@asked_when(_RATE)
+@asked_when(_RATE, limit=True)
 def rate_in_prose(evidence: Evidence) -> Verdict | None:
     """Too many requests or tokens per minute, connections, bursts."""
     return _rate(evidence)

@@ -75,7 +75,7 @@ _TABLES: tuple[tuple[Code, Phrases], ...] = (
         token_expired expiredtokenexception expired_token tokenexpired expiredtoken 1003 requestexpired
     """),
     ),
-    ("AUTH_CLOCK_SKEW", codes("requesttimetooskewed requestintheuture requestinthefuture")),
+    ("AUTH_CLOCK_SKEW", codes("requesttimetooskewed requestinthefuture")),
     (
         "AUTH_FAILED",
         codes("""

@@ -28,7 +28,7 @@ _MISSING = phrases("""
 _FOR_NOW = phrases("temporarily", "temporary")
 
 
-@asked_when(_GONE | _MISSING)
+@asked_when(_GONE | _MISSING, refusal=True, limit=True)
 def model_missing(evidence: Evidence) -> Verdict | None:
     """Wrong name, retired, or not open to this account."""
     if evidence.rpc_code is not None or evidence.exit_code is not None:

@@ -24,7 +24,7 @@ _CONTEXT = phrases(
     tokens + 'max_new_tokens' | reduce the length | reduce your prompt | shorten your prompt | input length
     prompt length | less than max_seq_len | conversation too long | 上下文长度 | 输入过长 | 超过最大长度 | conversation is too long
     sequence length | maximum model length | max model len | max_model_len | prompt exceeds | prompt token
-    exceeds the available context | greater than the context | n_ctx | longer than the | prompt contains
+    exceeds the available context | greater than the context | n_ctx | prompt contains
     exceeds the model's | maximum input | exceeds maximum length | tokens in request
 """,
     "tokens > ",
@@ -54,7 +54,7 @@ _LONG = phrases("string too long")
 _SENT = phrases("request", "image", "images", "file")
 
 
-@asked_when(_MAX_TOKENS | _LONG)
+@asked_when(_MAX_TOKENS | _LONG, refusal=True, limit=True)
 def parameter_too_high(evidence: Evidence) -> Verdict | None:
     """max_tokens above what the model can write, a user field too long: a parameter, not the context."""
     if evidence.hears(_MAX_TOKENS) and not evidence.hears(_WITH_INPUT) and _PARAMETER.search(evidence.text):
@@ -65,13 +65,13 @@ def parameter_too_high(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(_CONTEXT)
+@asked_when(_CONTEXT, refusal=True, limit=True)
 def context(evidence: Evidence) -> Verdict | None:
     """The conversation does not fit the model's window."""
     return Verdict(code="PROVIDER_CONTEXT_OVERFLOW") if _may_overflow(evidence) else None
 
 
-@asked_when(_LARGE)
+@asked_when(_LARGE, refusal=True, limit=True)
 def large(evidence: Evidence) -> Verdict | None:
     """A body, an image or a file over the limit of the wire."""
     # "too large" alone, in an exception, may be about anything.

@@ -62,7 +62,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         "ACTOR_CLI_NETWORK",
         phrases("""
         econnreset | socket hang up | fetch failed | network is unreachable | connection reset | connection error
-        network error | timed out | timeout | unable to access 'http | failed to connect | early eof
+        network error | request timed out | operation timed out | network timeout | unable to access 'http | failed to connect | early eof
         remote end hung up
     """),
     ),
@@ -117,10 +117,32 @@ def stderr(evidence: Evidence) -> Verdict | None:
 @asked_when(local=True)
 def exited(evidence: Evidence) -> Verdict | None:
     """Any other exit: the tool says no."""
+    if evidence.status is not None:
+        # It printed what a server answered.
+        return None
     if evidence.exit_code is not None or evidence.named("CalledProcessError", "SubprocessError", "ProcessError"):
         return Verdict(code="TOOL_EXECUTION_FAILED")
     return None
 
 
-EARLY = (missing_program, signals, shell_codes)
+@asked_when(local=True)
+def defect_of_a_child(evidence: Evidence) -> Verdict | None:
+    """A traceback on a child's stderr: its defect is a tool that failed, not a defect of ours."""
+    if evidence.source is not Source.PROCESS or evidence.exit_code is None or evidence.raised is None:
+        return None
+    if evidence.named("MemoryError"):
+        return Verdict(code="TOOL_OUT_OF_MEMORY")
+    names = (
+        "LookupError",
+        "AttributeError",
+        "NameError",
+        "ImportError",
+        "AssertionError",
+        "SyntaxError",
+        "ArithmeticError",
+    )
+    return Verdict(code="TOOL_EXECUTION_FAILED") if evidence.named(*names) else None
+
+
+EARLY = (defect_of_a_child, missing_program, signals, shell_codes)
 LATE = (stderr, exited)

@@ -12,7 +12,7 @@ _HISTORY = phrases("""
     without its required following item | without its required | thought signature | thought_signature
     signature in thinking block | thinking' or 'redacted_thinking | thinking blocks | invalid 'signature'
     function response parts | function call turn comes immediately | role 'tool' must be a response
-    preceding message with 'tool_calls' | final assistant content | last message | first message
+    preceding message with 'tool_calls' | final assistant content | last message must | last message role | first message must
     at least one message | messages: text content blocks must be non-empty | content field is required
     all messages must have non-empty content | reasoning_content | expected last role | unexpected role
     conversation must start | does not support assistant message prefill | tool call id | tool_call_id
@@ -62,25 +62,25 @@ def remote_fetch(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_TIMEOUT" if evidence.hears(_IN_TIME) else "PROVIDER_REMOTE_FETCH_FAILED")
 
 
-@asked_when(_HISTORY)
+@asked_when(_HISTORY, refusal=True, limit=True)
 def history(_: Evidence) -> Verdict | None:
     """Tool calls without results, roles out of order, changed signatures."""
     return Verdict(code="PROVIDER_HISTORY_INVALID")
 
 
-@asked_when(_TOOLS_MISSING)
+@asked_when(_TOOLS_MISSING, refusal=True)
 def missing_tools(_: Evidence) -> Verdict | None:
     """The model cannot call tools."""
     return Verdict(code="PROVIDER_MISSING_TOOL_CALLING")
 
 
-@asked_when(_STREAMING)
+@asked_when(_STREAMING, refusal=True)
 def streaming(_: Evidence) -> Verdict | None:
     """The call must be streamed, or must not."""
     return Verdict(code="PROVIDER_MISSING_STREAMING")
 
 
-@asked_when(_SCHEMA)
+@asked_when(_SCHEMA, refusal=True)
 def tool_schema(_: Evidence) -> Verdict | None:
     """A tool's schema the provider does not take."""
     return Verdict(code="PROVIDER_TOOL_SCHEMA_INVALID")
@@ -92,7 +92,7 @@ def output_check(_: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_OUTPUT_INVALID")
 
 
-@asked_when(_CAPABILITY)
+@asked_when(_CAPABILITY, refusal=True)
 def missing_capability(evidence: Evidence) -> Verdict | None:
     """A parameter, a modality, a mode the model or account does not have."""
     refused = evidence.status is None or 400 <= evidence.status < 500 or evidence.status == 501

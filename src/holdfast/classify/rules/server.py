@@ -59,6 +59,8 @@ def stream_end(evidence: Evidence) -> Verdict | None:
     match evidence.stream:
         case "empty":
             return Verdict(code="PROVIDER_EMPTY_RESPONSE")
+        case "overflow":
+            return Verdict(code="PROVIDER_CONTEXT_OVERFLOW")
         case "length":
             return Verdict(code="PROVIDER_OUTPUT_INVALID", retryable=False)
         case "malformed":

@@ -32,14 +32,29 @@ _DEAD = phrases("""
     server process
 """)
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
+    ("TOOL_QUOTA_EXHAUSTED", phrases("api rate limit exceeded for", "monthly limit", "daily limit")),
     (
-        "TOOL_QUOTA_EXHAUSTED",
+        "TOOL_RATE_LIMITED",
         phrases("""
-        api rate limit exceeded for | quota exceeded | quota has been | monthly limit | daily limit
+        rate limit | rate-limit | too many requests | throttle | throttled | throttling | secondary rate | per minute
+        per second | http 429 | status code 429 | error 429
     """),
     ),
-    ("TOOL_RATE_LIMITED", phrases("rate limit", "rate-limit", "too many requests", "429", "throttl", "secondary rate")),
-    ("TOOL_TIMEOUT", phrases("timed out", "timeout", "deadline exceeded", "took too long")),
+    ("TOOL_QUOTA_EXHAUSTED", phrases("quota exceeded", "quota has been")),
+    (
+        "TOOL_TIMEOUT",
+        phrases("""
+        timed out | request timeout | operation timeout | gateway timeout | timeout exceeded | timeout error
+        deadline exceeded | took too long
+    """),
+    ),
+    (
+        "TOOL_RESOURCE_BUSY",
+        phrases("""
+        service unavailable | temporarily unavailable | bad gateway | overloaded | http 502 | http 503
+        status code 502 | status code 503 | database is locked | resource busy | locked by | in use by | ebusy
+    """),
+    ),
     (
         "TOOL_APPROVAL_DENIED",
         phrases("""
@@ -50,7 +65,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_FORBIDDEN",
         phrases("""
         permission denied | eacces | eperm | access denied | forbidden | not allowed | outside allowed
-        unauthorized | authentication | 401 | 403 | not permitted | bad credentials
+        unauthorized | authentication | http 401 | http 403 | not permitted | bad credentials
     """),
     ),
     (
@@ -67,12 +82,6 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "CONN_RESET",
         phrases("""
         econnreset | connection reset | fetch failed | network error | socket hang up | net::err_… | connection error
-    """),
-    ),
-    (
-        "TOOL_RESOURCE_BUSY",
-        phrases("""
-        database is locked | resource busy | locked by | in use by | temporarily unavailable | ebusy
     """),
     ),
     (

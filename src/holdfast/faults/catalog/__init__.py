@@ -28,7 +28,9 @@ _BY_FOLDED_NAME: dict[str, Entry] = {name.casefold(): entry for name, entry in _
 
 def resolve(name: str) -> Entry | None:
     """Return the entry that `name` means: a code or any alias, exactly, else ignoring case."""
-    return _BY_NAME.get(name) or _BY_FOLDED_NAME.get(name.strip().casefold())
+    folded = name.strip().casefold()
+    # Document 003 also tells a reason without its type.
+    return _BY_NAME.get(name) or _BY_FOLDED_NAME.get(folded) or _BY_FOLDED_NAME.get(f"task_failure/{folded}")
 
 
 def nearest(name: str, count: int = 3) -> list[Code]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import FATAL, PERMANENT, TRANSIENT, Traits, entry
-from holdfast.faults.words import Actor, Category, Layer, Schedule, Scope, Severity
+from holdfast.faults.words import Category, Layer, NextActor, Schedule, Scope, Severity
 
 _CRASH: Traits = {
     **FATAL,
     "scope": Scope.AGENT,
     "severity": Severity.ERROR,
-    "next_actor": Actor.MACHINE,
+    "next_actor": NextActor.MACHINE,
     "task": "TASK_FAILURE/subtask_failure",
 }
 _GONE: Traits = {
     **PERMANENT,
     "scope": Scope.AGENT,
-    "next_actor": Actor.DEVELOPER,
+    "next_actor": NextActor.DEVELOPER,
     "category": Category.NOT_FOUND,
     "classed": "ToolTerminal/NotFound",
     "http_status": 404,
@@ -50,7 +50,7 @@ ENTRIES = (
         "Fix the cause named in the fault, then start it again",
         aliases=("MAX_RESTARTS_EXCEEDED",),
         severity=Severity.FATAL,
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
     ),
     entry(
         "ACTOR_NOT_FOUND",
@@ -83,7 +83,7 @@ ENTRIES = (
         "Actor {actor} could not be started: {reason}",
         "A helper could not be started.",
         "Fix the cause named in the fault, then start it again",
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
     ),
     entry(
         "ACTOR_CLI_NETWORK",

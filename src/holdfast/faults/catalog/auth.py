@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import PERMANENT, Traits, entry
-from holdfast.faults.words import Actor, Category, Scope
+from holdfast.faults.words import Category, NextActor, Scope
 
 _DENIED: Traits = {
     **PERMANENT,
@@ -32,7 +32,7 @@ ENTRIES = (
         "Your sign-in has expired. Please sign in again.",
         "Refresh the token or sign in again; Holdfast then repeats the call once",
         aliases=("TOKEN_EXPIRED",),
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
         close_code=4005,
     ),
     entry(
@@ -41,7 +41,7 @@ ENTRIES = (
         "The token was revoked",
         "Your access was withdrawn. Please sign in again.",
         "Issue a new token",
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
         close_code=4509,
     ),
     entry(
@@ -52,7 +52,7 @@ ENTRIES = (
         "Copy the token again, whole and without spaces",
         "Issue a new token if it is lost",
         aliases=("INVALID_TOKEN",),
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
     ),
     entry(
         "AUTH_REQUIRED",
@@ -61,7 +61,7 @@ ENTRIES = (
         "Please sign in first.",
         "Send `auth` as the first message, or an Authorization header",
         aliases=("NOT_AUTHENTICATED",),
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
         close_code=4502,
     ),
     entry(

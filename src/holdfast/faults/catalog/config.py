@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import REJECTED, Traits, entry
-from holdfast.faults.words import Actor, Kind, Scope, Severity
+from holdfast.faults.words import Kind, NextActor, Scope, Severity
 
 _WRONG: Traits = {
     **REJECTED,
     "kind": Kind.PERMANENT,
     "severity": Severity.ERROR,
     "scope": Scope.PROCESS,
-    "next_actor": Actor.OPERATOR,
+    "next_actor": NextActor.OPERATOR,
     "http_status": 500,
     "exit_code": 2,
     "classed": "Validation/ConfigSchemaViolation",
@@ -58,7 +58,7 @@ ENTRIES = (
         "{path}: expected {expected}, got {received}",
         "The program was called with an option that makes no sense.",
         "Fix the named argument",
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
     ),
     entry(
         "CONFIG_CODE_UNKNOWN",
@@ -66,7 +66,7 @@ ENTRIES = (
         "There is no code {received}",
         "A rule names an error that does not exist.",
         "Use a code that `holdfast codes` lists",
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
         exit_code=3,
     ),
 )

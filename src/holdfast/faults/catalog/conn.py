@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import PERMANENT, REJECTED, TRANSIENT, Traits, entry
-from holdfast.faults.words import Actor, Category, Layer, Schedule, Scope, Severity
+from holdfast.faults.words import Category, Layer, NextActor, Schedule, Scope, Severity
 
 _LINK: Traits = {
     **TRANSIENT,
@@ -107,7 +107,7 @@ ENTRIES = (
         aliases=("RECONNECTION_EXHAUSTED", "ReconnectionExhaustedError", "BridgeConnectionException"),
         retryable=False,
         schedule=Schedule.NONE,
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
         scope=Scope.CONNECTION,
     ),
     entry(
@@ -163,7 +163,7 @@ ENTRIES = (
         http_status=503,
         close_code=4504,
         category=Category.UNAVAILABLE,
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
     ),
     entry(
         "CONN_RATE_LIMITED",
@@ -201,7 +201,7 @@ ENTRIES = (
         close_code=4507,
         http_status=409,
         category=Category.CANCELLED,
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
         severity=Severity.INFO,
     ),
 )

@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack
 import msgspec
 
 from holdfast.faults.codes import Code
-from holdfast.faults.words import Actor, Category, Kind, Layer, Schedule, Scope, Severity
+from holdfast.faults.words import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
 
 __all__ = [
     "CANCELLED",
@@ -42,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity
     retryable: bool
     schedule: Schedule
-    next_actor: Actor
+    next_actor: NextActor
     scope: Scope
     http_status: int
     close_code: int
@@ -60,7 +60,7 @@ class Traits(TypedDict, total=False):
     severity: Severity
     retryable: bool
     schedule: Schedule
-    next_actor: Actor
+    next_actor: NextActor
     scope: Scope
     http_status: int
     close_code: int
@@ -76,7 +76,7 @@ TRANSIENT: Traits = {
     "severity": Severity.ERROR,
     "retryable": True,
     "schedule": Schedule.TRANSIENT,
-    "next_actor": Actor.MACHINE,
+    "next_actor": NextActor.MACHINE,
     "scope": Scope.PROVIDER,
     "http_status": 503,
     "close_code": 1013,
@@ -93,7 +93,7 @@ PERMANENT: Traits = {
     "severity": Severity.ERROR,
     "retryable": False,
     "schedule": Schedule.NONE,
-    "next_actor": Actor.OPERATOR,
+    "next_actor": NextActor.OPERATOR,
     "scope": Scope.REQUEST,
     "http_status": 400,
     "close_code": 4508,
@@ -108,7 +108,7 @@ REJECTED: Traits = {
     **PERMANENT,
     "kind": Kind.RECOVERABLE,
     "severity": Severity.WARNING,
-    "next_actor": Actor.DEVELOPER,
+    "next_actor": NextActor.DEVELOPER,
     "category": Category.VALIDATION,
     "task": "TASK_FAILURE/input_validation_failure",
 }
@@ -118,7 +118,7 @@ FATAL: Traits = {
     **PERMANENT,
     "kind": Kind.FATAL,
     "severity": Severity.FATAL,
-    "next_actor": Actor.DEVELOPER,
+    "next_actor": NextActor.DEVELOPER,
     "scope": Scope.PROCESS,
     "http_status": 500,
     "close_code": 4004,
@@ -131,7 +131,7 @@ CANCELLED: Traits = {
     **PERMANENT,
     "kind": Kind.CANCELLED,
     "severity": Severity.INFO,
-    "next_actor": Actor.USER,
+    "next_actor": NextActor.USER,
     "http_status": 499,
     "close_code": 1000,
     "exit_code": 130,

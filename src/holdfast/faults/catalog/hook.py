@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import REJECTED, Traits, entry
-from holdfast.faults.words import Actor, Category, Kind, Layer, Scope, Severity
+from holdfast.faults.words import Category, Kind, Layer, NextActor, Scope, Severity
 
 _EVENT: Traits = {
     **REJECTED,
@@ -42,7 +42,7 @@ ENTRIES = (
         "Hook timestamp is {skew_s} s away from now",
         "A hook sent an event that is too old or from the future.",
         "Set the clock of the machine that runs the hook",
-        next_actor=Actor.OPERATOR,
+        next_actor=NextActor.OPERATOR,
     ),
     entry(
         "HOOK_INVALID_SESSION_ID",
@@ -67,7 +67,7 @@ ENTRIES = (
         http_status=401,
         category=Category.AUTH,
         classed="ToolTerminal/Forbidden",
-        next_actor=Actor.OPERATOR,
+        next_actor=NextActor.OPERATOR,
         kind=Kind.PERMANENT,
         severity=Severity.ERROR,
         scope=Scope.CREDENTIAL,

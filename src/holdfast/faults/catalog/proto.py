@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import REJECTED, Traits, entry
-from holdfast.faults.words import Actor, Category, Layer, Scope
+from holdfast.faults.words import Category, Layer, NextActor, Scope
 
 _BROKEN: Traits = {
     **REJECTED,
@@ -75,7 +75,7 @@ ENTRIES = (
         aliases=("VERSION_INCOMPATIBLE",),
         http_status=426,
         close_code=4505,
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
         classed="Validation/ContractVersionMismatch",
     ),
 )

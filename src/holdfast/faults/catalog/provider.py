@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import PERMANENT, REJECTED, TRANSIENT, Traits, entry
-from holdfast.faults.words import Actor, Category, Schedule, Scope, Severity
+from holdfast.faults.words import Category, NextActor, Schedule, Scope, Severity
 
 _LIMIT: Traits = {
     **PERMANENT,
@@ -15,7 +15,7 @@ _LIMIT: Traits = {
 }
 _REQUEST: Traits = {
     **PERMANENT,
-    "next_actor": Actor.DEVELOPER,
+    "next_actor": NextActor.DEVELOPER,
     "severity": Severity.WARNING,
     "classed": "ToolTerminal/InputInvalid",
 }
@@ -28,7 +28,7 @@ _MISSING: Traits = {
 _OVERFLOW: Traits = {
     **PERMANENT,
     "severity": Severity.WARNING,
-    "next_actor": Actor.MACHINE,
+    "next_actor": NextActor.MACHINE,
     "category": Category.OVERFLOW,
     "classed": "ProviderCapability/ContextWindowTooSmall",
     "http_status": 413,
@@ -38,7 +38,7 @@ _RESAMPLE: Traits = {
     **REJECTED,
     "retryable": True,
     "schedule": Schedule.ONCE,
-    "next_actor": Actor.MODEL,
+    "next_actor": NextActor.MODEL,
     "classed": "ToolTerminal/OutputMalformed",
     "task": "TASK_FAILURE/output_format_failure",
     "http_status": 502,
@@ -201,7 +201,7 @@ ENTRIES = (
         "The provider's answer could not be read",
         "The AI service answered with something unreadable. Trying again.",
         "Look for a proxy that changes the body; check the base URL",
-        next_actor=Actor.MACHINE,
+        next_actor=NextActor.MACHINE,
         scope=Scope.PROVIDER,
     ),
     entry(
@@ -214,7 +214,7 @@ ENTRIES = (
     ),
     entry(
         "PROVIDER_EMPTY_RESPONSE",
-        {**_OVERFLOW, "next_actor": Actor.DEVELOPER},
+        {**_OVERFLOW, "next_actor": NextActor.DEVELOPER},
         "The provider answered with nothing",
         "The AI service answered with nothing.",
         "Check the prompt's length against the model's context: some servers overflow silently",
@@ -256,7 +256,7 @@ ENTRIES = (
         "Change the prompt; the same one will be refused again",
         "Use a provider or setting whose policy allows it",
         aliases=("ProviderCapability/ContentRefused",),
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
         classed="ProviderCapability/ContentRefused",
         http_status=422,
     ),
@@ -297,7 +297,7 @@ ENTRIES = (
         "Switch streaming on (long answers) or off (the model cannot) and send again",
         aliases=("ProviderCapability/MissingStreaming",),
         classed="ProviderCapability/MissingStreaming",
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
         scope=Scope.REQUEST,
     ),
     entry(

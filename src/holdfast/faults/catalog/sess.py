@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import CANCELLED, FATAL, PERMANENT, REJECTED, TRANSIENT, Traits, entry
-from holdfast.faults.words import Actor, Category, Kind, Layer, Schedule, Scope
+from holdfast.faults.words import Category, Kind, Layer, NextActor, Schedule, Scope
 
 _STATE: Traits = {
     **PERMANENT,
     "scope": Scope.SESSION,
-    "next_actor": Actor.USER,
+    "next_actor": NextActor.USER,
     "http_status": 409,
     "category": Category.INVALID,
     "classed": "Session/IllegalTransition",
@@ -59,7 +59,7 @@ ENTRIES = (
         "That is not possible in the session's present state.",
         "Look at the session's state first",
         aliases=("Session/IllegalTransition",),
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
     ),
     entry(
         "SESS_GAP",
@@ -67,7 +67,7 @@ ENTRIES = (
         "Messages from {requested} on can no longer all be replayed; the oldest held is {oldest}",
         "Some messages could not be replayed. The session is reloaded from its stored state.",
         "Load the session's snapshot, then join from its position",
-        next_actor=Actor.MACHINE,
+        next_actor=NextActor.MACHINE,
         close_code=4002,
         http_status=409,
     ),
@@ -83,7 +83,7 @@ ENTRIES = (
         scope=Scope.SESSION,
         classed="Session/StoreUnavailable",
         task="TASK_FAILURE/context_retrieval_failure",
-        next_actor=Actor.OPERATOR,
+        next_actor=NextActor.OPERATOR,
     ),
     entry(
         "SESS_MANIFEST_DRIFT",
@@ -93,7 +93,7 @@ ENTRIES = (
         "Accept the change, restore the old setting, or start a new session",
         aliases=("Session/ManifestDrift", "MANIFEST_DRIFT"),
         classed="Session/ManifestDrift",
-        next_actor=Actor.OPERATOR,
+        next_actor=NextActor.OPERATOR,
     ),
     entry(
         "SESS_MANIFEST_INVALID",
@@ -104,7 +104,7 @@ ENTRIES = (
         "Inspect a copy of it; Holdfast never writes over a file it could not read",
         aliases=("Validation/ManifestShapeInvalid",),
         classed="Validation/ManifestShapeInvalid",
-        next_actor=Actor.OPERATOR,
+        next_actor=NextActor.OPERATOR,
         http_status=500,
     ),
     entry(
@@ -115,7 +115,7 @@ ENTRIES = (
         "Open it with the store it was saved in",
         aliases=("Session/ResumeMismatch", "RESUME_MISMATCH"),
         classed="Session/ResumeMismatch",
-        next_actor=Actor.OPERATOR,
+        next_actor=NextActor.OPERATOR,
     ),
     entry(
         "SESS_STEP_DRIFT",
@@ -123,7 +123,7 @@ ENTRIES = (
         "Step {step} was called with other arguments than the ones stored",
         "The program changed since this work was begun, so it was not repeated silently.",
         "Resume with the code that began the session, or start the turn anew",
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
         classed="Session/ResumeMismatch",
     ),
     entry(
@@ -145,7 +145,7 @@ ENTRIES = (
         "Another process has taken over this session.",
         "Nothing: the newer owner goes on; this process must stop writing",
         scope=Scope.SESSION,
-        next_actor=Actor.MACHINE,
+        next_actor=NextActor.MACHINE,
         close_code=4000,
         http_status=409,
         classed="Session/ResumeMismatch",
@@ -158,7 +158,7 @@ ENTRIES = (
         "Wait for the turn to end, or cancel it",
         aliases=("ExtensionHost/ConcurrentTurnForbidden",),
         classed="ExtensionHost/ConcurrentTurnForbidden",
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
     ),
     entry(
         "SESS_CANCELLED",
@@ -189,7 +189,7 @@ ENTRIES = (
         aliases=("Session/NoInteractorAttached", "Validation/NoInteractorsAttached"),
         classed="Session/NoInteractorAttached",
         exit_code=7,
-        next_actor=Actor.OPERATOR,
+        next_actor=NextActor.OPERATOR,
     ),
     entry(
         "SESS_ALREADY_ANSWERED",
@@ -200,7 +200,7 @@ ENTRIES = (
         aliases=("Session/InteractionAlreadyAnswered",),
         classed="Session/InteractionAlreadyAnswered",
         http_status=409,
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
     ),
     entry(
         "SESS_INTERACTION_EXPIRED",
@@ -213,7 +213,7 @@ ENTRIES = (
         http_status=408,
         exit_code=6,
         category=Category.TIMEOUT,
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
         classed="Session/InteractionExpired",
     ),
     entry(
@@ -232,6 +232,6 @@ ENTRIES = (
         "That answer does not fit the question.",
         "Answer with the shape the question asks for",
         aliases=("Validation/InteractionPayloadMismatch",),
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
     ),
 )

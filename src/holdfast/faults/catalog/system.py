@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import CANCELLED, FATAL, PERMANENT, REJECTED, TRANSIENT, Traits, entry
-from holdfast.faults.words import Actor, Category, Kind, Layer, Schedule, Scope, Severity
+from holdfast.faults.words import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
 
 _HOST: Traits = {**PERMANENT, "scope": Scope.PROCESS, "http_status": 500, "close_code": 4004}
 _EXTENSION: Traits = {
     **FATAL,
     "severity": Severity.ERROR,
-    "next_actor": Actor.OPERATOR,
+    "next_actor": NextActor.OPERATOR,
     "exit_code": 2,
 }
 _AUDIT: Traits = {**REJECTED, "scope": Scope.PROCESS, "classed": "Validation/UnknownAuditClass"}
@@ -37,7 +37,7 @@ ENTRIES = (
         "Read the cause in the audit trail and report it with its id",
         aliases=("INTERNAL_ERROR", "HANDLER_ERROR"),
         kind=Kind.FATAL,
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
         category=Category.AGENT_CRASH,
         classed="ExtensionHost/LifecycleFailure",
     ),
@@ -61,7 +61,7 @@ ENTRIES = (
         aliases=("unknown", "ExtensionHost/Unknown"),
         schedule=Schedule.ONCE,
         retryable=True,
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
         scope=Scope.REQUEST,
         category=Category.UNKNOWN,
         classed="ExtensionHost/Unknown",
@@ -75,7 +75,7 @@ ENTRIES = (
         "The program has a defect. It has been recorded.",
         "Read the traceback of the original exception: it is unchanged",
         kind=Kind.FATAL,
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
         category=Category.AGENT_CRASH,
         classed="ExtensionHost/LifecycleFailure",
     ),
@@ -102,7 +102,7 @@ ENTRIES = (
         aliases=("DeadlineError",),
         layer=Layer.RECOVERY,
         scope=Scope.REQUEST,
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
         category=Category.TIMEOUT,
         classed="ProviderTransient/NetworkTimeout",
         task="TASK_FAILURE/execution_timeout",
@@ -118,7 +118,7 @@ ENTRIES = (
         aliases=("BudgetError",),
         layer=Layer.RECOVERY,
         scope=Scope.REQUEST,
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
         category=Category.OVERFLOW,
         classed="ExtensionHost/LoopBoundExceeded",
         task="RESOURCE_EXHAUSTION/turns",
@@ -130,7 +130,7 @@ ENTRIES = (
         "The retry quota for {circuit} is spent: too large a share of recent calls were retries",
         "Many calls are failing, so this one was not repeated.",
         "Wait for the service to recover; the quota refills with successful calls",
-        next_actor=Actor.MACHINE,
+        next_actor=NextActor.MACHINE,
         scope=Scope.PROVIDER,
         category=Category.UNAVAILABLE,
         http_status=503,
@@ -168,7 +168,7 @@ ENTRIES = (
         "Neither the service nor any of its replacements works right now. Please try again later.",
         "Read the fault of each step: they are all kept, the primary's first",
         severity=Severity.CRITICAL,
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
         scope=Scope.REQUEST,
         category=Category.UNAVAILABLE,
         http_status=503,
@@ -206,7 +206,7 @@ ENTRIES = (
         "The program ran out of memory.",
         "Give it more memory or less to do",
         severity=Severity.CRITICAL,
-        next_actor=Actor.OPERATOR,
+        next_actor=NextActor.OPERATOR,
         http_status=507,
     ),
     entry(
@@ -254,7 +254,7 @@ ENTRIES = (
         "Report it with the audit trail",
         aliases=("ExtensionHost/StackInvariantViolated",),
         classed="ExtensionHost/StackInvariantViolated",
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
     ),
     entry(
         "SYS_NOT_IMPLEMENTED",
@@ -263,7 +263,7 @@ ENTRIES = (
         "The program cannot do that.",
         "Use another way, or an extension that provides it",
         aliases=("ExtensionHost/NotImplemented",),
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
         classed="ExtensionHost/NotImplemented",
         http_status=501,
     ),
@@ -293,7 +293,7 @@ ENTRIES = (
         "The record of what happened has been changed.",
         "Keep a copy of the file and restore it from a backup",
         severity=Severity.CRITICAL,
-        next_actor=Actor.OPERATOR,
+        next_actor=NextActor.OPERATOR,
         classed="Session/ManifestDrift",
     ),
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import CANCELLED, FATAL, PERMANENT, REJECTED, Traits, entry
-from holdfast.faults.words import Actor, Category, Kind, Schedule, Scope
+from holdfast.faults.words import Category, Kind, NextActor, Schedule, Scope
 
 _SPENT: Traits = {
     **PERMANENT,
     "scope": Scope.AGENT,
-    "next_actor": Actor.MACHINE,
+    "next_actor": NextActor.MACHINE,
     "category": Category.OVERFLOW,
     "classed": "ExtensionHost/LoopBoundExceeded",
     "http_status": 413,
@@ -17,7 +17,7 @@ _FAILED: Traits = {
     **PERMANENT,
     "kind": Kind.RECOVERABLE,
     "scope": Scope.AGENT,
-    "next_actor": Actor.MACHINE,
+    "next_actor": NextActor.MACHINE,
     "category": Category.AGENT_CRASH,
     "classed": "ToolTerminal/OutputMalformed",
     "http_status": 500,
@@ -92,7 +92,7 @@ ENTRIES = (
         aliases=("TASK_FAILURE/context_parsing_failure",),
         task="TASK_FAILURE/context_parsing_failure",
         category=Category.VALIDATION,
-        next_actor=Actor.OPERATOR,
+        next_actor=NextActor.OPERATOR,
     ),
     entry(
         "TASK_XML_INVALID",
@@ -103,7 +103,7 @@ ENTRIES = (
         aliases=("TASK_FAILURE/xml_validation_failure",),
         task="TASK_FAILURE/xml_validation_failure",
         category=Category.VALIDATION,
-        next_actor=Actor.MODEL,
+        next_actor=NextActor.MODEL,
         http_status=422,
     ),
     entry(
@@ -115,7 +115,7 @@ ENTRIES = (
         aliases=("XML_PARSE_ERROR",),
         task="TASK_FAILURE/xml_validation_failure",
         category=Category.VALIDATION,
-        next_actor=Actor.MODEL,
+        next_actor=NextActor.MODEL,
         http_status=422,
     ),
     entry(
@@ -127,7 +127,7 @@ ENTRIES = (
         aliases=("TASK_FAILURE/output_format_failure",),
         task="TASK_FAILURE/output_format_failure",
         category=Category.VALIDATION,
-        next_actor=Actor.MODEL,
+        next_actor=NextActor.MODEL,
         http_status=422,
     ),
     entry(
@@ -139,7 +139,7 @@ ENTRIES = (
         aliases=("INVALID_OUTPUT",),
         task="TASK_FAILURE/output_format_failure",
         category=Category.VALIDATION,
-        next_actor=Actor.MODEL,
+        next_actor=NextActor.MODEL,
         http_status=422,
     ),
     entry(
@@ -191,7 +191,7 @@ ENTRIES = (
         "The task failed for a reason nobody foresaw.",
         "Read the cause in the audit trail",
         aliases=("TASK_FAILURE/unexpected_error",),
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
         classed="ExtensionHost/LifecycleFailure",
     ),
     entry(
@@ -214,7 +214,7 @@ ENTRIES = (
         aliases=("TASK_FAILURE/template_not_found",),
         category=Category.NOT_FOUND,
         classed="ToolTerminal/NotFound",
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
         http_status=404,
         exit_code=3,
         task="TASK_FAILURE/template_not_found",
@@ -233,7 +233,7 @@ ENTRIES = (
         "Subtasks are nested deeper than {limit}",
         "The task was split too many times.",
         "Plan the task with fewer levels, or raise the limit (at most 10)",
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
         classed="ExtensionHost/LoopBoundExceeded",
     ),
     entry(
@@ -242,7 +242,7 @@ ENTRIES = (
         "Subtask repeats one of its own ancestors",
         "The task called itself without end and was stopped.",
         "Change the request so that each subtask is smaller than its parent",
-        next_actor=Actor.MODEL,
+        next_actor=NextActor.MODEL,
         classed="ExtensionHost/LoopBoundExceeded",
     ),
     # Workflows: S3-18, N3-13.
@@ -254,7 +254,7 @@ ENTRIES = (
         "Bind the symbol before using it",
         aliases=("TASK_FAILURE/unbound_symbol", "UnboundSymbolError"),
         task="TASK_FAILURE/unbound_symbol",
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
         category=Category.INVALID,
         classed="Validation/ShapeInvalid",
         http_status=400,
@@ -275,7 +275,7 @@ ENTRIES = (
         "Read the environment at the failure, then resume from the last binding",
         aliases=("SexpEvaluationError",),
         task="TASK_FAILURE/subtask_failure",
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
         classed="ExtensionHost/LifecycleFailure",
     ),
     # Stages: N2-2, N2-4 to N2-8.
@@ -315,7 +315,7 @@ ENTRIES = (
         "Join only after every branch is ok",
         aliases=("ExtensionHost/JoinPreconditionViolated",),
         classed="ExtensionHost/JoinPreconditionViolated",
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
     ),
     entry(
         "TASK_JOIN_DANGLING",
@@ -371,7 +371,7 @@ ENTRIES = (
         aliases=("Validation/GrantNotFound",),
         classed="Validation/GrantNotFound",
         http_status=403,
-        next_actor=Actor.MODEL,
+        next_actor=NextActor.MODEL,
     ),
     entry(
         "TASK_GRANT_CONSUMED",
@@ -382,7 +382,7 @@ ENTRIES = (
         aliases=("Validation/GrantAlreadyConsumed",),
         classed="Validation/GrantAlreadyConsumed",
         http_status=403,
-        next_actor=Actor.MODEL,
+        next_actor=NextActor.MODEL,
     ),
     entry(
         "TASK_GRANT_EXPIRED",
@@ -393,7 +393,7 @@ ENTRIES = (
         aliases=("Validation/GrantStageExpired",),
         classed="Validation/GrantStageExpired",
         http_status=403,
-        next_actor=Actor.MODEL,
+        next_actor=NextActor.MODEL,
     ),
     entry(
         "TASK_STAGE_FAILED",
@@ -401,7 +401,7 @@ ENTRIES = (
         "Stage {stage} cannot recover",
         "A step of the workflow failed for good.",
         "Resolution skip, retry-later or abort-workflow decides what follows",
-        next_actor=Actor.MACHINE,
+        next_actor=NextActor.MACHINE,
         task="TASK_FAILURE/subtask_failure",
         close_code=4508,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import CANCELLED, PERMANENT, REJECTED, TRANSIENT, Traits, entry
-from holdfast.faults.words import Actor, Category, Kind, Schedule, Scope
+from holdfast.faults.words import Category, Kind, NextActor, Schedule, Scope
 
 _PASSING: Traits = {
     **TRANSIENT,
@@ -15,7 +15,7 @@ _PASSING: Traits = {
 _TERMINAL: Traits = {
     **PERMANENT,
     "scope": Scope.TOOL,
-    "next_actor": Actor.MODEL,
+    "next_actor": NextActor.MODEL,
     "severity": REJECTED["severity"],
     "http_status": 422,
     "category": Category.TOOL_ERROR,
@@ -52,7 +52,7 @@ ENTRIES = (
         task="TASK_FAILURE/execution_timeout",
         http_status=504,
         exit_code=6,
-        next_actor=Actor.MODEL,
+        next_actor=NextActor.MODEL,
     ),
     entry(
         "TOOL_RESOURCE_BUSY",
@@ -62,7 +62,7 @@ ENTRIES = (
         "Wait for the other user of the resource to finish",
         aliases=("ToolTransient/ResourceBusy",),
         http_status=409,
-        next_actor=Actor.MODEL,
+        next_actor=NextActor.MODEL,
     ),
     entry(
         "TOOL_RATE_LIMITED",
@@ -82,7 +82,7 @@ ENTRIES = (
         "A tool has reached its limit for now.",
         "Wait until the quota resets, or raise it",
         category=Category.RATE_LIMIT,
-        next_actor=Actor.OPERATOR,
+        next_actor=NextActor.OPERATOR,
         http_status=429,
     ),
     entry(
@@ -174,7 +174,7 @@ ENTRIES = (
         category=Category.VALIDATION,
         classed="ToolTerminal/OutputMalformed",
         task="TASK_FAILURE/output_format_failure",
-        next_actor=Actor.DEVELOPER,
+        next_actor=NextActor.DEVELOPER,
     ),
     entry(
         "TOOL_OUTPUT_TOO_LARGE",
@@ -235,7 +235,7 @@ ENTRIES = (
         "A program the agent needs is not installed here.",
         "Install the program, or use another one",
         classed="ToolTerminal/NotFound",
-        next_actor=Actor.OPERATOR,
+        next_actor=NextActor.OPERATOR,
         exit_code=3,
     ),
     entry(
@@ -246,7 +246,7 @@ ENTRIES = (
         "Add the server to the configuration",
         aliases=("Validation/MCPServerNotRegistered",),
         classed="Validation/MCPServerNotRegistered",
-        next_actor=Actor.OPERATOR,
+        next_actor=NextActor.OPERATOR,
         http_status=404,
         exit_code=3,
     ),
@@ -258,7 +258,7 @@ ENTRIES = (
         "Look at the real effect, then confirm or repeat",
         "Mark the tool idempotent or keyed if repeating is safe",
         severity=TRANSIENT["severity"],
-        next_actor=Actor.USER,
+        next_actor=NextActor.USER,
         classed="ToolTransient/ExecutionTimeout",
         http_status=409,
         exit_code=7,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.faults import Code
+    from holdfast.faults.codes import Code
 
 __all__ = ["MAY_HAVE_HAPPENED"]
 

@@ -1,0 +1,130 @@
+"""What a reviewer's probes found: words of one failure in the mouth of another."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from holdfast import fault_of
+from holdfast.classify import from_exception, from_http, from_jsonrpc, from_process, from_stream, from_text
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (503, "The model is currently unavailable. Please try again later."),
+        (504, "The request took longer than the maximum allowed time"),
+        (504, "Execution time exceeds the maximum"),
+        (503, "Number of connections exceeds the limit of 1000"),
+        (503, "Moderation service temporarily unavailable"),
+        (503, "Server error while processing last message"),
+        (503, "Authentication service unavailable: failed to authenticate upstream"),
+    ],
+)
+def test_an_outage_is_not_overruled_by_the_words_of_a_refusal(status, message):
+    assert from_http(status, {}, f'{{"error":{{"message":"{message}"}}}}').retryable
+
+
+@pytest.mark.parametrize("body", ['{"code":1001,"message":"service restarting"}', '{"code":1301}', '{"code":1113}'])
+def test_another_vendors_numbers_mean_nothing_here(body):
+    assert from_http(503, {}, body).code == "PROVIDER_UNAVAILABLE"
+
+
+def test_refused_to_connect_refuses_no_content():
+    assert from_exception(Exception("localhost refused to connect.")).code != "PROVIDER_CONTENT_POLICY"
+
+
+def test_an_address_is_not_prose():
+    text = "Server error '502 Bad Gateway' for url 'https://api.openai.com/v1/moderations/flagged'"
+    assert from_exception(RuntimeError(text)).code == "PROVIDER_UNAVAILABLE"
+    text = "HTTPSConnectionPool(host='x', port=443): Max retries exceeded with url: /rate-limit (Caused by NameResolutionError)"
+    assert from_exception(ConnectionError(text)).code != "PROVIDER_RATE_LIMITED"
+
+
+def _called(script: str) -> Exception:
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        subprocess.run(["sh", "-c", script], check=True, capture_output=True)
+    return raised.value
+
+
+def test_a_command_line_says_what_was_tried_and_stderr_what_failed():
+    assert from_exception(_called("exit 1 # rate limit overloaded")).code == "TOOL_EXECUTION_FAILED"
+    assert from_exception(_called("echo 'curl: (6) Could not resolve host: x' >&2; exit 6")).code == "CONN_DNS_FAILED"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "code"),
+    [
+        ('API Error: 503 {"type":"error","error":{"type":"api_error","message":"down"}}', "PROVIDER_UNAVAILABLE"),
+        ("curl: (22) The requested URL returned error: 503", "PROVIDER_UNAVAILABLE"),
+        ('Traceback (most recent call last):\n  File "a.py", line 1\nhttpx.ReadTimeout: timed out', "PROVIDER_TIMEOUT"),
+        ("usage: x [--timeout N]\nx: error: argument --timeout: invalid int value: 'a'", "TOOL_EXECUTION_FAILED"),
+    ],
+)
+def test_stderr_is_read_like_a_log_and_a_usage_error_is_no_network(stderr, code):
+    assert from_process(1, stderr).code == code
+
+
+def test_a_wrappers_sentence_gives_way_to_what_it_wraps():
+    class LimitError(Exception):
+        status_code = 429
+        body = {"error": {"code": "insufficient_quota", "message": "You exceeded your current quota"}}
+
+    error = RuntimeError("rate limit hit, giving up")
+    error.__cause__ = LimitError("429")
+    assert from_exception(error).code == "PROVIDER_BILLING"
+
+
+@pytest.mark.parametrize(
+    "error", [TypeError("rate limit exceeded"), ValueError("invalid literal: 'server overloaded'")]
+)
+def test_a_defect_that_quotes_a_limit_is_never_retried(error):
+    assert not from_exception(error).retryable
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("assert len(rows) == 429", "TOOL_EXECUTION_FAILED"),
+        ("ValueError: timeout must be positive", "TOOL_EXECUTION_FAILED"),
+        ("HTTP 503: Service Unavailable", "TOOL_RESOURCE_BUSY"),
+        ("Quota exceeded for requests per minute per user", "TOOL_RATE_LIMITED"),
+    ],
+)
+def test_mcp_texts_are_read_by_words_not_by_digits(text, code):
+    result = {"content": [{"type": "text", "text": text}], "isError": True}
+    assert from_jsonrpc({"jsonrpc": "2.0", "id": 1, "result": result}).code == code
+
+
+def test_a_chained_traceback_is_read_as_a_chain_whatever_is_logged_after_it():
+    log = (
+        'Traceback (most recent call last):\n  File "a.py", line 1, in f\n'
+        "openai.AuthenticationError: Error code: 401 - {'error': {'code': 'invalid_api_key', 'message': 'no'}}\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        'Traceback (most recent call last):\n  File "b.py", line 2, in g\nRuntimeError: call failed\nWorker: exiting\n'
+    )
+    assert from_text(log).code == "AUTH_FAILED"
+
+
+def test_a_body_that_aiohttp_has_read_is_read_here_too():
+    class Response:
+        status = 429
+        headers = {}
+        _body = b'{"error":{"code":"insufficient_quota","message":"no"}}'
+
+    assert fault_of(Response()).code == "PROVIDER_BILLING"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ('{"stop_reason":"model_context_window_exceeded","content":[]}', "PROVIDER_CONTEXT_OVERFLOW"),
+        ('{"stopReason":"guardrail_intervened"}', "PROVIDER_CONTENT_POLICY"),
+        ('{"stopReason":"content_filtered"}', "PROVIDER_CONTENT_POLICY"),
+        ('{"finish_reason":"ERROR_TOXIC"}', "PROVIDER_CONTENT_POLICY"),
+    ],
+)
+def test_a_success_that_was_refused_or_overflowed_is_not_sampled_again(body, code):
+    for fault in (from_http(200, {}, body), from_stream(f"data: {body}\n\n")):
+        assert (fault.code, fault.retryable) == (code, False)
