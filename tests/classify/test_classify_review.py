@@ -128,3 +128,17 @@ def test_a_body_that_aiohttp_has_read_is_read_here_too():
 def test_a_success_that_was_refused_or_overflowed_is_not_sampled_again(body, code):
     for fault in (from_http(200, {}, body), from_stream(f"data: {body}\n\n")):
         assert (fault.code, fault.retryable) == (code, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "wait"),
+    [
+        ("Rate limited. The last retry failed after 30 seconds", None),
+        ("rate limit: the service was not available for 10 minutes", None),
+        ("rate limit: retries available: 3 days plan", None),
+        ("Too many requests. Next request allowed in 4.2 seconds", 4.2),
+        ("Rate limit reached. Please try again in 20s.", 20.0),
+    ],
+)
+def test_a_wait_is_taken_only_from_a_sentence_that_asks_for_one(text, wait):
+    assert from_http(429, {}, f'{{"error":{{"message":"{text}"}}}}').retry_after == wait

@@ -142,3 +142,10 @@ def test_what_belongs_together_is_correlated():
 
 def test_a_new_event_has_the_version_of_today():
     assert Cancelled(at=0.0).v == VERSION == 1
+
+
+def test_S2_10_what_is_ignored_on_purpose_is_told_without_its_secrets():
+    fault = Fault.of("AUTH_FAILED", "refused sk-ant-api03-AbCd1234EfGh5678")
+    event = SuppressedError.of(fault, "the cache is only a cache", at=1.0)
+    assert (event.reason, event.code) == ("the cache is only a cache", "AUTH_FAILED")
+    assert "sk-ant" not in event.cause

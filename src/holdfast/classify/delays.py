@@ -89,7 +89,7 @@ def _from_retry_after(evidence: Evidence) -> float | None:
         return _until(parse_http_date(value) or _date(value), server_now(evidence))
     if seconds >= _EPOCH_SECONDS:
         # A server bug met in the wild: an instant where a delay belongs.
-        return _until(seconds, server_now(evidence))
+        return _until(_instant(value), server_now(evidence))
     return seconds if seconds >= 0 else None
 
 
@@ -193,12 +193,12 @@ def _until(at: float | None, now: float | None) -> float | None:
 
 # Each pattern is tried where one of its words stands, not at every character: a text is read for its words first.
 _TIME_WORDS = phrases("""
-    again | retry | retrying | reset | resets | resetting | wait | waits | available | recover | recovers | regain | until | renew
+    again | request allowed | retry | retrying | reset | resets | resetting | wait | waits | available | recover | recovers | regain | until | renew
     renews | limit reached | retry_after | retry-after
 """)
-_WAIT_CUES = ("again", "retry", "reset", "wait", "available", "recover")
+_WAIT_CUES = ("again", "retry", "reset", "wait", "recover", "request allowed")
 _WAIT_AFTER_CUE = re.compile(
-    r"s?\b[^\d.;\n]{0,30}?\s(?:(?:in|after|for|wait|within)\s+)?(?:about|around|approximately|at least|another|~|≈)?\s*"
+    r"s?\b(?:(?!fail|plan)[^\d.;:\n]){0,30}?\s(?:(?:in|after|for|wait|within)\s+)?(?:about|around|approximately|at least|another|~|≈)?\s*"
     rf"({DURATION})",
     re.IGNORECASE,
 )

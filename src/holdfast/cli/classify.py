@@ -48,8 +48,17 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
 
 
+_KINDS = ("exception", "exit_code", "jsonrpc", "sse", "grpc", "text")
+"""Each describes a failure of its own; the others add to one."""
+
+
 def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
     """Classify the failure that the flags describe."""
+    kinds = [name for name in _KINDS if getattr(given, name) is not None]
+    if len(kinds) > 1:
+        told = " and ".join(f"--{name.replace('_', '-')}" for name in kinds)
+        fail(f"{told} describe different failures", "give one of them")
+        return Exit.USAGE
     try:
         fault = _fault(given, now)
     except InvalidError as error:

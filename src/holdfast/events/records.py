@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.faults import Code, Fault
+from holdfast.faults import REDACTOR, Code, Fault
 
 __all__ = [
     "VERSION",
@@ -170,8 +170,13 @@ class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"
 
     reason: str
     cause: str
-    """The failure's text, secrets masked."""
+    """The failure's text."""
     code: Code | None = None
+
+    @classmethod
+    def of(cls, fault: Fault, reason: str, *, at: float, run: str = "") -> SuppressedError:
+        """Return the record of a fault that is ignored on purpose, its text with secrets masked."""
+        return cls(at=at, run=run, reason=reason, cause=REDACTOR.text(fault.message), code=fault.code)
 
 
 RecoveryEvent: TypeAlias = Retry | CircuitStateChange | Fallback | AgentFallback | Degraded | Recovered | Failed

@@ -85,7 +85,7 @@ def own_words(evidence: Evidence) -> Verdict | None:
 @asked_when(codes(" ".join(_CODES)))
 def own_codes(evidence: Evidence) -> Verdict | None:
     """server_error, api_error, unavailable: where no status speaks."""
-    if evidence.status is not None and evidence.status < 500:
+    if evidence.status is not None and evidence.status >= 400 and evidence.status != 500:
         return None
     return next((_VERDICTS[_CODES[code]] for code in evidence.codes if code in _CODES), None)
 
