@@ -32,14 +32,14 @@ def show_json(document: dict[str, Any]) -> None:
     sys.stdout.write(raw.decode() + "\n")
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table; in a pipe, aligned plain columns."""
     redactor = redactor_for()
     shown = [[redactor.text(cell) for cell in row] for row in rows]
     if not _on_terminal():
         _plain_table([list(columns), *shown])
         return
-    table = Table(title=title, box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column == "code")
     for row in shown:

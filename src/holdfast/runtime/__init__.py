@@ -1,6 +1,6 @@
 """Performs decisions: the first room below the I/O line.
 
-Here for now: `fault_of`, which gives the fault of anything that failed; the catalog's pages; the process's secrets.
+`fault_of`, which gives the fault of anything that failed; the catalog's pages; the process's secrets.
 """
 
 from __future__ import annotations

@@ -204,7 +204,8 @@ def by_class(evidence: Evidence) -> Verdict | None:
     names = evidence.raised.names
     for code, classes in _CLASSES:
         if not classes.isdisjoint(names):
-            return _by_errno_or(evidence, code)
+            # anyio says only that the stream broke; what caused it says how.
+            return _placed(code, weak=evidence.named("BrokenResourceError"))
     return None
 
 
@@ -301,13 +302,6 @@ def _may_wrap(evidence: Evidence) -> bool:
 
 def _by_words(evidence: Evidence) -> Code | None:
     return next((code for code, group in _WORDS if evidence.hears(group)), None)
-
-
-def _by_errno_or(evidence: Evidence, code: Code) -> Verdict:
-    assert evidence.raised is not None
-    if code == "CONN_RESET" and evidence.named("BrokenResourceError"):
-        return Verdict(code="CONN_RESET", weak=True)
-    return _placed(code)
 
 
 def _placed(code: Code, *, weak: bool = False) -> Verdict:

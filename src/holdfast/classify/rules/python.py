@@ -277,7 +277,7 @@ def by_errno(evidence: Evidence) -> Verdict | None:
     if raised is None or evidence.named("SSLError"):
         # ssl has numbers of its own.
         return None
-    code = _ERRNOS.get(raised.errno) if raised.errno is not None and _is_os_error(raised.names) else None
+    code = None if raised.errno is None else _ERRNOS.get(raised.errno)
     if code is None:
         code = next((c for c, classes in _OS_CLASSES if not classes.isdisjoint(raised.names)), None)
     if code is None:
@@ -334,13 +334,6 @@ def by_name(evidence: Evidence) -> Verdict | None:
         if says(name, words):
             return Verdict(code=code, weak=True)
     return None
-
-
-def _is_os_error(names: tuple[str, ...]) -> bool:
-    return any(
-        name in ("OSError", "IOError", "EnvironmentError", "WindowsError", "error") or name.endswith("Error")
-        for name in names
-    )
 
 
 def _undecodable(evidence: Evidence) -> Verdict:
