@@ -21,10 +21,13 @@ from holdfast.faults import Err, Fault, HoldfastError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FAULT_ATTRIBUTE", "fault_of"]
+__all__ = ["FAULT_ATTRIBUTE", "GAVE_UP_IN", "fault_of", "leave_account"]
 
 FAULT_ATTRIBUTE = "__holdfast_fault__"
 """Where a recovery leaves the fault, with every attempt, on the original exception it lets through."""
+
+GAVE_UP_IN = "__holdfast_gave_up_in__"
+"""Which run a recovery was part of when it gave up: that run need not try again what was tried already."""
 
 
 def fault_of(
@@ -40,6 +43,19 @@ def fault_of(
         return _fault_of(failure, provider, time.time() if now is None else now, classifier)
     except Exception as defect:  # noqa: BLE001 - the promise is to be total, also for objects that fight back
         return Fault.of("SYS_UNKNOWN", retryable=False, rule=f"fault-of-failed.{type(defect).__name__}")
+
+
+def leave_account(error: BaseException, fault: Fault, note: str, around: str) -> None:
+    """Leave the fault and a short account on the exception that is let through; it stays what it is otherwise."""
+    notes: list[str] | None = error.__dict__.get("__notes__")
+    if notes and error.__dict__.get(GAVE_UP_IN) is None:
+        # An object that is raised again and again would collect our lines without end.
+        notes[:] = [kept for kept in notes if not kept.startswith("holdfast: ")]
+    error.add_note(note)
+    error.__dict__[FAULT_ATTRIBUTE] = fault
+    error.__dict__[GAVE_UP_IN] = around
+    if isinstance(error, HoldfastError):
+        error.fault = fault
 
 
 def _fault_of(failure: Any, provider: str, now: float, classifier: Classifier) -> Fault:
