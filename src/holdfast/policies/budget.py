@@ -59,18 +59,20 @@ class Ledger:
         tokens: int | None = None,
         turns: int = 0,
         attempts: int = 0,
+        settled: int = 0,
         unknown: int = 0,
         recovery: bool = False,
     ) -> None:
         """Charge what was used, here and in every budget around. Failed and hedged attempts are charged like others.
 
+        `settled` says of how many attempts, charged when they began, this is the usage.
         `unknown` says of how many attempts the usage is not known: `usd` and `tokens` that are None are then estimated.
         `recovery` marks what would not have been spent if the first attempt had succeeded.
         """
         _check(usd, tokens, turns, attempts, unknown)
         nano = None if usd is None else round(usd * NANO)
-        self._charge_attempts("usd", nano, attempts, unknown, recovery=recovery)
-        self._charge_attempts("tokens", tokens, attempts, unknown, recovery=recovery)
+        self._charge_attempts("usd", nano, attempts + settled, unknown, recovery=recovery)
+        self._charge_attempts("tokens", tokens, attempts + settled, unknown, recovery=recovery)
         _book(self.accounts, "turns", turns, recovery=recovery)
         _book(self.accounts, "attempts", attempts, recovery=recovery)
         for account in self.accounts:

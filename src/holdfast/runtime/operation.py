@@ -130,7 +130,7 @@ class Operation:
         if self.others:
             self._settle_others(Verdict.SUCCESS, None, now)
         if self.budget is not None:
-            self.budget.paid(value, again=self.attempts > 1)
+            self.budget.attempt_ended(value, again=self.attempts > 1)
         if binding.watched:
             reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
@@ -292,7 +292,7 @@ class Operation:
         )
         self.history = (*self.history, attempt)
         if self.budget is not None:
-            self.budget.paid(None, again=self.attempts > 1)
+            self.budget.attempt_ended(None, again=self.attempts > 1)
         if self.binding.watched:
             reports.attempt_ended(self, now, fault)
 
