@@ -8,6 +8,7 @@ from __future__ import annotations
 from holdfast.events.codec import decode, decode_lines, encode, encode_lines, schema
 from holdfast.events.document import write_document
 from holdfast.events.records import (
+    KINDS,
     VERSION,
     AgentFallback,
     AttemptEnded,
@@ -24,10 +25,12 @@ from holdfast.events.records import (
     RecoveryEvent,
     Retry,
     RetryDenied,
+    StreamResumed,
     SuppressedError,
 )
 
 __all__ = [
+    "KINDS",
     "VERSION",
     "AgentFallback",
     "AttemptEnded",
@@ -44,6 +47,7 @@ __all__ = [
     "RecoveryEvent",
     "Retry",
     "RetryDenied",
+    "StreamResumed",
     "SuppressedError",
     "decode",
     "decode_lines",

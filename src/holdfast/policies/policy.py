@@ -5,6 +5,7 @@ Invariant: a policy is checked when it is made. Whatever survives construction c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 import msgspec
@@ -20,8 +21,6 @@ from holdfast.policies.quota import Quota
 from holdfast.policies.tries import Tries
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from holdfast.faults import Fault
 
 __all__ = ["BATCH", "INTERACTIVE", "PATIENT", "Counts", "Policy", "PolicyOptions"]

@@ -10,17 +10,23 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import InvalidError, Scope
+from holdfast.policies.effect import repeats_unknown
 from holdfast.policies.policy import Policy
 from holdfast.runtime import results
 from holdfast.runtime.driving import direct, limited
+from holdfast.runtime.gates import gated, gated_by
+from holdfast.runtime.hedging import hedging
 from holdfast.runtime.kinds import name_of
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.lines import Line
 from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
 from holdfast.runtime.target import Target, target_of
+from holdfast.runtime.threads import threaded
 from holdfast.runtime.tool import ToolContract, contract_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from holdfast.faults import Fault
     from holdfast.policies.effect import Effect
     from holdfast.runtime.results import Accept
@@ -51,6 +57,7 @@ class Binding:
         effect: Effect | None = None,
         accept: Accept | None = None,
         needs: frozenset[str] = frozenset(),
+        threads: bool = False,
         runtime: Runtime | None = None,
     ) -> None:
         if policy is not None and not isinstance(policy, Policy):
@@ -63,10 +70,11 @@ class Binding:
         self.provider = self.target.provider
         self.accept = accept
         self.needs = needs
+        self.threads = threads
         self.contract = contract
         self._given_policy = policy
         self._given_runtime = runtime
-        self._own_line = Line("")
+        self.own_line = Line("")
         self.has_fallbacks = False
         self.bind()
 
@@ -86,18 +94,28 @@ class Binding:
         self.count_all = policy.circuit is not None and policy.circuit.count_all
         self.watched = runtime.bus.wants_attempts
         self._bind_lines(runtime, policy)
-        self.perform_async = limited
-        self.perform = direct
+        self.gate = self.line.gate
+        self.call = threaded if self.threads else direct
+        self.perform = gated if self.gate else self.call
+        self.perform_async = self._way_of_calling()
 
     def _bind_lines(self, runtime: Runtime, policy: Policy) -> None:
         now = self.monotonic()
         names = self.target.names
         self.scopes = tuple(scope for scope, _ in names or _NOWHERE)
-        lines = [runtime.lines.get(name) for _, name in names] or [self._own_line]
+        lines = [runtime.lines.get(name) for _, name in names] or [self.own_line]
         for line in lines:
             line.serve(policy, now)
         self.line = lines[0]
         self.other_lines = tuple(zip(lines[1:], self.scopes[1:], strict=True))
+
+    def _way_of_calling(self) -> Callable[..., Awaitable[Any]]:
+        """Return how one async attempt is made: with hedges only where a repeated call does no harm."""
+        line = self.line
+        way: Callable[..., Awaitable[Any]] = limited
+        if line.hedge is not None and line.hedge_machine is not None and repeats_unknown(self.effect):
+            way = hedging(line.hedge, line.hedge_machine)
+        return gated_by(way) if self.gate else way
 
     def _contracted(self, policy: Policy) -> Policy:
         """A tool's own contract wins over the policy it is called with (Part 6 c)."""
@@ -123,7 +141,7 @@ class Binding:
         other.contract = contract_of(fn) or self.contract
         other.name = self.name or name_of(fn)
         if not self.target.names:
-            other._own_line = Line(f"function:{other.name}")
+            other.own_line = Line(f"function:{other.name}")
         other.bind()
         return other
 

@@ -82,7 +82,7 @@ class BlockAttempt:
         if delay is not None:
             self.delay = delay
             return True
-        if op.surfaced is raised or op.surfaced is None:
+        if op.surfaced is raised:
             return False
         raise op.surfaced from raised
 

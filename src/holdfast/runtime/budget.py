@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast.events import BudgetWarning
 from holdfast.faults import InvalidError
 from holdfast.policies.budget import Ledger, Left, Limits, Spend
-from holdfast.policies.prices import PRICES
 from holdfast.policies.usage import model_of, usage_of
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.runtime import default_runtime
@@ -130,7 +129,9 @@ class Budget:
 
     def _open(self) -> Ledger:
         if self._ledger is None:
-            raise InvalidError.saying("Budget", "`with budget:` around what it is for", "a budget that was never entered")
+            raise InvalidError.saying(
+                "Budget", "`with budget:` around what it is for", "a budget that was never entered"
+            )
         return self._ledger
 
     def _warn(self) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import sys
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from holdfast.events import AttemptEnded, AttemptStarted, Event, SuppressedError
 from holdfast.faults import REDACTOR
@@ -51,6 +51,9 @@ class Bus:
             except Exception as error:  # noqa: BLE001 - a reader never breaks a call (R25)
                 self._report(handler, event, error)
 
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
     def _change(
         self, change: Callable[[tuple[Handler, ...]], tuple[Handler, ...]], kinds: tuple[type[Event], ...]
     ) -> None:
@@ -85,7 +88,7 @@ class Subscription:
         if cancel is not None:
             cancel()
 
-    def __enter__(self) -> Subscription:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -61,9 +61,7 @@ class MemoryCache:
                 self._kept.popitem(last=False)
 
 
-def key_of(
-    own: Callable[..., str] | None, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> str | None:
+def key_of(own: Callable[..., str] | None, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
     """Return what a call's answer is kept under; None where its arguments cannot be told apart by value."""
     if own is not None:
         return f"{name}:{own(*args, **kwargs)}"

@@ -14,10 +14,10 @@ import msgspec
 from holdfast.events import Degraded, Fallback, SuppressedError
 from holdfast.faults import Attempt, Fault, InvalidError
 from holdfast.policies import options
-from holdfast.policies.fallback import Ask, Skip, answerable, check_when, consider, meets
+from holdfast.policies.fallback import Ask, Consent, Skip, When, answerable, check_when, consider, meets
 from holdfast.runtime import reports
 from holdfast.runtime.binding import BINDING_ATTRIBUTE
-from holdfast.runtime.cache import MemoryCache, Missing, key_of
+from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
 from holdfast.runtime.driving import limited
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of
 from holdfast.runtime.kinds import is_async, name_of
@@ -25,9 +25,7 @@ from holdfast.runtime.kinds import is_async, name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from holdfast.policies.fallback import Consent, When
     from holdfast.runtime.binding import Binding
-    from holdfast.runtime.cache import CacheStore
     from holdfast.runtime.operation import Operation
 
 __all__ = ["CacheStore", "Chain", "Consent", "When", "fall_back", "fall_back_async"]
@@ -136,7 +134,9 @@ class Chain:
             return ask()
         except Exception as error:  # noqa: BLE001
             runtime = self._binding.runtime
-            runtime.bus.emit(SuppressedError.of(fault_of(error), "the cache of a fallback failed", at=runtime.clock.wall()))
+            runtime.bus.emit(
+                SuppressedError.of(fault_of(error), "the cache of a fallback failed", at=runtime.clock.wall())
+            )
             return otherwise
 
 
@@ -327,9 +327,7 @@ async def fall_back_async(
         walk.close()
 
 
-def fall_back(
-    op: Operation, chain: Chain, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Any:
+def fall_back(op: Operation, chain: Chain, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Perform the walk in a thread."""
     walk = walk_down(op, chain, error, args, kwargs)
     try:

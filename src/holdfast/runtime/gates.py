@@ -11,18 +11,15 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault, HoldfastError
-from holdfast.policies.bulkhead import BulkheadMachine, Place
-from holdfast.policies.rate_limit import RateLimitMachine
-from holdfast.runtime.driving import limited, pause, pause_async
+from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place
+from holdfast.policies.rate_limit import RateLimit, RateLimitMachine
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from holdfast.policies.bulkhead import Bulkhead
-    from holdfast.policies.rate_limit import RateLimit
     from holdfast.runtime.operation import Operation
 
-__all__ = ["Gate", "gated", "gated_async", "gated_by"]
+__all__ = ["Gate", "gate_for", "gated", "gated_by"]
 
 
 class Gate:
@@ -46,8 +43,12 @@ class Gate:
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
 
+        def come() -> None:
+            if not turn.done():
+                turn.set_result(None)
+
         def wake() -> None:
-            loop.call_soon_threadsafe(lambda: turn.done() or turn.set_result(None))
+            loop.call_soon_threadsafe(come)
 
         ticket = self._enter(wake)
         if not ticket:
@@ -110,16 +111,15 @@ class Gate:
 
     def _wake(self, ticket: int | None) -> None:
         """Wake a waiter; one whose event loop is gone passes its turn on."""
-        while ticket is not None:
-            wake = self._wakers.pop(ticket, None)
+        while ticket is not None and (wake := self._wakers.pop(ticket, None)) is not None:
             try:
-                if wake is not None:
-                    wake()
-                return
+                wake()
             except RuntimeError:
                 assert self._places is not None
                 with self._lock:
                     ticket = self._places.leave(ticket)
+            else:
+                return
 
     def _full(self) -> HoldfastError:
         limit = 0 if self._bulkhead is None else self._bulkhead.concurrency
@@ -146,6 +146,12 @@ class Gate:
                 self._pace.cancel(start)
 
 
+def gate_for(name: str, concurrency: int | None, waiting: int | None, per_second: float | None) -> Gate:
+    """Return the gate that these options of a policy ask for."""
+    bulkhead = None if concurrency is None else Bulkhead(concurrency=concurrency, waiting=waiting)
+    return Gate(name, bulkhead, None if per_second is None else RateLimit(per_second=per_second))
+
+
 def gated_by(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     """Return `call` (one way of making an attempt) behind the gate of the name it is made to."""
 
@@ -166,9 +172,6 @@ def gated_by(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
             gate.leave(ticket)
 
     return gated_call
-
-
-gated_async = gated_by(limited)
 
 
 def gated(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -40,9 +40,9 @@ from holdfast.runtime.fault_of import GAVE_UP_IN, fault_of, leave_account
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
     from holdfast.runtime.ambient import Around
+    from holdfast.runtime.binding import Binding
     from holdfast.runtime.budget import Budget
     from holdfast.runtime.lines import Line
-    from holdfast.runtime.binding import Binding
 
 __all__ = ["Operation"]
 
@@ -66,12 +66,14 @@ class Operation:
     history: tuple[Attempt, ...] = ()
     """The attempts that failed."""
     first_failure: float | None = None
-    surfaced: BaseException | None = None
+    surfaced: BaseException
     """What the driver must raise after `failed` returned None."""
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
     budget: Budget | None = None
+    outer_deadline: float | None = None
+    """The deadline of the scope around."""
     _run = ""
 
     def __init__(self, binding: Binding) -> None:
@@ -103,6 +105,8 @@ class Operation:
             if isinstance(permit, Rejection):
                 raise self._refused(permit, now)
             self.permit = permit
+            if line.quota_machine is not None and not self.attempts:
+                line.called(now)
             if binding.other_lines:
                 self._admit_others(now)
         self.attempts += 1
@@ -134,7 +138,7 @@ class Operation:
         if binding.watched:
             reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
-            line.retried_well(now)
+            line.retried_well(now, len(self.history))
             reports.recovered(self, now)
 
     def failed(self, error: BaseException) -> float | None:
@@ -158,6 +162,23 @@ class Operation:
             self._settle_others(Verdict.CANCELLED, None, now)
         reports.cancelled(self, error)
 
+    def abandoned(self, error: BaseException | None) -> None:
+        """The caller turned away before the end: nothing is known about the callee (R78)."""
+        now = self.binding.monotonic()
+        self._settle(Verdict.IGNORED, None, now)
+        if self.others:
+            self._settle_others(Verdict.IGNORED, None, now)
+        if error is not None and not isinstance(error, Exception):
+            reports.cancelled(self, error)
+
+    def cut_off(self, error: Exception) -> None:
+        """It failed where nothing more may be tried: settle and give up."""
+        self.surfaced = error
+        fault, now = self._fault(error), self.binding.monotonic()
+        self._settle_failure(fault, now)
+        self._remember(fault, now)
+        self._give_up(error, fault, Reason.PARTIAL, now)
+
     def timeline(self) -> tuple[Attempt, ...]:
         """Return every attempt, the good one last."""
         last = Attempt(
@@ -174,13 +195,13 @@ class Operation:
     def _narrow(self, around: Around) -> None:
         """Take on what the scope around leaves."""
         self.budget = around.budget
-        outer = around.deadline
+        outer = self.outer_deadline = around.deadline
         if outer is not None and (self.deadline is None or outer < self.deadline):
             self.deadline = outer
 
     def _check_scope(self, now: float) -> None:
         if self.deadline is not None and now >= self.deadline:
-            raise self._deadline_passed()
+            raise self.deadline_passed()
         if self.budget is not None:
             spent = self.budget.exhausted(now)
             if spent is not None:
@@ -314,15 +335,18 @@ class Operation:
         """Return what to raise when our own limit cancelled the attempt."""
         now = self.binding.monotonic()
         if self.deadline is not None and now >= self.deadline:
-            return self._deadline_passed()
+            return self.deadline_passed()
         binding = self.binding
         code = _TIMEOUT_CODES.get(binding.scopes[0], "SYS_TIMEOUT")
         limit = round(binding.timeout or now - self.attempt_started, 3)
         message = f"{binding.name or 'The call'} did not answer within {limit:g} s and was cancelled"
         return DeadlineError(Fault.of(code, message, context={"limit_s": limit, "operation": binding.name}))
 
-    def _deadline_passed(self) -> DeadlineError:
-        limit = 0.0 if self.deadline is None else round(max(0.0, self.deadline - self.started), 3)
+    def deadline_passed(self, limit: float | None = None) -> DeadlineError:
+        """Return what to raise when the time for the whole is over."""
+        if limit is None:
+            limit = 0.0 if self.deadline is None else max(0.0, self.deadline - self.started)
+        limit = round(limit, 3)
         return DeadlineError(Fault.of("SYS_DEADLINE_EXCEEDED", context={"limit_s": limit}).with_attempts(self.history))
 
     def _outcome_unknown(self, fault: Fault) -> OutcomeUnknownError:

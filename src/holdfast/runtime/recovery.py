@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 @overload
-def recover(target: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...
+def recover(target: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...  # type: ignore[overload-overlap] # an async function is a function too: the first that fits counts
 @overload
 def recover(
     target: Aim | None = None,
@@ -44,6 +44,8 @@ def recover(
     *,
     effect: Effect | None = None,
     accept: Accept | None = None,
+    needs: frozenset[str] = frozenset(),
+    threads: bool = False,
     runtime: Runtime | None = None,
 ) -> Recovery: ...
 @overload
@@ -54,17 +56,20 @@ def recover(
     *,
     effect: Effect | None = None,
     accept: Accept | None = None,
+    needs: frozenset[str] = frozenset(),
+    threads: bool = False,
     runtime: Runtime | None = None,
 ) -> Any:
     """Return a recovery for `target`: a name such as `"claude"`, `"tool:bash"`, `"agent:builder"`, or a `Target`.
 
     Calls to one name share its circuit. `policy` is `INTERACTIVE` unless configured or given. `effect` says what the
-    calls do to the world (a function's own `@tool` wins). `accept` looks at an answer and may ask for another.
+    calls do to the world (a function's own `@tool` wins). `accept` looks at an answer and may ask for another. `needs`
+    names what a fallback must offer. `threads` gives sync functions the policy's time limit, by leaving a thread behind.
     `@recover` alone, on a function, is a recovery of its own.
     """
-    if callable(target):
-        return Recovery(Binding(None, policy, effect=effect, accept=accept, runtime=runtime))(target)
-    return Recovery(Binding(target, policy, effect=effect, accept=accept, runtime=runtime))
+    aim = None if callable(target) else target
+    binding = Binding(aim, policy, effect=effect, accept=accept, needs=needs, threads=threads, runtime=runtime)
+    return Recovery(binding)(target) if callable(target) else Recovery(binding)
 
 
 class Recovery:
@@ -76,7 +81,7 @@ class Recovery:
         self._binding = binding
 
     @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...  # type: ignore[overload-overlap] # an async function is a function too: the first that fits counts
     @overload
     def __call__(self, fn: Callable[P, T]) -> Recovered[P, T]: ...
     def __call__(self, fn: Callable[..., Any]) -> Any:
@@ -100,7 +105,7 @@ class Recovery:
         return drive_async(op, fn, args, kwargs) if is_async(fn) else drive(op, fn, args, kwargs)
 
     @overload
-    def outcome(
+    def outcome(  # type: ignore[overload-overlap] # ditto
         self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, Outcome[T]]: ...
     @overload
@@ -117,9 +122,17 @@ class Recovery:
         idle: float | None = None,
         total: float | None = None,
         after_first: AfterFirst = "raise",
+        resume: Callable[..., AsyncIterable[T]] | None = None,
     ) -> StreamOf[P, T]:
-        """Return `fn`, which gives an async iterator, as a stream that recovers: `async with live(…) as stream`."""
-        return StreamOf(self._binding.of(fn), fn, first=first, idle=idle, total=total, after_first=after_first)
+        """Return `fn`, which gives an async iterator, as a stream that recovers: `async with live(…) as stream`.
+
+        `first`, `idle` and `total` limit the wait for the first item, between items, and for all of it. With
+        `after_first="continue"`, `resume` is called with what was delivered and the same arguments; without it `fn` is
+        called again and what it gives is taken for the rest.
+        """
+        return StreamOf(
+            self._binding.of(fn), fn, first=first, idle=idle, total=total, after_first=after_first, resume=resume
+        )
 
     def __aiter__(self) -> AsyncAttempts:
         """Loop over attempts at a block: `async for attempt in recover(…): async with attempt: …`."""

@@ -44,6 +44,7 @@ _WHY = {
     Reason.UNSAFE: "the call may have happened and must not happen twice",
     Reason.UNKNOWN: "the failure is not recognised and the call's effect is not declared repeatable",
     Reason.CIRCUIT: "the circuit is open",
+    Reason.PARTIAL: "a part was delivered already",
     Reason.NESTED: "a recovery inside it has already tried what could be tried",
     Reason.QUOTA: "retries have used their share of the traffic",
     Reason.BUDGET: "the budget is spent",
@@ -109,9 +110,7 @@ def cancelled(op: Operation, error: BaseException) -> None:
     bus = op.binding.runtime.bus
     if bus.wants(Cancelled):
         name = type(error).__name__
-        bus.emit(
-            Cancelled(at=_now(op), run=op.run, operation=op.binding.name, reason=name, attempts=op.attempts)
-        )
+        bus.emit(Cancelled(at=_now(op), run=op.run, operation=op.binding.name, reason=name, attempts=op.attempts))
 
 
 def denied(op: Operation, fault: Fault, reason: Reason) -> None:

@@ -11,20 +11,19 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.events import CircuitStateChange, Event
-from holdfast.events.records import KINDS
+from holdfast.events import KINDS, CircuitStateChange, Event
 from holdfast.policies.policy import INTERACTIVE
 from holdfast.runtime.bus import Bus, Handler, Queue, Subscription
 from holdfast.runtime.lines import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from holdfast.clock import Clock, Rng
     from holdfast.faults import Fault
     from holdfast.policies import Policy
-    from holdfast.runtime.target import Target
     from holdfast.runtime.lines import Line
+    from holdfast.runtime.target import Target
 
 __all__ = ["CHANGES", "Runtime", "SystemClock", "default_runtime", "use_runtime"]
 
@@ -71,6 +70,8 @@ class Runtime:
         """False: no wait takes time, for tests."""
         self._enabled = enabled_by_environment() if enabled is None else enabled
         self._consent = consent
+        self._policy = INTERACTIVE
+        self._policies: Mapping[str, Policy] = {}
         self.bus = Bus(CHANGES.happened)
         self.lines = Lines(most_circuits, CHANGES.happened)
 
@@ -89,8 +90,17 @@ class Runtime:
         return False if self._consent is None else self._consent(operation, step, fault)
 
     def policy_for(self, target: Target) -> Policy:
-        """Return the policy configured for a target, else `INTERACTIVE`."""
-        return INTERACTIVE
+        """Return the policy configured for a target's first name that has one, else the default."""
+        for _, name in target.names:
+            if (policy := self._policies.get(name)) is not None:
+                return policy
+        return self._policy
+
+    def configure(self, policy: Policy, by_name: Mapping[str, Policy]) -> None:
+        """Set the policies of recoveries that are given none; calls under way finish on the old ones (R85)."""
+        self._policy, self._policies = policy, dict(by_name)
+        self.lines.reconfigure({name: own.circuit for name, own in by_name.items()}, self.clock.monotonic())
+        CHANGES.happened()
 
     def on(self, handler: Handler, *kinds: type[Event]) -> Subscription:
         """Call `handler` with every event, or with those of these kinds only."""
@@ -161,7 +171,7 @@ def use_runtime(runtime: Runtime) -> Iterator[Runtime]:
 
 def _after_fork() -> None:
     """A forked worker must not share its parent's locks, timers and jitter (pre-fork servers)."""
-    global _default  # noqa: PLW0603 - ditto
+    global _default
     if _default is not None:
         _default.lines.after_fork()
         _default.bus.after_fork()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeAlias, TypeVar, get_args
 
 from holdfast.events import StreamResumed
 from holdfast.faults import Fault, HoldfastError, InvalidError, StreamCutError
@@ -65,7 +65,9 @@ class StreamOf(Generic[P, T]):
         if not callable(fn):
             raise InvalidError.at("stream", "a function that gives an async iterator", fn)
         if resume is not None and after_first != "continue":
-            raise InvalidError.saying("stream.resume", 'after_first="continue" beside it', f"after_first={after_first!r}")
+            raise InvalidError.saying(
+                "stream.resume", 'after_first="continue" beside it', f"after_first={after_first!r}"
+            )
         self.binding = binding
         self.fn = fn
         self.first = Wheels(limit) if (limit := first or binding.timeout) else None
@@ -132,7 +134,7 @@ class Stream(Generic[T]):
                 self._over = True
                 self._op.succeeded(self._source)
                 await self._close()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised again there unless it is tried again
                 await self._recover(error)
             else:
                 self._fresh = False
@@ -237,29 +239,29 @@ class Stream(Generic[T]):
             await self._close()
         except Exception as closing:  # noqa: BLE001 - the failure that matters is the first
             error.add_note(f"holdfast: closing the stream's source failed too: {type(closing).__name__}")
-        cut = isinstance(error, Exception) and self._delivered.count > 0
-        if cut and self._of.after_first == "raise":
+        cut = self._delivered.count > 0
+        if cut and isinstance(error, Exception) and self._of.after_first == "raise":
             self._cut(error)
         delay = self._op.failed(error)
         if delay is None:
             self._over = True
-            if cut:
+            if cut and isinstance(error, Exception):
                 self._surface_cut(error, self._op.surfaced)
-            if self._op.surfaced is error or self._op.surfaced is None:
+            if self._op.surfaced is error:
                 raise error
             raise self._op.surfaced from error
         await pause_async(self._op, delay)
         if cut:
             self._resume()
 
-    def _cut(self, error: BaseException) -> None:
+    def _cut(self, error: Exception) -> None:
         self._over = True
         self._op.cut_off(error)
         self._surface_cut(error, error)
 
-    def _surface_cut(self, error: BaseException, surfaced: BaseException | None) -> None:
+    def _surface_cut(self, error: Exception, surfaced: BaseException) -> NoReturn:
         """Raise the cut with what arrived; a mistake in the source's own code stays what it is."""
-        fault = fault_of(surfaced or error)
+        fault = fault_of(surfaced)
         if fault.code == "SYS_PROGRAMMING_ERROR":
             raise error
         raise StreamCutError(self._delivered.on(fault)) from error

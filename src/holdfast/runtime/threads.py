@@ -51,7 +51,7 @@ def threaded(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwarg
 
 class _Call:
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        self._make = lambda: fn(*args, **kwargs)
+        self._fn, self._args, self._kwargs = fn, args, kwargs
         self._over = threading.Event()
         self._left = False
         self._value: Any = None
@@ -60,7 +60,7 @@ class _Call:
     def run(self) -> None:
         global _behind  # noqa: PLW0603 - the count is the process's
         try:
-            self._value = self._make()
+            self._value = self._fn(*self._args, **self._kwargs)
         except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
             self._error = error
         with _lock:
