@@ -50,7 +50,7 @@ class BlockAttempt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        return self._end(error, error)
+        return self._end(error)
 
     async def __aenter__(self) -> Self:
         self._token = AMBIENT.set(self._op)
@@ -62,15 +62,18 @@ class BlockAttempt:
     ) -> bool:
         limit = self._limit
         if limit is not None and limit.end() and isinstance(error, asyncio.CancelledError):
-            return self._end(self._op.timed_out(), error)
-        return self._end(error, error)
+            timed_out = self._op.timed_out()
+            if self._end(timed_out):
+                return True
+            raise timed_out from error
+        return self._end(error)
 
     @property
     def entered(self) -> bool:
         return self._token is not None
 
-    def _end(self, error: BaseException | None, raised: BaseException | None) -> bool:
-        """Settle, and swallow a failure that will be tried again; `raised` is what the block itself raised."""
+    def _end(self, error: BaseException | None) -> bool:
+        """Settle, and swallow a failure that will be tried again."""
         if self._token is not None:
             leave(self._token)
         op = self._op
@@ -79,12 +82,10 @@ class BlockAttempt:
             self.over = True
             return False
         delay = op.failed(error)
-        if delay is not None:
-            self.delay = delay
-            return True
-        if op.surfaced is raised:
+        if delay is None:
             return False
-        raise op.surfaced from raised
+        self.delay = delay
+        return True
 
 
 class _Loop:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.events import BudgetWarning
 from holdfast.faults import InvalidError
 from holdfast.policies.budget import Ledger, Left, Limits, Spend
+from holdfast.policies.prices import LIST_PRICES
 from holdfast.policies.usage import model_of, usage_of
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.runtime import default_runtime
@@ -43,7 +44,7 @@ class Budget:
         turns: int | None = None,
         attempts: int | None = None,
         estimate_usd: float | None = None,
-        prices: Prices = PRICES,
+        prices: Prices = LIST_PRICES,
     ) -> None:
         self._limits = Limits(
             seconds=seconds, usd=usd, tokens=tokens, turns=turns, attempts=attempts, estimate_usd=estimate_usd

@@ -79,9 +79,7 @@ if TYPE_CHECKING:
             offers: frozenset[str] | None = None,
             consent: Consent = "configured",
         ) -> Callable[[Callable[P, Awaitable[T] | T]], Callable[P, Awaitable[T] | T]]: ...
-        def fallback(
-            self, fn: Any = None, /, *, when: Any = None, name: str = "", offers: Any = None, consent: Any = ""
-        ) -> Any:
+        def fallback(self, *args: Any, **options: Any) -> Any:
             """Add what to try when the call has failed for good."""
 
         @overload
@@ -117,9 +115,7 @@ if TYPE_CHECKING:
             offers: frozenset[str] | None = None,
             consent: Consent = "configured",
         ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
-        def fallback(
-            self, fn: Any = None, /, *, when: Any = None, name: str = "", offers: Any = None, consent: Any = ""
-        ) -> Any:
+        def fallback(self, *args: Any, **options: Any) -> Any:
             """Add what to try when the call has failed for good."""
 
         def degraded(self, fn: Callable[Concatenate[Fault, P], T], /) -> Callable[Concatenate[Fault, P], T]:

@@ -36,17 +36,13 @@ async def drive_async(
             except BaseException as error:
                 delay = op.failed(error)
                 if delay is None:
-                    if op.surfaced is error:
-                        raise
-                    raise op.surfaced from error
+                    raise
             else:
                 fault = None if binding.accept is None else binding.refusal(value)
                 if fault is None:
                     op.succeeded(value)
                     return value
                 delay = op.rejected(fault)
-                if delay is None:
-                    raise op.surfaced
                 await discard_async(value)
             await pause_async(op, delay)
     finally:
@@ -65,17 +61,13 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
             except BaseException as error:
                 delay = op.failed(error)
                 if delay is None:
-                    if op.surfaced is error:
-                        raise
-                    raise op.surfaced from error
+                    raise
             else:
                 fault = None if binding.accept is None else binding.refusal(value)
                 if fault is None:
                     op.succeeded(value)
                     return value
                 delay = op.rejected(fault)
-                if delay is None:
-                    raise op.surfaced
                 discard(value)
             pause(op, delay)
     finally:

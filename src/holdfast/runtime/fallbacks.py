@@ -288,6 +288,12 @@ def walk_down(
         else:
             walk.answered()
             return value
+    return (yield from _last_resorts(walk, args, kwargs))
+
+
+def _last_resorts(walk: _Walk, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[Call, Any, Any]:
+    """The cache, a lesser answer, and when there is neither, telling somebody before the primary's error is raised."""
+    chain = walk.chain
     kept = chain.recall(args, kwargs)
     if kept is not Missing:
         walk.degraded("cached")

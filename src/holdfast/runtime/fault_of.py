@@ -21,13 +21,16 @@ from holdfast.faults import Err, Fault, HoldfastError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FAULT_ATTRIBUTE", "GAVE_UP_IN", "fault_of", "leave_account"]
+__all__ = ["FAULT_ATTRIBUTE", "GAVE_UP_IN", "fault_of", "gave_up_in", "leave_account"]
 
 FAULT_ATTRIBUTE = "__holdfast_fault__"
 """Where a recovery leaves the fault, with every attempt, on the original exception it lets through."""
 
 GAVE_UP_IN = "__holdfast_gave_up_in__"
 """Which run a recovery was part of when it gave up: that run need not try again what was tried already."""
+
+_CAUSES = 10
+"""How far back a wrapped error is looked at."""
 
 
 def fault_of(
@@ -56,6 +59,18 @@ def leave_account(error: BaseException, fault: Fault, note: str, around: str) ->
     error.__dict__[GAVE_UP_IN] = around
     if isinstance(error, HoldfastError):
         error.fault = fault
+
+
+def gave_up_in(error: BaseException, run: str) -> bool:
+    """Whether a recovery that was part of `run` has given up on this error, or on what caused it."""
+    seen: BaseException | None = error
+    for _ in range(_CAUSES):
+        if seen is None:
+            return False
+        if seen.__dict__.get(GAVE_UP_IN) == run:
+            return True
+        seen = seen.__cause__
+    return False
 
 
 def _fault_of(failure: Any, provider: str, now: float, classifier: Classifier) -> Fault:

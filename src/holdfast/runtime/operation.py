@@ -6,7 +6,7 @@ The duty of a driver:
     operation.admit()                  raises one of our own errors where no call may be made
     … make the call …
     operation.succeeded(value)         or
-    delay = operation.failed(error)    None: raise `operation.surfaced`; else wait that long and begin again
+    delay = operation.failed(error)    None: raise the error again; else wait that long and begin again
     operation.stopped(error)           when the wait itself is cut short
 
 Invariant: every permit is settled exactly once, cancellation passes through uncounted, and the exception that surfaces
@@ -18,6 +18,8 @@ from __future__ import annotations
 import itertools
 import os
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast.faults import (
     Attempt,
@@ -35,7 +37,7 @@ from holdfast.policies.circuit import Rejection, Verdict
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.fault_of import GAVE_UP_IN, fault_of, leave_account
+from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, gave_up_in, leave_account
 
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
@@ -66,8 +68,6 @@ class Operation:
     history: tuple[Attempt, ...] = ()
     """The attempts that failed."""
     first_failure: float | None = None
-    surfaced: BaseException
-    """What the driver must raise after `failed` returned None."""
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
@@ -142,17 +142,22 @@ class Operation:
             reports.recovered(self, now)
 
     def failed(self, error: BaseException) -> float | None:
-        """Take in how the attempt ended; return the seconds to wait before the next one, or None to raise `surfaced`."""
-        self.surfaced = error
+        """Take in how the attempt ended; return the seconds to wait before the next one, or None to let `error` through.
+
+        Where what surfaces is ours, it is raised from here.
+        """
         if not isinstance(error, Exception):
             self.stopped(error)
             return None
         return self._answer(error, self._fault(error), self.binding.monotonic())
 
-    def rejected(self, fault: Fault) -> float | None:
-        """Take in an answer that was not accepted; like `failed`, with an error of ours that carries the answer."""
-        error = self.surfaced = HoldfastError(fault)
-        return self._answer(error, fault, self.binding.monotonic())
+    def rejected(self, fault: Fault) -> float:
+        """Take in an answer that was not accepted; return the seconds to wait, or raise an error that carries it."""
+        error = HoldfastError(fault)
+        delay = self._answer(error, fault, self.binding.monotonic())
+        if delay is None:
+            raise error
+        return delay
 
     def stopped(self, error: BaseException) -> None:
         """Somebody asked to stop: give every permit back and count nothing (R45)."""
@@ -173,7 +178,6 @@ class Operation:
 
     def cut_off(self, error: Exception) -> None:
         """It failed where nothing more may be tried: settle and give up."""
-        self.surfaced = error
         fault, now = self._fault(error), self.binding.monotonic()
         self._settle_failure(fault, now)
         self._remember(fault, now)
@@ -276,7 +280,7 @@ class Operation:
 
     def _decide(self, error: Exception, fault: Fault, now: float) -> Again | GiveUp:
         binding = self.binding
-        if error.__dict__.get(GAVE_UP_IN) == self.run:
+        if gave_up_in(error, self.run):
             return GiveUp(Reason.NESTED)
         retrying = self.retrying
         if retrying is None:
@@ -289,14 +293,16 @@ class Operation:
             return decision
         if self.budget is not None and self.budget.exhausted(now) is not None:
             return GiveUp(Reason.BUDGET)
+        if not binding.policy.wait_for_circuit and binding.line.refuses(now + decision.delay):
+            # Waiting would end at a closed door; and who tripped the circuit must see why (R55).
+            return GiveUp(Reason.CIRCUIT)
         return decision if binding.line.may_retry(now) else GiveUp(Reason.QUOTA)
 
     def _fault(self, error: Exception) -> Fault:
-        fault = fault_of(error, provider=self.binding.provider, now=self.binding.runtime.clock.wall())
-        if fault.attempts and error.__dict__.get(GAVE_UP_IN) != self.run:
-            # This very object was raised by another operation before; its history is not ours.
-            return fault.with_attempts(())
-        return fault
+        if FAULT_ATTRIBUTE in error.__dict__ and not gave_up_in(error, self.run):
+            # Another operation raised this very object before; its verdict and history are not ours.
+            del error.__dict__[FAULT_ATTRIBUTE]
+        return fault_of(error, provider=self.binding.provider, now=self.binding.runtime.clock.wall())
 
     def _remember(self, fault: Fault, now: float) -> None:
         if self.first_failure is None:
@@ -322,12 +328,17 @@ class Operation:
         if self.binding.per_operation:
             self._settle_failure(fault, now)
         if reason is not Reason.NESTED:
-            fault = fault.with_attempts(self.history)
-        if reason is Reason.UNSAFE:
-            error = self.surfaced = self._outcome_unknown(fault)
-            fault = error.fault
-        leave_account(error, fault, reports.account(self, fault, reason), self.around.run if self.around else "")
+            # For whoever sees it next this failure is final: what could be tried was tried (S2-14).
+            fault = msgspec.structs.replace(fault, retryable=False, attempts=self.history)
+        surfacing = OutcomeUnknownError(self._outcome_unknown(fault)) if reason is Reason.UNSAFE else error
+        fault = surfacing.fault if isinstance(surfacing, OutcomeUnknownError) else fault
+        around = "" if self.around is None else self.around.run
+        leave_account(surfacing, fault, reports.account(self, fault, reason), around)
         reports.denied(self, fault, reason)
+        if not self.binding.has_fallbacks:
+            reports.failed(self, fault)
+        if surfacing is not error:
+            raise surfacing from error
 
     # --- errors that are ours ---
 
@@ -349,11 +360,11 @@ class Operation:
         limit = round(limit, 3)
         return DeadlineError(Fault.of("SYS_DEADLINE_EXCEEDED", context={"limit_s": limit}).with_attempts(self.history))
 
-    def _outcome_unknown(self, fault: Fault) -> OutcomeUnknownError:
+    def _outcome_unknown(self, fault: Fault) -> Fault:
         message = f"{self.binding.name or 'The call'} failed and may have happened: {fault.message}"
         context = {**fault.context, "key": self.run, "failed_with": fault.code}
         unknown = Fault.of("TOOL_OUTCOME_UNKNOWN", message, cause=fault.cause, context=context)
-        return OutcomeUnknownError(unknown.with_attempts(fault.attempts))
+        return unknown.with_attempts(fault.attempts)
 
     def wall(self, monotonic: float) -> float:
         """Return a monotonic reading of this operation on the wall clock."""

@@ -171,7 +171,6 @@ def use_runtime(runtime: Runtime) -> Iterator[Runtime]:
 
 def _after_fork() -> None:
     """A forked worker must not share its parent's locks, timers and jitter (pre-fork servers)."""
-    global _default
     if _default is not None:
         _default.lines.after_fork()
         _default.bus.after_fork()

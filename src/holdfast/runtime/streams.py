@@ -246,10 +246,8 @@ class Stream(Generic[T]):
         if delay is None:
             self._over = True
             if cut and isinstance(error, Exception):
-                self._surface_cut(error, self._op.surfaced)
-            if self._op.surfaced is error:
-                raise error
-            raise self._op.surfaced from error
+                self._surface_cut(error)
+            raise error
         await pause_async(self._op, delay)
         if cut:
             self._resume()
@@ -257,11 +255,11 @@ class Stream(Generic[T]):
     def _cut(self, error: Exception) -> None:
         self._over = True
         self._op.cut_off(error)
-        self._surface_cut(error, error)
+        self._surface_cut(error)
 
-    def _surface_cut(self, error: Exception, surfaced: BaseException) -> NoReturn:
+    def _surface_cut(self, error: Exception) -> NoReturn:
         """Raise the cut with what arrived; a mistake in the source's own code stays what it is."""
-        fault = fault_of(surfaced)
+        fault = fault_of(error)
         if fault.code == "SYS_PROGRAMMING_ERROR":
             raise error
         raise StreamCutError(self._delivered.on(fault)) from error
