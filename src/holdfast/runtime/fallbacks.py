@@ -170,6 +170,8 @@ class _Walk:
         op, runtime = self.op, self.op.binding.runtime
         op.via = step.name
         op.attempts += 1
+        if op.budget is not None:
+            op.budget.attempt_begun(again=True)
         op.waited = 0.0
         op.attempt_started = op.binding.monotonic()
         if runtime.bus.wants(Fallback):
@@ -186,8 +188,10 @@ class _Walk:
         if op.binding.watched:
             reports.attempt_started(op)
 
-    def answered(self) -> None:
+    def answered(self, value: object) -> None:
         now = self.op.binding.monotonic()
+        if self.op.budget is not None:
+            self.op.budget.attempt_ended(value, again=True)
         if self.op.first_failure is None:
             self.op.first_failure = self.op.started
         if self.op.binding.watched:
@@ -199,6 +203,8 @@ class _Walk:
         fault = fault_of(error)
         op = self.op
         now = op.binding.monotonic()
+        if op.budget is not None:
+            op.budget.attempt_ended(None, again=True)
         if op.binding.watched:
             reports.attempt_ended(op, now, fault)
         if fault.code == "SYS_PROGRAMMING_ERROR":
@@ -286,7 +292,7 @@ def walk_down(
         except Exception as failure:  # noqa: BLE001 - kept, and the next step is tried
             walk.step_failed(step, failure)
         else:
-            walk.answered()
+            walk.answered(value)
             return value
     return (yield from _last_resorts(walk, args, kwargs))
 

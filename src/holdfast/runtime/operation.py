@@ -109,6 +109,8 @@ class Operation:
                 line.called(now)
             if binding.other_lines:
                 self._admit_others(now)
+        if self.budget is not None:
+            self.budget.attempt_begun(again=self.attempts > 0)
         self.attempts += 1
         if binding.watched:
             reports.attempt_started(self)
@@ -210,7 +212,6 @@ class Operation:
             spent = self.budget.exhausted(now)
             if spent is not None:
                 raise BudgetError.because(**spent)
-            self.budget.attempt_begun(again=self.attempts > 0)
 
     # --- circuits ---
 
