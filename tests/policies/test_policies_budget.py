@@ -182,6 +182,21 @@ def test_R90_unknown_usage_blocks_nothing_and_is_charged_once_something_is_known
     )
 
 
+def test_R90_what_was_owed_is_charged_once():
+    account = ledger()
+    account.charge(attempts=1, unknown=1)
+    for _ in range(3):
+        account.charge(usd=0.25, attempts=1)
+    assert account.spend().usd == 1.0
+
+
+def test_R90_an_estimate_of_next_to_nothing_is_not_zero():
+    account = ledger()
+    account.charge(tokens=1, attempts=3)
+    account.charge(attempts=1, unknown=1)
+    assert account.spend().tokens == 2
+
+
 def test_R90_a_recovery_that_waited_for_its_estimate_is_still_a_recovery():
     account = ledger()
     account.charge(attempts=1, unknown=1, recovery=True)

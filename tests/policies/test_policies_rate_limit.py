@@ -125,6 +125,13 @@ def test_a_remaining_call_that_is_given_back_remains():
     assert machine.peek(5.0) == 55
 
 
+def test_a_start_after_the_reset_that_is_given_back_is_as_if_never_reserved():
+    machine = RateLimitMachine()
+    machine.learn(limit=60, remaining=0, reset=30, now=0.0)
+    machine.cancel(0.0 + machine.reserve(0.0))
+    assert machine.reserve(0.0) == 30
+
+
 def test_starts_given_back_before_the_reset_are_not_used_where_nothing_remains():
     machine = limited(1)
     assert waits(machine, 0.0, 3) == [0, 1, 2]
