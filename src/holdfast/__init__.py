@@ -13,9 +13,9 @@ Names are loaded when they are first used, so that `import holdfast` costs next 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from holdfast._lazy import loader
 from holdfast._version import __version__
 
 if TYPE_CHECKING:
@@ -74,15 +74,7 @@ __all__ = [
 
 _HOMES = dict.fromkeys(__all__, "holdfast.faults") | {"fault_of": "holdfast.runtime"}
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        message = f"module 'holdfast' has no attribute {name!r}"
-        raise AttributeError(message)
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = loader(__name__, globals(), _HOMES)
 
 
 def __dir__() -> list[str]:
