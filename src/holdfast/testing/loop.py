@@ -7,7 +7,8 @@ in the real world, it waits for a bounded real time.
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+import math
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
@@ -22,6 +23,8 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 __all__ = ["VirtualLoop", "loop_factory", "run"]
+
+_RESOLUTION = 1e-9
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -39,6 +42,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     A thread the loop did not start and a child process are invisible to it: put `with loop.hold():` around the wait.
     """
 
+    _closed = True  # until the base class opens it: a loop that is never made has nothing to close
+
     def __init__(
         self, clock: VirtualClock | None = None, *, patience: float = PATIENCE, io_wait: float = IO_WAIT
     ) -> None:
@@ -50,6 +55,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Return the virtual clock's reading."""
         return self.clock.monotonic()
+
+    @property
+    def _clock_resolution(self) -> float:
+        """The step within which asyncio calls a timer due. A fixed one vanishes beside a late time: no timer would be."""
+        return max(_RESOLUTION, math.ulp(self.time()))
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, _: float) -> None:
+        """Ignore what the base class reads off the real clock."""
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -89,7 +103,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 def run(coroutine: Coroutine[Any, Any, T], *, clock: VirtualClock | None = None, patience: float = PATIENCE) -> T:
     """Run a coroutine to its end in virtual time, as `asyncio.run` does in real time."""
-    with asyncio.Runner(loop_factory=loop_factory(clock, patience=patience)) as runner:
+    # Entering the runner would make its loop at once, also where it cannot run because another does.
+    with closing(asyncio.Runner(loop_factory=loop_factory(clock, patience=patience))) as runner:
         return runner.run(coroutine)
 
 
