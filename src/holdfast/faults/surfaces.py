@@ -6,8 +6,8 @@ the fields listed here leaves a fault's context towards it.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
-from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults.redact import REDACTOR, Redactor, cap
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["clock_time", "fill", "for_audit", "for_model", "for_user", "spell_seconds"]
 
+_CLAUSE = re.compile(r"\[(?P<told>[^]|]*)(?:\|(?P<otherwise>[^]]*))?\]")
+_FIELD = re.compile(r"\{(\w+)\}")
 _CENTURY = 3.2e9
 _MODEL_TEXT_BYTES = 2_048
 _PROMISES = (
@@ -90,13 +92,16 @@ def for_audit(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
 
 
 def fill(template: str, facts: Mapping[str, Any]) -> str:
-    """Return the catalog's wording with its braces filled; a fact nobody gave is told as such."""
-    if "{" not in template:
+    """Return the catalog's wording: each clause in brackets with its facts, or what stands after its bar without them."""
+    if "[" not in template:
         return template
-    return "".join(
-        literal + ("" if field is None else cap(_fact(facts.get(field)), 512))
-        for literal, field, _, _ in Formatter().parse(template)
-    )
+
+    def told(clause: re.Match[str]) -> str:
+        if any(_is_blank(facts.get(name)) for name in _FIELD.findall(clause["told"])):
+            return clause["otherwise"] or ""
+        return _FIELD.sub(lambda field: cap(_fact(facts[field[1]]), 512), clause["told"])
+
+    return _CLAUSE.sub(told, template)
 
 
 def spell_seconds(seconds: float) -> str:
@@ -137,9 +142,11 @@ def _instant(at: float) -> str | float:
         return at
 
 
+def _is_blank(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
 def _fact(value: Any) -> str:
-    if value is None:
-        return "unknown"
     return str(value) if isinstance(value, (str, int, float)) else str(REDACTOR.value(value))
 
 

@@ -105,15 +105,9 @@ def _show_item(item: ItemError) -> _TypedError:
 
 
 def _build_item(document: _TypedError) -> ItemError:
-    code = _code(document)
-    entry = CATALOG[code]
-    return ItemError(
-        item=given(document.context, {}).get("item"),
-        code=code,
-        message=given(document.message, entry.message),
-        classed=f"{document.failure}/{document.code}",
-        retryable=entry.retryable,
-    )
+    fault = Fault.of(_code(document), given(document.message, None))
+    item = ItemError.of(given(document.context, {}).get("item"), fault)
+    return msgspec.structs.replace(item, classed=f"{document.failure}/{document.code}")
 
 
 def _cause(cause: Any) -> Cause | None:

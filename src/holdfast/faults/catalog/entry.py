@@ -30,7 +30,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     code: Code
     message: str
-    """What happened, for logs; may name context fields in braces."""
+    """What happened, for logs. A clause in brackets names context fields in braces, and is told when all of them are
+    known; else what follows its bar: `The deadline[ of {limit_s} s] passed`, `did not finish [within {timeout_s} s|in time]`."""
     user: str
     """What happened and what comes next, for the person in front of the agent."""
     suggestions: tuple[str, ...]
