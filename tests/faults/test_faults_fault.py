@@ -180,8 +180,10 @@ def test_json_holds_only_what_is_known():
     }
 
 
-def test_json_of_a_newer_version_is_read_and_an_unknown_code_is_not():
+def test_json_of_a_newer_version_is_read_with_its_code_and_what_is_none_is_not():
     raw = b'{"code":"AUTH_FAILED","message":"m","retryable":false,"scope":"credential","mood":"blue"}'
     assert msgspec.json.decode(raw, type=Fault) == Fault.of("AUTH_FAILED", "m")
+    newer = msgspec.json.decode(raw.replace(b"AUTH_FAILED", b"AUTH_FROM_THE_FUTURE"), type=Fault)
+    assert (newer.code, newer.entry.code) == ("AUTH_FROM_THE_FUTURE", "AUTH_FAILED")
     with pytest.raises(msgspec.ValidationError, match=r"\$\.code"):
-        msgspec.json.decode(raw.replace(b"AUTH_FAILED", b"AUTH_FROM_THE_FUTURE"), type=Fault)
+        msgspec.json.decode(raw.replace(b"AUTH_FAILED", b"no code"), type=Fault)

@@ -25,6 +25,7 @@ from holdfast.events.records import (
     Retry,
     RetryDenied,
     SuppressedError,
+    Unknown,
 )
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Retry",
     "RetryDenied",
     "SuppressedError",
+    "Unknown",
     "decode",
     "decode_lines",
     "encode",

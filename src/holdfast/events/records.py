@@ -7,11 +7,11 @@ to; it holds values only and is never changed.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.faults import REDACTOR, Code, Fault
+from holdfast.faults import REDACTOR, AnyCode, Fault
 
 __all__ = [
     "VERSION",
@@ -31,6 +31,7 @@ __all__ = [
     "Retry",
     "RetryDenied",
     "SuppressedError",
+    "Unknown",
 ]
 
 VERSION = 1
@@ -78,7 +79,7 @@ class CircuitStateChange(_Record, frozen=True, kw_only=True, tag="circuit-state-
     circuit: str
     from_: CircuitState
     to: CircuitState
-    reason: Code | None = None
+    reason: AnyCode | None = None
     """The code of the failure that opened it."""
     until: float | None = None
     """Wall clock at which an open circuit lets a probe through."""
@@ -153,7 +154,7 @@ class RetryDenied(_Record, frozen=True, kw_only=True, tag="retry-denied"):
     """A retry that the failure deserved was not made: the quota, the budget or the deadline forbade it (R35)."""
 
     attempt: int
-    because: Code
+    because: AnyCode
     fault: Fault
 
 
@@ -171,12 +172,29 @@ class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"
     reason: str
     cause: str
     """The failure's text."""
-    code: Code | None = None
+    code: AnyCode | None = None
 
     @classmethod
     def of(cls, fault: Fault, reason: str, *, at: float, run: str = "") -> SuppressedError:
         """Return the record of a fault that is ignored on purpose, its text with secrets masked."""
         return cls(at=at, run=run, reason=reason, cause=REDACTOR.text(fault.message), code=fault.code)
+
+
+class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that only a newer writer knows. It is kept whole, so that a log can be copied without losing it."""
+
+    type: str
+    at: float
+    run: str
+    operation: str
+    v: int
+    raw: bytes
+    """The record as it came, on one line."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What it says."""
+        return msgspec.json.decode(self.raw, type=dict[str, Any])
 
 
 RecoveryEvent: TypeAlias = Retry | CircuitStateChange | Fallback | AgentFallback | Degraded | Recovered | Failed
@@ -185,3 +203,4 @@ RecoveryEvent: TypeAlias = Retry | CircuitStateChange | Fallback | AgentFallback
 Event: TypeAlias = (
     RecoveryEvent | Cancelled | AttemptStarted | AttemptEnded | RetryDenied | BudgetWarning | SuppressedError
 )
+"""What this version writes. A log may also hold `Unknown` ones."""

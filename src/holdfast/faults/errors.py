@@ -140,12 +140,11 @@ class InvalidError(HoldfastError, ValueError):
             return cls.saying(f"{path}.{missing['field']}", "a value", "nothing", code)
         if misfit := _MISFIT.match(account):
             return cls.saying(path, misfit["expected"], misfit["received"], code)
+        told = account[: place.start() if place else None]
+        if told.startswith("Expected "):
+            return cls.saying(path, told.removeprefix("Expected ").replace("`", ""), "something else", code)
         # What is left is a word outside a closed list: "Invalid enum value 'x'".
-        word = (
-            account[: place.start() if place else None]
-            .removeprefix("Invalid enum value ")
-            .removeprefix("Invalid value ")
-        )
+        word = told.removeprefix("Invalid enum value ").removeprefix("Invalid value ")
         return cls.saying(path, "one of the words known here", word, code)
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import surfaces
-from holdfast.faults.catalog import CATALOG, Entry, nearest
-from holdfast.faults.codes import Code
+from holdfast.faults.catalog import CATALOG, Entry, meaning, nearest
+from holdfast.faults.codes import AnyCode, Code
 from holdfast.faults.effects import MAY_HAVE_HAPPENED
 from holdfast.faults.partial import Partial
 from holdfast.faults.words import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
@@ -37,7 +37,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call that was made, and how it ended. Attempts are counted from 1 and include the first."""
 
     number: int
-    code: Code | None = None
+    code: AnyCode | None = None
     """Why it failed; None when it succeeded."""
     message: str = ""
     started: float = 0.0
@@ -52,7 +52,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One failure, with one code from the catalog."""
 
-    code: Code
+    code: AnyCode
     message: str
     """What happened, for people who read logs. Wrapping adds to its front."""
     retryable: bool
@@ -118,8 +118,11 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def entry(self) -> Entry:
-        """What the catalog says of the code."""
-        return CATALOG[self.code]
+        """What the catalog says of the code; of a newer catalog's code, what it says of its like."""
+        try:
+            return CATALOG[self.code]
+        except KeyError:
+            return meaning(self.code)
 
     @property
     def layer(self) -> Layer:

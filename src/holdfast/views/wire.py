@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.faults import Fault, InvalidError
+from holdfast.faults import Fault, InvalidError, meaning
 from holdfast.views._document import code_for, given, hint, hinted, objects
 from holdfast.views._http_words import WORDS
 from holdfast.views._view import View
-from holdfast.views._wire_messages import CONNECTION_ERROR, ERROR, TOOL_ERROR, known
+from holdfast.views._wire_messages import CONNECTION_ERROR, ERROR, TOOL_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,7 +119,7 @@ def _show_body(fault: Fault) -> _Body:
 
 def _build_body(document: _Body) -> Fault:
     return Fault.of(
-        known(document.code),
+        meaning(document.code).code,
         document.message,
         retry_after=hint(document.retry_after),
         context={} if document.violations is UNSET else {"violations": document.violations},
