@@ -25,6 +25,19 @@ def test_it_runs():
     assert (done.returncode, done.stdout, done.stderr) == (0, f"holdfast {__version__}\n".encode(), b"")
 
 
+@pytest.mark.parametrize("arguments", [("--version",), ("explain", "NO_SUCH_CODE"), ("classify",), ("codes", "--json")])
+def test_python_m_holdfast_is_the_same_command(arguments):
+    by_name = script(*arguments)
+    by_module = subprocess.run(
+        [sys.executable, "-m", "holdfast", *arguments], env=environment(), capture_output=True, timeout=60, check=False
+    )
+    assert (by_module.returncode, by_module.stdout, by_module.stderr) == (
+        by_name.returncode,
+        by_name.stdout,
+        by_name.stderr,
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
