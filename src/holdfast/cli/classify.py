@@ -24,6 +24,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.facts import fault_document, fault_facts, fault_headline
 from holdfast.cli.output import fail, narrate, show_facts, show_json
 from holdfast.faults import Fault, InvalidError
+from holdfast.runtime import redactor_for
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -70,6 +71,8 @@ def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
             "give --status, --exception, --exit-code, --jsonrpc, --sse, --grpc or --text, or --jsonl FILE",
         )
         return Exit.USAGE
+    # Masked before it is cut to a line.
+    fault = fault.masked(redactor_for())
     if as_json:
         show_json({"schema": "holdfast.classify/1", **fault_document(fault), "message": fault.message})
     else:
@@ -85,6 +88,7 @@ def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
         fail(f"cannot read {source}: {error.strerror}")
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
     read = bad = 0
+    redactor = redactor_for()
     with opened as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -92,7 +96,7 @@ def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
             read += 1
             answer, is_bad = _answer(line, number, now)
             bad += is_bad
-            sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+            sys.stdout.write(msgspec.json.encode(redactor.value(answer)).decode() + "\n")
     narrate(f"{read - bad} classified, {bad} could not be read")
     return Exit.DEGRADED if bad and strict else Exit.OK
 

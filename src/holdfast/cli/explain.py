@@ -9,7 +9,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.facts import entry_document, entry_facts, fault_document, fault_facts, fault_headline
 from holdfast.cli.output import fail, show_facts, show_json, show_page
 from holdfast.faults import Entry, Fault, nearest, resolve
-from holdfast.runtime import page_of
+from holdfast.runtime import page_of, redactor_for
 
 __all__ = ["explain"]
 
@@ -24,7 +24,7 @@ def explain(name: str, *, as_json: bool, now: float) -> Exit:
         if not text.strip():
             fail("nothing on standard input", "pipe a traceback or a JSON error in: program 2>&1 | holdfast explain -")
             return Exit.USAGE
-        fault = from_text(text, now=now)
+        fault = from_text(text, now=now).masked(redactor_for())
         return _show(fault.entry, fault, as_json=as_json)
     entry = resolve(name)
     if entry is None:

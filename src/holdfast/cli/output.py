@@ -67,7 +67,7 @@ def show_page(markdown: str) -> None:
 
 def narrate(line: str) -> None:
     """Tell the person something that is not the result."""
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(redactor_for().text(line) + "\n")
 
 
 def fail(line: str, *hints: str) -> None:

@@ -16,6 +16,8 @@ from holdfast.faults import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from holdfast.faults import Redactor
+
 __all__ = ["decode", "decode_lines", "encode", "encode_lines", "schema"]
 
 
@@ -35,9 +37,10 @@ _HEADER = msgspec.json.Decoder(_Header)
 _TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 
 
-def encode(event: Event | Unknown) -> bytes:
-    """Return the event as one line of JSON, without the line end."""
-    return event.raw if isinstance(event, Unknown) else _ENCODER.encode(event)
+def encode(event: Event | Unknown, *, redactor: Redactor | None = None) -> bytes:
+    """Return the event as one line of JSON, without the line end; whole, unless a redactor is given."""
+    raw = event.raw if isinstance(event, Unknown) else _ENCODER.encode(event)
+    return raw if redactor is None else _ENCODER.encode(redactor.value(msgspec.json.decode(raw)))
 
 
 def decode(line: bytes | str) -> Event | Unknown:
@@ -57,10 +60,10 @@ def decode(line: bytes | str) -> Event | Unknown:
         raise InvalidError.at("$", "one JSON object", str(error), code="PROTO_INVALID_MESSAGE") from None
 
 
-def encode_lines(events: Iterable[Event | Unknown]) -> Iterator[bytes]:
+def encode_lines(events: Iterable[Event | Unknown], *, redactor: Redactor | None = None) -> Iterator[bytes]:
     """Yield each event as a line of JSON Lines."""
     for event in events:
-        yield encode(event) + b"\n"
+        yield encode(event, redactor=redactor) + b"\n"
 
 
 def decode_lines(lines: Iterable[bytes | str]) -> Iterator[Event | Unknown]:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.faults import REDACTOR, AnyCode, Fault
+from holdfast.faults import REDACTOR, AnyCode, Fault, Redactor
 
 __all__ = [
     "VERSION",
@@ -175,9 +175,11 @@ class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"
     code: AnyCode | None = None
 
     @classmethod
-    def of(cls, fault: Fault, reason: str, *, at: float, run: str = "") -> SuppressedError:
+    def of(
+        cls, fault: Fault, reason: str, *, at: float, run: str = "", redactor: Redactor = REDACTOR
+    ) -> SuppressedError:
         """Return the record of a fault that is ignored on purpose, its text with secrets masked."""
-        return cls(at=at, run=run, reason=reason, cause=REDACTOR.text(fault.message), code=fault.code)
+        return cls(at=at, run=run, reason=reason, cause=redactor.text(fault.message), code=fault.code)
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):

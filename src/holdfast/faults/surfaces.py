@@ -24,6 +24,7 @@ _CLAUSE = re.compile(r"\[(?P<told>[^]|]*)(?:\|(?P<otherwise>[^]]*))?\]")
 _FIELD = re.compile(r"\{(\w+)\}")
 _CENTURY = 3.2e9
 _MODEL_TEXT_BYTES = 2_048
+_FACT_BYTES = 512
 _PROMISES = (
     " Trying again.",
     " Waiting as long as it says.",
@@ -60,7 +61,7 @@ def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
     failure_class, _, code = entry.classed.partition("/")
     context: dict[str, Any] = {
         "fault": fault.code,
-        "message": _model_message(fault),
+        "message": _model_message(fault, redactor),
         "retryable": fault.retryable,
         "advice": _advice(fault, now),
     }
@@ -99,7 +100,7 @@ def fill(template: str, facts: Mapping[str, Any]) -> str:
     def told(clause: re.Match[str]) -> str:
         if any(_is_blank(facts.get(name)) for name in _FIELD.findall(clause["told"])):
             return clause["otherwise"] or ""
-        return _FIELD.sub(lambda field: cap(_fact(facts[field[1]]), 512), clause["told"])
+        return _FIELD.sub(lambda field: _fact(facts[field[1]]), clause["told"])
 
     return _CLAUSE.sub(told, template)
 
@@ -147,14 +148,17 @@ def _is_blank(value: Any) -> bool:
 
 
 def _fact(value: Any) -> str:
-    return str(value) if isinstance(value, (str, int, float)) else str(REDACTOR.value(value))
+    text = str(value) if isinstance(value, (str, int, float)) else str(REDACTOR.value(value))
+    # Masked before it is cut: half a secret is one nobody recognises.
+    return text if len(text) * 4 <= _FACT_BYTES else cap(REDACTOR.text(text), _FACT_BYTES)
 
 
-def _model_message(fault: Fault) -> str:
+def _model_message(fault: Fault, redactor: Redactor) -> str:
     """The failure's own text only where the model must act on it; a provider's text may name hosts and accounts."""
     if fault.next_actor is not NextActor.MODEL:
         return fault.entry.user
-    return cap(_without_stack(fault.message), _MODEL_TEXT_BYTES)
+    # Masked before it is cut: half a secret is one nobody recognises.
+    return cap(_without_stack(redactor.text(fault.message)), _MODEL_TEXT_BYTES)
 
 
 def _without_stack(value: Any) -> Any:

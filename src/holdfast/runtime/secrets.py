@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from holdfast.faults import Redactor
@@ -11,11 +12,20 @@ from holdfast.faults import Redactor
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["redactor_for"]
+__all__ = ["process_redactor", "redactor_for"]
 
 _SECRET_VARIABLE = re.compile(
     r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSPHRASE|CREDENTIALS?|AUTH)(?:_|$)|PASSWORD|PASSWD|_PWD$", re.IGNORECASE
 )
+
+
+@cache
+def process_redactor() -> Redactor:
+    """Return the redactor that knows this process's secrets: what `fault_of` uses, and what to hand to views and surfaces.
+
+    The environment is read once; `process_redactor.cache_clear()` has it read again, after keys were loaded into it, say.
+    """
+    return redactor_for()
 
 
 def redactor_for(environment: Mapping[str, str] | None = None) -> Redactor:

@@ -21,7 +21,7 @@ from holdfast.views._view import View, facts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.faults import Code
+    from holdfast.faults import Code, Redactor
 
 __all__ = ["read", "write"]
 
@@ -38,9 +38,9 @@ _STAND_INS: Mapping[str, Code] = {
 _PAIRS: Mapping[str, Code] = {entry.classed: entry.code for entry in CATALOG.values()}
 
 
-def write(fault: Fault, *, with_fault: bool = False) -> dict[str, Any]:
+def write(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
     """Return the typed error of `fault`."""
-    return _VIEW.write(fault, with_fault=with_fault)
+    return _VIEW.write(fault, with_fault=with_fault, redactor=redactor)
 
 
 def read(document: object) -> Fault:
