@@ -29,6 +29,8 @@ from holdfast.runtime import redactor_for
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from holdfast.faults import Redactor
+
 __all__ = ["Given", "classify_lines", "classify_one"]
 
 
@@ -85,7 +87,7 @@ def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
     try:
         opened = _lines_of(source)
     except OSError as error:
-        fail(f"cannot read {source}: {error.strerror}")
+        fail(f"cannot read {source or repr(source)}: {error.strerror}")
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
     read = bad = 0
     redactor = redactor_for()
@@ -94,9 +96,9 @@ def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
             if not line.strip():
                 continue
             read += 1
-            answer, is_bad = _answer(line, number, now)
+            answer, is_bad = _answer(line, number, now, redactor)
             bad += is_bad
-            sys.stdout.write(msgspec.json.encode(redactor.value(answer)).decode() + "\n")
+            sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
     narrate(f"{read - bad} classified, {bad} could not be read")
     return Exit.DEGRADED if bad and strict else Exit.OK
 
@@ -105,14 +107,15 @@ def _lines_of(source: str) -> AbstractContextManager[BinaryIO]:
     return nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb")
 
 
-def _answer(line: bytes, number: int, now: float) -> tuple[dict[str, Any], bool]:
+def _answer(line: bytes, number: int, now: float, redactor: Redactor) -> tuple[dict[str, Any], bool]:
+    """Return what is said of a line, and whether it was bad. Of a verdict only the id is not in our own words."""
     try:
         record = read_record(line)
     except InvalidError as error:
         context = error.fault.context
         told = {"code": error.fault.code, "message": error.fault.message, **context}
-        return {"line": number, "error": told}, True
-    return fault_document(from_record(record, now=now), record.id), False
+        return {"line": number, "error": redactor.value(told)}, True
+    return fault_document(from_record(record, now=now), redactor.value(record.id)), False
 
 
 def _fault(given: Given, now: float) -> Fault | None:
