@@ -32,6 +32,7 @@ from holdfast.faults import (
     Err,
     Fault,
     HoldfastError,
+    InvalidError,
     ItemError,
     Partial,
     Redactor,
@@ -236,6 +237,23 @@ def test_what_comes_through_the_door_tells_it_nowhere(failure):
         str(CircuitOpenError.because(circuit="c", reason=fault.message)),
     ]
     assert [one for one in shown if tells(one)] == []
+
+
+@pytest.mark.usefixtures("configured")
+def test_what_did_not_come_through_the_door_is_printed_without_it():
+    for value in (
+        HoldfastError(FULL),
+        CircuitOpenError.because(circuit=CANARY),
+        InvalidError.at(CANARY, "a number", CANARY),
+        Err(FULL),
+        FULL,
+        FULL.cause,
+        FULL.partial,
+        FULL.attempts,
+        Failed(at=1.0, fault=FULL, exhausted=True),
+    ):
+        assert not tells(str(value))
+        assert not tells(repr(value))
 
 
 def test_the_door_can_be_handed_another_redactor():

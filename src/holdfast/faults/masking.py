@@ -1,4 +1,4 @@
-"""Secrets out of a fault itself: for the door through which foreign text comes in, so that no later reader can show one.
+"""Secrets out of a fault itself, and out of what `str` and `repr` print.
 
 Invariant: a fault that holds none of the redactor's own secrets is returned as it is, the very object; of one that does,
 the verdict is never touched, only texts.
@@ -13,10 +13,12 @@ import msgspec
 from holdfast.faults.redact import MASK, REDACTOR, Redactor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.faults.fault import Attempt, Cause, Fault
     from holdfast.faults.partial import ItemError, Partial
 
-__all__ = ["masked", "shown"]
+__all__ = ["PRINTING", "Printing", "masked", "shown"]
 
 _CUT_FROM = 200
 """A text shorter than this was not cut."""
@@ -40,9 +42,23 @@ def masked(fault: Fault, redactor: Redactor) -> Fault:
     )
 
 
+class Printing:
+    """What `str` and `repr` mask by. They take no argument, so the runtime, once loaded, says here which secrets it knows."""
+
+    __slots__ = ("redactor",)
+
+    redactor: Callable[[], Redactor]
+
+    def __init__(self) -> None:
+        self.redactor = lambda: REDACTOR
+
+
+PRINTING = Printing()
+
+
 def shown(value: msgspec.Struct) -> str:
     """Return the `repr` of a value that may hold foreign text, with secrets masked: logs and test reports print it."""
-    fields = REDACTOR.value(value).items()
+    fields = PRINTING.redactor().value(value).items()
     return f"{type(value).__name__}({', '.join(f'{name}={field!r}' for name, field in fields)})"
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.faults.errors import HoldfastError
 from holdfast.faults.fault import Attempt, Fault
-from holdfast.faults.redact import REDACTOR
+from holdfast.faults.masking import PRINTING
 
 __all__ = ["Err", "Ok", "Outcome"]
 
@@ -75,7 +75,7 @@ class Err(msgspec.Struct, frozen=True):
         return hash((Err, self.fault.code, self.fault.message))
 
     def __repr__(self) -> str:
-        return f"Err({self.fault.code}: {REDACTOR.text(self.fault.message)!r})"
+        return f"Err({self.fault.code}: {PRINTING.redactor().text(self.fault.message)!r})"
 
 
 Outcome: TypeAlias = Ok[T_co] | Err

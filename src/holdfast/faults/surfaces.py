@@ -58,7 +58,7 @@ def for_user(fault: Fault, now: float | None = None, redactor: Redactor = REDACT
 
 def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> dict[str, Any]:
     entry = fault.entry
-    failure_class, _, code = entry.classed.partition("/")
+    failure_class, code = entry.class_and_code
     context: dict[str, Any] = {
         "fault": fault.code,
         "message": _model_message(fault, redactor),
@@ -75,7 +75,7 @@ def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
 
 def for_audit(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> dict[str, Any]:
     entry = fault.entry
-    failure_class, _, code = entry.classed.partition("/")
+    failure_class, code = entry.class_and_code
     shown: dict[str, Any] = {
         "class": failure_class,
         "code": code,
@@ -126,10 +126,8 @@ def spell_seconds(seconds: float) -> str:
 
 def clock_time(at: float) -> str:
     """Return a wall-clock instant as 14:02:14 UTC, with its date; a time beyond the calendar as `later`."""
-    try:
-        return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (ValueError, OverflowError, OSError):
-        return "later"
+    date = _date(at)
+    return "later" if date is None else f"{date:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _when(wait: float, now: float | None) -> str:
@@ -137,10 +135,15 @@ def _when(wait: float, now: float | None) -> str:
 
 
 def _instant(at: float) -> str | float:
+    date = _date(at)
+    return at if date is None else date.isoformat().replace("+00:00", "Z")
+
+
+def _date(at: float) -> datetime | None:
     try:
-        return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return at
+        return datetime.fromtimestamp(at, UTC)
+    except (ValueError, OverflowError, OSError):  # beyond the calendar
+        return None
 
 
 def _is_blank(value: Any) -> bool:

@@ -1,4 +1,7 @@
-"""The secrets of this process, so that they can be masked wherever they turn up."""
+"""The secrets of this process, so that they can be masked wherever they turn up.
+
+Invariant: from the moment this is loaded, no `str` or `repr` of an error, a result or a fault shows one of them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from holdfast.faults import Redactor
+from holdfast.faults.masking import PRINTING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,3 +36,6 @@ def redactor_for(environment: Mapping[str, str] | None = None) -> Redactor:
     """Return a redactor that knows the values of variables named like secrets (`ANTHROPIC_API_KEY`, `DB_PASSWORD`)."""
     variables = os.environ if environment is None else environment
     return Redactor.knowing(value for name, value in variables.items() if _SECRET_VARIABLE.search(name))
+
+
+PRINTING.redactor = process_redactor

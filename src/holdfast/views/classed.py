@@ -62,7 +62,7 @@ class _TypedError(msgspec.Struct, kw_only=True, rename={"failure": "class"}):
 
 
 def _show(fault: Fault) -> _TypedError:
-    failure, _, code = fault.entry.classed.partition("/")
+    failure, code = fault.entry.class_and_code
     partial = fault.partial
     return _TypedError(
         failure=failure,

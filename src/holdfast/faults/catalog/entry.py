@@ -54,6 +54,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     """Document 003's `TYPE/reason` or `RESOURCE_EXHAUSTION/resource`."""
 
+    @property
+    def class_and_code(self) -> tuple[str, str]:
+        """`classed`, taken apart."""
+        failure_class, _, code = self.classed.partition("/")
+        return failure_class, code
+
 
 class Traits(TypedDict, total=False):
     layer: Layer
