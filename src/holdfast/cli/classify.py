@@ -24,6 +24,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.facts import fault_document, fault_facts, fault_headline
 from holdfast.cli.output import fail, narrate, show_facts, show_json
 from holdfast.faults import Fault, InvalidError
+from holdfast.faults.redact import MASK
 from holdfast.runtime import redactor_for
 
 if TYPE_CHECKING:
@@ -115,7 +116,13 @@ def _answer(line: bytes, number: int, now: float, redactor: Redactor) -> tuple[d
         context = error.fault.context
         told = {"code": error.fault.code, "message": error.fault.message, **context}
         return {"line": number, "error": redactor.value(told)}, True
-    return fault_document(from_record(record, now=now), redactor.value(record.id)), False
+    return fault_document(from_record(record, now=now), _shown_id(record.id, redactor)), False
+
+
+def _shown_id(record_id: str | int | None, redactor: Redactor) -> str | int | None:
+    """Hide an id only for a secret we were told of: `xai-403-no-credits` looks like a key, and is what the caller joins by."""
+    told = isinstance(record_id, str) and any(secret in record_id for secret in redactor.secrets)
+    return MASK if told else record_id
 
 
 def _fault(given: Given, now: float) -> Fault | None:
