@@ -27,6 +27,7 @@ from holdfast.events.records import (
     RetryDenied,
     StreamResumed,
     SuppressedError,
+    Unknown,
 )
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "RetryDenied",
     "StreamResumed",
     "SuppressedError",
+    "Unknown",
     "decode",
     "decode_lines",
     "encode",
