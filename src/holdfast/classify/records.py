@@ -17,7 +17,7 @@ from holdfast.classify.readers.jsonrpc import read_jsonrpc
 from holdfast.classify.readers.named import read_named
 from holdfast.classify.readers.process import read_process
 from holdfast.classify.readers.stream import read_stream
-from holdfast.classify.recognise import CLASSIFIER, from_evidence, most_limiting, total
+from holdfast.classify.recognise import CLASSIFIER, from_evidence, most_limiting, unreadable
 from holdfast.faults import InvalidError
 
 if TYPE_CHECKING:
@@ -70,17 +70,22 @@ def read_record(raw: bytes | str) -> Record:
     return record
 
 
-@total
 def from_record(record: Record, *, now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
     """Return the fault of a record. `now` is used where the record does not bring its own time."""
     own = parse_rfc3339(record.now) if isinstance(record.now, str) else record.now
-    at = now if own is None else own
+    try:
+        return _from_record(record, now if own is None else own, classifier)
+    except Exception as defect:  # noqa: BLE001 - total, like every door
+        return unreadable(defect)
+
+
+def _from_record(record: Record, now: float | None, classifier: Classifier) -> Fault:
     if record.exception is not None and record.exception.exceptions:
-        faults = [_from_chain(record, leaf, at, classifier) for leaf in _leaves(record.exception)]
+        faults = [_from_chain(record, leaf, now, classifier) for leaf in _leaves(record.exception)]
         return most_limiting(faults)
     if record.exception is not None:
-        return _from_chain(record, record.exception, at, classifier)
-    return classifier.fault(_evidence(record, at))
+        return _from_chain(record, record.exception, now, classifier)
+    return classifier.fault(_evidence(record, now))
 
 
 def _evidence(record: Record, now: float | None) -> Evidence:

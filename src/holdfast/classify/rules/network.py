@@ -228,7 +228,7 @@ def by_errno(evidence: Evidence) -> Verdict | None:
     if evidence.raised is None or evidence.raised.errno is None:
         return None
     code = _ERRNOS.get(evidence.raised.errno)
-    if code is None or (evidence.raised.errno in _AMBIGUOUS_ERRNOS and _by_words(evidence) is None):
+    if code is None or (evidence.raised.errno in _AMBIGUOUS_ERRNOS and evidence.first_heard(_WORDS) is None):
         return None
     return _placed(code)
 
@@ -244,7 +244,7 @@ def by_words(evidence: Evidence) -> Verdict | None:
         or (evidence.raised is not None and not _may_wrap(evidence))
     ):
         return None
-    code = _by_words(evidence)
+    code = evidence.first_heard(_WORDS)
     # A wrapper's "connection error" says less than what caused it.
     vague = code in ("CONN_RESET", "PROVIDER_TIMEOUT") and evidence.raised is not None
     return None if code is None else _placed(code, weak=vague)
@@ -298,10 +298,6 @@ def _may_wrap(evidence: Evidence) -> bool:
     return not evidence.named("TypeError", "ValueError") or says(
         evidence.text, ("fetch failed", "econn", "socket hang up")
     )
-
-
-def _by_words(evidence: Evidence) -> Code | None:
-    return next((code for code, group in _WORDS if evidence.hears(group)), None)
 
 
 def _placed(code: Code, *, weak: bool = False) -> Verdict:

@@ -111,7 +111,8 @@ def stderr(evidence: Evidence) -> Verdict | None:
     """What the process said before it went."""
     if evidence.source is not Source.PROCESS or evidence.exit_code in (None, 0):
         return None
-    return next((Verdict(code=code) for code, group in _STDERR if evidence.hears(group)), None)
+    code = evidence.first_heard(_STDERR)
+    return None if code is None else Verdict(code=code)
 
 
 @asked_when(local=True)
