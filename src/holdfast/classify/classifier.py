@@ -34,9 +34,7 @@ _BLOCK = 6
 _Agenda: TypeAlias = "tuple[tuple[Phrases, tuple[tuple[Phrases, Rule, str], ...]], ...]"
 """Blocks of rules, each with the phrases that any of its rules wants; a rule with those it wants, and its name."""
 _WAITED_FOR = frozenset(
-    code
-    for code, entry in CATALOG.items()
-    if entry.kind is Kind.TRANSIENT or entry.category is Category.RATE_LIMIT
+    code for code, entry in CATALOG.items() if entry.kind is Kind.TRANSIENT or entry.category is Category.RATE_LIMIT
 ) - {"PROVIDER_BILLING", "PROVIDER_ENTITLEMENT_MISSING"}
 """Failures that waiting answers: not a bad request with reset headers, not an empty account."""
 _UNKNOWN = Verdict(code="SYS_UNKNOWN", rule="nothing-matched", weak=True)
