@@ -295,7 +295,7 @@ def test_from_exception_is_total(error: BaseException, now: float | None):
 
 named_exceptions = st.recursive(
     st.fixed_dictionaries({}, optional={"module": st.none() | st.sampled_from(MODULES), "type": st.none() | st.sampled_from(CLASS_NAMES), "message": any_text}),
-    lambda inner: st.fixed_dictionaries({}, optional={"message": any_text, "cause": st.lists(inner, max_size=3), "exceptions": st.lists(inner, max_size=3)}),
+    lambda inner: st.fixed_dictionaries({}, optional={"message": any_text, "cause": inner | st.lists(inner, max_size=3), "exceptions": st.lists(inner, max_size=3)}),
     max_leaves=4,
 )  # fmt: skip
 records = st.fixed_dictionaries(

@@ -216,10 +216,7 @@ def _header(value: str | float) -> str:
 
 
 def _take_time(field: int, value: Any, found: Findings) -> None:
-    if isinstance(value, dict):
-        # A protobuf Duration: {"seconds": 26}.
-        value = value.get("seconds")
-    number = _number(value)
+    number = _protobuf_seconds(value) if isinstance(value, dict) else _number(value)
     if field == _INSTANT:
         at = parse_rfc3339(value) if number is None and isinstance(value, str) else number
         if at is not None and at >= 1e9:
@@ -229,6 +226,12 @@ def _take_time(field: int, value: Any, found: Findings) -> None:
         number = parse_duration(value)
     if number is not None:
         found.waits.append(number / 1000 if field == _MILLISECONDS else number)
+
+
+def _protobuf_seconds(duration: dict[Any, Any]) -> float | None:
+    """A protobuf Duration as a message: `{"seconds": 26, "nanos": 500000000}`, either field alone too."""
+    seconds, nanos = _number(duration.get("seconds")), _number(duration.get("nanos"))
+    return None if seconds is None and nanos is None else (seconds or 0.0) + (nanos or 0.0) / 1e9
 
 
 def _add_message(text: str, found: Findings, depth: int) -> None:

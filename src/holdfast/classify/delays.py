@@ -108,11 +108,15 @@ def _reset(name: str, value: str, evidence: Evidence) -> float | None:
         return _codex_reset(name, value, evidence)
     if name == "ratelimit":
         return _ietf_ratelimit(value)
-    if _has_some_left(name, headers):
+    left = _remaining(name, headers)
+    if left is not None and left > 0:
+        return None
+    if left is None and evidence.status is not None and evidence.status >= 500:
+        # An outage: a limit that is not known to be empty is not what holds us up.
         return None
     if name.startswith(_ANTHROPIC):
         # Sent on every answer; only a bucket that is known to be empty tells anything.
-        return _until(_date(value), server_now(evidence)) if _remaining(name, headers) is not None else None
+        return _until(_date(value), server_now(evidence)) if left is not None else None
     if name.startswith(("x-ratelimit", "x-rate-limit", "ratelimit")):
         return _delta_or_instant(value, evidence)
     return None
@@ -150,14 +154,10 @@ def _codex_reset(name: str, value: str, evidence: Evidence) -> float | None:
 
 
 def _ietf_ratelimit(value: str) -> float | None:
-    """`"default";r=0;t=30` (IETF draft): the remaining quota and the seconds until it resets."""
-    fields = dict(part.strip().split("=", 1) for part in value.split(";") if "=" in part)
-    return parse_number(fields.get("t", "")) if parse_number(fields.get("r", "")) == 0 else None
-
-
-def _has_some_left(name: str, headers: dict[str, str]) -> bool:
-    left = _remaining(name, headers)
-    return left is not None and left > 0
+    """`"default";r=0;t=30`, or `limit=100, remaining=0, reset=50` of earlier IETF drafts: what is left, and the seconds."""
+    fields = dict(part.strip().split("=", 1) for part in value.replace(",", ";").split(";") if "=" in part)
+    left, seconds = fields.get("r", fields.get("remaining", "")), fields.get("t", fields.get("reset", ""))
+    return parse_number(seconds) if parse_number(left) == 0 else None
 
 
 def _remaining(reset_name: str, headers: dict[str, str]) -> float | None:

@@ -33,7 +33,8 @@ class RecordedException(msgspec.Struct, frozen=True, kw_only=True):
     module: str | None = ""
     type: str | None = ""
     message: str | None = ""
-    cause: list[RecordedException] | None = None
+    cause: list[RecordedException] | RecordedException | None = None
+    """What caused it, as a list or as one exception with a cause of its own."""
     exceptions: list[RecordedException] | None = None
 
 
@@ -52,6 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _CODE: Final = "PROTO_INVALID_MESSAGE"
+_MAX_CHAIN: Final = 12
 _KINDS = frozenset({"http", "sse", "exception", "jsonrpc", "subprocess", "grpc", "text"})
 
 
@@ -118,7 +120,7 @@ def _evidence(record: Record, now: float | None) -> Evidence:
 def _from_chain(record: Record, outer: RecordedException, now: float | None, classifier: Classifier) -> Fault:
     source = Source.PROCESS if record.kind == "subprocess" else Source.EXCEPTION
     chain: list[Evidence] = []
-    for index, one in enumerate((outer, *(outer.cause or ()))):
+    for index, one in enumerate(_with_causes(outer)):
         first = index == 0
         message = one.message or ""
         if first and record.body:
@@ -137,6 +139,15 @@ def _from_chain(record: Record, outer: RecordedException, now: float | None, cla
             )
         )
     return from_evidence(*chain, classifier=classifier)
+
+
+def _with_causes(outer: RecordedException) -> list[RecordedException]:
+    """The exception and what caused it, outermost first."""
+    chain = [outer]
+    for one in chain:
+        held = one.cause if isinstance(one.cause, list) else [one.cause] if one.cause is not None else []
+        chain += held[: _MAX_CHAIN - len(chain)]
+    return chain
 
 
 def _leaves(group: RecordedException) -> list[RecordedException]:

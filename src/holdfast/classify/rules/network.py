@@ -35,6 +35,8 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         ClientConnectionResetError BrokenResourceError
     """),
     ),
+    # After the resets: http.client derives its RemoteDisconnected from both.
+    ("PROVIDER_MALFORMED_RESPONSE", names("BadStatusLine")),
     (
         "PROVIDER_STREAM_CUT",
         names("""
@@ -51,7 +53,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     ),
 )
 _WEAK: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("PROVIDER_TIMEOUT", names("APITimeoutError Timeout TimeoutException GatewayTimeoutError")),
+    ("PROVIDER_TIMEOUT", names("APITimeoutError Timeout TimeoutException")),
     (
         "CONN_RESET",
         names("""
@@ -164,18 +166,20 @@ _TLS = phrases(
     """
     certificate verify failed | certificate_verify_failed | sslerror | sslv3_alert_handshake_failure
     wrong_version_number | tls handshake | self-signed certificate | self signed certificate
-    certificate has expired | hostname mismatch | unable to get local issuer | handshake failure | unable_to_verify
-    ssl handshake | certificate is not valid
+    certificate has expired | hostname mismatch | unable to get local issuer | handshake failure
+    unable_to_verify_leaf_signature | ssl handshake | certificate is not valid | signed by unknown authority
+    x509: certificate
 """,
     "ssl: ",
 )
 _TLS_CUT = phrases("""
     bad record mac | unexpected_eof_while_reading | eof occurred in violation | unexpected eof
-    decryption_failed_or_bad_record_mac | sslzeroreturn
+    decryption_failed_or_bad_record_mac | sslzeroreturnerror
 """)
 
 _TLS_CLASSES = names("""
-    SSLError SSLCertVerificationError CertificateError ClientConnectorCertificateError ClientConnectorSSLError
+    SSLError SSLCertVerificationError SSLEOFError SSLZeroReturnError CertificateError ClientConnectorSSLError
+    ClientConnectorCertificateError
 """)
 _WEBSOCKET = phrases("websocket")
 _WS_POLICY = phrases("1008", "policy violation")
@@ -212,7 +216,7 @@ def by_class(evidence: Evidence) -> Verdict | None:
 @asked_when(local=True)
 def websocket_class(evidence: Evidence) -> Verdict | None:
     """The exceptions of websockets and starlette."""
-    closed = evidence.named("ConnectionClosedError", "ConnectionClosed", "WebSocketDisconnect", "ConnectionClosedOK")
+    closed = evidence.named("ConnectionClosedError", "ConnectionClosed", "WebSocketDisconnect")
     return _websocket_close(evidence) if closed else None
 
 

@@ -17,7 +17,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_OUT_OF_MEMORY",
         phrases("""
-        heap out of memory | out of memory | outofmemoryerror | heap space | cannot allocate memory | memoryerror | oom-kill | oomkilled | bad_alloc
+        heap out of memory | out of memory | outofmemoryerror | heap space | cannot allocate memory | memoryerror | oom-kill… | oomkilled | bad_alloc
     """),
     ),
     ("SYS_RESOURCE_EXHAUSTED", phrases("no space left on device", "disk quota exceeded", "too many open files")),
