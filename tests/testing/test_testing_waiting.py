@@ -24,7 +24,7 @@ def test_as_a_function_it_holds_until_it_is_restored():
 
 def test_in_a_with_statement_it_holds_for_the_block_however_that_ends():
     runtime = Runtime()
-    with pytest.raises(KeyError), no_waiting(runtime):
+    with pytest.raises(KeyError), no_waiting(runtime):  # noqa: PT012 - the block is what is tested
         assert runtime.waits is False
         raise KeyError
     assert runtime.waits is True
