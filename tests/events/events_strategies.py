@@ -60,6 +60,7 @@ _fields: dict[str, st.SearchStrategy] = {
     "because": st.sampled_from(CODES),
     "how": st.sampled_from(["continue", "restart"]),
     "items": st.integers(0, 10_000),
+    "action": _texts,
     "code": st.none() | st.sampled_from(CODES),
 }
 

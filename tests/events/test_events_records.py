@@ -22,6 +22,7 @@ from holdfast.events import (
     Fallback,
     Recovered,
     RecoveryEvent,
+    Repaired,
     Retry,
     RetryDenied,
     StreamResumed,
@@ -73,6 +74,10 @@ WRITTEN = [
     (
         RetryDenied(at=1.0, attempt=1, because="SYS_RETRY_QUOTA_SPENT", fault=OVERLOADED),
         {"type": "retry-denied", "attempt": 1, "because": "SYS_RETRY_QUOTA_SPENT", "fault": FAULT},
+    ),
+    (
+        Repaired(at=1.0, attempt=1, action="compact", fault=OVERLOADED),
+        {"type": "repaired", "attempt": 1, "action": "compact", "fault": FAULT},
     ),
     (
         StreamResumed(at=1.0, how="restart", items=3),
