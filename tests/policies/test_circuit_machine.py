@@ -44,6 +44,16 @@ def test_an_outcome_of_an_earlier_closed_time_is_only_a_total():
     assert line.metrics.failures == 25
 
 
+def test_a_late_success_of_an_earlier_closed_time_neither_ends_a_streak_nor_counts_as_a_call():
+    line = Line(Circuit(failures=5, rate=None))
+    late = line.permit()
+    line.bad(5).wait(30.0).good().bad(4)
+    line.end(late, SUCCESS)
+    assert line.metrics.window_calls == 4
+    assert line.metrics.successes == 2
+    assert line.bad().state is OPEN
+
+
 def test_a_success_ends_a_streak():
     line = Line(Circuit(failures=5, rate=None)).bad(4).good().bad(4)
     assert line.state is CLOSED

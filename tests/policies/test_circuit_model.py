@@ -66,7 +66,10 @@ class CircuitMachine(RuleBasedStateMachine):
             self.reference.settle(ticket, verdict, self.now)
 
     @rule(verdicts=st.lists(verdicts, min_size=1, max_size=6), took=st.sampled_from([0.0, 0.25, 2.0]))
-    def calls_in_a_row(self, verdicts: list[Verdict], took: float) -> None:
+    def calls_end_one_by_one(self, verdicts: list[Verdict], took: float) -> None:
+        self._calls(verdicts, took)
+
+    def _calls(self, verdicts: list[Verdict], took: float) -> None:
         for verdict in verdicts:
             answer, ticket = self.breaker.admit(self.now), self.reference.admit(self.now)
             assert isinstance(answer, Permit) == (ticket is not None)
@@ -74,6 +77,12 @@ class CircuitMachine(RuleBasedStateMachine):
             if isinstance(answer, Permit) and ticket is not None:
                 self.breaker.settle(answer, verdict, self.now)
                 self.reference.settle(ticket, verdict, self.now)
+
+    @rule(bad=st.integers(2, 8), patience=st.sampled_from([4.0, 30.0, 100.0]), good=st.integers(0, 3))
+    def an_outage_comes_and_goes(self, bad: int, patience: float, good: int) -> None:
+        self._calls([Verdict.FAILURE] * bad, 0.0)
+        self.now += patience
+        self._calls([Verdict.SUCCESS] * good, 0.0)
 
     @rule()
     def hold_open(self) -> None:

@@ -47,7 +47,7 @@ def test_a_breaker_with_its_window_and_name_takes_no_more_than_1536_bytes(life: 
     gc.collect()
     tracemalloc.start()
     try:
-        for number in range(SAMPLE if life is fresh else SAMPLE // 20):
+        for number in range(SAMPLE if life is fresh else SAMPLE // 50):
             kept.append(Breaker(PROVIDER, f"provider:claude:{number:06d}"))
             life(kept[-1], 1000.0 + number / 7)
         gc.collect()
