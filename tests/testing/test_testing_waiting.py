@@ -24,10 +24,15 @@ def test_as_a_function_it_holds_until_it_is_restored():
 
 def test_in_a_with_statement_it_holds_for_the_block_however_that_ends():
     runtime = Runtime()
-    with pytest.raises(KeyError), no_waiting(runtime):
-        assert runtime.waits is False
+    waited = []
+
+    def fail():
+        waited.append(runtime.waits)
         raise KeyError
-    assert runtime.waits is True
+
+    with pytest.raises(KeyError), no_waiting(runtime):
+        fail()
+    assert (waited, runtime.waits) == ([False], True)
 
 
 def test_blocks_nest_and_a_runtime_that_did_not_wait_still_does_not():

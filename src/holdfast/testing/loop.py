@@ -101,13 +101,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return call
 
 
-def run(coroutine: Coroutine[Any, Any, T], *, clock: VirtualClock | None = None, patience: float = PATIENCE) -> T:
+def run(
+    coroutine: Coroutine[Any, Any, T],
+    *,
+    clock: VirtualClock | None = None,
+    patience: float = PATIENCE,
+    io_wait: float = IO_WAIT,
+) -> T:
     """Run a coroutine to its end in virtual time, as `asyncio.run` does in real time."""
+    make_loop = loop_factory(clock, patience=patience, io_wait=io_wait)
     # Entering the runner would make its loop at once, also where it cannot run because another does.
-    with closing(asyncio.Runner(loop_factory=loop_factory(clock, patience=patience))) as runner:
+    with closing(asyncio.Runner(loop_factory=make_loop)) as runner:
         return runner.run(coroutine)
 
 
-def loop_factory(clock: VirtualClock | None = None, *, patience: float = PATIENCE) -> Callable[[], VirtualLoop]:
+def loop_factory(
+    clock: VirtualClock | None = None, *, patience: float = PATIENCE, io_wait: float = IO_WAIT
+) -> Callable[[], VirtualLoop]:
     """Return what `asyncio.Runner`, anyio's `backend_options` and pytest-asyncio take as `loop_factory`."""
-    return partial(VirtualLoop, clock, patience=patience)
+    return partial(VirtualLoop, clock, patience=patience, io_wait=io_wait)
