@@ -7,13 +7,14 @@ to; it holds values only and is never changed.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from holdfast.faults import REDACTOR, Code, Fault
+from holdfast.faults import REDACTOR, AnyCode, Fault, Redactor
 
 __all__ = [
+    "KINDS",
     "VERSION",
     "AgentFallback",
     "AttemptEnded",
@@ -30,7 +31,9 @@ __all__ = [
     "RecoveryEvent",
     "Retry",
     "RetryDenied",
+    "StreamResumed",
     "SuppressedError",
+    "Unknown",
 ]
 
 VERSION = 1
@@ -78,7 +81,7 @@ class CircuitStateChange(_Record, frozen=True, kw_only=True, tag="circuit-state-
     circuit: str
     from_: CircuitState
     to: CircuitState
-    reason: Code | None = None
+    reason: AnyCode | None = None
     """The code of the failure that opened it."""
     until: float | None = None
     """Wall clock at which an open circuit lets a probe through."""
@@ -153,7 +156,7 @@ class RetryDenied(_Record, frozen=True, kw_only=True, tag="retry-denied"):
     """A retry that the failure deserved was not made: the quota, the budget or the deadline forbade it (R35)."""
 
     attempt: int
-    because: Code
+    because: AnyCode
     fault: Fault
 
 
@@ -165,23 +168,61 @@ class BudgetWarning(_Record, frozen=True, kw_only=True, tag="budget-warning"):
     limit: float
 
 
+class StreamResumed(_Record, frozen=True, kw_only=True, tag="stream-resumed"):
+    """A stream broke off after its first item and goes on: what follows is a continuation, or begins again."""
+
+    how: Literal["continue", "restart"]
+    items: int
+    """Items delivered before; after a restart they will come again and those are void."""
+
+
 class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"):
     """A failure was ignored on purpose, and this is why (S2-10)."""
 
     reason: str
     cause: str
     """The failure's text."""
-    code: Code | None = None
+    code: AnyCode | None = None
 
     @classmethod
-    def of(cls, fault: Fault, reason: str, *, at: float, run: str = "") -> SuppressedError:
+    def of(
+        cls, fault: Fault, reason: str, *, at: float, run: str = "", redactor: Redactor = REDACTOR
+    ) -> SuppressedError:
         """Return the record of a fault that is ignored on purpose, its text with secrets masked."""
-        return cls(at=at, run=run, reason=reason, cause=REDACTOR.text(fault.message), code=fault.code)
+        return cls(at=at, run=run, reason=reason, cause=redactor.text(fault.message), code=fault.code)
+
+
+class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that only a newer writer knows. It is kept whole, so that a log can be copied without losing it."""
+
+    type: str
+    at: float
+    run: str
+    operation: str
+    v: int
+    raw: bytes
+    """The record as it came, on one line."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What it says."""
+        return msgspec.json.decode(self.raw, type=dict[str, Any])
 
 
 RecoveryEvent: TypeAlias = Retry | CircuitStateChange | Fallback | AgentFallback | Degraded | Recovered | Failed
 """Document 001's union, with the `agent-fallback` its own code emits."""
 
 Event: TypeAlias = (
-    RecoveryEvent | Cancelled | AttemptStarted | AttemptEnded | RetryDenied | BudgetWarning | SuppressedError
+    RecoveryEvent
+    | Cancelled
+    | AttemptStarted
+    | AttemptEnded
+    | RetryDenied
+    | StreamResumed
+    | BudgetWarning
+    | SuppressedError
 )
+"""What this version writes. A log may also hold `Unknown` ones."""
+
+KINDS: tuple[type[Event], ...] = get_args(Event)
+"""Every kind of event."""
