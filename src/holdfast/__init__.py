@@ -43,18 +43,31 @@ if TYPE_CHECKING:
         Severity,
         StreamCutError,
     )
-    from holdfast.runtime import fault_of
+    from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Backoff, Circuit, Hedge, Policy, Quota, Tries
+    from holdfast.runtime.budget import Budget
+    from holdfast.runtime.fault_of import fault_of
+    from holdfast.runtime.recovery import recover
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.target import Target
+    from holdfast.runtime.tool import tool
 
 __all__ = [
+    "BATCH",
     "CODES",
+    "INTERACTIVE",
+    "PATIENT",
     "Attempt",
+    "Backoff",
+    "Budget",
     "BudgetError",
     "Category",
+    "Circuit",
     "CircuitOpenError",
     "Code",
     "DeadlineError",
     "Err",
     "Fault",
+    "Hedge",
     "HoldfastError",
     "InvalidError",
     "ItemError",
@@ -65,14 +78,35 @@ __all__ = [
     "Outcome",
     "OutcomeUnknownError",
     "Partial",
+    "Policy",
+    "Quota",
+    "Runtime",
     "Scope",
     "Severity",
     "StreamCutError",
+    "Target",
+    "Tries",
     "__version__",
     "fault_of",
+    "recover",
+    "tool",
 ]
 
-_HOMES = dict.fromkeys(__all__, "holdfast.faults") | {"fault_of": "holdfast.runtime"}
+_HOMES = (
+    dict.fromkeys(__all__, "holdfast.faults")
+    | dict.fromkeys(
+        ("BATCH", "INTERACTIVE", "PATIENT", "Backoff", "Circuit", "Hedge", "Policy", "Quota", "Tries"),
+        "holdfast.policies",
+    )
+    | {
+        "Budget": "holdfast.runtime.budget",
+        "Runtime": "holdfast.runtime.runtime",
+        "Target": "holdfast.runtime.target",
+        "fault_of": "holdfast.runtime.fault_of",
+        "recover": "holdfast.runtime.recovery",
+        "tool": "holdfast.runtime.tool",
+    }
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from holdfast.events.codec import decode, decode_lines, encode, encode_lines, schema
 from holdfast.events.document import write_document
 from holdfast.events.records import (
+    KINDS,
     VERSION,
     AgentFallback,
     AttemptEnded,
@@ -24,11 +25,13 @@ from holdfast.events.records import (
     RecoveryEvent,
     Retry,
     RetryDenied,
+    StreamResumed,
     SuppressedError,
     Unknown,
 )
 
 __all__ = [
+    "KINDS",
     "VERSION",
     "AgentFallback",
     "AttemptEnded",
@@ -45,6 +48,7 @@ __all__ = [
     "RecoveryEvent",
     "Retry",
     "RetryDenied",
+    "StreamResumed",
     "SuppressedError",
     "Unknown",
     "decode",

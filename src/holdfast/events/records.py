@@ -7,13 +7,14 @@ to; it holds values only and is never changed.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
 from holdfast.faults import REDACTOR, AnyCode, Fault, Redactor
 
 __all__ = [
+    "KINDS",
     "VERSION",
     "AgentFallback",
     "AttemptEnded",
@@ -30,6 +31,7 @@ __all__ = [
     "RecoveryEvent",
     "Retry",
     "RetryDenied",
+    "StreamResumed",
     "SuppressedError",
     "Unknown",
 ]
@@ -166,6 +168,14 @@ class BudgetWarning(_Record, frozen=True, kw_only=True, tag="budget-warning"):
     limit: float
 
 
+class StreamResumed(_Record, frozen=True, kw_only=True, tag="stream-resumed"):
+    """A stream broke off after its first item and goes on: what follows is a continuation, or begins again."""
+
+    how: Literal["continue", "restart"]
+    items: int
+    """Items delivered before; after a restart they will come again and those are void."""
+
+
 class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"):
     """A failure was ignored on purpose, and this is why (S2-10)."""
 
@@ -203,6 +213,16 @@ RecoveryEvent: TypeAlias = Retry | CircuitStateChange | Fallback | AgentFallback
 """Document 001's union, with the `agent-fallback` its own code emits."""
 
 Event: TypeAlias = (
-    RecoveryEvent | Cancelled | AttemptStarted | AttemptEnded | RetryDenied | BudgetWarning | SuppressedError
+    RecoveryEvent
+    | Cancelled
+    | AttemptStarted
+    | AttemptEnded
+    | RetryDenied
+    | StreamResumed
+    | BudgetWarning
+    | SuppressedError
 )
 """What this version writes. A log may also hold `Unknown` ones."""
+
+KINDS: tuple[type[Event], ...] = get_args(Event)
+"""Every kind of event."""

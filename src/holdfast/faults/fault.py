@@ -50,6 +50,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seconds the call lasted."""
     waited: float = 0.0
     """Seconds slept before it."""
+    via: str = "primary"
+    """Who was called: the primary, or the name of a fallback."""
+    then: str = ""
+    """What was decided after it failed: `retry`, or why not (`attempts`, `deadline`, `budget` …)."""
+    usd: float | None = None
+    """What it cost; None: nobody knows."""
+    tokens: int | None = None
     cause: Cause | None = None
 
     __repr__ = shown

@@ -1,6 +1,15 @@
 """Performs decisions: the first room below the I/O line.
 
-`fault_of`, which gives the fault of anything that failed; the catalog's pages; the process's secrets.
+    recovery   `recover`, what users type: decorator, `.call`, `.stream`, blocks
+    decorated  the functions it returns; fallbacks and the cache behind them
+    operation  one call: what happens next is decided here, once for all drivers
+    driving    the two drivers, sync and async; limits, gates, hedging and threads are ways of making one attempt
+    streams    streams; blocks: loops of attempts
+    binding    everything an operation reads, looked up once; lines: what all calls to one name share
+    runtime    clock, chance, circuits, events; budget and ambient: the scope around a call
+    fault_of   the fault of anything that failed; pages: the catalog's pages; secrets: what to mask
+
+This page stays light: `fault_of` is imported where no event loop will ever run.
 """
 
 from __future__ import annotations

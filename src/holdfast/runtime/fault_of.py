@@ -24,10 +24,16 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Redactor
 
-__all__ = ["FAULT_ATTRIBUTE", "fault_of"]
+__all__ = ["FAULT_ATTRIBUTE", "GAVE_UP_IN", "fault_of", "gave_up_in", "leave_account"]
 
 FAULT_ATTRIBUTE = "__holdfast_fault__"
 """Where a recovery leaves the fault, with every attempt, on the original exception it lets through."""
+
+GAVE_UP_IN = "__holdfast_gave_up_in__"
+"""Which run a recovery was part of when it gave up: that run need not try again what was tried already."""
+
+_CAUSES = 10
+"""How far back a wrapped error is looked at."""
 
 
 def fault_of(
@@ -50,6 +56,31 @@ def fault_of(
         return fault.masked(process_redactor() if redactor is None else redactor)
     except Exception as defect:  # noqa: BLE001 - the promise is to be total, also for objects that fight back
         return Fault.of("SYS_UNKNOWN", retryable=False, rule=f"fault-of-failed.{type(defect).__name__}")
+
+
+def leave_account(error: BaseException, fault: Fault, note: str, around: str) -> None:
+    """Leave the fault and a short account on the exception that is let through; it stays what it is otherwise."""
+    notes: list[str] | None = error.__dict__.get("__notes__")
+    if notes and error.__dict__.get(GAVE_UP_IN) is None:
+        # An object that is raised again and again would collect our lines without end.
+        notes[:] = [kept for kept in notes if not kept.startswith("holdfast: ")]
+    error.add_note(note)
+    error.__dict__[FAULT_ATTRIBUTE] = fault
+    error.__dict__[GAVE_UP_IN] = around
+    if isinstance(error, HoldfastError):
+        error.fault = fault
+
+
+def gave_up_in(error: BaseException, run: str) -> bool:
+    """Whether a recovery that was part of `run` has given up on this error, or on what caused it."""
+    seen: BaseException | None = error
+    for _ in range(_CAUSES):
+        if seen is None:
+            return False
+        if seen.__dict__.get(GAVE_UP_IN) == run:
+            return True
+        seen = seen.__cause__
+    return False
 
 
 def _fault_of(failure: Any, provider: str, now: float, classifier: Classifier) -> Fault:

@@ -1,0 +1,39 @@
+"""The circuit: stop calling what is down, notice when it is back.
+
+    Circuit (a value) ─▶ Breaker ─ admit(now) ─▶ Permit ─▶ the call ─▶ settle(permit, verdict, now)
+                                              └▶ Rejection: who, why, until when
+
+`config` holds the options and the presets, `window` counts the recent calls, `history` knows what is usual, `rules` says
+when it is enough, `machine` is the breaker itself, `records` is what goes in and out of it, `metrics` and `snapshot` are its
+state as values.
+
+Invariant: a permit is settled once, and only an outcome of the present period changes the state.
+"""
+
+from __future__ import annotations
+
+from holdfast.policies.circuit.config import ACTOR, BRIDGE, PROVIDER, SPEC016, Circuit, CircuitOptions, Counted, Mode
+from holdfast.policies.circuit.machine import Breaker
+from holdfast.policies.circuit.metrics import BreakerMetrics
+from holdfast.policies.circuit.records import Permit, Rejection, Transition, Verdict
+from holdfast.policies.circuit.rules import Rule
+from holdfast.policies.circuit.snapshot import BreakerSnapshot
+
+__all__ = [
+    "ACTOR",
+    "BRIDGE",
+    "PROVIDER",
+    "SPEC016",
+    "Breaker",
+    "BreakerMetrics",
+    "BreakerSnapshot",
+    "Circuit",
+    "CircuitOptions",
+    "Counted",
+    "Mode",
+    "Permit",
+    "Rejection",
+    "Rule",
+    "Transition",
+    "Verdict",
+]

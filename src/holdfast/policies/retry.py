@@ -1,0 +1,136 @@
+"""Retry as arithmetic: given what failed and how often, say whether and when to try again.
+
+Invariant: a decision never asks for a wait that would end at or after the deadline, and never repeats what may have
+happened and must not happen twice.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from holdfast.policies.effect import leaves_outcome_unknown, repeats_unknown
+
+if TYPE_CHECKING:
+    from holdfast.clock import Rng
+    from holdfast.faults import Fault, Schedule
+    from holdfast.policies.effect import Effect
+    from holdfast.policies.policy import Policy
+
+__all__ = ["MOST_CIRCUIT_WAITS", "NEXT_PROBE_S", "Again", "Decision", "GiveUp", "Reason", "Retrying"]
+
+NEXT_PROBE_S = 1.0
+"""When to look again at a circuit that is being probed by somebody else."""
+MOST_CIRCUIT_WAITS = 20
+"""How often a patient operation waits for a circuit before it gives up."""
+
+
+class Reason(StrEnum):
+    """Why no further attempt is made."""
+
+    PERMANENT = "permanent"
+    """Sending the same again cannot help."""
+    ATTEMPTS = "attempts"
+    """All attempts were used."""
+    DEADLINE = "deadline"
+    """The next attempt would start after the deadline."""
+    RETRY_AFTER = "retry-after"
+    """The other side asks for a longer wait than we accept."""
+    UNSAFE = "unsafe"
+    """The call may have happened and must not happen twice."""
+    UNKNOWN = "unknown"
+    """Nobody recognised the failure, and repeating the call is not declared harmless."""
+    CIRCUIT = "circuit"
+    """The circuit is open."""
+    PARTIAL = "partial"
+    """A part was delivered already, and the caller chose not to have it again."""
+    NESTED = "nested"
+    """A recovery inside this one has already done what could be done."""
+    QUOTA = "quota"
+    """Retries have used their share of the traffic."""
+    BUDGET = "budget"
+    """The budget is spent."""
+
+
+class Again(msgspec.Struct, frozen=True):
+    """Wait `delay` seconds, then call again."""
+
+    delay: float
+    of: int
+    """Calls in all that this failure's schedule allows."""
+    asked: bool = False
+    """The other side asked for this wait."""
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """Stop, and say why."""
+
+    reason: Reason
+
+
+Decision: TypeAlias = Again | GiveUp
+
+
+class Retrying:
+    """The retries of one operation.
+
+    After `decide` returned `Again` you must wait that long and make the call, or give up for a reason of your own.
+    """
+
+    __slots__ = ("_circuit_waits", "_failures", "_last_wait", "attempts", "policy")
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.attempts = 0
+        """Calls made so far."""
+        self._failures: dict[Schedule, int] = {}
+        self._last_wait = 0.0
+        self._circuit_waits = 0
+
+    def decide(self, fault: Fault, *, now: float, deadline: float | None, rng: Rng, effect: Effect | None) -> Decision:
+        """Return what to do after the call that just ended in `fault`; `attempts` counts that call already."""
+        if fault.code == "CIRCUIT_OPEN":
+            return self._wait_for_circuit(fault, now, deadline)
+        if (reason := self._forbidden(fault, effect)) is not None:
+            return GiveUp(reason)
+        tries = self.policy.tries(fault)
+        if self.attempts >= tries.attempts:
+            return GiveUp(Reason.ATTEMPTS)
+        # Each schedule counts its own failures: a rate limit after two blips starts at its first wait.
+        failures = self._failures[fault.schedule] = self._failures.get(fault.schedule, 0) + 1
+        asked = fault.retry_after
+        if asked is not None and asked > self.policy.max_retry_after:
+            return GiveUp(Reason.RETRY_AFTER)
+        # A server that names its own delay knows more than our curve does; it is never cut short.
+        delay = (
+            tries.backoff.delay(failures, rng, self._last_wait)
+            if asked is None
+            else asked * (1 + self.policy.spread * rng.random())
+        )
+        if deadline is not None and now + delay >= deadline:
+            return GiveUp(Reason.DEADLINE)
+        self._last_wait = delay
+        return Again(delay, tries.attempts, asked is not None)
+
+    def _wait_for_circuit(self, fault: Fault, now: float, deadline: float | None) -> Decision:
+        """A refused call is no attempt, so waits are counted here: an outage without end must end somewhere."""
+        delay = fault.retry_after or NEXT_PROBE_S
+        self._circuit_waits += 1
+        if not self.policy.wait_for_circuit or self._circuit_waits > MOST_CIRCUIT_WAITS:
+            return GiveUp(Reason.CIRCUIT)
+        if deadline is not None and now + delay >= deadline:
+            return GiveUp(Reason.DEADLINE)
+        return Again(delay, self.attempts + 1, asked=True)
+
+    def _forbidden(self, fault: Fault, effect: Effect | None) -> Reason | None:
+        if leaves_outcome_unknown(effect, fault):
+            return Reason.UNSAFE
+        if fault.code in self.policy.per_code:
+            return None
+        if not fault.retryable:
+            return Reason.PERMANENT
+        if fault.code == "SYS_UNKNOWN" and not repeats_unknown(effect):
+            return Reason.UNKNOWN
+        return None

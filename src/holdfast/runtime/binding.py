@@ -1,0 +1,162 @@
+"""`Binding`: everything an operation reads, looked up once: runtime, policy, circuits, limits.
+
+Invariant: whatever is looked up for speed is looked up again when `CHANGES` says so; a binding made at import time serves
+every thread and event loop.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from holdfast.faults import InvalidError, Scope
+from holdfast.policies.effect import repeats_unknown
+from holdfast.policies.policy import Policy
+from holdfast.runtime import results
+from holdfast.runtime.driving import limited
+from holdfast.runtime.gates import gated, gated_by
+from holdfast.runtime.hedging import hedging
+from holdfast.runtime.kinds import name_of
+from holdfast.runtime.limits import Wheels
+from holdfast.runtime.lines import Line
+from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
+from holdfast.runtime.target import Target, target_of
+from holdfast.runtime.threads import threaded
+from holdfast.runtime.tool import ToolContract, contract_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.faults import Fault
+    from holdfast.policies.effect import Effect
+    from holdfast.runtime.results import Accept
+    from holdfast.runtime.target import Aim
+
+__all__ = ["BINDING_ATTRIBUTE", "Binding"]
+
+BINDING_ATTRIBUTE = "__holdfast_binding__"
+"""Where a decorated function keeps its binding."""
+
+_NOWHERE = ((Scope.PROCESS, ""),)
+"""The circuit of a recovery without a target: its own."""
+
+
+class Binding:
+    """How calls to one target recover, ready for use."""
+
+    runtime: Runtime
+    policy: Policy
+    line: Line
+    other_lines: tuple[tuple[Line, Scope], ...]
+
+    def __init__(
+        self,
+        aim: Aim | None,
+        policy: Policy | None,
+        *,
+        effect: Effect | None = None,
+        accept: Accept | None = None,
+        needs: frozenset[str] = frozenset(),
+        threads: bool = False,
+        runtime: Runtime | None = None,
+    ) -> None:
+        if policy is not None and not isinstance(policy, Policy):
+            raise InvalidError.at("recover.policy", "a Policy such as INTERACTIVE", policy)
+        if accept is not None and not callable(accept):
+            raise InvalidError.at("recover.accept", "a function that looks at the answer", accept)
+        contract = None if effect is None else ToolContract(effect=effect)
+        self.target = Target() if aim is None else target_of(aim)
+        self.name = str(self.target)
+        self.provider = self.target.provider
+        self.accept = accept
+        self.needs = needs
+        self.threads = threads
+        self.contract = contract
+        self._given_policy = policy
+        self._given_runtime = runtime
+        self.own_line = Line("")
+        self.has_fallbacks = False
+        self.bind()
+
+    def bind(self) -> None:
+        """Look everything up: the runtime, the policy, the circuits."""
+        self.seen = CHANGES.count
+        runtime = self.runtime = self._given_runtime or default_runtime()
+        self.monotonic = runtime.clock.monotonic
+        policy = self._contracted(self._given_policy or runtime.policy_for(self.target))
+        self.policy = policy
+        self.effect = None if self.contract is None else self.contract.effect
+        self.timeout = policy.timeout
+        self.deadline = policy.deadline
+        limits = [limit for limit in (policy.timeout, policy.deadline) if limit is not None]
+        self.wheels = Wheels(min(limits), runtime.clock) if limits else None
+        self.off = not runtime.enabled
+        self.per_operation = policy.counts == "operation"
+        self.count_all = policy.circuit is not None and policy.circuit.count_all
+        self.watched = runtime.bus.wants_attempts
+        self._bind_lines(runtime, policy)
+        self.eventful = self.watched or bool(self.other_lines) or self.line.quota is not None
+        self.gate = self.line.gate
+        self.call = threaded if self.threads else None
+        """How a sync attempt is made behind its gate; None: plainly."""
+        self.perform = gated if self.gate else self.call
+        self.perform_async = self._way_of_calling()
+
+    def _bind_lines(self, runtime: Runtime, policy: Policy) -> None:
+        now = self.monotonic()
+        names = self.target.names
+        self.scopes = tuple(scope for scope, _ in names or _NOWHERE)
+        lines = [runtime.lines.get(name) for _, name in names] or [self.own_line]
+        for line in lines:
+            line.serve(policy, now)
+        self.line = lines[0]
+        self.other_lines = tuple(zip(lines[1:], self.scopes[1:], strict=True))
+
+    def _way_of_calling(self) -> Callable[..., Awaitable[Any]] | None:
+        """Return how one async attempt is made; None: plainly. Hedges only where a repeated call does no harm."""
+        line = self.line
+        if line.hedge is not None and line.hedge_machine is not None and repeats_unknown(self.effect):
+            way = hedging(line.hedge, line.hedge_machine)
+            return gated_by(way) if self.gate else way
+        return gated_by(limited) if self.gate else None
+
+    def _contracted(self, policy: Policy) -> Policy:
+        """A tool's own contract wins over the policy it is called with (Part 6 c)."""
+        contract = self.contract
+        if contract is None:
+            return policy
+        if contract.timeout is not None:
+            deadline = None if policy.deadline is None else max(policy.deadline, contract.timeout)
+            policy = policy.replace(timeout=contract.timeout, deadline=deadline)
+        if contract.retry is not None:
+            policy = policy.replace(attempts=contract.retry.attempts, backoff=contract.retry.backoff)
+        return policy
+
+    def fresh(self) -> Binding:
+        """Return this binding, looked up again where something has changed."""
+        if self.seen != CHANGES.count:
+            self.bind()
+        return self
+
+    def copy_for(self, fn: Any) -> Binding:
+        """Return a binding of `fn`'s own, with what it declares about itself."""
+        other = copy.copy(self)
+        other.contract = contract_of(fn) or self.contract
+        other.name = self.name or name_of(fn)
+        if not self.target.names:
+            other.own_line = Line(f"function:{other.name}")
+        other.bind()
+        return other
+
+    def of(self, fn: Any) -> Binding:
+        """Return this binding, or one with what `fn` declares about itself."""
+        contract = contract_of(fn)
+        return self if contract is None or contract is self.contract else self.copy_for(fn)
+
+    def refuses(self) -> bool:
+        """Whether a call now would be refused by a circuit."""
+        now = self.monotonic()
+        return any(line.refuses(now) for line in (self.line, *(line for line, _ in self.other_lines)))
+
+    def refusal(self, value: Any) -> Fault | None:
+        return None if self.accept is None else results.refusal(self.accept, value)

@@ -1,0 +1,143 @@
+"""`Budget`: the one ledger of seconds, money, tokens, turns and attempts, for everything called inside it.
+
+Invariant: a budget inside another can spend no more than what is left there; whatever is spent inside counts outside.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from holdfast.events import BudgetWarning
+from holdfast.faults import InvalidError
+from holdfast.policies.budget import Ledger, Left, Limits, Spend
+from holdfast.policies.prices import LIST_PRICES
+from holdfast.policies.usage import model_of, usage_of
+from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.runtime import default_runtime
+
+if TYPE_CHECKING:
+    from contextvars import Token
+    from typing import Self
+
+    from holdfast.policies.prices import Prices
+    from holdfast.runtime.ambient import Around
+
+__all__ = ["Budget"]
+
+
+class Budget:
+    """What everything inside the block may spend together: `with Budget(seconds=120, usd=0.50): …`.
+
+    Every attempt made inside is charged, failed ones too; answers of the well-known SDKs say what they used, others are
+    estimated. When a line is spent, calls are refused with `BudgetError` and retries are not made.
+    """
+
+    run = ""
+
+    def __init__(
+        self,
+        *,
+        seconds: float | None = None,
+        usd: float | None = None,
+        tokens: int | None = None,
+        turns: int | None = None,
+        attempts: int | None = None,
+        estimate_usd: float | None = None,
+        prices: Prices = LIST_PRICES,
+    ) -> None:
+        self._limits = Limits(
+            seconds=seconds, usd=usd, tokens=tokens, turns=turns, attempts=attempts, estimate_usd=estimate_usd
+        )
+        self._prices = prices
+        self._ledger: Ledger | None = None
+        self._lock = threading.Lock()
+        self._token: Token[Around | None] | None = None
+
+    @property
+    def deadline(self) -> float | None:
+        """Monotonic seconds at which the time of this budget, or of one around it, is over."""
+        return self._open().deadline
+
+    @property
+    def budget(self) -> Budget:
+        return self
+
+    def left(self) -> Left:
+        """Return what may still be spent, by the tightest line here and around. None: no limit."""
+        with self._lock:
+            return self._open().left(default_runtime().clock.monotonic())
+
+    def spend(self) -> Spend:
+        """Return what was spent, and how much of it on recovering."""
+        with self._lock:
+            return self._open().spend()
+
+    def charge(self, *, usd: float | None = None, tokens: int | None = None, turns: int = 0) -> None:
+        """Charge what no recovery sees, such as a turn of an agent."""
+        with self._lock:
+            self._open().charge(usd=usd, tokens=tokens, turns=turns)
+        self._warn()
+
+    def __enter__(self) -> Self:
+        if self._token is not None:
+            raise InvalidError.saying("Budget", "one block at a time", "a budget that is entered already")
+        around = AMBIENT.get()
+        outer = None if around is None else around.budget
+        if outer is not None:
+            self._lock = outer._lock  # noqa: SLF001 - one lock guards the whole tree
+        parent = None if outer is None else outer._open()  # noqa: SLF001 - ditto
+        self._ledger = Ledger(self._limits, now=default_runtime().clock.monotonic(), parent=parent)
+        self._token = AMBIENT.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        token, self._token = self._token, None
+        if token is not None:
+            AMBIENT.reset(token)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
+
+    # --- what operations call ---
+
+    def exhausted(self, now: float) -> dict[str, Any] | None:
+        """Return which line is spent, as an error's context; None where something is left of all."""
+        with self._lock:
+            reached = self._open().check(now)
+        return None if reached is None else {"unit": reached.unit, "limit": reached.limit, "used": reached.used}
+
+    def attempt_begun(self, *, again: bool) -> None:
+        """Charge the attempt itself, so that calls at the same time cannot overdraw together."""
+        with self._lock:
+            self._open().charge(attempts=1, recovery=again)
+        self._warn()
+
+    def attempt_ended(self, answer: object, *, again: bool) -> None:
+        """Charge what an attempt used, as its answer says; what nobody knows is estimated, not free (R90)."""
+        usage = usage_of(answer)
+        with self._lock:
+            ledger = self._open()
+            if usage is None:
+                ledger.charge(unknown=1, recovery=again)
+            else:
+                cost = self._prices.cost(model_of(answer), usage)
+                ledger.charge(usd=cost, tokens=usage.total, settled=1, unknown=int(cost is None), recovery=again)
+        self._warn()
+
+    def _open(self) -> Ledger:
+        if self._ledger is None:
+            raise InvalidError.saying(
+                "Budget", "`with budget:` around what it is for", "a budget that was never entered"
+            )
+        return self._ledger
+
+    def _warn(self) -> None:
+        runtime = default_runtime()
+        with self._lock:
+            lines = self._open().warnings(runtime.clock.monotonic())
+        for line in lines:
+            runtime.bus.emit(BudgetWarning(at=runtime.clock.wall(), unit=line.unit, used=line.used, limit=line.limit))

@@ -1,0 +1,125 @@
+"""Events to their readers: handlers by type, and bounded queues to iterate over.
+
+Invariant: a reader never breaks or delays the call that reports. A handler that raises is reported once and the call
+goes on; a queue that is not read drops its oldest events and counts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from holdfast.events import AttemptEnded, AttemptStarted, Event, SuppressedError
+from holdfast.faults import REDACTOR
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+__all__ = ["Bus", "Handler", "Subscription"]
+
+Handler: TypeAlias = "Callable[[Event], object]"
+
+QUEUE_SIZE = 1000
+
+
+class Bus:
+    """Who listens to what."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._handlers: dict[type[Event], tuple[Handler, ...]] = {}
+        self._reported: set[int] = set()
+        self.wants_attempts = False
+        """Whether anybody reads the events that even a call without failures would report."""
+
+    def wants(self, kind: type[Event]) -> bool:
+        return kind in self._handlers
+
+    def subscribe(self, handler: Handler, kinds: tuple[type[Event], ...]) -> Subscription:
+        """Call `handler` with each event of these kinds, in order, in the reporting call's own context."""
+        self._change(lambda kept: (*kept, handler), kinds)
+        return Subscription(lambda: self._change(lambda kept: _without(kept, handler), kinds))
+
+    def emit(self, event: Event) -> None:
+        for handler in self._handlers.get(type(event), ()):
+            try:
+                handler(event)
+            except Exception as error:  # noqa: BLE001 - a reader never breaks a call (R25)
+                self._report(handler, event, error)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def _change(
+        self, change: Callable[[tuple[Handler, ...]], tuple[Handler, ...]], kinds: tuple[type[Event], ...]
+    ) -> None:
+        with self._lock:
+            handlers = dict(self._handlers)
+            for kind in kinds:
+                handlers[kind] = change(handlers.get(kind, ()))
+            self._handlers = {kind: kept for kind, kept in handlers.items() if kept}
+            self.wants_attempts = AttemptStarted in self._handlers or AttemptEnded in self._handlers
+        self._changed()
+
+    def _report(self, handler: Handler, event: Event, error: Exception) -> None:
+        """Say it once per handler, on stderr and as an event; a failing reader of that event is not reported again."""
+        if id(handler) in self._reported:
+            return
+        self._reported.add(id(handler))
+        name = getattr(handler, "__qualname__", type(handler).__name__)
+        cause = REDACTOR.text(f"{type(error).__name__}: {error}")
+        print(f"holdfast: event handler {name} raised and is ignored: {cause}", file=sys.stderr)  # noqa: T201 - there may be no logger
+        if not isinstance(event, SuppressedError):
+            self.emit(SuppressedError(at=event.at, run=event.run, reason=f"event handler {name} raised", cause=cause))
+
+
+class Subscription:
+    """A standing order for events; `cancel` it, or use it as a context manager."""
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self._cancel: Callable[[], None] | None = cancel
+
+    def cancel(self) -> None:
+        cancel, self._cancel = self._cancel, None
+        if cancel is not None:
+            cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
+
+class Queue:
+    """Events of any thread, for one async reader."""
+
+    def __init__(self, size: int = QUEUE_SIZE) -> None:
+        self._events: deque[Event] = deque(maxlen=size)
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+        self.dropped = 0
+        """Events that were not read in time; the oldest go first."""
+
+    def put(self, event: Event) -> None:
+        if len(self._events) == self._events.maxlen:
+            self.dropped += 1
+        self._events.append(event)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._ready.set)
+
+    async def read(self) -> AsyncIterator[Event]:
+        while True:
+            while self._events:
+                yield self._events.popleft()
+            self._ready.clear()
+            if not self._events:
+                await self._ready.wait()
+
+
+def _without(handlers: tuple[Handler, ...], gone: Handler) -> tuple[Handler, ...]:
+    return tuple(handler for handler in handlers if handler != gone)

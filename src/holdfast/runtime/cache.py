@@ -1,0 +1,72 @@
+"""The cached step of a fallback chain: the last good answer to the same call.
+
+Invariant: an answer is served only for the very same arguments, and never after its time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from holdfast.policies import options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["CacheStore", "MemoryCache", "Missing", "key_of"]
+
+
+class Missing:
+    """No answer is kept for that call (None may be an answer)."""
+
+
+class CacheStore(Protocol):
+    """Where answers are kept. `now` is monotonic seconds."""
+
+    def get(self, key: str, now: float) -> Any | type[Missing]:
+        """Return the answer of that key if its time is not over, else `Missing`."""
+        ...
+
+    def put(self, key: str, value: Any, now: float, ttl: float) -> None:
+        """Keep an answer for `ttl` seconds."""
+        ...
+
+
+class MemoryCache:
+    """Keeps the answers last used, in this process."""
+
+    def __init__(self, most: int = 1000) -> None:
+        options.count("MemoryCache.most", most)
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, tuple[float, Any]] = OrderedDict()
+
+    def get(self, key: str, now: float) -> Any | type[Missing]:
+        with self._lock:
+            expires, value = self._kept.get(key, (now, Missing))
+            if now >= expires:
+                self._kept.pop(key, None)
+                return Missing
+            self._kept.move_to_end(key)
+            return value
+
+    def put(self, key: str, value: Any, now: float, ttl: float) -> None:
+        with self._lock:
+            self._kept[key] = (now + ttl, value)
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+
+def key_of(own: Callable[..., str] | None, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    """Return what a call's answer is kept under; None where its arguments cannot be told apart by value."""
+    if own is not None:
+        return f"{name}:{own(*args, **kwargs)}"
+    try:
+        written = msgspec.json.encode((args, sorted(kwargs.items())))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return f"{name}:{written.decode()}"

@@ -1,0 +1,368 @@
+"""The fallback chain of a decorated function: other ways, then the cache, then a lesser answer, then telling somebody.
+
+Invariant: the error of every step is kept, the primary's first, and it is the primary's that is raised when all fail.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.events import Degraded, Fallback, SuppressedError
+from holdfast.faults import Attempt, Fault, InvalidError
+from holdfast.policies import options
+from holdfast.policies.fallback import Ask, Consent, Skip, When, answerable, check_when, consider, meets
+from holdfast.runtime import reports
+from holdfast.runtime.binding import BINDING_ATTRIBUTE
+from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
+from holdfast.runtime.driving import limited
+from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of
+from holdfast.runtime.kinds import is_async, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from holdfast.runtime.binding import Binding
+    from holdfast.runtime.operation import Operation
+
+__all__ = ["CacheStore", "Chain", "Consent", "When", "fall_back", "fall_back_async"]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One other way of doing it."""
+
+    name: str
+    fn: Any
+    when: Any = None
+    offers: frozenset[str] | None = None
+    consent: Any = "configured"
+
+
+class Chain:
+    """What to do when the primary has failed for good."""
+
+    def __init__(self, binding: Binding, fn: Callable[..., Any]) -> None:
+        self._binding = binding
+        self._fn_is_async = is_async(fn)
+        self._fn_name = name_of(fn)
+        self.steps: tuple[Step, ...] = ()
+        self.lesser: Callable[..., Any] | None = None
+        self.tell: Callable[[Fault], object] | None = None
+        self._ttl = 0.0
+        self._store: CacheStore | None = None
+        self._key: Callable[..., str] | None = None
+
+    # --- building it: these stand on the decorated function ---
+
+    def fallback(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        when: When | None = None,
+        name: str = "",
+        offers: frozenset[str] | None = None,
+        consent: Consent = "configured",
+    ) -> Any:
+        """Add what to try when the call has failed for good; steps are tried in the order they are added."""
+        if fn is None:
+            return lambda later: self.fallback(later, when=when, name=name, offers=offers, consent=consent)
+        self._check_callable("fallback", fn)
+        check_when(f"fallback {name or name_of(fn)}: when", when)
+        options.one_of("fallback.consent", consent, ("configured", "ask"))
+        step = Step(name=name or name_of(fn).rpartition(".")[2], fn=fn, when=when, offers=offers, consent=consent)
+        self.steps = (*self.steps, step)
+        self._binding.has_fallbacks = True
+        return fn
+
+    def cached(self, *, ttl: float, key: Callable[..., str] | None = None, store: CacheStore | None = None) -> None:
+        """When the ways have failed, answer with the last good answer to the same call, if it is younger than `ttl`."""
+        options.seconds("cached.ttl", ttl)
+        self._ttl, self._key = ttl, key
+        self._store = MemoryCache() if store is None else store
+        self._binding.has_fallbacks = True
+
+    def degraded(self, fn: Any) -> Any:
+        """Set the lesser answer for when everything has failed; it gets the fault, then the call's arguments."""
+        self._check_callable("degraded", fn)
+        self.lesser = fn
+        self._binding.has_fallbacks = True
+        return fn
+
+    def notify(self, fn: Any) -> Any:
+        """Tell somebody when every step has failed; the primary's error is raised afterwards."""
+        self._check_callable("notify", fn)
+        self.tell = fn
+        self._binding.has_fallbacks = True
+        return fn
+
+    def _check_callable(self, what: str, fn: Any) -> None:
+        if not callable(fn):
+            raise InvalidError.at(what, "a function", fn)
+        if is_async(fn) and not self._fn_is_async:
+            raise InvalidError.saying(
+                f"{what} of {self._fn_name}", "a plain function, as the function itself is", "an async function"
+            )
+
+    # --- the cache ---
+
+    def keep(self, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Keep a good answer for a worse day."""
+        if self._store is None:
+            return
+        key = self._call(lambda: key_of(self._key, self._fn_name, args, kwargs), None)
+        if key is not None:
+            now = self._binding.monotonic()
+            self._call(lambda: self._store.put(key, value, now, self._ttl) if self._store else None, None)
+
+    def recall(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the answer kept for this very call, or `Missing`."""
+        if self._store is None:
+            return Missing
+        key = self._call(lambda: key_of(self._key, self._fn_name, args, kwargs), None)
+        if key is None:
+            return Missing
+        now = self._binding.monotonic()
+        return self._call(lambda: self._store.get(key, now) if self._store else Missing, Missing)
+
+    def _call(self, ask: Callable[[], Any], otherwise: Any) -> Any:
+        """A cache that fails is no cache; it must not fail the call, nor in silence (S2-10)."""
+        try:
+            return ask()
+        except Exception as error:  # noqa: BLE001
+            runtime = self._binding.runtime
+            runtime.bus.emit(
+                SuppressedError.of(fault_of(error), "the cache of a fallback failed", at=runtime.clock.wall())
+            )
+            return otherwise
+
+
+class _Walk:
+    """One walk down the chain: what failed so far, and what comes next."""
+
+    def __init__(self, op: Operation, chain: Chain, error: Exception) -> None:
+        self.op = op
+        self.chain = chain
+        self.error = error
+        self.primary = self.latest = fault_of(error)
+        self.failed: list[dict[str, str]] = []
+
+    def considered(self, step: Step) -> Any:
+        open_ = _is_open(step.fn)
+        met = self._condition(step)
+        return consider(met=met, needs=self.op.binding.needs, offers=step.offers, circuit_open=open_, consent=step.consent)  # fmt: skip
+
+    def _condition(self, step: Step) -> bool:
+        try:
+            return meets(step.when, self.latest, self.primary)
+        except Exception as error:  # noqa: BLE001 - a condition that raises is reported and skips its step (R25)
+            self.suppress(error, f"the condition of fallback {step.name} raised")
+            return False
+
+    def question(self, step: Step) -> Call:
+        """Ask whoever the runtime has for such questions; nobody there is a no."""
+        return Call(self.op.binding.runtime.consent, (self.op.binding.name, step.name, self.latest), {})
+
+    def begin(self, step: Step) -> None:
+        op, runtime = self.op, self.op.binding.runtime
+        op.via = step.name
+        op.attempts += 1
+        if op.budget is not None:
+            op.budget.attempt_begun(again=True)
+        op.waited = 0.0
+        op.attempt_started = op.binding.monotonic()
+        if runtime.bus.wants(Fallback):
+            runtime.bus.emit(
+                Fallback(
+                    at=runtime.clock.wall(),
+                    run=op.run,
+                    operation=op.binding.name,
+                    from_="primary",
+                    to=step.name,
+                    fault=self.latest,
+                )
+            )
+        if op.binding.watched:
+            reports.attempt_started(op)
+
+    def answered(self, value: object) -> None:
+        now = self.op.binding.monotonic()
+        if self.op.budget is not None:
+            self.op.budget.attempt_ended(value, again=True)
+        if self.op.first_failure is None:
+            self.op.first_failure = self.op.started
+        if self.op.binding.watched:
+            reports.attempt_ended(self.op, now, None)
+        reports.recovered(self.op, now)
+
+    def step_failed(self, step: Step, error: Exception) -> None:
+        """Keep a step's error; a mistake in its code is raised, not taken for an outage (R74)."""
+        fault = fault_of(error)
+        op = self.op
+        now = op.binding.monotonic()
+        if op.budget is not None:
+            op.budget.attempt_ended(None, again=True)
+        if op.binding.watched:
+            reports.attempt_ended(op, now, fault)
+        if fault.code == "SYS_PROGRAMMING_ERROR":
+            reports.failed(op, fault)
+            raise error
+        self.latest = fault
+        attempt = Attempt(
+            number=op.attempts,
+            code=fault.code,
+            message=fault.message,
+            started=op.wall(op.attempt_started),
+            took=now - op.attempt_started,
+            cause=fault.cause,
+            via=step.name,
+        )
+        op.history = (*op.history, attempt)
+        self.failed.append({"step": step.name, "code": fault.code, "message": fault.message})
+
+    def skipped(self, step: Step, reason: str) -> None:
+        self.failed.append({"step": step.name, "skipped": reason})
+
+    def degraded(self, reason: str) -> None:
+        op, runtime = self.op, self.op.binding.runtime
+        op.via = reason
+        if runtime.bus.wants(Degraded):
+            runtime.bus.emit(
+                Degraded(
+                    at=runtime.clock.wall(), run=op.run, operation=op.binding.name, reason=reason, fault=self.primary
+                )
+            )
+
+    def exhausted(self) -> Exception:
+        """Return the primary's error, with what became of every step on its fault."""
+        fault = msgspec.structs.replace(
+            self.primary,
+            attempts=self.op.history or self.primary.attempts,
+            context={**self.primary.context, "fallbacks": self.failed} if self.failed else self.primary.context,
+        )
+        self.error.__dict__[FAULT_ATTRIBUTE] = fault
+        for told in self.failed:
+            how = told.get("skipped") or f"{told['code']} {told['message']}"
+            self.error.add_note(f"holdfast: fallback {told['step']}: {how}")
+        reports.failed(self.op, fault)
+        return self.error
+
+    def notification(self) -> Fault:
+        """Return what the user is told when nothing is left."""
+        steps = [told["step"] for told in self.failed]
+        context = {"name": self.op.binding.name, "steps": steps, "primary": self.primary.code}
+        return Fault.of("SYS_FALLBACKS_EXHAUSTED", context=context, cause=self.primary.cause)
+
+    def suppress(self, error: Exception, reason: str) -> None:
+        runtime = self.op.binding.runtime
+        runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=runtime.clock.wall(), run=self.op.run))
+
+
+class Call(msgspec.Struct, frozen=True):
+    """What the driver must call next, and send its value (or throw its error) back to the walk."""
+
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+def walk_down(
+    op: Operation, chain: Chain, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Generator[Call, Any, Any]:
+    """Walk down the chain after the primary failed with `error`, and return the first answer; raise if there is none.
+
+    The driver must make each `Call` it is given and send the value, or throw the exception, back in.
+    """
+    walk = _Walk(op, chain, error)
+    if not answerable(walk.primary):
+        raise walk.exhausted()
+    for step in chain.steps:
+        verdict = walk.considered(step)
+        if isinstance(verdict, Ask) and not (yield walk.question(step)):
+            verdict = Skip("consent was not given")
+        if isinstance(verdict, Skip):
+            walk.skipped(step, verdict.reason)
+            continue
+        walk.begin(step)
+        try:
+            value = yield Call(step.fn, args, kwargs)
+        except Exception as failure:  # noqa: BLE001 - kept, and the next step is tried
+            walk.step_failed(step, failure)
+        else:
+            walk.answered(value)
+            return value
+    return (yield from _last_resorts(walk, args, kwargs))
+
+
+def _last_resorts(walk: _Walk, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[Call, Any, Any]:
+    """The cache, a lesser answer, and when there is neither, telling somebody before the primary's error is raised."""
+    chain = walk.chain
+    kept = chain.recall(args, kwargs)
+    if kept is not Missing:
+        walk.degraded("cached")
+        return kept
+    if chain.lesser is not None:
+        walk.degraded("degraded")
+        try:
+            return (yield Call(chain.lesser, (walk.primary, *args), kwargs))
+        except Exception as failure:  # noqa: BLE001 - ditto
+            walk.step_failed(Step(name="degraded", fn=chain.lesser), failure)
+    raised = walk.exhausted()
+    if chain.tell is not None:
+        try:
+            yield Call(chain.tell, (walk.notification(),), {})
+        except Exception as failure:  # noqa: BLE001 - the error to raise is the primary's (R25)
+            walk.suppress(failure, "the notification of a failed chain raised")
+    raise raised
+
+
+async def fall_back_async(
+    op: Operation, chain: Chain, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """Perform the walk in a task; a step has the time limit of an attempt."""
+    walk = walk_down(op, chain, error, args, kwargs)
+    try:
+        call = next(walk)
+        while True:
+            try:
+                value = await limited(op, _awaiting, (call,), {})
+            except Exception as failure:  # noqa: BLE001 - the walk decides
+                call = walk.throw(failure)
+            else:
+                call = walk.send(value)
+    except StopIteration as end:
+        return end.value
+    finally:
+        walk.close()
+
+
+def fall_back(op: Operation, chain: Chain, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Perform the walk in a thread."""
+    walk = walk_down(op, chain, error, args, kwargs)
+    try:
+        call = next(walk)
+        while True:
+            try:
+                value = call.fn(*call.args, **call.kwargs)
+            except Exception as failure:  # noqa: BLE001 - ditto
+                call = walk.throw(failure)
+            else:
+                call = walk.send(value)
+    except StopIteration as end:
+        return end.value
+    finally:
+        walk.close()
+
+
+async def _awaiting(call: Call) -> Any:
+    value = call.fn(*call.args, **call.kwargs)
+    return await value if inspect.isawaitable(value) else value
+
+
+def _is_open(fn: Any) -> bool:
+    """Whether a step that is itself recovered would be refused by its circuit: then it need not be tried."""
+    binding = getattr(fn, BINDING_ATTRIBUTE, None)
+    return binding is not None and binding.fresh().refuses()

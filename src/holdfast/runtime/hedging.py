@@ -1,0 +1,96 @@
+"""A second call when the first is late; whichever answers first wins.
+
+Invariant: when the attempt is over no call of it is left running, and every call that was added is charged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from holdfast.policies.hedge import next_hedge
+from holdfast.runtime.driving import limited
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from holdfast.policies.hedge import Hedge, HedgeMachine
+    from holdfast.runtime.operation import Operation
+
+__all__ = ["hedging"]
+
+
+def hedging(hedge: Hedge, machine: HedgeMachine) -> Callable[..., Awaitable[Any]]:
+    """Return the way of making an attempt that adds calls to a late one."""
+
+    async def race(
+        op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        running = {_start(fn, args, kwargs)}
+        added = 0
+        try:
+            while True:
+                wait = _next(op, hedge, machine, added)
+                done, running = await asyncio.wait(running, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+                if (winner := _winner(done, running)) is not None:
+                    machine.took(op.binding.monotonic() - op.attempt_started)
+                    return winner.result()
+                if not done and _may_add(op):
+                    added += 1
+                    running.add(_start(fn, args, kwargs))
+                elif not done:
+                    added = hedge.most
+        finally:
+            await _stop(running)
+
+    async def hedged(
+        op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        return await limited(op, race, (op, fn, args, kwargs), {})
+
+    return hedged
+
+
+def _start(fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> asyncio.Task[Any]:
+    async def call() -> Any:
+        return await fn(*args, **kwargs)
+
+    return asyncio.create_task(call())
+
+
+def _next(op: Operation, hedge: Hedge, machine: HedgeMachine, added: int) -> float | None:
+    return next_hedge(
+        hedge,
+        after=machine.after(),
+        started=op.attempt_started,
+        added=added,
+        now=op.binding.monotonic(),
+        quota_allows=True,
+    )
+
+
+def _may_add(op: Operation) -> bool:
+    """A refusal keeps the next call from being added and leaves those that run alone (R37)."""
+    now = op.binding.monotonic()
+    if op.budget is not None and op.budget.exhausted(now) is not None:
+        return False
+    if not op.binding.line.may_retry(now):
+        return False
+    if op.budget is not None:
+        op.budget.attempt_begun(again=True)
+    return True
+
+
+def _winner(done: set[asyncio.Task[Any]], running: set[asyncio.Task[Any]]) -> asyncio.Task[Any] | None:
+    """Return the call that decides: one that answered, or a failed one where no other is left."""
+    for task in done:
+        if not task.cancelled() and task.exception() is None:
+            return task
+    return next(iter(done), None) if not running else None
+
+
+async def _stop(running: set[asyncio.Task[Any]]) -> None:
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.gather(*running, return_exceptions=True)

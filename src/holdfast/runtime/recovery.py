@@ -1,0 +1,146 @@
+"""`recover`: put a policy around any callable. Sync, async, a stream, or a block as a loop of attempts.
+
+Invariant: what comes out is what went in. A decorated function stays a function of the same kind, and the exception that
+surfaces is the one the call raised, unless the failure is ours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from holdfast.runtime.binding import Binding
+from holdfast.runtime.blocks import AsyncAttempts, Attempts
+from holdfast.runtime.decorated import decorate
+from holdfast.runtime.driving import drive, drive_async
+from holdfast.runtime.kinds import is_async
+from holdfast.runtime.operation import Operation
+from holdfast.runtime.streams import StreamOf
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
+    from typing import ParamSpec
+
+    from holdfast.faults import Outcome
+    from holdfast.policies import Effect, Policy
+    from holdfast.runtime.decorated import AsyncRecovered, Recovered
+    from holdfast.runtime.results import Accept
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.streams import AfterFirst
+    from holdfast.runtime.target import Aim
+
+    P = ParamSpec("P")
+
+__all__ = ["Recovery", "recover"]
+
+T = TypeVar("T")
+
+
+@overload
+def recover(target: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...  # type: ignore[overload-overlap] # an async function is a function too: the first that fits counts
+@overload
+def recover(
+    target: Aim | None = None,
+    policy: Policy | None = None,
+    *,
+    effect: Effect | None = None,
+    accept: Accept | None = None,
+    needs: frozenset[str] = frozenset(),
+    threads: bool = False,
+    runtime: Runtime | None = None,
+) -> Recovery: ...
+@overload
+def recover(target: Callable[P, T]) -> Recovered[P, T]: ...
+def recover(
+    target: Any = None,
+    policy: Policy | None = None,
+    *,
+    effect: Effect | None = None,
+    accept: Accept | None = None,
+    needs: frozenset[str] = frozenset(),
+    threads: bool = False,
+    runtime: Runtime | None = None,
+) -> Any:
+    """Return a recovery for `target`: a name such as `"claude"`, `"tool:bash"`, `"agent:builder"`, or a `Target`.
+
+    Calls to one name share its circuit. `policy` is `INTERACTIVE` unless configured or given. `effect` says what the
+    calls do to the world (a function's own `@tool` wins). `accept` looks at an answer and may ask for another. `needs`
+    names what a fallback must offer. `threads` gives sync functions the policy's time limit, by leaving a thread behind.
+    `@recover` alone, on a function, is a recovery of its own.
+    """
+    aim = None if callable(target) else target
+    binding = Binding(aim, policy, effect=effect, accept=accept, needs=needs, threads=threads, runtime=runtime)
+    return Recovery(binding)(target) if callable(target) else Recovery(binding)
+
+
+class Recovery:
+    """A policy aimed at a target. Use it as a decorator, or through its methods; it may be used many times at once."""
+
+    __slots__ = ("_binding",)
+
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...  # type: ignore[overload-overlap] # an async function is a function too: the first that fits counts
+    @overload
+    def __call__(self, fn: Callable[P, T]) -> Recovered[P, T]: ...
+    def __call__(self, fn: Callable[..., Any]) -> Any:
+        """Decorate a function."""
+        return decorate(self._binding, fn)
+
+    @overload
+    def call(
+        self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def call(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call `fn` now; await the result where `fn` is async."""
+        binding = self._binding.fresh().of(fn)
+        if binding.off:
+            return fn(*args, **kwargs)
+        op = Operation(binding)
+        return drive_async(op, fn, args, kwargs) if is_async(fn) else drive(op, fn, args, kwargs)
+
+    @overload
+    def outcome(  # type: ignore[overload-overlap] # ditto
+        self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, Outcome[T]]: ...
+    @overload
+    def outcome(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]: ...
+    def outcome(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call `fn` now and return how it ended as a value, with every attempt."""
+        return decorate(self._binding, fn).outcome(*args, **kwargs)
+
+    def stream(
+        self,
+        fn: Callable[P, AsyncIterable[T]],
+        *,
+        first: float | None = None,
+        idle: float | None = None,
+        total: float | None = None,
+        after_first: AfterFirst = "raise",
+        resume: Callable[..., AsyncIterable[T]] | None = None,
+    ) -> StreamOf[P, T]:
+        """Return `fn`, which gives an async iterator, as a stream that recovers: `async with live(…) as stream`.
+
+        `first`, `idle` and `total` limit the wait for the first item, between items, and for all of it. With
+        `after_first="continue"`, `resume` is called with what was delivered and the same arguments; without it `fn` is
+        called again and what it gives is taken for the rest.
+        """
+        return StreamOf(
+            self._binding.of(fn), fn, first=first, idle=idle, total=total, after_first=after_first, resume=resume
+        )
+
+    def __aiter__(self) -> AsyncAttempts:
+        """Loop over attempts at a block: `async for attempt in recover(…): async with attempt: …`."""
+        return AsyncAttempts(Operation(self._binding.fresh()))
+
+    def __iter__(self) -> Attempts:
+        """Loop over attempts at a block: `for attempt in recover(…): with attempt: …`."""
+        return Attempts(Operation(self._binding.fresh()))
+
+    def __repr__(self) -> str:
+        return f"recover({self._binding.name!r}, {self._binding.policy!r})"

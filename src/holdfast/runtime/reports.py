@@ -1,0 +1,159 @@
+"""The events of an operation, and the short account left on the exception that surfaces.
+
+Invariant: an event is built only where somebody reads it; nothing here changes what the operation does.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from holdfast.events import AttemptEnded, AttemptStarted, Cancelled, Failed, Recovered, Retry, RetryDenied
+from holdfast.policies.retry import Reason
+
+if TYPE_CHECKING:
+    from holdfast.faults import Code, Fault
+    from holdfast.policies.retry import Again
+    from holdfast.runtime.operation import Operation
+
+__all__ = [
+    "account",
+    "attempt_ended",
+    "attempt_started",
+    "cancelled",
+    "denied",
+    "failed",
+    "recovered",
+    "retry",
+    "time_of_day",
+]
+
+_DENIED_BY: dict[Reason, Code] = {
+    Reason.DEADLINE: "SYS_DEADLINE_EXCEEDED",
+    Reason.RETRY_AFTER: "SYS_DEADLINE_EXCEEDED",
+    Reason.QUOTA: "SYS_RETRY_QUOTA_SPENT",
+    Reason.BUDGET: "SYS_BUDGET_EXHAUSTED",
+}
+"""Which rule of ours forbade a retry that the failure deserved (R35)."""
+
+_WHY = {
+    Reason.PERMANENT: "sending the same again would not help",
+    Reason.ATTEMPTS: "all attempts were used",
+    Reason.DEADLINE: "the next wait would pass the deadline",
+    Reason.RETRY_AFTER: "the other side asks for a longer wait than is allowed",
+    Reason.UNSAFE: "the call may have happened and must not happen twice",
+    Reason.UNKNOWN: "the failure is not recognised and the call's effect is not declared repeatable",
+    Reason.CIRCUIT: "the circuit is open",
+    Reason.PARTIAL: "a part was delivered already",
+    Reason.NESTED: "a recovery inside it has already tried what could be tried",
+    Reason.QUOTA: "retries have used their share of the traffic",
+    Reason.BUDGET: "the budget is spent",
+}
+
+
+def attempt_started(op: Operation) -> None:
+    bus = op.binding.runtime.bus
+    if bus.wants(AttemptStarted):
+        bus.emit(AttemptStarted(at=_now(op), run=op.run, operation=op.binding.name, attempt=op.attempts, via=op.via))
+
+
+def attempt_ended(op: Operation, now: float, fault: Fault | None) -> None:
+    bus = op.binding.runtime.bus
+    if bus.wants(AttemptEnded):
+        bus.emit(
+            AttemptEnded(
+                at=_now(op),
+                run=op.run,
+                operation=op.binding.name,
+                attempt=op.attempts,
+                took=now - op.attempt_started,
+                fault=fault,
+                via=op.via,
+            )
+        )
+
+
+def retry(op: Operation, fault: Fault, again: Again) -> None:
+    bus = op.binding.runtime.bus
+    if bus.wants(Retry):
+        bus.emit(
+            Retry(
+                at=_now(op),
+                run=op.run,
+                operation=op.binding.name,
+                attempt=op.attempts,
+                max_attempts=again.of,
+                delay=again.delay,
+                fault=fault,
+                asked=again.asked,
+            )
+        )
+
+
+def recovered(op: Operation, now: float) -> None:
+    bus = op.binding.runtime.bus
+    if bus.wants(Recovered):
+        since = now if op.first_failure is None else op.first_failure
+        bus.emit(
+            Recovered(
+                at=_now(op),
+                run=op.run,
+                operation=op.binding.name,
+                after=now - since,
+                attempts=op.attempts,
+                via=op.via,
+            )
+        )
+
+
+def cancelled(op: Operation, error: BaseException) -> None:
+    bus = op.binding.runtime.bus
+    if bus.wants(Cancelled):
+        name = type(error).__name__
+        bus.emit(Cancelled(at=_now(op), run=op.run, operation=op.binding.name, reason=name, attempts=op.attempts))
+
+
+def denied(op: Operation, fault: Fault, reason: Reason) -> None:
+    bus = op.binding.runtime.bus
+    because = _DENIED_BY.get(reason)
+    if because is not None and bus.wants(RetryDenied):
+        bus.emit(
+            RetryDenied(
+                at=_now(op), run=op.run, operation=op.binding.name, attempt=op.attempts, because=because, fault=fault
+            )
+        )
+
+
+def failed(op: Operation, fault: Fault) -> None:
+    bus = op.binding.runtime.bus
+    if bus.wants(Failed):
+        exhausted = op.reason is Reason.ATTEMPTS
+        bus.emit(
+            Failed(
+                at=_now(op),
+                run=op.run,
+                operation=op.binding.name,
+                fault=fault,
+                exhausted=exhausted,
+                attempts=op.attempts,
+            )
+        )
+
+
+def account(op: Operation, fault: Fault, reason: Reason) -> str:
+    """Return the one line that is added to the exception as a note."""
+    calls = f"{op.attempts} attempt{'' if op.attempts == 1 else 's'}"
+    took = op.binding.monotonic() - op.started
+    return (
+        f"holdfast: gave up on {op.binding.name or 'the call'} after {calls} in {took:.1f} s: {_WHY[reason]}. "
+        f"{fault.code}; next to act: {fault.next_actor}. `holdfast explain {fault.code}`"
+    )
+
+
+def time_of_day(wall: float) -> str:
+    """Return a wall clock reading as people read it in a log, in UTC."""
+    return datetime.fromtimestamp(wall, UTC).strftime("%H:%M:%SZ")
+
+
+def _now(op: Operation) -> float:
+    return op.binding.runtime.clock.wall()

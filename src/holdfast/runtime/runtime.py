@@ -1,0 +1,182 @@
+"""`Runtime`: time, chance, circuits and readers of events, in one place. A default one exists.
+
+Invariant: whatever a recovery has looked up here it looks up again after a change; `CHANGES.count` says there was one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from holdfast.events import KINDS, CircuitStateChange, Event
+from holdfast.policies.policy import INTERACTIVE
+from holdfast.runtime.bus import Bus, Handler, Queue, Subscription
+from holdfast.runtime.lines import Lines
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+
+    from holdfast.clock import Clock, Rng
+    from holdfast.faults import Fault
+    from holdfast.policies import Policy
+    from holdfast.runtime.lines import Line
+    from holdfast.runtime.target import Target
+
+__all__ = ["CHANGES", "Runtime", "SystemClock", "default_runtime", "use_runtime"]
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    wall = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+
+
+class _Changes:
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def happened(self) -> None:
+        # Two threads may count one change once; each of them has still changed the number.
+        self.count += 1
+
+
+CHANGES = _Changes()
+"""Counts everything that makes a recovery look again: other runtime, readers, circuits, settings."""
+
+
+class Runtime:
+    """Where recoveries run: the clock and chance they use, the circuits they share, who hears of it."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        rng: Rng | None = None,
+        waits: bool = True,
+        enabled: bool | None = None,
+        most_circuits: int = 10_000,
+        consent: Callable[[str, str, Fault], Any] | None = None,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.rng: Rng = rng or random.Random()  # noqa: S311 - jitter, not secrets
+        self.waits = waits
+        """False: no wait takes time, for tests."""
+        self._enabled = enabled_by_environment() if enabled is None else enabled
+        self._consent = consent
+        self._policy = INTERACTIVE
+        self._policies: Mapping[str, Policy] = {}
+        self.bus = Bus(CHANGES.happened)
+        self.lines = Lines(most_circuits, CHANGES.happened)
+
+    @property
+    def enabled(self) -> bool:
+        """False: every recovery is a plain call (S1-25)."""
+        return self._enabled
+
+    @enabled.setter
+    def enabled(self, enabled: bool) -> None:
+        self._enabled = enabled
+        CHANGES.happened()
+
+    def consent(self, operation: str, step: str, fault: Fault) -> Any:
+        """Ask the user whether a fallback that was not agreed to beforehand may be used; without anybody to ask, no."""
+        return False if self._consent is None else self._consent(operation, step, fault)
+
+    def policy_for(self, target: Target) -> Policy:
+        """Return the policy configured for a target's first name that has one, else the default."""
+        for _, name in target.names:
+            if (policy := self._policies.get(name)) is not None:
+                return policy
+        return self._policy
+
+    def configure(self, policy: Policy, by_name: Mapping[str, Policy]) -> None:
+        """Set the policies of recoveries that are given none; calls under way finish on the old ones (R85)."""
+        self._policy, self._policies = policy, dict(by_name)
+        self.lines.reconfigure({name: own.circuit for name, own in by_name.items()}, self.clock.monotonic())
+        CHANGES.happened()
+
+    def on(self, handler: Handler, *kinds: type[Event]) -> Subscription:
+        """Call `handler` with every event, or with those of these kinds only."""
+        return self.bus.subscribe(handler, kinds or KINDS)
+
+    async def events(self, *kinds: type[Event]) -> AsyncIterator[Event]:
+        """Iterate over what happens from now on. A slow reader loses the oldest events, never holds up a call."""
+        queue = Queue()
+        with self.bus.subscribe(queue.put, kinds or KINDS):
+            async for event in queue.read():
+                yield event
+
+    def sleep(self, seconds: float) -> None:
+        """Wait in a thread; a clock that knows how to sleep does it."""
+        if self.waits and seconds > 0:
+            sleep: Callable[[float], None] = getattr(self.clock, "sleep", time.sleep)
+            sleep(seconds)
+
+    def report_transitions(self, line: Line, run: str = "") -> None:
+        """Tell of a circuit's changes, outside its lock."""
+        with line.lock:
+            transitions = line.breaker.take_transitions()
+        to_wall = self.clock.wall() - self.clock.monotonic()
+        for change in transitions:
+            until = None if change.until is None else change.until + to_wall
+            self.bus.emit(
+                CircuitStateChange(
+                    at=change.at + to_wall,
+                    run=run,
+                    circuit=line.name,
+                    from_=change.from_,
+                    to=change.to,
+                    reason=change.reason,
+                    until=until,
+                )
+            )
+
+
+def enabled_by_environment() -> bool:
+    """Whether `HOLDFAST_ENABLED` (or its alias `RESILIENCE_ENABLED`) leaves recovery on."""
+    said = os.environ.get("HOLDFAST_ENABLED", os.environ.get("RESILIENCE_ENABLED", "true"))
+    return said.strip().lower() not in {"false", "0", "no", "off"}
+
+
+_default: Runtime | None = None
+
+
+def default_runtime() -> Runtime:
+    """Return the runtime of recoveries that were given none."""
+    global _default  # noqa: PLW0603 - one default per process is the point
+    if _default is None:
+        _default = Runtime()
+    return _default
+
+
+@contextmanager
+def use_runtime(runtime: Runtime) -> Iterator[Runtime]:
+    """Make `runtime` the default for the whole process while the block runs; for tests and applications' start."""
+    global _default  # noqa: PLW0603 - ditto
+    before, _default = _default, runtime
+    CHANGES.happened()
+    try:
+        yield runtime
+    finally:
+        _default = before
+        CHANGES.happened()
+
+
+def _after_fork() -> None:
+    """A forked worker must not share its parent's locks, timers and jitter (pre-fork servers)."""
+    if _default is not None:
+        _default.lines.after_fork()
+        _default.bus.after_fork()
+        if isinstance(_default.rng, random.Random):
+            _default.rng.seed()
+    CHANGES.happened()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,70 @@
+"""What a call is aimed at, and so which circuits watch it.
+
+Invariant: the first scope is the main one: a failure that belongs to none of the others is counted there.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.faults import InvalidError, Scope
+
+__all__ = ["Aim", "Target", "target_of"]
+
+_SCOPES = {str(scope): scope for scope in (Scope.PROVIDER, Scope.MODEL, Scope.CREDENTIAL, Scope.TOOL, Scope.AGENT)}
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+    """What is called, as precisely as you know it: each part given gets a circuit of its own.
+
+    `Target(provider="claude", model="opus", credential="team-a")` keeps a broken key from closing off the provider.
+    """
+
+    agent: str = ""
+    tool: str = ""
+    provider: str = ""
+    model: str = ""
+    credential: str = ""
+    """A name for the key, never the key."""
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            if not isinstance(getattr(self, field), str):
+                raise InvalidError.at(f"target.{field}", "a name", getattr(self, field))
+
+    @property
+    def names(self) -> tuple[tuple[Scope, str], ...]:
+        """The circuits of a call, main one first: `(Scope.PROVIDER, "provider:claude")` (N1-6)."""
+        named = [
+            (Scope.AGENT, self.agent),
+            (Scope.TOOL, self.tool),
+            (Scope.PROVIDER, self.provider),
+            (Scope.MODEL, f"{self.provider}/{self.model}" if self.model and self.provider else self.model),
+            (Scope.CREDENTIAL, f"{self.provider}/{self.credential}" if self.credential and self.provider else self.credential),
+        ]  # fmt: skip
+        return tuple((scope, f"{scope}:{name}") for scope, name in named if name)
+
+    def __str__(self) -> str:
+        names = self.names
+        if not names:
+            return ""
+        name = names[0][1]
+        return name.removeprefix("provider:")
+
+
+Aim: TypeAlias = str | Target
+"""`"claude"` (a provider), `"tool:bash"`, `"agent:builder"`, `"model:…"`, or a `Target`."""
+
+
+def target_of(aim: Aim) -> Target:
+    """Return the target that `aim` names."""
+    if isinstance(aim, Target):
+        return aim
+    if not isinstance(aim, str):
+        raise InvalidError.at("recover.target", "a name such as 'claude' or 'tool:bash', or a Target", aim)
+    kind, colon, name = aim.partition(":")
+    if colon and kind in _SCOPES and name:
+        return Target(**{kind: name})
+    return Target(provider=aim)
