@@ -35,6 +35,8 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         ClientConnectionResetError BrokenResourceError
     """),
     ),
+    # After the resets: http.client derives its RemoteDisconnected from both.
+    ("PROVIDER_MALFORMED_RESPONSE", names("BadStatusLine")),
     (
         "PROVIDER_STREAM_CUT",
         names("""
@@ -51,7 +53,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     ),
 )
 _WEAK: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("PROVIDER_TIMEOUT", names("APITimeoutError Timeout TimeoutException GatewayTimeoutError")),
+    ("PROVIDER_TIMEOUT", names("APITimeoutError Timeout TimeoutException")),
     (
         "CONN_RESET",
         names("""
@@ -164,18 +166,20 @@ _TLS = phrases(
     """
     certificate verify failed | certificate_verify_failed | sslerror | sslv3_alert_handshake_failure
     wrong_version_number | tls handshake | self-signed certificate | self signed certificate
-    certificate has expired | hostname mismatch | unable to get local issuer | handshake failure | unable_to_verify
-    ssl handshake | certificate is not valid
+    certificate has expired | hostname mismatch | unable to get local issuer | handshake failure
+    unable_to_verify_leaf_signature | ssl handshake | certificate is not valid | signed by unknown authority
+    x509: certificate
 """,
     "ssl: ",
 )
 _TLS_CUT = phrases("""
     bad record mac | unexpected_eof_while_reading | eof occurred in violation | unexpected eof
-    decryption_failed_or_bad_record_mac | sslzeroreturn
+    decryption_failed_or_bad_record_mac | sslzeroreturnerror
 """)
 
 _TLS_CLASSES = names("""
-    SSLError SSLCertVerificationError CertificateError ClientConnectorCertificateError ClientConnectorSSLError
+    SSLError SSLCertVerificationError SSLEOFError SSLZeroReturnError CertificateError ClientConnectorSSLError
+    ClientConnectorCertificateError
 """)
 _WEBSOCKET = phrases("websocket")
 _WS_POLICY = phrases("1008", "policy violation")
@@ -212,7 +216,7 @@ def by_class(evidence: Evidence) -> Verdict | None:
 @asked_when(local=True)
 def websocket_class(evidence: Evidence) -> Verdict | None:
     """The exceptions of websockets and starlette."""
-    closed = evidence.named("ConnectionClosedError", "ConnectionClosed", "WebSocketDisconnect", "ConnectionClosedOK")
+    closed = evidence.named("ConnectionClosedError", "ConnectionClosed", "WebSocketDisconnect")
     return _websocket_close(evidence) if closed else None
 
 
@@ -228,7 +232,7 @@ def by_errno(evidence: Evidence) -> Verdict | None:
     if evidence.raised is None or evidence.raised.errno is None:
         return None
     code = _ERRNOS.get(evidence.raised.errno)
-    if code is None or (evidence.raised.errno in _AMBIGUOUS_ERRNOS and _by_words(evidence) is None):
+    if code is None or (evidence.raised.errno in _AMBIGUOUS_ERRNOS and evidence.first_heard(_WORDS) is None):
         return None
     return _placed(code)
 
@@ -244,7 +248,7 @@ def by_words(evidence: Evidence) -> Verdict | None:
         or (evidence.raised is not None and not _may_wrap(evidence))
     ):
         return None
-    code = _by_words(evidence)
+    code = evidence.first_heard(_WORDS)
     # A wrapper's "connection error" says less than what caused it.
     vague = code in ("CONN_RESET", "PROVIDER_TIMEOUT") and evidence.raised is not None
     return None if code is None else _placed(code, weak=vague)
@@ -298,10 +302,6 @@ def _may_wrap(evidence: Evidence) -> bool:
     return not evidence.named("TypeError", "ValueError") or says(
         evidence.text, ("fetch failed", "econn", "socket hang up")
     )
-
-
-def _by_words(evidence: Evidence) -> Code | None:
-    return next((code for code, group in _WORDS if evidence.hears(group)), None)
 
 
 def _placed(code: Code, *, weak: bool = False) -> Verdict:

@@ -31,7 +31,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         "PROVIDER_OUTPUT_INVALID",
         names("""
         OutputParserException UnexpectedModelBehavior InstructorRetryException ModelRetry ModelBehaviorError
-        ToolRetryError ValidationError SchemaError InvalidToolCall
+        ToolRetryError ValidationError SchemaError InvalidToolCall ParseError
     """),
     ),
     # After the validation errors: msgspec derives its ValidationError from its DecodeError.
@@ -58,7 +58,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         "PROVIDER_BAD_REQUEST",
         names("""
         UnsupportedProtocol InvalidURL LocalProtocolError TooManyRedirects InvalidSchema MissingSchema
-        ParamValidationError InvalidHeader CookieConflict InvalidRegionError UnprocessableEntityError
+        ParamValidationError InvalidHeader CookieConflict InvalidRegionError NoRegionError UnprocessableEntityError
         NonHttpUrlClientError InvalidUrlClientError UserError ProxySchemeUnknown LocationParseError
         UnknownServiceError
     """),
@@ -71,12 +71,12 @@ _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
         names("""
         AuthenticationError NoCredentialsError CredentialRetrievalError PartialCredentialsError Unauthorized
         Unauthenticated UnauthorizedError DefaultCredentialsError RefreshError TokenRetrievalError
-        UnauthorizedSSOTokenError OpenAIError InvalidToken
+        UnauthorizedSSOTokenError SSOTokenLoadError OpenAIError InvalidToken
     """),
     ),
     ("AUTH_FORBIDDEN", names("PermissionDeniedError PermissionDenied Forbidden ForbiddenError")),
     ("PROVIDER_MODEL_NOT_FOUND", names("NotFoundError NotFound")),
-    ("PROVIDER_TIMEOUT", names("DeadlineExceeded RequestTimeout APITimeoutError")),
+    ("PROVIDER_TIMEOUT", names("DeadlineExceeded RequestTimeout")),
     ("PROVIDER_GATEWAY_TIMEOUT", names("GatewayTimeout GatewayTimeoutError")),
     (
         "PROVIDER_UNAVAILABLE",
@@ -218,6 +218,9 @@ def defects(evidence: Evidence) -> Verdict | None:
     """Classes that mean a defect whatever their text quotes; a missing key of a provider's answer is not one."""
     if evidence.named("KeyError") and evidence.text.strip() in _ANSWER_KEYS:
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
+    if evidence.named("ParseError"):
+        # xml's: somebody else's document, although Python derives it from SyntaxError.
+        return None
     if evidence.named(*_DEFECTS):
         return Verdict(code="SYS_PROGRAMMING_ERROR")
     if evidence.named("RuntimeError") and evidence.hears(_MISUSE):
