@@ -24,6 +24,7 @@ from holdfast.events import (
     RecoveryEvent,
     Retry,
     RetryDenied,
+    StreamResumed,
     SuppressedError,
     encode,
 )
@@ -72,6 +73,10 @@ WRITTEN = [
     (
         RetryDenied(at=1.0, attempt=1, because="SYS_RETRY_QUOTA_SPENT", fault=OVERLOADED),
         {"type": "retry-denied", "attempt": 1, "because": "SYS_RETRY_QUOTA_SPENT", "fault": FAULT},
+    ),
+    (
+        StreamResumed(at=1.0, how="restart", items=3),
+        {"type": "stream-resumed", "how": "restart", "items": 3},
     ),
     (
         BudgetWarning(at=1.0, unit="usd", used=0.4, limit=0.5),
