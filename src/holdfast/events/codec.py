@@ -6,11 +6,11 @@ refused with the field that is wrong.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.events.records import VERSION, Event, Unknown
+from holdfast.events.records import KINDS, VERSION, Event, Unknown
 from holdfast.faults import InvalidError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class _Header(msgspec.Struct):
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _HEADER = msgspec.json.Decoder(_Header)
-_TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
+_TYPES = frozenset(kind.__struct_config__.tag for kind in KINDS)
 
 
 def encode(event: Event | Unknown, *, redactor: Redactor | None = None) -> bytes:
