@@ -89,6 +89,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Whether the exception is one of these classes or derives from one."""
         return self.raised is not None and not set(names).isdisjoint(self.raised.names)
 
+    def named_in(self, classes: frozenset[str]) -> bool:
+        """The same of a declared set: for rules that are asked of every exception."""
+        return self.raised is not None and not classes.isdisjoint(self.raised.names)
+
 
 NOTHING = Evidence(source=Source.TEXT)
 

@@ -212,5 +212,6 @@ for _word in names("""
 """):
     # Words a secret stands next to or begins with: filed as they are, without endings.
     _file(_word, _word, "", SECRETS)
-_SECRET_ENDINGS = ("key ", "token ", "secret ", "password ", "passwd ", "pwd ", "passphrase ")
-"""How longer names of secrets end: `anthropic_api_key`, `accesskey`, `db_password`."""
+_SECRET_ENDINGS = ("key ", "token ", "secret ", "pwd ", "pass")
+"""How longer names of secrets end: `anthropic_api_key`, `accesskey`, `db_password`. The last stands for all its kind: one look
+is cheaper than four, and the search itself is exact."""

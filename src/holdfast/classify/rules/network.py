@@ -52,6 +52,8 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     """),
     ),
 )
+_KNOWN = frozenset[str]().union(*(classes for _, classes in _CLASSES))
+"""Every class that names one failure: most exceptions are none of them, and one look tells."""
 _WEAK: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_TIMEOUT", names("APITimeoutError Timeout TimeoutException")),
     (
@@ -190,7 +192,7 @@ _WS_CLOSED = phrases("1006", "1011", "1012", "1013", "1001", "no close frame", "
 @asked_when(local=True)
 def tls_class(evidence: Evidence) -> Verdict | None:
     """Ssl's and aiohttp's own classes."""
-    return _tls(evidence) if not _TLS_CLASSES.isdisjoint(evidence.raised.names if evidence.raised else ()) else None
+    return _tls(evidence) if evidence.named_in(_TLS_CLASSES) else None
 
 
 @asked_when(_TLS)
@@ -202,12 +204,12 @@ def tls_words(evidence: Evidence) -> Verdict | None:
 @asked_when(local=True)
 def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure."""
-    if evidence.raised is None or evidence.named("NewConnectionError"):
+    raised = evidence.raised
+    if raised is None or not evidence.named_in(_KNOWN) or evidence.named("NewConnectionError"):
         # urllib3 derives it from its timeout; its text and its cause tell.
         return None
-    names = evidence.raised.names
     for code, classes in _CLASSES:
-        if not classes.isdisjoint(names):
+        if not classes.isdisjoint(raised.names):
             # anyio says only that the stream broke; what caused it says how.
             return _placed(code, weak=evidence.named("BrokenResourceError"))
     return None

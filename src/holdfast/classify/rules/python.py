@@ -64,6 +64,9 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     """),
     ),
 )
+_CUT_SHORT = names("LengthFinishReasonError IncompleteOutputException")
+_KNOWN = _CUT_SHORT.union(names("JSONDecodeError"), *(classes for _, classes in _CLASSES))
+"""Every class of the rule below: most exceptions are none of them, and one look tells."""
 _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_RATE_LIMITED", names("RateLimitError TooManyRequestsError TooManyRequests RateLimitExceeded")),
     (
@@ -94,32 +97,12 @@ _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
     """),
     ),
 )
-_DEFECTS = (
-    "NameError",
-    "AttributeError",
-    "IndexError",
-    "KeyError",
-    "LookupError",
-    "ArithmeticError",
-    "AssertionError",
-    "NotImplementedError",
-    "ImportError",
-    "ModuleNotFoundError",
-    "SyntaxError",
-    "StopIteration",
-    "StopAsyncIteration",
-    "ReferenceError",
-    "BufferError",
-    "InvalidStateError",
-    "UndefinedError",
-    "PicklingError",
-    "UnpicklingError",
-    "FrozenInstanceError",
-    "StreamConsumed",
-    "StreamClosed",
-    "RequestNotRead",
-    "ResponseNotRead",
-)
+_DEFECTS = names("""
+    NameError AttributeError IndexError KeyError LookupError ArithmeticError AssertionError NotImplementedError
+    ImportError ModuleNotFoundError SyntaxError StopIteration StopAsyncIteration ReferenceError BufferError
+    InvalidStateError UndefinedError PicklingError UnpicklingError FrozenInstanceError StreamConsumed StreamClosed
+    RequestNotRead ResponseNotRead
+""")
 _MISUSE = phrases("""
     event loop is closed | after shutdown | different event loop | different loop | no running event loop
     cannot be called from a running | already running | already closed | can't start new thread | never awaited
@@ -216,14 +199,12 @@ _LONG_LINE = phrases("chunk is longer than limit", "separator is not found")
 @asked_when(local=True)
 def defects(evidence: Evidence) -> Verdict | None:
     """Classes that mean a defect whatever their text quotes; a missing key of a provider's answer is not one."""
-    if evidence.named("KeyError") and evidence.text.strip() in _ANSWER_KEYS:
-        return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
-    if evidence.named("ParseError"):
-        # xml's: somebody else's document, although Python derives it from SyntaxError.
-        return None
-    if evidence.named(*_DEFECTS):
-        return Verdict(code="SYS_PROGRAMMING_ERROR")
-    if evidence.named("RuntimeError") and evidence.hears(_MISUSE):
+    if evidence.named_in(_DEFECTS):
+        if evidence.named("KeyError") and evidence.text.strip() in _ANSWER_KEYS:
+            return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
+        # xml's ParseError: somebody else's document, although Python derives it from SyntaxError.
+        return None if evidence.named("ParseError") else Verdict(code="SYS_PROGRAMMING_ERROR")
+    if evidence.hears(_MISUSE) and evidence.named("RuntimeError"):
         return Verdict(code="SYS_PROGRAMMING_ERROR")
     return None
 
@@ -239,17 +220,18 @@ def plain_timeout(evidence: Evidence) -> Verdict | None:
 @asked_when(local=True)
 def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure, in the standard library and the frameworks."""
-    if evidence.raised is None:
+    raised = evidence.raised
+    if raised is None or not evidence.named_in(_KNOWN):
         return None
-    if evidence.raised.type == "APIResponseValidationError":
+    if raised.type == "APIResponseValidationError":
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
-    if evidence.named("LengthFinishReasonError", "IncompleteOutputException"):
+    if evidence.named_in(_CUT_SHORT):
         # Cut at the output limit: the same request is cut at the same place.
         return Verdict(code="PROVIDER_OUTPUT_INVALID", retryable=False)
     if evidence.named("JSONDecodeError"):
         return _undecodable(evidence)
     for code, classes in _CLASSES:
-        if not classes.isdisjoint(evidence.raised.names):
+        if not classes.isdisjoint(raised.names):
             return Verdict(code=code)
     return None
 
