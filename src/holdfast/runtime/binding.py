@@ -109,9 +109,10 @@ class Binding:
         now = self.monotonic()
         names = self.target.names
         self.scopes = tuple(scope for scope, _ in names or _NOWHERE)
-        lines = [runtime.lines.get(name) for _, name in names] or [self.own_line]
+        lines_of = runtime.lines
+        lines = [lines_of.get(name) for _, name in names] or [self.own_line]
         for line in lines:
-            line.serve(policy, now)
+            line.serve(policy, now, lambda name, circuit: lines_of.recall(name, circuit, now, runtime.clock.wall()))
         self.line = lines[0]
         self.other_lines = tuple(zip(lines[1:], self.scopes[1:], strict=True))
 
