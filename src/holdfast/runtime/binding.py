@@ -1,7 +1,7 @@
 """`Binding`: everything an operation reads, looked up once: runtime, policy, circuits, limits.
 
-Invariant: whatever is looked up for speed is looked up again when `CHANGES` says so; a binding made at import time serves
-every thread and event loop.
+Invariant: a binding never changes once it is in use. When `CHANGES` says so, `fresh` gives another one, and calls under way
+finish on theirs (R85). A binding made at import time serves every thread and event loop.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast.faults import InvalidError, Scope
 from holdfast.policies.effect import repeats_unknown
 from holdfast.policies.policy import Policy
-from holdfast.runtime import results
 from holdfast.runtime.driving import direct, limited
 from holdfast.runtime.gates import gated, gated_by
 from holdfast.runtime.hedging import hedging
@@ -27,7 +26,6 @@ from holdfast.runtime.tool import ToolContract, contract_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from holdfast.faults import Fault
     from holdfast.policies.effect import Effect
     from holdfast.runtime.results import Accept
     from holdfast.runtime.target import Aim
@@ -46,6 +44,7 @@ class Binding:
 
     runtime: Runtime
     policy: Policy
+    accept: Accept | None
     line: Line
     other_lines: tuple[tuple[Line, Scope], ...]
 
@@ -68,18 +67,17 @@ class Binding:
         self.target = Target() if aim is None else target_of(aim)
         self.name = str(self.target)
         self.provider = self.target.provider
-        self.accept = accept
+        self._given_accept = accept
         self.needs = needs
         self.threads = threads
         self.contract = contract
         self._given_policy = policy
         self._given_runtime = runtime
         self.own_line = Line("")
-        self.has_fallbacks = False
-        self.bind()
+        self.look_up()
 
-    def bind(self) -> None:
-        """Look everything up: the runtime, the policy, the circuits."""
+    def look_up(self) -> None:
+        """Look everything up: the runtime, the policy, the circuits. For a binding that nobody uses yet."""
         self.seen = CHANGES.count
         runtime = self.runtime = self._given_runtime or default_runtime()
         self.monotonic = runtime.clock.monotonic
@@ -94,10 +92,11 @@ class Binding:
         self.count_all = policy.circuit is not None and policy.circuit.count_all
         self.watched = runtime.bus.wants_attempts
         self._bind_lines(runtime, policy)
-        self.gate = self.line.gate
-        self.call = threaded if self.threads else direct
+        self.gate = None if self.off else self.line.gate
+        self.call = threaded if self.threads and not self.off else direct
         self.perform = gated if self.gate else self.call
-        self.perform_async = self._way_of_calling()
+        self.perform_async = limited if self.off else self._way_of_calling()
+        self.accept = None if self.off else self._given_accept
 
     def _bind_lines(self, runtime: Runtime, policy: Policy) -> None:
         now = self.monotonic()
@@ -130,10 +129,12 @@ class Binding:
         return policy
 
     def fresh(self) -> Binding:
-        """Return this binding, looked up again where something has changed."""
-        if self.seen != CHANGES.count:
-            self.bind()
-        return self
+        """Return this binding or, where something has changed, another that was looked up again."""
+        if self.seen == CHANGES.count:
+            return self
+        other = copy.copy(self)
+        other.look_up()
+        return other
 
     def copy_for(self, fn: Any) -> Binding:
         """Return a binding of `fn`'s own, with what it declares about itself."""
@@ -142,7 +143,7 @@ class Binding:
         other.name = self.name or name_of(fn)
         if not self.target.names:
             other.own_line = Line(f"function:{other.name}")
-        other.bind()
+        other.look_up()
         return other
 
     def of(self, fn: Any) -> Binding:
@@ -154,6 +155,3 @@ class Binding:
         """Whether a call now would be refused by a circuit."""
         now = self.monotonic()
         return any(line.refuses(now) for line in (self.line, *(line for line, _ in self.other_lines)))
-
-    def refusal(self, value: Any) -> Fault | None:
-        return None if self.accept is None else results.refusal(self.accept, value)

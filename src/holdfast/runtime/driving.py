@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.limits import Limit, Wheel
-from holdfast.runtime.results import discard, discard_async
+from holdfast.runtime.results import refusal, throw_away, throw_away_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -19,31 +19,39 @@ if TYPE_CHECKING:
     from holdfast.runtime.ambient import Around
     from holdfast.runtime.operation import Operation
 
-__all__ = ["begin_limit", "drive", "drive_async", "limited", "pause_async"]
+__all__ = ["begin_limit", "drive", "drive_async", "leave", "limited", "pause", "pause_async"]
 
 
 async def drive_async(
-    op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    op: Operation,
+    fn: Callable[..., Awaitable[Any]],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    begun: bool = False,
 ) -> Any:
-    """Make the call until it succeeds or there is a reason not to."""
+    """Make the call until it succeeds or there is a reason not to. `begun`: its first attempt is admitted already."""
     binding = op.binding
     token = AMBIENT.set(op)
     try:
         while True:
             try:
-                op.admit()
+                if begun:
+                    begun = False
+                else:
+                    op.admit()
                 value = await binding.perform_async(op, fn, args, kwargs)
             except BaseException as error:
                 delay = op.failed(error)
                 if delay is None:
                     raise
             else:
-                fault = None if binding.accept is None else binding.refusal(value)
+                fault = None if binding.accept is None else refusal(op, value)
                 if fault is None:
                     op.succeeded(value)
                     return value
                 delay = op.rejected(fault)
-                await discard_async(value)
+                await throw_away_async(op, value)
             await pause_async(op, delay)
     finally:
         leave(token)
@@ -63,15 +71,31 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
                 if delay is None:
                     raise
             else:
-                fault = None if binding.accept is None else binding.refusal(value)
+                if hasattr(value, "__await__"):
+                    # Not async by its looks, but what it gives must be awaited: the call is not over yet (R23).
+                    return drive_on(op, value, fn, args, kwargs)
+                fault = None if binding.accept is None else refusal(op, value)
                 if fault is None:
                     op.succeeded(value)
                     return value
                 delay = op.rejected(fault)
-                discard(value)
+                throw_away(op, value)
             pause(op, delay)
     finally:
         leave(token)
+
+
+async def drive_on(
+    op: Operation, given: Awaitable[Any], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """Await what a sync call has given; where that fails, make the call again. The one begun is the first attempt."""
+    pending = [given]
+
+    async def go_on(*args: Any, **kwargs: Any) -> Any:
+        value = pending.pop() if pending else fn(*args, **kwargs)
+        return await value if hasattr(value, "__await__") else value
+
+    return await drive_async(op, go_on, args, kwargs, begun=True)
 
 
 async def limited(

@@ -71,6 +71,8 @@ class Operation:
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
+    has_fallbacks = False
+    """Giving up on the primary is not the end yet."""
     budget: Budget | None = None
     outer_deadline: float | None = None
     """The deadline of the scope around."""
@@ -157,8 +159,12 @@ class Operation:
         """Take in an answer that was not accepted; return the seconds to wait, or raise an error that carries it."""
         error = HoldfastError(fault)
         delay = self._answer(error, fault, self.binding.monotonic())
-        if delay is None:
-            raise error
+        try:
+            if delay is None:
+                raise error
+        finally:
+            # An exception in a frame that it passes through keeps itself alive.
+            del error
         return delay
 
     def stopped(self, error: BaseException) -> None:
@@ -336,10 +342,13 @@ class Operation:
         around = "" if self.around is None else self.around.run
         leave_account(surfacing, fault, reports.account(self, fault, reason), around)
         reports.denied(self, fault, reason)
-        if not self.binding.has_fallbacks:
+        if not self.has_fallbacks:
             reports.failed(self, fault)
-        if surfacing is not error:
-            raise surfacing from error
+        try:
+            if surfacing is not error:
+                raise surfacing from error
+        finally:
+            del surfacing  # ditto
 
     # --- errors that are ours ---
 
