@@ -86,6 +86,8 @@ class Operation:
     repairs: Repairs | None = None
     mending: Mending | None = None
     """A repair that the driver must perform before the next attempt."""
+    has_fallbacks = False
+    """Giving up on the primary is not the end yet."""
     budget: Budget | None = None
     outer_deadline: float | None = None
     """The deadline of the scope around."""
@@ -160,8 +162,12 @@ class Operation:
         """Take in an answer that was not accepted; return the seconds to wait, or raise an error that carries it."""
         error = HoldfastError(fault)
         delay = self._answer(error, fault, self.binding.monotonic())
-        if delay is None:
-            raise error
+        try:
+            if delay is None:
+                raise error
+        finally:
+            # An exception in a frame that it passes through keeps itself alive.
+            del error
         return delay
 
     def stopped(self, error: BaseException) -> None:
@@ -397,10 +403,13 @@ class Operation:
         around = "" if self.around is None else self.around.run
         leave_account(surfacing, fault, reports.account(self, fault, reason), around)
         reports.denied(self, fault, reason)
-        if not self.binding.has_fallbacks:
+        if not self.has_fallbacks:
             reports.failed(self, fault)
-        if surfacing is not error:
-            raise surfacing from error
+        try:
+            if surfacing is not error:
+                raise surfacing from error
+        finally:
+            del surfacing  # ditto
 
     # --- errors that are ours ---
 
