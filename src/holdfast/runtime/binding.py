@@ -1,7 +1,8 @@
 """`Binding`: everything an operation reads, looked up once: runtime, policy, circuits, limits.
 
 Invariant: whatever is looked up for speed is looked up again when `CHANGES` says so; a binding made at import time serves
-every thread and event loop.
+every thread and event loop. A binding that is in use never changes: a change makes a new one, and calls under way keep
+theirs (R85).
 """
 
 from __future__ import annotations
@@ -75,11 +76,10 @@ class Binding:
         self._given_policy = policy
         self._given_runtime = runtime
         self.own_line = Line("")
-        self.has_fallbacks = False
         self.bind()
 
     def bind(self) -> None:
-        """Look everything up: the runtime, the policy, the circuits."""
+        """Look everything up: the runtime, the policy, the circuits. Only for a binding that nobody uses yet."""
         self.seen = CHANGES.count
         runtime = self.runtime = self._given_runtime or default_runtime()
         self.monotonic = runtime.clock.monotonic
@@ -130,10 +130,12 @@ class Binding:
         return policy
 
     def fresh(self) -> Binding:
-        """Return this binding, looked up again where something has changed."""
-        if self.seen != CHANGES.count:
-            self.bind()
-        return self
+        """Return this binding, or a new one where something has changed. Keep what you get, or you pay each time."""
+        if self.seen == CHANGES.count:
+            return self
+        other = copy.copy(self)
+        other.bind()
+        return other
 
     def copy_for(self, fn: Any) -> Binding:
         """Return a binding of `fn`'s own, with what it declares about itself."""

@@ -130,7 +130,7 @@ def decorate(binding: Binding, fn: Callable[..., Any]) -> Any:
     """Return `fn` with recovery around it, as a function of the same kind."""
     refuse_generator(fn)
     binding = binding.copy_for(fn)
-    chain = Chain(binding, fn)
+    chain = Chain(fn)
     wrapper = _async(binding, chain, fn) if is_async(fn) else _sync(binding, chain, fn)
     functools.update_wrapper(wrapper, fn)
     wrapper.fallback = chain.fallback
@@ -144,11 +144,12 @@ def decorate(binding: Binding, fn: Callable[..., Any]) -> Any:
 
 def _async(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        nonlocal binding
         if binding.seen != CHANGES.count:
-            binding.bind()
+            binding = binding.fresh()
         if binding.off:
             return await fn(*args, **kwargs)
-        if binding.has_fallbacks:
+        if chain.any:
             return await _chained_async(Operation(binding), chain, fn, args, kwargs)
         return await drive_async(Operation(binding), fn, args, kwargs)
 
@@ -157,11 +158,12 @@ def _async(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
 
 def _sync(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        nonlocal binding
         if binding.seen != CHANGES.count:
-            binding.bind()
+            binding = binding.fresh()
         if binding.off:
             return fn(*args, **kwargs)
-        if binding.has_fallbacks:
+        if chain.any:
             return _chained(Operation(binding), chain, fn, args, kwargs)
         return drive(Operation(binding), fn, args, kwargs)
 
@@ -169,26 +171,30 @@ def _sync(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
 
 
 async def _chained_async(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    op.has_fallbacks = True
     try:
         value = await drive_async(op, fn, args, kwargs)
     except Exception as error:  # noqa: BLE001 - each step decides what it answers; what none answers is raised again
         return await fall_back_async(op, chain, error, args, kwargs)
-    chain.keep(value, args, kwargs)
+    chain.keep(op.binding, value, args, kwargs)
     return value
 
 
 def _chained(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    op.has_fallbacks = True
     try:
         value = drive(op, fn, args, kwargs)
     except Exception as error:  # noqa: BLE001 - ditto
         return fall_back(op, chain, error, args, kwargs)
-    chain.keep(value, args, kwargs)
+    chain.keep(op.binding, value, args, kwargs)
     return value
 
 
 def _outcome_async(binding: Binding, chain: Chain, fn: Any) -> Any:
     async def outcome(*args: Any, **kwargs: Any) -> Outcome[Any]:
-        op = Operation(binding.fresh())
+        nonlocal binding
+        binding = binding.fresh()
+        op = Operation(binding)
         try:
             value = await _chained_async(op, chain, fn, args, kwargs)
         except Exception as error:  # noqa: BLE001 - that is what an outcome is
@@ -200,7 +206,9 @@ def _outcome_async(binding: Binding, chain: Chain, fn: Any) -> Any:
 
 def _outcome(binding: Binding, chain: Chain, fn: Any) -> Any:
     def outcome(*args: Any, **kwargs: Any) -> Outcome[Any]:
-        op = Operation(binding.fresh())
+        nonlocal binding
+        binding = binding.fresh()
+        op = Operation(binding)
         try:
             value = _chained(op, chain, fn, args, kwargs)
         except Exception as error:  # noqa: BLE001 - ditto

@@ -44,8 +44,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class Chain:
     """What to do when the primary has failed for good."""
 
-    def __init__(self, binding: Binding, fn: Callable[..., Any]) -> None:
-        self._binding = binding
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.any = False
+        """There is something to do."""
         self._fn_is_async = is_async(fn)
         self._fn_name = name_of(fn)
         self.steps: tuple[Step, ...] = ()
@@ -75,7 +76,7 @@ class Chain:
         options.one_of("fallback.consent", consent, ("configured", "ask"))
         step = Step(name=name or name_of(fn).rpartition(".")[2], fn=fn, when=when, offers=offers, consent=consent)
         self.steps = (*self.steps, step)
-        self._binding.has_fallbacks = True
+        self.any = True
         return fn
 
     def cached(self, *, ttl: float, key: Callable[..., str] | None = None, store: CacheStore | None = None) -> None:
@@ -83,20 +84,20 @@ class Chain:
         options.seconds("cached.ttl", ttl)
         self._ttl, self._key = ttl, key
         self._store = MemoryCache() if store is None else store
-        self._binding.has_fallbacks = True
+        self.any = True
 
     def degraded(self, fn: Any) -> Any:
         """Set the lesser answer for when everything has failed; it gets the fault, then the call's arguments."""
         self._check_callable("degraded", fn)
         self.lesser = fn
-        self._binding.has_fallbacks = True
+        self.any = True
         return fn
 
     def notify(self, fn: Any) -> Any:
         """Tell somebody when every step has failed; the primary's error is raised afterwards."""
         self._check_callable("notify", fn)
         self.tell = fn
-        self._binding.has_fallbacks = True
+        self.any = True
         return fn
 
     def _check_callable(self, what: str, fn: Any) -> None:
@@ -109,35 +110,34 @@ class Chain:
 
     # --- the cache ---
 
-    def keep(self, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def keep(self, binding: Binding, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Keep a good answer for a worse day."""
         if self._store is None:
             return
-        key = self._call(lambda: key_of(self._key, self._fn_name, args, kwargs), None)
+        key = _harmless(binding, lambda: key_of(self._key, self._fn_name, args, kwargs), None)
         if key is not None:
-            now = self._binding.monotonic()
-            self._call(lambda: self._store.put(key, value, now, self._ttl) if self._store else None, None)
+            now = binding.monotonic()
+            _harmless(binding, lambda: self._store.put(key, value, now, self._ttl) if self._store else None, None)
 
-    def recall(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def recall(self, binding: Binding, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the answer kept for this very call, or `Missing`."""
         if self._store is None:
             return Missing
-        key = self._call(lambda: key_of(self._key, self._fn_name, args, kwargs), None)
+        key = _harmless(binding, lambda: key_of(self._key, self._fn_name, args, kwargs), None)
         if key is None:
             return Missing
-        now = self._binding.monotonic()
-        return self._call(lambda: self._store.get(key, now) if self._store else Missing, Missing)
+        now = binding.monotonic()
+        return _harmless(binding, lambda: self._store.get(key, now) if self._store else Missing, Missing)
 
-    def _call(self, ask: Callable[[], Any], otherwise: Any) -> Any:
-        """A cache that fails is no cache; it must not fail the call, nor in silence (S2-10)."""
-        try:
-            return ask()
-        except Exception as error:  # noqa: BLE001
-            runtime = self._binding.runtime
-            runtime.bus.emit(
-                SuppressedError.of(fault_of(error), "the cache of a fallback failed", at=runtime.clock.wall())
-            )
-            return otherwise
+
+def _harmless(binding: Binding, ask: Callable[[], Any], otherwise: Any) -> Any:
+    """A cache that fails is no cache; it must not fail the call, nor in silence (S2-10)."""
+    try:
+        return ask()
+    except Exception as error:  # noqa: BLE001
+        runtime = binding.runtime
+        runtime.bus.emit(SuppressedError.of(fault_of(error), "the cache of a fallback failed", at=runtime.clock.wall()))
+        return otherwise
 
 
 class _Walk:
@@ -300,7 +300,7 @@ def walk_down(
 def _last_resorts(walk: _Walk, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[Call, Any, Any]:
     """The cache, a lesser answer, and when there is neither, telling somebody before the primary's error is raised."""
     chain = walk.chain
-    kept = chain.recall(args, kwargs)
+    kept = chain.recall(walk.op.binding, args, kwargs)
     if kept is not Missing:
         walk.degraded("cached")
         return kept

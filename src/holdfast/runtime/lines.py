@@ -17,7 +17,7 @@ from holdfast.policies.quota import QuotaMachine
 from holdfast.runtime.gates import gate_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from holdfast.faults import Code
     from holdfast.policies import Policy
@@ -47,6 +47,7 @@ class Line:
         "name",
         "quota",
         "quota_machine",
+        "renewing",
     )
 
     def __init__(self, name: str) -> None:
@@ -60,6 +61,8 @@ class Line:
         self.hedge_machine: HedgeMachine | None = None
         self.gate_of: tuple[int | None, int | None, float | None] | None = None
         self.gate: Gate | None = None
+        self.renewing = False
+        """The settings have changed: the next policy that it serves may differ from the last."""
 
     def admit(self, now: float) -> Permit | Rejection:
         with self.lock:
@@ -95,7 +98,7 @@ class Line:
                 self.quota_machine.succeeded(now, retries)
 
     def serve(self, policy: Policy, now: float) -> None:
-        """Take on a policy's circuit and quota; two policies that disagree about one name are a mistake (R86)."""
+        """Take on a policy's circuit, quota, hedges and places; two that disagree about one name are a mistake (R86)."""
         with self.lock:
             if self._is_new("circuit", self.circuit, policy.circuit):
                 self.circuit = policy.circuit
@@ -107,16 +110,20 @@ class Line:
                 self.hedge = policy.hedge
                 self.hedge_machine = None if self.hedge is None else HedgeMachine(self.hedge)
             gate = (policy.concurrency, policy.waiting, policy.per_second)
-            if gate != _NO_GATE and self._is_new("concurrency, waiting, per_second", self.gate_of, gate):
-                self.gate_of = gate
-                self.gate = gate_for(self.name, *gate)
+            wanted = None if gate == _NO_GATE else gate
+            if self._is_new("concurrency, waiting, per_second", self.gate_of, wanted):
+                self.gate_of = wanted
+                self.gate = None if wanted is None else gate_for(self.name, *wanted)
+            self.renewing = False
 
     def _is_new(self, option: str, had: Any, wanted: Any) -> bool:
-        if wanted is None or wanted == had:
+        if wanted == had:
             return False
-        if had is not None:
-            raise InvalidError.saying(f"policy.{option} of {self.name}", f"what it already has, {had!r}", repr(wanted))
-        return True
+        if had is None or self.renewing:
+            return True
+        if wanted is None:
+            return False
+        raise InvalidError.saying(f"policy.{option} of {self.name}", f"what it already has, {had!r}", repr(wanted))
 
 
 class Lines:
@@ -140,14 +147,10 @@ class Lines:
                     line = self._lines[name] = Line(name)
         return line
 
-    def reconfigure(self, circuits: Mapping[str, Circuit | None], now: float) -> None:
-        """Give lines that exist the circuits of a new configuration; their state survives (R85)."""
-        for name, circuit in circuits.items():
-            line = self._lines.get(name)
-            if line is not None:
-                with line.lock:
-                    line.circuit = circuit
-                    line.breaker.reconfigure(circuit or _METRICS_ONLY, now)
+    def renew(self) -> None:
+        """The settings have changed: each line takes the next policy it serves for its own. Its state survives (R85)."""
+        for line in self:
+            line.renewing = True
 
     def known(self, name: str) -> Line | None:
         return self._lines.get(name)

@@ -71,6 +71,8 @@ class Operation:
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
+    has_fallbacks = False
+    """What to do when it has failed for good is decided elsewhere, and told there."""
     budget: Budget | None = None
     outer_deadline: float | None = None
     """The deadline of the scope around."""
@@ -336,7 +338,7 @@ class Operation:
         around = "" if self.around is None else self.around.run
         leave_account(surfacing, fault, reports.account(self, fault, reason), around)
         reports.denied(self, fault, reason)
-        if not self.binding.has_fallbacks:
+        if not self.has_fallbacks:
             reports.failed(self, fault)
         if surfacing is not error:
             raise surfacing from error

@@ -98,7 +98,7 @@ class Recovery:
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `fn` now; await the result where `fn` is async."""
-        binding = self._binding.fresh().of(fn)
+        binding = self._fresh().of(fn)
         if binding.off:
             return fn(*args, **kwargs)
         op = Operation(binding)
@@ -136,11 +136,15 @@ class Recovery:
 
     def __aiter__(self) -> AsyncAttempts:
         """Loop over attempts at a block: `async for attempt in recover(…): async with attempt: …`."""
-        return AsyncAttempts(Operation(self._binding.fresh()))
+        return AsyncAttempts(Operation(self._fresh()))
 
     def __iter__(self) -> Attempts:
         """Loop over attempts at a block: `for attempt in recover(…): with attempt: …`."""
-        return Attempts(Operation(self._binding.fresh()))
+        return Attempts(Operation(self._fresh()))
+
+    def _fresh(self) -> Binding:
+        self._binding = binding = self._binding.fresh()
+        return binding
 
     def __repr__(self) -> str:
         return f"recover({self._binding.name!r}, {self._binding.policy!r})"

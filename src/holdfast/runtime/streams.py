@@ -87,7 +87,8 @@ class Stream(Generic[T]):
         self._of = of
         self._args = args
         self._kwargs = kwargs
-        self._op = Operation(of.binding.fresh())
+        of.binding = of.binding.fresh()
+        self._op = Operation(of.binding)
         self._source: AsyncIterator[T] | None = None
         self._ticket: int | None = None
         self._entered = self._over = False
