@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from holdfast.faults import Err, Ok
 from holdfast.runtime.binding import BINDING_ATTRIBUTE
 from holdfast.runtime.driving import drive, drive_async
-from holdfast.runtime.fallbacks import Chain, fall_back, fall_back_async
+from holdfast.runtime.fallbacks import Chain, drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.kinds import is_async, refuse_generator
 from holdfast.runtime.operation import Operation
@@ -150,7 +150,7 @@ def _async(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
         if binding.off:
             return await fn(*args, **kwargs)
         if chain.any:
-            return await _chained_async(Operation(binding), chain, fn, args, kwargs)
+            return await drive_chain_async(Operation(binding), chain, fn, args, kwargs)
         return await drive_async(Operation(binding), fn, args, kwargs)
 
     return wrapper
@@ -164,30 +164,10 @@ def _sync(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
         if binding.off:
             return fn(*args, **kwargs)
         if chain.any:
-            return _chained(Operation(binding), chain, fn, args, kwargs)
+            return drive_chain(Operation(binding), chain, fn, args, kwargs)
         return drive(Operation(binding), fn, args, kwargs)
 
     return wrapper
-
-
-async def _chained_async(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    op.has_fallbacks = True
-    try:
-        value = await drive_async(op, fn, args, kwargs)
-    except Exception as error:  # noqa: BLE001 - each step decides what it answers; what none answers is raised again
-        return await fall_back_async(op, chain, error, args, kwargs)
-    chain.keep(op.binding, value, args, kwargs)
-    return value
-
-
-def _chained(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    op.has_fallbacks = True
-    try:
-        value = drive(op, fn, args, kwargs)
-    except Exception as error:  # noqa: BLE001 - ditto
-        return fall_back(op, chain, error, args, kwargs)
-    chain.keep(op.binding, value, args, kwargs)
-    return value
 
 
 def _outcome_async(binding: Binding, chain: Chain, fn: Any) -> Any:
@@ -196,7 +176,7 @@ def _outcome_async(binding: Binding, chain: Chain, fn: Any) -> Any:
         binding = binding.fresh()
         op = Operation(binding)
         try:
-            value = await _chained_async(op, chain, fn, args, kwargs)
+            value = await drive_chain_async(op, chain, fn, args, kwargs)
         except Exception as error:  # noqa: BLE001 - that is what an outcome is
             return Err(fault_of(error), error)
         return Ok(value, via=op.via, attempts=op.timeline())
@@ -210,7 +190,7 @@ def _outcome(binding: Binding, chain: Chain, fn: Any) -> Any:
         binding = binding.fresh()
         op = Operation(binding)
         try:
-            value = _chained(op, chain, fn, args, kwargs)
+            value = drive_chain(op, chain, fn, args, kwargs)
         except Exception as error:  # noqa: BLE001 - ditto
             return Err(fault_of(error), error)
         return Ok(value, via=op.via, attempts=op.timeline())

@@ -134,6 +134,7 @@ class Lines:
         self._evicted = evicted
         self._lock = threading.Lock()
         self._lines: dict[str, Line] = {}
+        self._opens_gone = 0
 
     def get(self, name: str) -> Line:
         """Return the line of this name, new if there is none."""
@@ -151,6 +152,11 @@ class Lines:
         """The settings have changed: each line takes the next policy it serves for its own. Its state survives (R85)."""
         for line in self:
             line.renewing = True
+
+    def opens(self) -> int:
+        """Return how often circuits opened, those that have gone included."""
+        with self._lock:
+            return self._opens_gone + sum(line.breaker.opens for line in self._lines.values())
 
     def known(self, name: str) -> Line | None:
         return self._lines.get(name)
@@ -175,6 +181,7 @@ class Lines:
         ranked = sorted(self._lines.values(), key=_worth)
         for line in ranked[: max(1, len(ranked) // 10)]:
             del self._lines[line.name]
+            self._opens_gone += line.breaker.opens
         self._evicted()
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import (
+    AbortedError,
     Attempt,
     BudgetError,
     CircuitOpenError,
@@ -41,6 +42,7 @@ from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, gave_up_in, lea
 
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
+    from holdfast.runtime.abort import Abort
     from holdfast.runtime.ambient import Around
     from holdfast.runtime.binding import Binding
     from holdfast.runtime.budget import Budget
@@ -71,11 +73,15 @@ class Operation:
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
+    degraded = False
+    """A lesser answer was given."""
     has_fallbacks = False
     """What to do when it has failed for good is decided elsewhere, and told there."""
     budget: Budget | None = None
     outer_deadline: float | None = None
     """The deadline of the scope around."""
+    abort: Abort | None = None
+    """The caller's signal to stop; a wait ends when it is set."""
     _run = ""
 
     def __init__(self, binding: Binding) -> None:
@@ -150,7 +156,7 @@ class Operation:
 
         Where what surfaces is ours, it is raised from here.
         """
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, AbortedError):
             self.stopped(error)
             return None
         return self._answer(error, self._fault(error), self.binding.monotonic())
@@ -170,6 +176,13 @@ class Operation:
         if self.others:
             self._settle_others(Verdict.CANCELLED, None, now)
         reports.cancelled(self, error)
+
+    def heed_abort(self) -> None:
+        """Raise where the caller's signal is set, between two ways of doing it."""
+        if self.abort is not None and self.abort.is_set():
+            error = self.aborted()
+            self.stopped(error)
+            raise error
 
     def abandoned(self, error: BaseException | None) -> None:
         """The caller turned away before the end: nothing is known about the callee (R78)."""
@@ -362,6 +375,11 @@ class Operation:
             limit = 0.0 if self.deadline is None else max(0.0, self.deadline - self.started)
         limit = round(limit, 3)
         return DeadlineError(Fault.of("SYS_DEADLINE_EXCEEDED", context={"limit_s": limit}).with_attempts(self.history))
+
+    def aborted(self) -> AbortedError:
+        """Return what to raise when the caller's signal is set."""
+        message = f"{self.binding.name or 'The call'} was cancelled by its caller after {self.attempts} attempts"
+        return AbortedError(Fault.of("SYS_CANCELLED", message).with_attempts(self.history))
 
     def _outcome_unknown(self, fault: Fault) -> Fault:
         message = f"{self.binding.name or 'The call'} failed and may have happened: {fault.message}"
