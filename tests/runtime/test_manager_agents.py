@@ -111,7 +111,7 @@ def test_S1_19_with_nobody_to_take_over_an_open_circuit_names_the_agent(manager)
 def test_S1_19_when_all_fail_the_first_error_is_raised_and_somebody_is_told(manager, heard):
     told = []
     context = AgentExecutionContext(agent_id="builder", retry=Tries(attempts=1), notify=told.append)
-    with pytest.raises(ConnectionResetError, match="^builder"):
+    with pytest.raises(ConnectionResetError, match=r"^builder"):
         manager.execute_agent(context, Agents("builder", "builder-simple", "manual-mode"))
     assert [fault.code for fault in told] == ["SYS_FALLBACKS_EXHAUSTED"]
     assert told[0].context["steps"] == ["builder-simple", "manual-mode"]

@@ -7,8 +7,8 @@ shapes, `classify/` recognises it in somebody else's.
 
 from __future__ import annotations
 
-from holdfast.faults.catalog import CATALOG, Entry, nearest, resolve
-from holdfast.faults.codes import CODES, Code
+from holdfast.faults.catalog import CATALOG, Entry, meaning, nearest, resolve
+from holdfast.faults.codes import CODES, AnyCode, Code
 from holdfast.faults.errors import (
     AbortedError,
     BudgetError,
@@ -31,6 +31,7 @@ __all__ = [
     "CODES",
     "REDACTOR",
     "AbortedError",
+    "AnyCode",
     "Attempt",
     "BudgetError",
     "Category",
@@ -57,6 +58,7 @@ __all__ = [
     "Severity",
     "StreamCutError",
     "cap",
+    "meaning",
     "nearest",
     "resolve",
 ]

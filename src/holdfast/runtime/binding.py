@@ -14,7 +14,7 @@ from holdfast.faults import InvalidError, Scope
 from holdfast.policies.effect import repeats_unknown
 from holdfast.policies.policy import Policy
 from holdfast.runtime import results
-from holdfast.runtime.driving import direct, limited
+from holdfast.runtime.driving import limited
 from holdfast.runtime.gates import gated, gated_by
 from holdfast.runtime.hedging import hedging
 from holdfast.runtime.kinds import name_of
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
     from holdfast.policies.effect import Effect
+    from holdfast.policies.repair import Repair
     from holdfast.runtime.results import Accept
     from holdfast.runtime.target import Aim
 
@@ -79,6 +80,8 @@ class Binding:
         self._given_policy = policy
         self._given_runtime = runtime
         self.own_line = Line("")
+        self.repairs: list[tuple[Repair, Callable[..., Any]]] = []
+        """What may be put right, and by whom; in the order they were added."""
         self.bind()
 
     def bind(self) -> None:
@@ -91,14 +94,17 @@ class Binding:
         self.effect = None if self.contract is None else self.contract.effect
         self.timeout = policy.timeout
         self.deadline = policy.deadline
-        self.wheels = Wheels(policy.timeout or 0.0)
+        limits = [limit for limit in (policy.timeout, policy.deadline) if limit is not None]
+        self.wheels = Wheels(min(limits), runtime.clock) if limits else None
         self.off = not runtime.enabled
         self.per_operation = policy.counts == "operation"
         self.count_all = policy.circuit is not None and policy.circuit.count_all
         self.watched = runtime.bus.wants_attempts
         self._bind_lines(runtime, policy)
+        self.eventful = self.watched or bool(self.other_lines) or self.line.quota is not None
         self.gate = self.line.gate
-        self.call = threaded if self.threads else direct
+        self.call = threaded if self.threads else None
+        """How a sync attempt is made behind its gate; None: plainly."""
         self.perform = gated if self.gate else self.call
         self.perform_async = self._way_of_calling()
 
@@ -113,13 +119,13 @@ class Binding:
         self.line = lines[0]
         self.other_lines = tuple(zip(lines[1:], self.scopes[1:], strict=False))
 
-    def _way_of_calling(self) -> Callable[..., Awaitable[Any]]:
-        """Return how one async attempt is made: with hedges only where a repeated call does no harm."""
+    def _way_of_calling(self) -> Callable[..., Awaitable[Any]] | None:
+        """Return how one async attempt is made; None: plainly. Hedges only where a repeated call does no harm."""
         line = self.line
-        way: Callable[..., Awaitable[Any]] = limited
         if line.hedge is not None and line.hedge_machine is not None and repeats_unknown(self.effect):
             way = hedging(line.hedge, line.hedge_machine)
-        return gated_by(way) if self.gate else way
+            return gated_by(way) if self.gate else way
+        return gated_by(limited) if self.gate else None
 
     def _contracted(self, policy: Policy) -> Policy:
         """A tool's own contract wins over the policy it is called with (Part 6 c)."""
@@ -144,6 +150,7 @@ class Binding:
     def copy_for(self, fn: Any) -> Binding:
         """Return a binding of `fn`'s own, with what it declares about itself."""
         other = copy.copy(self)
+        other.repairs = []
         other.contract = contract_of(fn) or self.contract
         other.name = self.name or name_of(fn)
         if not self.target.names:
