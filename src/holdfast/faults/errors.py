@@ -6,6 +6,7 @@
     ├── BudgetError             the budget is spent
     ├── StreamCutError          a stream broke off; `.fault.partial` holds what arrived
     ├── OutcomeUnknownError     a call may have happened: `.key`
+    ├── AbortedError            the caller's own signal said stop: cancelled, not failed
     └── InvalidError            what we were given makes no sense (also a ValueError)
 
 Invariant: `str(error)` starts with the code and, like `repr`, shows no secret; the error survives pickling with its fault.
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.faults.partial import Partial
 
 __all__ = [
+    "AbortedError",
     "BudgetError",
     "CircuitOpenError",
     "DeadlineError",
@@ -111,6 +113,12 @@ class OutcomeUnknownError(HoldfastError):
     def key(self) -> str:
         """The stable key of the logical call, to look its effect up by."""
         return str(self.fault.context.get("key", ""))
+
+
+class AbortedError(HoldfastError):
+    """The caller's abort signal is set: nothing more is tried. A cancellation, never a timeout (N1-9)."""
+
+    code = "SYS_CANCELLED"
 
 
 class InvalidError(HoldfastError, ValueError):

@@ -58,6 +58,7 @@ class Binding:
         accept: Accept | None = None,
         needs: frozenset[str] = frozenset(),
         threads: bool = False,
+        alone: bool = False,
         runtime: Runtime | None = None,
     ) -> None:
         if policy is not None and not isinstance(policy, Policy):
@@ -71,6 +72,8 @@ class Binding:
         self._given_accept = accept
         self.needs = needs
         self.threads = threads
+        self.alone = alone
+        """It shares nothing with other calls to its target, no circuit either."""
         self.contract = contract
         self._given_policy = policy
         self._given_runtime = runtime
@@ -108,12 +111,12 @@ class Binding:
         now = self.monotonic()
         names = self.target.names
         self.scopes = tuple(scope for scope, _ in names or _NOWHERE)
-        lines_of = runtime.lines
-        lines = [lines_of.get(name) for _, name in names] or [self.own_line]
+        shared = [] if self.alone else [runtime.lines.get(name) for _, name in names]
+        lines = shared or [self.own_line]
         for line in lines:
-            line.serve(policy, now, lambda name, circuit: lines_of.recall(name, circuit, now, runtime.clock.wall()))
+            line.serve(policy, now)
         self.line = lines[0]
-        self.other_lines = tuple(zip(lines[1:], self.scopes[1:], strict=True))
+        self.other_lines = tuple(zip(lines[1:], self.scopes[1:], strict=False))
 
     def _way_of_calling(self) -> Callable[..., Awaitable[Any]] | None:
         """Return how one async attempt is made; None: plainly. Hedges only where a repeated call does no harm."""

@@ -12,7 +12,7 @@ from holdfast.faults import Err, Ok
 from holdfast.policies.repair import Repair
 from holdfast.runtime.binding import BINDING_ATTRIBUTE
 from holdfast.runtime.driving import drive, drive_async
-from holdfast.runtime.fallbacks import Chain, check_step, fall_back, fall_back_async
+from holdfast.runtime.fallbacks import Chain, check_step, drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.kinds import is_async, name_of, refuse_generator
 from holdfast.runtime.operation import Operation
@@ -177,7 +177,7 @@ def _async(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
             return await fn(*args, **kwargs)
         op = Operation(binding)
         if chain.configured:
-            return await _chained_async(op, chain, drive_async(op, fn, args, kwargs), args, kwargs)
+            return await drive_chain_async(op, chain, drive_async(op, fn, args, kwargs), args, kwargs)
         return await drive_async(op, fn, args, kwargs)
 
     return wrapper
@@ -191,41 +191,17 @@ def _sync(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
         if binding.off:
             return fn(*args, **kwargs)
         if chain.configured:
-            return _chained(Operation(binding), chain, fn, args, kwargs)
+            return drive_chain(Operation(binding), chain, fn, args, kwargs)
         return drive(Operation(binding), fn, args, kwargs)
 
     return wrapper
-
-
-async def _chained_async(
-    op: Operation, chain: Chain, call: Awaitable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    op.has_fallbacks = True
-    try:
-        value = await call
-    except Exception as error:  # noqa: BLE001 - each step decides what it answers; what none answers is raised again
-        return await fall_back_async(op, chain, error, args, kwargs)
-    chain.keep(op, value, args, kwargs)
-    return value
-
-
-def _chained(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    op.has_fallbacks = True
-    try:
-        value = drive(op, fn, args, kwargs)
-    except Exception as error:  # noqa: BLE001 - ditto
-        return fall_back(op, chain, error, args, kwargs)
-    if hasattr(value, "__await__"):
-        return _chained_async(op, chain, value, args, kwargs)
-    chain.keep(op, value, args, kwargs)
-    return value
 
 
 def _outcome_async(binding: Binding, chain: Chain, fn: Any) -> Any:
     async def outcome(*args: Any, **kwargs: Any) -> Outcome[Any]:
         op = begin(binding.fresh())
         call = drive_async(op, fn, args, kwargs)
-        return await _concluded(op, _chained_async(op, chain, call, args, kwargs) if _chains(op, chain) else call)
+        return await _concluded(op, drive_chain_async(op, chain, call, args, kwargs) if _chains(op, chain) else call)
 
     return outcome
 
@@ -234,7 +210,7 @@ def _outcome(binding: Binding, chain: Chain, fn: Any) -> Any:
     def outcome(*args: Any, **kwargs: Any) -> Any:
         op = begin(binding.fresh())
         try:
-            value = _chained(op, chain, fn, args, kwargs) if _chains(op, chain) else drive(op, fn, args, kwargs)
+            value = drive_chain(op, chain, fn, args, kwargs) if _chains(op, chain) else drive(op, fn, args, kwargs)
         except Exception as error:  # noqa: BLE001 - that is what an outcome is
             return Err(fault_of(error), error)
         return _concluded(op, value) if hasattr(value, "__await__") else _ok(op, value)

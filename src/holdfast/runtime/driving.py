@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from holdfast.runtime.abort import parts_of
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.mending import mend, mend_async
@@ -165,7 +166,8 @@ def begin_limit(op: Operation) -> Limit | None:
 
 async def pause_async(op: Operation, seconds: float) -> None:
     try:
-        await asyncio.sleep(seconds if op.binding.runtime.waits else 0)
+        for part in (seconds,) if op.abort is None else parts_of(op.abort, seconds):
+            await asyncio.sleep(part if op.binding.runtime.waits else 0)
     except BaseException as stop:
         op.stopped(stop)
         raise
@@ -173,7 +175,8 @@ async def pause_async(op: Operation, seconds: float) -> None:
 
 def pause(op: Operation, seconds: float) -> None:
     try:
-        op.binding.runtime.sleep(seconds)
+        for part in (seconds,) if op.abort is None else parts_of(op.abort, seconds):
+            op.binding.runtime.sleep(part)
     except BaseException as stop:
         op.stopped(stop)
         raise

@@ -23,6 +23,7 @@ import msgspec
 
 from holdfast.events import CircuitState
 from holdfast.faults import (
+    AbortedError,
     Attempt,
     BudgetError,
     CircuitOpenError,
@@ -45,6 +46,7 @@ from holdfast.runtime.mending import Mending
 
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
+    from holdfast.runtime.abort import Abort
     from holdfast.runtime.ambient import Around
     from holdfast.runtime.binding import Binding
     from holdfast.runtime.budget import Budget
@@ -83,14 +85,18 @@ class Operation:
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
+    degraded = False
+    """A lesser answer was given."""
+    has_fallbacks = False
+    """What to do when it has failed for good is decided elsewhere, and told there."""
     repairs: Repairs | None = None
     mending: Mending | None = None
     """A repair that the driver must perform before the next attempt."""
-    has_fallbacks = False
-    """Giving up on the primary is not the end yet."""
     budget: Budget | None = None
     outer_deadline: float | None = None
     """The deadline of the scope around."""
+    abort: Abort | None = None
+    """The caller's signal to stop; a wait ends when it is set."""
     _run = ""
 
     def __init__(self, binding: Binding) -> None:
@@ -153,7 +159,7 @@ class Operation:
 
         Where what surfaces is ours, it is raised from here.
         """
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, AbortedError):
             self.stopped(error)
             return None
         return self._answer(error, self._fault(error), self.binding.monotonic())
@@ -177,6 +183,13 @@ class Operation:
         if self.others:
             self._settle_others(Verdict.CANCELLED, None, now)
         reports.cancelled(self, error)
+
+    def heed_abort(self) -> None:
+        """Raise where the caller's signal is set, between two ways of doing it."""
+        if self.abort is not None and self.abort.is_set():
+            error = self.aborted()
+            self.stopped(error)
+            raise error
 
     def abandoned(self, error: BaseException | None) -> None:
         """The caller turned away before the end: nothing is known about the callee (R78)."""
@@ -430,6 +443,11 @@ class Operation:
             limit = 0.0 if self.deadline is None else max(0.0, self.deadline - self.started)
         limit = round(limit, 3)
         return DeadlineError(Fault.of("SYS_DEADLINE_EXCEEDED", context={"limit_s": limit}).with_attempts(self.history))
+
+    def aborted(self) -> AbortedError:
+        """Return what to raise when the caller's signal is set."""
+        message = f"{self.binding.name or 'The call'} was cancelled by its caller after {self.attempts} attempts"
+        return AbortedError(Fault.of("SYS_CANCELLED", message).with_attempts(self.history))
 
     def _outcome_unknown(self, fault: Fault) -> Fault:
         message = f"{self.binding.name or 'The call'} failed and may have happened: {fault.message}"
