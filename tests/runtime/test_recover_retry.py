@@ -434,7 +434,7 @@ class Awaitable:
 
 CALLABLES = {
     "partial of an async function": lambda thing: functools.partial(AsyncCallable.method, thing),
-    "partial of an async callable": lambda thing: functools.partial(thing),
+    "partial of an async callable": lambda thing: functools.partial(thing),  # noqa: PLW0108 - as all the others
     "callable object": lambda thing: thing,
     "bound async method": lambda thing: thing.method,
     "sync function that returns a coroutine": lambda thing: thing.gives_coroutine,

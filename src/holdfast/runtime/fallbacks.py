@@ -22,6 +22,7 @@ from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
 from holdfast.runtime.driving import leave, limited
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of
 from holdfast.runtime.kinds import is_async, name_of
+from holdfast.runtime.results import discard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -74,6 +75,9 @@ class Chain:
         self._check_callable("fallback", fn)
         check_when(f"fallback {name or name_of(fn)}: when", when)
         options.one_of("fallback.consent", consent, ("configured", "ask"))
+        options.names("fallback.offers", offers, optional=True)
+        if not isinstance(name, str):
+            raise InvalidError.at("fallback.name", "a name", name)
         step = Step(name=name or name_of(fn).rpartition(".")[2], fn=fn, when=when, offers=offers, consent=consent)
         self.steps = (*self.steps, step)
         self.configured = True
@@ -305,7 +309,11 @@ def walk_down(
 def _consent(walk: _Walk, step: Step) -> Generator[Call, Any, bool]:
     """Ask the user; who asks in vain, or cannot ask, has no consent (R25)."""
     try:
-        return bool((yield walk.question(step)))
+        answer = yield walk.question(step)
+        if hasattr(answer, "__await__"):
+            discard(answer)
+            raise InvalidError.saying("consent", "a plain function, as the call itself is", "an async function")
+        return bool(answer)
     except Exception as failure:  # noqa: BLE001 - whatever a callback of the user's raises
         reports.suppressed(walk.op, failure, f"asking for consent to fallback {step.name} raised")
         return False
