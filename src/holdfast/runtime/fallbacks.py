@@ -309,14 +309,18 @@ def walk_down(
 def _consent(walk: _Walk, step: Step) -> Generator[Call, Any, bool]:
     """Ask the user; who asks in vain, or cannot ask, has no consent (R25)."""
     try:
-        answer = yield walk.question(step)
-        if hasattr(answer, "__await__"):
-            discard(answer)
-            raise InvalidError.saying("consent", "a plain function, as the call itself is", "an async function")
-        return bool(answer)
+        return _is_yes((yield walk.question(step)))
     except Exception as failure:  # noqa: BLE001 - whatever a callback of the user's raises
         reports.suppressed(walk.op, failure, f"asking for consent to fallback {step.name} raised")
         return False
+
+
+def _is_yes(answer: object) -> bool:
+    if hasattr(answer, "__await__"):
+        # Any object is true; a question that was not even asked yet must not pass for a yes.
+        discard(answer)
+        raise InvalidError.saying("consent", "a plain function, as the call itself is", "an async function")
+    return bool(answer)
 
 
 def _last_resorts(walk: _Walk, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[Call, Any, Any]:
