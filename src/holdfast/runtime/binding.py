@@ -10,6 +10,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import InvalidError, Scope
+from holdfast.policies import options
 from holdfast.policies.effect import repeats_unknown
 from holdfast.policies.policy import Policy
 from holdfast.runtime.driving import limited
@@ -65,6 +66,10 @@ class Binding:
             raise InvalidError.at("recover.policy", "a Policy such as INTERACTIVE", policy)
         if accept is not None and not callable(accept):
             raise InvalidError.at("recover.accept", "a function that looks at the answer", accept)
+        options.names("recover.needs", needs)
+        options.flag("recover.threads", threads)
+        if runtime is not None and not isinstance(runtime, Runtime):
+            raise InvalidError.at("recover.runtime", "a Runtime", runtime)
         contract = None if effect is None else ToolContract(effect=effect)
         self.target = Target() if aim is None else target_of(aim)
         self.name = str(self.target)

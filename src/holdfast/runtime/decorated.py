@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from holdfast.faults import Err, Ok
+from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.repair import Repair
 from holdfast.runtime.binding import BINDING_ATTRIBUTE
 from holdfast.runtime.driving import drive, drive_async
@@ -140,6 +140,8 @@ else:
 
 def decorate(binding: Binding, fn: Callable[..., Any]) -> Any:
     """Return `fn` with recovery around it, as a function of the same kind."""
+    if not callable(fn):
+        raise InvalidError.at("recover(…)", "a function", fn)
     refuse_generator(fn)
     binding = binding.copy_for(fn)
     chain = Chain(fn)

@@ -22,6 +22,7 @@ from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
 from holdfast.runtime.driving import drive, leave, limited
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of
 from holdfast.runtime.kinds import is_async, name_of
+from holdfast.runtime.results import discard
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -77,6 +78,9 @@ class Chain:
         check_step("fallback", fn, self._fn)
         check_when(f"fallback {name or name_of(fn)}: when", when)
         options.one_of("fallback.consent", consent, ("configured", "ask"))
+        options.names("fallback.offers", offers, optional=True)
+        if not isinstance(name, str):
+            raise InvalidError.at("fallback.name", "a name", name)
         step = Step(name=name or name_of(fn).rpartition(".")[2], fn=fn, when=when, offers=offers, consent=consent)
         self.steps = (*self.steps, step)
         self.configured = True
@@ -313,10 +317,18 @@ def walk_down(
 def _consent(walk: _Walk, step: Step) -> Generator[Call, Any, bool]:
     """Ask the user; who asks in vain, or cannot ask, has no consent (R25)."""
     try:
-        return bool((yield walk.question(step)))
+        return _is_yes((yield walk.question(step)))
     except Exception as failure:  # noqa: BLE001 - whatever a callback of the user's raises
         reports.suppressed(walk.op, failure, f"asking for consent to fallback {step.name} raised")
         return False
+
+
+def _is_yes(answer: object) -> bool:
+    if hasattr(answer, "__await__"):
+        # Any object is true; a question that was not even asked yet must not pass for a yes.
+        discard(answer)
+        raise InvalidError.saying("consent", "a plain function, as the call itself is", "an async function")
+    return bool(answer)
 
 
 def _last_resorts(walk: _Walk, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[Call, Any, Any]:

@@ -41,7 +41,7 @@ from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, gave_up_in, leave_account
+from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, forget_account, gave_up_in, leave_account
 from holdfast.runtime.mending import Mending
 
 if TYPE_CHECKING:
@@ -381,7 +381,7 @@ class Operation:
     def _fault(self, error: Exception) -> Fault:
         if FAULT_ATTRIBUTE in error.__dict__ and not gave_up_in(error, self.run):
             # Another operation raised this very object before; its verdict and history are not ours.
-            del error.__dict__[FAULT_ATTRIBUTE]
+            forget_account(error)
         return fault_of(error, provider=self.binding.provider, now=self.binding.runtime.clock.wall())
 
     def _remember(self, fault: Fault, now: float) -> None:

@@ -154,7 +154,8 @@ def failed(op: Operation, fault: Fault) -> None:
 
 def suppressed(op: Operation, error: Exception, reason: str) -> None:
     """Something beside the call failed and is left out on purpose (S2-10)."""
-    op.binding.runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=_now(op), run=op.run))
+    if not op.binding.off:
+        op.binding.runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=_now(op), run=op.run))
 
 
 def account(op: Operation, fault: Fault, reason: Reason) -> str:

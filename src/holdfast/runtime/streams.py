@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Ty
 from holdfast.events import StreamResumed
 from holdfast.faults import Fault, HoldfastError, InvalidError, StreamCutError
 from holdfast.policies import options
+from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.driving import leave, pause_async
 from holdfast.runtime.fault_of import fault_of
@@ -68,6 +69,8 @@ class StreamOf(Generic[P, T]):
         options.one_of("stream.after_first", after_first, get_args(AfterFirst))
         if not callable(fn):
             raise InvalidError.at("stream", "a function that gives an async iterator", fn)
+        if resume is not None and not callable(resume):
+            raise InvalidError.at("stream.resume", "a function that gives an async iterator", resume)
         if resume is not None and after_first != "continue":
             raise InvalidError.saying(
                 "stream.resume", 'after_first="continue" beside it', f"after_first={after_first!r}"
@@ -254,7 +257,7 @@ class Stream(Generic[T]):
         try:
             await self._close()
         except Exception as closing:  # noqa: BLE001 - the failure that matters is the first
-            error.add_note(f"holdfast: closing the stream's source failed too: {type(closing).__name__}")
+            reports.suppressed(op, closing, "closing the source of a stream that had failed raised")
         cut = self._delivered.count > 0 and isinstance(error, Exception) and not op.binding.off
         if cut and self._of.after_first == "raise":
             self._cut(error)
