@@ -124,7 +124,7 @@ class AbortedError(HoldfastError):
 class InvalidError(HoldfastError, ValueError):
     """What we were given makes no sense: the message says what was expected, what came and where."""
 
-    code = "CONFIG_OPTION_INVALID"
+    code: ClassVar[Code] = "CONFIG_OPTION_INVALID"
 
     @classmethod
     def at(cls, path: str, expected: str, received: Any, code: Code | None = None) -> Self:

@@ -91,6 +91,7 @@ class Binding:
         """Look everything up: the runtime, the policy, the circuits. For a binding that nobody uses yet."""
         self.seen = CHANGES.count
         runtime = self.runtime = self._given_runtime or default_runtime()
+        runtime.catch_up()
         self.monotonic = runtime.clock.monotonic
         policy = self._contracted(self._given_policy or runtime.policy_for(self.target))
         self.policy = policy
