@@ -13,9 +13,9 @@ Names are loaded when they are first used, so that `import holdfast` costs next 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from holdfast._lazy import loader
 from holdfast._version import __version__
 
 if TYPE_CHECKING:
@@ -108,15 +108,7 @@ _HOMES = (
     }
 )
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        message = f"module 'holdfast' has no attribute {name!r}"
-        raise AttributeError(message)
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = loader(__name__, globals(), _HOMES)
 
 
 def __dir__() -> list[str]:

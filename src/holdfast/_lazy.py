@@ -1,0 +1,26 @@
+"""Names that are loaded when they are first used: what keeps the package root, and the pytest plugin, cheap to import."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["loader"]
+
+
+def loader(package: str, namespace: dict[str, Any], homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of `package`: it imports a name from its home once and keeps it in `namespace`."""
+
+    def load(name: str) -> Any:
+        home = homes.get(name)
+        if home is None:
+            message = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(message)
+        value = getattr(import_module(home), name)
+        namespace[name] = value
+        return value
+
+    return load

@@ -1,0 +1,104 @@
+"""Events kept for a test to look at, and answers to what most tests ask: whether it recovered, whether it gave up.
+
+Invariant: an assertion that fails shows every event it looked at, in order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn, TypeAlias, TypeVar
+
+import msgspec
+
+from holdfast.events import Cancelled, Event, Failed, Recovered
+from holdfast.faults import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.faults import Code
+
+__all__ = ["Capture"]
+
+E = TypeVar("E", bound=Event)
+
+_Ending: TypeAlias = Recovered | Failed | Cancelled
+
+
+class Capture:
+    """A handler of events that keeps them all. Safe to call from any thread."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def clear(self) -> None:
+        """Forget them."""
+        self.events.clear()
+
+    def of(self, kind: type[E]) -> list[E]:
+        """Return the events of one kind: `capture.of(Retry)`."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def types(self) -> list[str]:
+        """The kinds in order, by the names they have on the wire: `["retry", "recovered"]`."""
+        return [_tag(event) for event in self.events]
+
+    def assert_recovered(self, *, attempts: int | None = None, operation: str | None = None) -> Recovered:
+        """Return how the operation that ended last recovered; fail where it did not, or not after so many attempts."""
+        __tracebackhide__ = True
+        wanted = "a recovery" if attempts is None else f"a recovery after {attempts} attempts"
+        ending = self._last_ending(operation)
+        if not isinstance(ending, Recovered) or attempts not in (None, ending.attempts):
+            self._fail(wanted, ending, operation)
+        return ending
+
+    def assert_gave_up(self, *, code: Code | None = None, operation: str | None = None) -> Failed:
+        """Return how the operation that ended last gave up; fail where it did not, or not because of this code."""
+        __tracebackhide__ = True
+        wanted = "giving up" if code is None else f"giving up because of {code}"
+        ending = self._last_ending(operation)
+        if not isinstance(ending, Failed) or code not in (None, ending.fault.code):
+            self._fail(wanted, ending, operation)
+        return ending
+
+    def timeline(self) -> str:
+        """Return one line per event: seconds since the first, kind, facts."""
+        return "\n".join(f"+{event.at - self.events[0].at:.3f}  {_line(event)}" for event in self.events)
+
+    def _last_ending(self, operation: str | None) -> _Ending | None:
+        """Return how the operation that ended last did so. There may be none: a call that never fails reports none."""
+        for event in reversed(self.events):
+            if isinstance(event, _Ending) and operation in (None, event.operation):
+                return event
+        return None
+
+    def _fail(self, wanted: str, ending: _Ending | None, operation: str | None) -> NoReturn:
+        __tracebackhide__ = True
+        of_what = "" if operation is None else f" of {operation!r}"
+        got = "no end of a recovery" if ending is None else _line(ending)
+        seen = self.timeline() if self.events else "no events at all"
+        raise AssertionError(f"expected {wanted}{of_what}, got {got}; seen:\n{seen}")
+
+
+def _tag(event: Event) -> str:
+    return str(type(event).__struct_config__.tag)
+
+
+def _line(event: Event) -> str:
+    """Return the event in short: of a fault its code, of what every event has nothing."""
+    facts = {name: value for name, value in msgspec.structs.asdict(event).items() if name not in ("at", "v", "run")}
+    told = (
+        f"{name.rstrip('_')}={value.code if isinstance(value, Fault) else value}"
+        for name, value in facts.items()
+        if value not in ("", None)
+    )
+    return " ".join((_tag(event), *told))
