@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast.faults import InvalidError
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.driving import begin_limit, leave, pause, pause_async
+from holdfast.runtime.surroundings import Surroundings, admit
 
 if TYPE_CHECKING:
     from contextvars import Token
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.ambient import Around
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
+    from holdfast.runtime.surroundings import Tokens
 
 __all__ = ["AsyncAttempts", "Attempts", "BlockAttempt"]
 
@@ -32,8 +34,10 @@ __all__ = ["AsyncAttempts", "Attempts", "BlockAttempt"]
 class BlockAttempt:
     """One attempt at a block. Enter it with `with` or `async with`, as the loop is."""
 
-    def __init__(self, op: Operation) -> None:
+    def __init__(self, op: Operation, surroundings: Surroundings | None) -> None:
         self._op = op
+        self._surroundings = surroundings
+        self._inside: Tokens = ()
         self._limit: Limit | None = None
         self._token: Token[Around | None] | None = None
         self.number = op.attempts
@@ -44,7 +48,7 @@ class BlockAttempt:
         """Seconds to wait before the next one, where this one failed."""
 
     def __enter__(self) -> Self:
-        self._token = AMBIENT.set(self._op)
+        self._enter()
         return self
 
     def __exit__(
@@ -53,7 +57,7 @@ class BlockAttempt:
         return self._end(error)
 
     async def __aenter__(self) -> Self:
-        self._token = AMBIENT.set(self._op)
+        self._enter()
         self._limit = begin_limit(self._op)
         return self
 
@@ -72,8 +76,15 @@ class BlockAttempt:
     def entered(self) -> bool:
         return self._token is not None
 
+    def _enter(self) -> None:
+        self._token = AMBIENT.set(self._op)
+        if self._surroundings is not None:
+            self._inside = self._surroundings.enter()
+
     def _end(self, error: BaseException | None) -> bool:
         """Settle, and swallow a failure that will be tried again."""
+        if self._inside:
+            Surroundings.leave(self._inside)
         if self._token is not None:
             leave(self._token)
         op = self._op
@@ -106,13 +117,13 @@ class _Loop:
                 delay, last.delay = last.delay, 0.0
                 return delay
         try:
-            op.admit()
+            surroundings = admit(op)
         except Exception as error:
             delay_or_none = op.failed(error)
             if delay_or_none is None:
                 raise
             return delay_or_none
-        self._attempt = BlockAttempt(op)
+        self._attempt = BlockAttempt(op, surroundings)
         return self._attempt
 
 

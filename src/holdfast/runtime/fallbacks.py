@@ -305,11 +305,13 @@ def _last_resorts(walk: _Walk, args: tuple[Any, ...], kwargs: Mapping[str, Any])
         walk.degraded("cached")
         return kept
     if chain.lesser is not None:
-        walk.degraded("degraded")
         try:
-            return (yield Call(chain.lesser, (walk.primary, *args), kwargs))
+            value = yield Call(chain.lesser, (walk.primary, *args), kwargs)
         except Exception as failure:  # noqa: BLE001 - ditto
             walk.step_failed(Step(name="degraded", fn=chain.lesser), failure)
+        else:
+            walk.degraded("degraded")
+            return value
     raised = walk.exhausted()
     if chain.tell is not None:
         try:
@@ -335,6 +337,10 @@ async def fall_back_async(
                 call = walk.send(value)
     except StopIteration as end:
         return end.value
+    except BaseException as stop:
+        if not isinstance(stop, Exception):
+            op.stopped(stop)
+        raise
     finally:
         walk.close()
 
@@ -353,6 +359,10 @@ def fall_back(op: Operation, chain: Chain, error: Exception, args: tuple[Any, ..
                 call = walk.send(value)
     except StopIteration as end:
         return end.value
+    except BaseException as stop:
+        if not isinstance(stop, Exception):
+            op.stopped(stop)
+        raise
     finally:
         walk.close()
 

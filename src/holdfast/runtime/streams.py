@@ -27,6 +27,7 @@ from holdfast.runtime.limits import Limit, Wheel, Wheels
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.partials import Delivered
 from holdfast.runtime.results import discard_async
+from holdfast.runtime.surroundings import Surroundings, admit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
@@ -90,6 +91,7 @@ class Stream(Generic[T]):
         self._op = Operation(of.binding.fresh())
         self._source: AsyncIterator[T] | None = None
         self._ticket: int | None = None
+        self._surroundings: Surroundings | None = None
         self._entered = self._over = False
         self._delivered = Delivered()
         self._fresh = True
@@ -146,13 +148,14 @@ class Stream(Generic[T]):
 
     async def _open(self) -> None:
         op, of = self._op, self._of
-        op.admit()
+        self._surroundings = admit(op)
         gate = op.binding.gate
         if gate is not None:
             self._ticket = await gate.enter_async(op)
             await asyncio.sleep(gate.start_in(op))
             op.attempt_started = op.binding.monotonic()
         token = AMBIENT.set(op)
+        inside = None if self._surroundings is None else self._surroundings.enter()
         try:
             going_on = of.after_first == "continue" and self._delivered.count and of.resume is not None
             source: Any = (
@@ -164,6 +167,8 @@ class Stream(Generic[T]):
                 source = await source
             self._source = aiter(source)
         finally:
+            if inside is not None:
+                Surroundings.leave(inside)
             leave(token)
         self._fresh = True
 
@@ -172,6 +177,7 @@ class Stream(Generic[T]):
         assert self._source is not None
         limit = self._begin_limit()
         token = AMBIENT.set(self._op)
+        inside = None if self._surroundings is None else self._surroundings.enter()
         try:
             item = await anext(self._source)
         except asyncio.CancelledError as error:
@@ -183,6 +189,8 @@ class Stream(Generic[T]):
                 limit.end()
             raise
         finally:
+            if inside is not None:
+                Surroundings.leave(inside)
             leave(token)
         if limit is not None:
             limit.end()
