@@ -43,20 +43,40 @@ def test_the_fixtures_and_the_marker_work_together(project):
         """
         import asyncio
         import pytest
-        from holdfast import fault_of
-        from holdfast.events import Recovered
+        from holdfast import recover
+        from holdfast.events import Retry
 
-        @pytest.mark.faults("429;retry-after=160, 429, ok:hello", seed=1)
-        def test_a_script_in_virtual_time(virtual_clock, virtual_run, faults):
-            async def until_it_works():
-                while True:
-                    try:
-                        return await faults.acall("q")
-                    except Exception as error:
-                        await asyncio.sleep(fault_of(error).retry_after or 40)
+        @recover("claude")
+        async def ask(calls):
+            return await calls.acall("q")
 
-            assert virtual_run(until_it_works()) == "hello"
-            assert virtual_clock.monotonic() == 200
+        @pytest.mark.faults("429;retry-after=110, 503, ok:hello", seed=1)
+        def test_an_async_recovery(virtual_clock, virtual_run, faults, recorded_events):
+            assert virtual_run(ask(faults)) == "hello"
+            recorded_events.assert_recovered(attempts=3)
+            assert virtual_clock.monotonic() == sum(event.delay for event in recorded_events.of(Retry)) > 110
+            faults.assert_finished()
+
+        @pytest.mark.faults("429;retry-after=110, ok:hello")
+        def test_a_blocking_recovery(virtual_clock, faults, recorded_events):
+            assert recover("claude").call(faults) == "hello"
+            assert virtual_clock.monotonic() == 110
+            recorded_events.assert_recovered(attempts=2)
+
+        waits = []
+
+        @pytest.mark.parametrize("_", range(2))
+        @pytest.mark.faults("503, 503, ok", seed=7)
+        def test_the_same_seed_waits_the_same(_, virtual_clock, virtual_run, faults):
+            virtual_run(ask(faults))
+            waits.append(virtual_clock.monotonic())
+            assert set(waits) == {waits[0]}
+
+        @pytest.mark.parametrize("_", range(7))
+        @pytest.mark.faults("503*3")
+        def test_no_circuit_opens_from_one_test_to_the_next(_, virtual_run, faults):
+            with pytest.raises(Exception, match="HTTP 503"):
+                virtual_run(ask(faults))
             faults.assert_finished()
 
         @pytest.mark.faults(["ok"])
@@ -76,12 +96,13 @@ def test_the_fixtures_and_the_marker_work_together(project):
         def test_each_test_has_its_own(virtual_clock, recorded_events):
             assert (virtual_clock.monotonic(), len(recorded_events)) == (0, 0)
 
-        def test_events_are_recorded(recorded_events):
-            recorded_events(Recovered(at=1.0, after=1.0, attempts=3))
-            recorded_events.assert_recovered(attempts=3)
+        def test_without_a_virtual_clock_time_is_real(recorded_events, holdfast_runtime):
+            assert holdfast_runtime.clock.wall() > 1_750_000_000
+            assert recover("claude").call(lambda: 42) == 42
+            assert recorded_events.types == ["attempt-started", "attempt-ended"]
         """
     )
-    run_in(project).assert_outcomes(passed=6)
+    run_in(project).assert_outcomes(passed=16)
 
 
 def test_mistakes_are_told_in_words(project):
@@ -152,7 +173,7 @@ def test_pytest_explains_it(project):
     project.makepyfile("")
     run_in(project, "--markers").stdout.fnmatch_lines(["@pytest.mark.faults(script, [*], seed=0): the failures that*"])
     shown = run_in(project, "--fixtures").stdout
-    for fixture in ("faults", "recorded_events", "virtual_clock", "virtual_run"):
+    for fixture in ("faults", "holdfast_runtime", "recorded_events", "virtual_clock", "virtual_run"):
         shown.fnmatch_lines([f"{fixture} -- *plugin.py:*"])
     shown.no_fnmatch_line("*no docstring available*")
 

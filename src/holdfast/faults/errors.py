@@ -17,6 +17,7 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from holdfast.faults.fault import Fault
+from holdfast.faults.masking import PRINTING
 from holdfast.faults.redact import REDACTOR
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class HoldfastError(Exception):
         return cls(Fault.of(cls.code, message, partial=partial, retry_after=retry_after, context=context))
 
     def __str__(self) -> str:
-        return f"{self.fault.code}  {REDACTOR.text(self.fault.message)}"
+        return f"{self.fault.code}  {PRINTING.redactor().text(self.fault.message)}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
@@ -140,12 +141,11 @@ class InvalidError(HoldfastError, ValueError):
             return cls.saying(f"{path}.{missing['field']}", "a value", "nothing", code)
         if misfit := _MISFIT.match(account):
             return cls.saying(path, misfit["expected"], misfit["received"], code)
+        told = account[: place.start() if place else None]
+        if told.startswith("Expected "):
+            return cls.saying(path, told.removeprefix("Expected ").replace("`", ""), "something else", code)
         # What is left is a word outside a closed list: "Invalid enum value 'x'".
-        word = (
-            account[: place.start() if place else None]
-            .removeprefix("Invalid enum value ")
-            .removeprefix("Invalid value ")
-        )
+        word = told.removeprefix("Invalid enum value ").removeprefix("Invalid value ")
         return cls.saying(path, "one of the words known here", word, code)
 
 

@@ -16,6 +16,6 @@ from __future__ import annotations
 
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of
 from holdfast.runtime.pages import page_of
-from holdfast.runtime.secrets import redactor_for
+from holdfast.runtime.secrets import process_redactor, redactor_for
 
-__all__ = ["FAULT_ATTRIBUTE", "fault_of", "page_of", "redactor_for"]
+__all__ = ["FAULT_ATTRIBUTE", "fault_of", "page_of", "process_redactor", "redactor_for"]

@@ -13,7 +13,7 @@ from holdfast.faults import InvalidError, Scope
 from holdfast.policies.effect import repeats_unknown
 from holdfast.policies.policy import Policy
 from holdfast.runtime import results
-from holdfast.runtime.driving import direct, limited
+from holdfast.runtime.driving import limited
 from holdfast.runtime.gates import gated, gated_by
 from holdfast.runtime.hedging import hedging
 from holdfast.runtime.kinds import name_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
     from holdfast.policies.effect import Effect
+    from holdfast.policies.repair import Repair
     from holdfast.runtime.results import Accept
     from holdfast.runtime.target import Aim
 
@@ -76,6 +77,8 @@ class Binding:
         self._given_runtime = runtime
         self.own_line = Line("")
         self.has_fallbacks = False
+        self.repairs: list[tuple[Repair, Callable[..., Any]]] = []
+        """What may be put right, and by whom; in the order they were added."""
         self.bind()
 
     def bind(self) -> None:
@@ -88,14 +91,17 @@ class Binding:
         self.effect = None if self.contract is None else self.contract.effect
         self.timeout = policy.timeout
         self.deadline = policy.deadline
-        self.wheels = Wheels(policy.timeout or 0.0)
+        limits = [limit for limit in (policy.timeout, policy.deadline) if limit is not None]
+        self.wheels = Wheels(min(limits), runtime.clock) if limits else None
         self.off = not runtime.enabled
         self.per_operation = policy.counts == "operation"
         self.count_all = policy.circuit is not None and policy.circuit.count_all
         self.watched = runtime.bus.wants_attempts
         self._bind_lines(runtime, policy)
+        self.eventful = self.watched or bool(self.other_lines) or self.line.quota is not None
         self.gate = self.line.gate
-        self.call = threaded if self.threads else direct
+        self.call = threaded if self.threads else None
+        """How a sync attempt is made behind its gate; None: plainly."""
         self.perform = gated if self.gate else self.call
         self.perform_async = self._way_of_calling()
 
@@ -103,19 +109,20 @@ class Binding:
         now = self.monotonic()
         names = self.target.names
         self.scopes = tuple(scope for scope, _ in names or _NOWHERE)
-        lines = [runtime.lines.get(name) for _, name in names] or [self.own_line]
+        lines_of = runtime.lines
+        lines = [lines_of.get(name) for _, name in names] or [self.own_line]
         for line in lines:
-            line.serve(policy, now)
+            line.serve(policy, now, lambda name, circuit: lines_of.recall(name, circuit, now, runtime.clock.wall()))
         self.line = lines[0]
         self.other_lines = tuple(zip(lines[1:], self.scopes[1:], strict=True))
 
-    def _way_of_calling(self) -> Callable[..., Awaitable[Any]]:
-        """Return how one async attempt is made: with hedges only where a repeated call does no harm."""
+    def _way_of_calling(self) -> Callable[..., Awaitable[Any]] | None:
+        """Return how one async attempt is made; None: plainly. Hedges only where a repeated call does no harm."""
         line = self.line
-        way: Callable[..., Awaitable[Any]] = limited
         if line.hedge is not None and line.hedge_machine is not None and repeats_unknown(self.effect):
             way = hedging(line.hedge, line.hedge_machine)
-        return gated_by(way) if self.gate else way
+            return gated_by(way) if self.gate else way
+        return gated_by(limited) if self.gate else None
 
     def _contracted(self, policy: Policy) -> Policy:
         """A tool's own contract wins over the policy it is called with (Part 6 c)."""
@@ -138,6 +145,7 @@ class Binding:
     def copy_for(self, fn: Any) -> Binding:
         """Return a binding of `fn`'s own, with what it declares about itself."""
         other = copy.copy(self)
+        other.repairs = []
         other.contract = contract_of(fn) or self.contract
         other.name = self.name or name_of(fn)
         if not self.target.names:

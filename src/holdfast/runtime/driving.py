@@ -9,7 +9,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.limits import Limit, Wheel
+from holdfast.runtime.limits import Wheels
+from holdfast.runtime.mending import mend, mend_async
 from holdfast.runtime.results import discard, discard_async
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from contextvars import Token
 
     from holdfast.runtime.ambient import Around
+    from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
 
 __all__ = ["begin_limit", "drive", "drive_async", "limited", "pause_async"]
@@ -27,15 +29,28 @@ async def drive_async(
 ) -> Any:
     """Make the call until it succeeds or there is a reason not to."""
     binding = op.binding
+    perform = binding.perform_async
     token = AMBIENT.set(op)
     try:
         while True:
+            limit = None
             try:
                 op.admit()
-                value = await binding.perform_async(op, fn, args, kwargs)
+                if perform is None:
+                    # As `limited` does it, without its frame: nearly every call comes this way.
+                    limit = begin_limit(op)
+                    value = await fn(*args, **kwargs)
+                    if limit is not None:
+                        limit.end()
+                else:
+                    value = await perform(op, fn, args, kwargs)
             except BaseException as error:
-                delay = op.failed(error)
+                late = limit is not None and limit.end() and isinstance(error, asyncio.CancelledError)
+                failure = op.timed_out() if late else error
+                delay = op.failed(failure)
                 if delay is None:
+                    if late:
+                        raise failure from error
                     raise
             else:
                 fault = None if binding.accept is None else binding.refusal(value)
@@ -45,6 +60,8 @@ async def drive_async(
                 delay = op.rejected(fault)
                 await discard_async(value)
             await pause_async(op, delay)
+            if op.mending is not None:
+                args, kwargs = await mend_async(op, args, kwargs)
     finally:
         leave(token)
 
@@ -52,12 +69,13 @@ async def drive_async(
 def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Make the call until it succeeds or there is a reason not to; the thread sleeps in between."""
     binding = op.binding
+    perform = binding.perform
     token = AMBIENT.set(op)
     try:
         while True:
             try:
                 op.admit()
-                value = binding.perform(op, fn, args, kwargs)
+                value = fn(*args, **kwargs) if perform is None else perform(op, fn, args, kwargs)
             except BaseException as error:
                 delay = op.failed(error)
                 if delay is None:
@@ -70,6 +88,8 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
                 delay = op.rejected(fault)
                 discard(value)
             pause(op, delay)
+            if op.mending is not None:
+                args, kwargs = mend(op, args, kwargs)
     finally:
         leave(token)
 
@@ -94,25 +114,18 @@ async def limited(
     return value
 
 
-def direct(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ARG001 - one shape for all
-    """Make one sync call. It cannot be cancelled, so it has no limit."""
-    return fn(*args, **kwargs)
-
-
 def begin_limit(op: Operation) -> Limit | None:
     """Start the clock for the attempt just begun; None where it has no limit."""
+    wheels = op.binding.wheels
+    if op.attempts == 1 and op.around is None:
+        # The first attempt of an operation with nothing around it has the same limit as all its like.
+        return None if wheels is None else wheels.begin(op.attempt_started)
     seconds = op.limit()
     if seconds is None:
         return None
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("a time limit needs a running asyncio task")
-    wheels = op.binding.wheels
-    wheel = wheels.here(loop) if seconds == wheels.seconds else Wheel(loop, seconds, single=True)
-    limit = Limit()
-    limit.begin(wheel, task)
-    return limit
+    if wheels is None:
+        wheels = Wheels(seconds, op.binding.runtime.clock)
+    return wheels.begin(op.attempt_started) if seconds == wheels.seconds else wheels.begin_own(seconds)
 
 
 async def pause_async(op: Operation, seconds: float) -> None:

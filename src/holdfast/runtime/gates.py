@@ -184,7 +184,8 @@ def gated(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
         if wait:
             op.binding.runtime.sleep(wait)
         op.attempt_started = op.binding.monotonic()
-        return op.binding.call(op, fn, args, kwargs)
+        call = op.binding.call
+        return fn(*args, **kwargs) if call is None else call(op, fn, args, kwargs)
     finally:
         gate.leave(ticket)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code
     from holdfast.policies import Policy
-    from holdfast.policies.circuit import Permit, Rejection, Verdict
+    from holdfast.policies.circuit import BreakerSnapshot, Permit, Rejection, Verdict
     from holdfast.policies.hedge import Hedge
     from holdfast.policies.quota import Quota
     from holdfast.runtime.gates import Gate
@@ -94,12 +94,11 @@ class Line:
             with self.lock:
                 self.quota_machine.succeeded(now, retries)
 
-    def serve(self, policy: Policy, now: float) -> None:
+    def serve(self, policy: Policy, now: float, recall: Callable[[str, Circuit], Breaker | None]) -> None:
         """Take on a policy's circuit and quota; two policies that disagree about one name are a mistake (R86)."""
         with self.lock:
             if self._is_new("circuit", self.circuit, policy.circuit):
-                self.circuit = policy.circuit
-                self.breaker.reconfigure(policy.circuit or _METRICS_ONLY, now)
+                self._begin(policy.circuit, now, recall)
             if self._is_new("retry_quota", self.quota, policy.retry_quota):
                 self.quota = policy.retry_quota
                 self.quota_machine = None if self.quota is None else QuotaMachine(self.quota)
@@ -110,6 +109,15 @@ class Line:
             if gate != _NO_GATE and self._is_new("concurrency, waiting, per_second", self.gate_of, gate):
                 self.gate_of = gate
                 self.gate = gate_for(self.name, *gate)
+
+    def _begin(self, circuit: Circuit | None, now: float, recall: Callable[[str, Circuit], Breaker | None]) -> None:
+        """Begin with a circuit: as it was left before a restart, if that is known, else anew."""
+        self.circuit = circuit
+        known = recall(self.name, circuit) if circuit is not None and circuit.persist else None
+        if known is not None:
+            self.breaker = known
+        else:
+            self.breaker.reconfigure(circuit or _METRICS_ONLY, now)
 
     def _is_new(self, option: str, had: Any, wanted: Any) -> bool:
         if wanted is None or wanted == had:
@@ -127,6 +135,7 @@ class Lines:
         self._evicted = evicted
         self._lock = threading.Lock()
         self._lines: dict[str, Line] = {}
+        self._remembered: dict[str, BreakerSnapshot] = {}
 
     def get(self, name: str) -> Line:
         """Return the line of this name, new if there is none."""
@@ -148,6 +157,17 @@ class Lines:
                 with line.lock:
                     line.circuit = circuit
                     line.breaker.reconfigure(circuit or _METRICS_ONLY, now)
+
+    def remember(self, snapshots: Mapping[str, BreakerSnapshot]) -> None:
+        """Keep what circuits were like before a restart, for when they are first used."""
+        with self._lock:
+            self._remembered = {**self._remembered, **snapshots}
+
+    def recall(self, name: str, circuit: Circuit, now: float, wall: float) -> Breaker | None:
+        """Return the breaker of that name as it was before a restart, once."""
+        with self._lock:
+            snapshot = self._remembered.pop(name, None)
+        return None if snapshot is None else Breaker.restore(circuit, snapshot, now, wall)
 
     def known(self, name: str) -> Line | None:
         return self._lines.get(name)

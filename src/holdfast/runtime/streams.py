@@ -23,7 +23,7 @@ from holdfast.policies import options
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.driving import leave, pause_async
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.limits import Limit, Wheel, Wheels
+from holdfast.runtime.limits import Wheels
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.partials import Delivered
 from holdfast.runtime.results import discard_async
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import DeadlineError, Partial
     from holdfast.runtime.binding import Binding
+    from holdfast.runtime.limits import Limit
 
 __all__ = ["AfterFirst", "Stream", "StreamOf"]
 
@@ -71,14 +72,24 @@ class StreamOf(Generic[P, T]):
             )
         self.binding = binding
         self.fn = fn
-        self.first = Wheels(limit) if (limit := first or binding.timeout) else None
-        self.idle = Wheels(limit) if (limit := idle or binding.timeout) else None
+        self._first, self._idle = first, idle
+        self._bind()
         self.total = total
         self.after_first = after_first
         self.resume = resume
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Stream[T]:
+        if self.binding.fresh().runtime is not self._runtime:
+            self._bind()
         return Stream(self, args, kwargs)
+
+    def _bind(self) -> None:
+        """Take the clock of the runtime that is in use."""
+        binding = self.binding
+        runtime = self._runtime = binding.runtime
+        self.first = Wheels(limit, runtime.clock) if (limit := self._first or binding.timeout) else None
+        self.idle = Wheels(limit, runtime.clock) if (limit := self._idle or binding.timeout) else None
+        self.own = Wheels(0.0, runtime.clock)
 
 
 class Stream(Generic[T]):
@@ -199,17 +210,11 @@ class Stream(Generic[T]):
     def _begin_limit(self) -> Limit | None:
         wheels = self._of.first if self._fresh else self._of.idle
         ends = self._total_ends()
-        if wheels is None and ends is None:
-            return None
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        left = None if ends is None else max(0.0, ends - self._op.binding.monotonic())
-        limit = Limit()
+        now = self._op.binding.monotonic()
+        left = None if ends is None else max(0.0, ends - now)
         if wheels is not None and (left is None or wheels.seconds <= left):
-            limit.begin(wheels.here(loop), task)
-        else:
-            limit.begin(Wheel(loop, left or 0.0, single=True), task)
-        return limit
+            return wheels.begin(now)
+        return None if left is None else self._of.own.begin_own(left)
 
     def _total_ends(self) -> float | None:
         """When it is over whatever arrives: its own total, and before the first item the operation's deadline."""
