@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
+from functools import partial
 
 import pytest
 
-from holdfast import Runtime
+from holdfast import Fault, HoldfastError, Runtime
 from holdfast.events import AttemptStarted, Cancelled, Degraded, Failed
 from holdfast.runtime.recovery import recover
 from holdfast.testing import Capture, run, script
@@ -72,6 +73,34 @@ def test_R45_a_fallback_that_is_interrupted_is_told(runtime, heard):
     with pytest.raises(KeyboardInterrupt):
         answer()
     assert [event.reason for event in heard.of(Cancelled)] == ["KeyboardInterrupt"]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_R45_a_repair_that_is_interrupted_is_told(runtime, heard, kind):
+    def overflow():
+        raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW"))
+
+    async def overflow_async():
+        overflow()
+
+    def interrupted(fault):
+        raise KeyboardInterrupt
+
+    ask = recover("claude", runtime=runtime)(overflow if kind == "sync" else overflow_async)
+    ask.repair("compact")(interrupted)
+    call = ask if kind == "sync" else partial(_step_through, ask)
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    assert [event.reason for event in heard.of(Cancelled)] == ["KeyboardInterrupt"]
+
+
+def _step_through(fn):
+    """Run a coroutine that an interrupt will leave: an event loop would be stopped by it as well."""
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(fn())
+    finally:
+        loop.close()
 
 
 def test_R78_a_stream_that_is_left_early_is_told_and_is_no_failure(runtime, heard):

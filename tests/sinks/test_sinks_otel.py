@@ -21,8 +21,9 @@ from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import StatusCode
 from sinks_scenes import CANARY, PROMPT, STEADY
 
-from holdfast import Circuit, Runtime
+from holdfast import Circuit, Fault, HoldfastError, Runtime
 from holdfast.events import AttemptEnded, AttemptStarted, BudgetWarning, CircuitState, CircuitStateChange
+from holdfast.policies.repair import Changed
 from holdfast.runtime.recovery import recover
 from holdfast.sinks import conventions, trace_recoveries
 from holdfast.sinks import otel as sink
@@ -140,6 +141,21 @@ def test_a_fallback_is_an_attempt_that_says_via(stage, traced, tracing):
     whole = traced.spans["recover claude"]
     assert [event.name for event in whole.events] == ["fallback"]
     assert (whole.attributes["holdfast.outcome"], whole.attributes["holdfast.via"]) == ("recovered", "by_openai")
+
+
+def test_a_repair_is_an_event_between_two_attempts(stage, traced, tracing):
+    @stage.recovery()
+    async def ask(question):
+        if len(question) > 3:
+            raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW"))
+        return question
+
+    ask.repair("compact")(lambda fault, question: Changed(question[:3]))
+    assert stage.run(ask(PROMPT)) == PROMPT[:3]
+    whole = traced.spans["recover claude"]
+    assert [event.name for event in whole.events] == ["repaired"]
+    assert whole.attributes["holdfast.outcome"] == "recovered"
+    assert traced.names == ["attempt 1", "attempt 2", "recover claude"]
 
 
 def test_a_lesser_answer_is_no_error(stage, traced, tracing):
@@ -440,7 +456,7 @@ def test_B105_no_key_and_no_content_is_in_a_span(stage, traced, tracing):
     assert [secret for secret in (CANARY, PROMPT) if secret in whole] == []
 
 
-def test_R25_a_tracer_that_raises_changes_nothing(stage, capsys):
+def test_R25_a_tracer_that_raises_changes_nothing(stage, caplog):
     class Broken(otel.NoOpTracerProvider):
         def get_tracer(self, *args, **kwargs):
             class Tracer(otel.NoOpTracer):
@@ -452,4 +468,4 @@ def test_R25_a_tracer_that_raises_changes_nothing(stage, capsys):
     with trace_recoveries(Broken(), stage.runtime):
         assert stage.play("529, ok:hello") == "hello"
         assert stage.play("ok:again") == "again"
-    assert "collector gone" in capsys.readouterr().err
+    assert "collector gone" in caplog.text

@@ -125,6 +125,12 @@ def test_B107_no_run_and_no_text_is_a_label(stage, counted):
     assert [word for word in (CANARY, seen[0]) if word in text] == []
 
 
+def test_B107_a_code_that_only_a_newer_catalog_knows_is_counted_as_other(stage, counted):
+    newer = msgspec.structs.replace(Fault.of("PROVIDER_OVERLOADED"), code="PROVIDER_OF_TOMORROW")
+    stage.runtime.bus.emit(AttemptEnded(at=1.0, attempt=1, took=1.0, fault=newer, operation="claude"))
+    assert counted.labels("attempts", "code") == {"other"}
+
+
 def test_operations_whose_end_is_never_told_are_forgotten(stage, counted):
     failed = AttemptEnded(at=1.0, attempt=1, took=1.0, fault=Fault.of("PROVIDER_OVERLOADED"), operation="claude")
     for number in range(10_001):
@@ -160,10 +166,10 @@ def test_a_wrong_cap_is_refused_by_name(stage, most):
         count_events(prometheus_client.CollectorRegistry(), stage.runtime, most_targets=most)
 
 
-def test_R25_a_registry_that_raises_changes_nothing(stage, counted, monkeypatch, capsys):
+def test_R25_a_registry_that_raises_changes_nothing(stage, counted, monkeypatch, caplog):
     def broken(*_):
         raise RuntimeError("disk full")
 
     monkeypatch.setattr(prometheus_client.Counter, "inc", broken)
     assert stage.play("529, ok:hello") == "hello"
-    assert "disk full" in capsys.readouterr().err
+    assert "disk full" in caplog.text

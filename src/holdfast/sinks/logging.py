@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.events import KINDS, AttemptEnded, AttemptStarted, Event
 from holdfast.faults import InvalidError
-from holdfast.runtime.secrets import redactor_for
+from holdfast.runtime.secrets import process_redactor
 from holdfast.sinks.facts import facts_of
 from holdfast.sinks.reading import read
 from holdfast.sinks.wording import Levels, Wording
@@ -35,13 +35,12 @@ def log_events(
         raise InvalidError.at("logger", "a logger or its name", logger)
     log = logging.getLogger(logger) if isinstance(logger, str) else logger
     wording = Wording(levels)
-    redactor = redactor_for()
 
     def write(event: Event) -> None:
         level, line = wording.of(event)
         if level is not None and log.isEnabledFor(level):
             # The line goes in as an argument: a `%` in a name is no format.
-            log.log(level, "%s", line, extra={"holdfast": facts_of(event, redactor)})
+            log.log(level, "%s", line, extra={"holdfast": facts_of(event, process_redactor())})
 
     level = wording.levels.attempt
     if attempts is None:

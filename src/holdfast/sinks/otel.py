@@ -24,6 +24,7 @@ from holdfast.events import (
     Failed,
     Fallback,
     Recovered,
+    Repaired,
     Retry,
     RetryDenied,
     StreamResumed,
@@ -68,7 +69,8 @@ def trace_recoveries(
         AttemptStarted: tracing.attempt_started,
         AttemptEnded: tracing.attempt_ended,
         Retry: tracing.retry,
-        Fallback: tracing.fallback,
+        Fallback: tracing.trouble,
+        Repaired: tracing.trouble,
         Recovered: tracing.recovered,
         Failed: tracing.failed,
         Degraded: tracing.degraded,
@@ -141,10 +143,7 @@ class _Tracing:
             trace.span.end()
 
     def retry(self, event: Retry) -> None:
-        self._trouble(event).waited += event.delay
-
-    def fallback(self, event: Fallback) -> None:
-        self._trouble(event)
+        self.trouble(event).waited += event.delay
 
     def noted(self, event: Event) -> None:
         trace = self._traces.get(event.run)
@@ -172,7 +171,7 @@ class _Tracing:
         """End what is under way: nobody will tell its end any more."""
         self._traces.drop_all()
 
-    def _trouble(self, event: Event) -> _Trace:
+    def trouble(self, event: Event) -> _Trace:
         """Note it. It may be the first that is heard of the operation: an open circuit lets no attempt begin."""
         trace = self._traces.get(event.run) or self._begin(event)
         trace.troubled = True
@@ -228,7 +227,7 @@ class _Tracing:
 _MOST_NAMES = 1_000
 """Operations whose attributes are kept; names made up per call must not fill the memory."""
 
-_TOLD = frozenset({"because", "circuit", "from_", "how", "reason", "to", "unit"})
+_TOLD = frozenset({"action", "because", "circuit", "from_", "how", "reason", "to", "unit"})
 """Texts that are names. Others may be content."""
 
 

@@ -20,6 +20,7 @@ from holdfast.events import (
     Retry,
     RetryDenied,
 )
+from holdfast.faults import CATALOG
 from holdfast.policies import options
 from holdfast.sinks.reading import missing, read
 from holdfast.sinks.tracking import Tracker
@@ -54,6 +55,11 @@ def count_events(
     registry = prometheus.REGISTRY if registry is None else registry
     counts = _Counts(registry, most_targets)
     return read(runtime, counts.handlers(), ended=counts.unregister)
+
+
+def _code(code: str) -> str:
+    """Return the label of a code; one of a newer catalog may be anything."""
+    return code if code in CATALOG else OTHER
 
 
 class _Names:
@@ -129,7 +135,7 @@ class _Counts:
         target = self._targets.label(event.operation)
         if event.fault is not None:
             self._troubled.put(event.run, True)  # noqa: FBT003 - presence is all that matters
-            self._attempts(target, event.fault.code).inc()
+            self._attempts(target, _code(event.fault.code)).inc()
             return
         self._attempts(target, "OK").inc()
         if self._troubled.get(event.run) is None:
@@ -147,7 +153,7 @@ class _Counts:
         self._recovery(self._ended(event, "recovered")).observe(event.after)
 
     def _failed(self, event: Failed) -> None:
-        self._failures(self._ended(event, "failed"), event.fault.code).inc()
+        self._failures(self._ended(event, "failed"), _code(event.fault.code)).inc()
 
     def _degraded(self, event: Degraded) -> None:
         self._ended(event, "degraded")
@@ -156,7 +162,7 @@ class _Counts:
         self._ended(event, "cancelled")
 
     def _retry_denied(self, event: RetryDenied) -> None:
-        self._denied(self._targets.label(event.operation), event.because).inc()
+        self._denied(self._targets.label(event.operation), _code(event.because)).inc()
 
     def _circuit_changed(self, event: CircuitStateChange) -> None:
         self._changes(self._circuits.label(event.circuit), event.to.value).inc()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.events import KINDS, AttemptEnded, AttemptStarted, Event
-from holdfast.runtime.secrets import redactor_for
+from holdfast.runtime.secrets import process_redactor
 from holdfast.sinks.facts import facts_of
 from holdfast.sinks.reading import missing, read
 from holdfast.sinks.wording import Levels, Wording
@@ -32,12 +32,11 @@ def log_to_structlog(
     """
     log = structlog.get_logger("holdfast") if logger is None else logger
     wording = Wording(levels)
-    redactor = redactor_for()
 
     def write(event: Event) -> None:
         level, line = wording.of(event)
         if level is not None:
-            log.log(level, line, holdfast=facts_of(event, redactor))
+            log.log(level, line, holdfast=facts_of(event, process_redactor()))
 
     silent = () if attempts else (AttemptStarted, AttemptEnded)
     return read(runtime, {kind: write for kind in KINDS if kind not in silent})

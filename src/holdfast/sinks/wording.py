@@ -26,6 +26,7 @@ from holdfast.events import (
     Failed,
     Fallback,
     Recovered,
+    Repaired,
     Retry,
     RetryDenied,
     StreamResumed,
@@ -37,7 +38,7 @@ from holdfast.sinks.tracking import Tracker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.faults import Code, Fault
+    from holdfast.faults import AnyCode, Fault
 
 __all__ = ["Levels", "Wording"]
 
@@ -54,7 +55,7 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
     warned: int | None = logging.WARNING
     """A budget is nearly spent; a failure was ignored on purpose."""
     step: int | None = logging.DEBUG
-    """A retry, a fallback, a cancellation, a stream that goes on."""
+    """A retry, a repair, a fallback, a cancellation, a stream that goes on."""
     attempt: int | None = logging.DEBUG
     """A call begins or ends. Even a call without failures has these."""
 
@@ -72,7 +73,7 @@ class _Trouble:
 
     def __init__(self, since: float) -> None:
         self.since = since
-        self.codes: Counter[Code] = Counter()
+        self.codes: Counter[AnyCode] = Counter()
 
 
 class Wording:
@@ -89,6 +90,7 @@ class Wording:
             Degraded: (levels.degraded, self._degraded),
             Cancelled: (levels.step, self._cancelled),
             Retry: (levels.step, self._retry),
+            Repaired: (levels.step, self._repaired),
             RetryDenied: (levels.step, _denied),
             Fallback: (levels.step, self._fallback),
             AgentFallback: (levels.step, _agent_fallback),
@@ -113,6 +115,10 @@ class Wording:
         self._remember(event, event.fault.code)
         asked = ", as the other side asked" if event.asked else ""
         return f"{_name(event)} retries in {event.delay:.1f} s{asked} ({event.attempt + 1}/{event.max_attempts}, {event.fault.code})"
+
+    def _repaired(self, event: Repaired) -> str:
+        self._remember(event, event.fault.code)
+        return f"{_name(event)} tries again after {event.action}{_after(event.fault)}"
 
     def _fallback(self, event: Fallback) -> str:
         if event.fault is not None:
@@ -143,7 +149,7 @@ class Wording:
         why = f" ({event.reason})" if event.reason else ""
         return f"{_name(event)} was stopped in attempt {event.attempts}{why}"
 
-    def _remember(self, event: Event, code: Code) -> None:
+    def _remember(self, event: Event, code: AnyCode) -> None:
         trouble = self._troubles.get(event.run)
         if trouble is None:
             trouble = _Trouble(event.at)
