@@ -339,12 +339,14 @@ def _last_resorts(walk: _Walk, args: tuple[Any, ...], kwargs: Mapping[str, Any])
         walk.degraded("cached")
         return kept
     if chain.lesser is not None:
-        walk.degraded("degraded")
         try:
-            return (yield Call(chain.lesser, (walk.primary, *args), kwargs))
+            value = yield Call(chain.lesser, (walk.primary, *args), kwargs)
         except Exception as failure:
             if not walk.step_failed(Step(name="degraded", fn=chain.lesser), failure):
                 raise
+        else:
+            walk.degraded("degraded")
+            return value
     if chain.tell is not None:
         try:
             yield Call(chain.tell, (walk.notification(),), {})

@@ -197,7 +197,7 @@ class Operation:
         self._settle(Verdict.IGNORED, None, now)
         if self.others:
             self._settle_others(Verdict.IGNORED, None, now)
-        if error is not None and not isinstance(error, Exception):
+        if self.attempts or (error is not None and not isinstance(error, Exception)):
             reports.cancelled(self, error)
 
     def cut_off(self, error: Exception) -> None:

@@ -118,11 +118,11 @@ def recovered(op: Operation, now: float) -> None:
         )
 
 
-def cancelled(op: Operation, error: BaseException) -> None:
+def cancelled(op: Operation, error: BaseException | None) -> None:
     bus = op.binding.runtime.bus
     if bus.wants(Cancelled):
-        name = type(error).__name__
-        bus.emit(Cancelled(at=_now(op), run=op.run, operation=op.binding.name, reason=name, attempts=op.attempts))
+        reason = "left early" if error is None else type(error).__name__
+        bus.emit(Cancelled(at=_now(op), run=op.run, operation=op.binding.name, reason=reason, attempts=op.attempts))
 
 
 def denied(op: Operation, fault: Fault, reason: Reason) -> None:

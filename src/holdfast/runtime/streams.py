@@ -29,6 +29,7 @@ from holdfast.runtime.limits import Wheels
 from holdfast.runtime.partials import Delivered
 from holdfast.runtime.plain import begin
 from holdfast.runtime.results import discard_async
+from holdfast.runtime.surroundings import Surroundings, admit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
@@ -113,6 +114,7 @@ class Stream(Generic[T]):
         self._kwargs = kwargs
         self._source: AsyncIterator[T] | None = None
         self._place: tuple[Gate, int] | None = None
+        self._surroundings: Surroundings | None = None
         self._entered = self._over = False
         self._delivered = Delivered()
         self._fresh = True
@@ -172,7 +174,7 @@ class Stream(Generic[T]):
     async def _begin(self) -> None:
         """Begin an attempt; the source itself is opened under the first item's limit."""
         op = self._op
-        op.admit()
+        self._surroundings = admit(op)
         if (gate := op.binding.gate) is not None:
             self._place = (gate, await come_in_async(gate, op))
         self._fresh = True
@@ -181,6 +183,7 @@ class Stream(Generic[T]):
         """Await the next item no longer than its limit; the limit ends before the item is handed on."""
         limit = self._begin_limit()
         token = AMBIENT.set(self._op)
+        inside = None if self._surroundings is None else self._surroundings.enter()
         try:
             if self._source is None:
                 self._source = await self._open()
@@ -194,6 +197,8 @@ class Stream(Generic[T]):
                 limit.end()
             raise
         finally:
+            if inside is not None:
+                Surroundings.leave(inside)
             leave(token)
         if limit is not None:
             limit.end()
