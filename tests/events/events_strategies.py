@@ -58,6 +58,9 @@ _fields: dict[str, st.SearchStrategy] = {
     "cause": _texts,
     "until": st.none() | _seconds,
     "because": st.sampled_from(CODES),
+    "how": st.sampled_from(["continue", "restart"]),
+    "items": st.integers(0, 10_000),
+    "action": _texts,
     "code": st.none() | st.sampled_from(CODES),
 }
 

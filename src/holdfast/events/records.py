@@ -29,6 +29,7 @@ __all__ = [
     "Fallback",
     "Recovered",
     "RecoveryEvent",
+    "Repaired",
     "Retry",
     "RetryDenied",
     "StreamResumed",
@@ -168,6 +169,16 @@ class BudgetWarning(_Record, frozen=True, kw_only=True, tag="budget-warning"):
     limit: float
 
 
+class Repaired(_Record, frozen=True, kw_only=True, tag="repaired"):
+    """The request, its credential or its model was changed, and the call is made again."""
+
+    attempt: int
+    """The attempt that failed, counted from 1."""
+    action: str
+    """What was done: `compact`, or the name of the function that did it."""
+    fault: Fault
+
+
 class StreamResumed(_Record, frozen=True, kw_only=True, tag="stream-resumed"):
     """A stream broke off after its first item and goes on: what follows is a continuation, or begins again."""
 
@@ -218,6 +229,7 @@ Event: TypeAlias = (
     | AttemptStarted
     | AttemptEnded
     | RetryDenied
+    | Repaired
     | StreamResumed
     | BudgetWarning
     | SuppressedError

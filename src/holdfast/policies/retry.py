@@ -44,6 +44,8 @@ class Reason(StrEnum):
     """Nobody recognised the failure, and repeating the call is not declared harmless."""
     CIRCUIT = "circuit"
     """The circuit is open."""
+    UNREPAIRED = "unrepaired"
+    """The repair for it could not help."""
     PARTIAL = "partial"
     """A part was delivered already, and the caller chose not to have it again."""
     NESTED = "nested"

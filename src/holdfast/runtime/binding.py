@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
     from holdfast.policies.effect import Effect
+    from holdfast.policies.repair import Repair
     from holdfast.runtime.results import Accept
     from holdfast.runtime.target import Aim
 
@@ -76,6 +77,8 @@ class Binding:
         self._given_runtime = runtime
         self.own_line = Line("")
         self.has_fallbacks = False
+        self.repairs: list[tuple[Repair, Callable[..., Any]]] = []
+        """What may be put right, and by whom; in the order they were added."""
         self.bind()
 
     def bind(self) -> None:
@@ -141,6 +144,7 @@ class Binding:
     def copy_for(self, fn: Any) -> Binding:
         """Return a binding of `fn`'s own, with what it declares about itself."""
         other = copy.copy(self)
+        other.repairs = []
         other.contract = contract_of(fn) or self.contract
         other.name = self.name or name_of(fn)
         if not self.target.names:

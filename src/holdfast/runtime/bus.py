@@ -7,7 +7,7 @@ goes on; a queue that is not read drops its oldest events and counts them.
 from __future__ import annotations
 
 import asyncio
-import sys
+import logging
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Self, TypeAlias
@@ -66,13 +66,13 @@ class Bus:
         self._changed()
 
     def _report(self, handler: Handler, event: Event, error: Exception) -> None:
-        """Say it once per handler, on stderr and as an event; a failing reader of that event is not reported again."""
+        """Say it once per handler, in the log and as an event; whoever reads events may be the one that fails."""
         if id(handler) in self._reported:
             return
         self._reported.add(id(handler))
         name = getattr(handler, "__qualname__", type(handler).__name__)
         cause = REDACTOR.text(f"{type(error).__name__}: {error}")
-        print(f"holdfast: event handler {name} raised and is ignored: {cause}", file=sys.stderr)  # noqa: T201 - there may be no logger
+        logging.getLogger("holdfast").error("event handler %s raised and the error is ignored: %s", name, cause)
         if not isinstance(event, SuppressedError):
             self.emit(SuppressedError(at=event.at, run=event.run, reason=f"event handler {name} raised", cause=cause))
 

@@ -9,11 +9,12 @@ import functools
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from holdfast.faults import Err, Ok
+from holdfast.policies.repair import Repair
 from holdfast.runtime.binding import BINDING_ATTRIBUTE
 from holdfast.runtime.driving import drive, drive_async
-from holdfast.runtime.fallbacks import Chain, fall_back, fall_back_async
+from holdfast.runtime.fallbacks import Chain, check_step, fall_back, fall_back_async
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.kinds import is_async, refuse_generator
+from holdfast.runtime.kinds import is_async, name_of, refuse_generator
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.runtime import CHANGES
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Concatenate, overload
 
-    from holdfast.faults import Fault, Outcome
+    from holdfast.faults import Code, Fault, Outcome
+    from holdfast.policies.repair import Action
     from holdfast.runtime.binding import Binding
     from holdfast.runtime.fallbacks import CacheStore, Consent, When
 
@@ -29,7 +31,7 @@ __all__ = ["AsyncRecovered", "Recovered", "decorate"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-F = TypeVar("F")
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 if TYPE_CHECKING:
@@ -46,6 +48,16 @@ if TYPE_CHECKING:
 
         def notify(self, fn: Callable[[Fault], object]) -> Callable[[Fault], object]:
             """Tell somebody when every step failed; the original error is raised afterwards."""
+            ...
+
+        def repair(
+            self, *words: Action | Code, times: int = 1
+        ) -> Callable[[Callable[Concatenate[Fault, P], object]], Callable[Concatenate[Fault, P], object]]:
+            """Add a repair for failures a changed request answers; it gets the fault and the arguments.
+
+            It returns `Changed(…)` with the arguments to call with instead, True where a refreshed credential was all,
+            or None where it cannot help.
+            """
             ...
 
         @property
@@ -137,9 +149,22 @@ def decorate(binding: Binding, fn: Callable[..., Any]) -> Any:
     wrapper.cached = chain.cached
     wrapper.degraded = chain.degraded
     wrapper.notify = chain.notify
+    wrapper.repair = _repair(binding, fn)
     wrapper.outcome = _outcome_async(binding, chain, fn) if is_async(fn) else _outcome(binding, chain, fn)
     setattr(wrapper, BINDING_ATTRIBUTE, binding)
     return wrapper
+
+
+def _repair(binding: Binding, fn: Callable[..., Any]) -> Any:
+    def repair(*words: str, times: int = 1) -> Callable[[F], F]:
+        def add(mender: F) -> F:
+            check_step("repair", mender, fn)
+            binding.repairs.append((Repair.of(words, name_of(mender).rpartition(".")[2], times), mender))
+            return mender
+
+        return add
+
+    return repair
 
 
 def _async(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.limits import Wheels
+from holdfast.runtime.mending import mend, mend_async
 from holdfast.runtime.results import discard, discard_async
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ async def drive_async(
                 delay = op.rejected(fault)
                 await discard_async(value)
             await pause_async(op, delay)
+            if op.mending is not None:
+                args, kwargs = await mend_async(op, args, kwargs)
     finally:
         leave(token)
 
@@ -85,6 +88,8 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
                 delay = op.rejected(fault)
                 discard(value)
             pause(op, delay)
+            if op.mending is not None:
+                args, kwargs = mend(op, args, kwargs)
     finally:
         leave(token)
 

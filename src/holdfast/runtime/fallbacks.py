@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.binding import Binding
     from holdfast.runtime.operation import Operation
 
-__all__ = ["CacheStore", "Chain", "Consent", "When", "fall_back", "fall_back_async"]
+__all__ = ["CacheStore", "Chain", "Consent", "When", "check_step", "fall_back", "fall_back_async"]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class Chain:
 
     def __init__(self, binding: Binding, fn: Callable[..., Any]) -> None:
         self._binding = binding
-        self._fn_is_async = is_async(fn)
+        self._fn = fn
         self._fn_name = name_of(fn)
         self.steps: tuple[Step, ...] = ()
         self.lesser: Callable[..., Any] | None = None
@@ -70,7 +70,7 @@ class Chain:
         """Add what to try when the call has failed for good; steps are tried in the order they are added."""
         if fn is None:
             return lambda later: self.fallback(later, when=when, name=name, offers=offers, consent=consent)
-        self._check_callable("fallback", fn)
+        check_step("fallback", fn, self._fn)
         check_when(f"fallback {name or name_of(fn)}: when", when)
         options.one_of("fallback.consent", consent, ("configured", "ask"))
         step = Step(name=name or name_of(fn).rpartition(".")[2], fn=fn, when=when, offers=offers, consent=consent)
@@ -87,25 +87,17 @@ class Chain:
 
     def degraded(self, fn: Any) -> Any:
         """Set the lesser answer for when everything has failed; it gets the fault, then the call's arguments."""
-        self._check_callable("degraded", fn)
+        check_step("degraded", fn, self._fn)
         self.lesser = fn
         self._binding.has_fallbacks = True
         return fn
 
     def notify(self, fn: Any) -> Any:
         """Tell somebody when every step has failed; the primary's error is raised afterwards."""
-        self._check_callable("notify", fn)
+        check_step("notify", fn, self._fn)
         self.tell = fn
         self._binding.has_fallbacks = True
         return fn
-
-    def _check_callable(self, what: str, fn: Any) -> None:
-        if not callable(fn):
-            raise InvalidError.at(what, "a function", fn)
-        if is_async(fn) and not self._fn_is_async:
-            raise InvalidError.saying(
-                f"{what} of {self._fn_name}", "a plain function, as the function itself is", "an async function"
-            )
 
     # --- the cache ---
 
@@ -138,6 +130,16 @@ class Chain:
                 SuppressedError.of(fault_of(error), "the cache of a fallback failed", at=runtime.clock.wall())
             )
             return otherwise
+
+
+def check_step(what: str, step: Any, of: Any) -> None:
+    """Refuse a step that could not be called where its function is."""
+    if not callable(step):
+        raise InvalidError.at(f"{what} of {name_of(of)}", "a function", step)
+    if is_async(step) and not is_async(of):
+        raise InvalidError.saying(
+            f"{what} of {name_of(of)}", "a plain function, as the function itself is", "an async function"
+        )
 
 
 class _Walk:

@@ -35,10 +35,13 @@ from holdfast.faults import (
 )
 from holdfast.policies.accounting import counted_by
 from holdfast.policies.circuit import Rejection, Verdict
+from holdfast.policies.effect import leaves_outcome_unknown
+from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, gave_up_in, leave_account
+from holdfast.runtime.mending import Mending
 
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
@@ -80,6 +83,9 @@ class Operation:
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
+    repairs: Repairs | None = None
+    mending: Mending | None = None
+    """A repair that the driver must perform before the next attempt."""
     budget: Budget | None = None
     outer_deadline: float | None = None
     """The deadline of the scope around."""
@@ -304,6 +310,8 @@ class Operation:
             if not self.binding.per_operation:
                 self._settle_failure(fault, now)
             self._remember(fault, now)
+        if self.binding.repairs and self._mend(error, fault, now):
+            return 0.0
         decision = self._decide(error, fault, now)
         if isinstance(decision, Again):
             reports.retry(self, fault, decision)
@@ -311,6 +319,25 @@ class Operation:
             return decision.delay
         self._give_up(error, fault, decision.reason, now)
         return None
+
+    def _mend(self, error: Exception, fault: Fault, now: float) -> bool:
+        """Whether a repair is due. It wins over sending the same again, and is bounded by its times and the scope."""
+        binding = self.binding
+        if self.repairs is None:
+            self.repairs = Repairs(repair for repair, _ in binding.repairs)
+        if leaves_outcome_unknown(binding.effect, fault) or (self.deadline is not None and now >= self.deadline):
+            return False
+        if self.budget is not None and self.budget.exhausted(now) is not None:
+            return False
+        chosen = self.repairs.choose(fault)
+        if chosen is None:
+            return False
+        self.mending = Mending(*binding.repairs[chosen], fault, error)
+        return True
+
+    def give_up_unrepaired(self, error: Exception, fault: Fault) -> None:
+        """The repair could not help: what the call failed with is final."""
+        self._give_up(error, fault, Reason.UNREPAIRED, self.binding.monotonic())
 
     def _decide(self, error: Exception, fault: Fault, now: float) -> Again | GiveUp:
         binding = self.binding
