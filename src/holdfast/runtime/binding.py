@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.policies.repair import Repair
     from holdfast.runtime.results import Accept
     from holdfast.runtime.target import Aim
+    from holdfast.runtime.wishes import Wishes
 
 __all__ = ["BINDING_ATTRIBUTE", "Binding"]
 
@@ -59,6 +60,7 @@ class Binding:
         accept: Accept | None = None,
         needs: frozenset[str] = frozenset(),
         threads: bool = False,
+        wishes: Wishes | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         if policy is not None and not isinstance(policy, Policy):
@@ -72,6 +74,8 @@ class Binding:
         self.accept = accept
         self.needs = needs
         self.threads = threads
+        self.wishes = wishes
+        """What the caller says about its own failures."""
         self.contract = contract
         self._given_policy = policy
         self._given_runtime = runtime
