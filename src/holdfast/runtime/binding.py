@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.policies.repair import Repair
     from holdfast.runtime.results import Accept
     from holdfast.runtime.target import Aim
+    from holdfast.runtime.wishes import Wishes
 
 __all__ = ["BINDING_ATTRIBUTE", "Binding"]
 
@@ -60,6 +61,7 @@ class Binding:
         needs: frozenset[str] = frozenset(),
         threads: bool = False,
         alone: bool = False,
+        wishes: Wishes | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         if policy is not None and not isinstance(policy, Policy):
@@ -79,6 +81,8 @@ class Binding:
         self.threads = threads
         self.alone = alone
         """It shares nothing with other calls to its target, no circuit either."""
+        self.wishes = wishes
+        """What the caller says about its own failures."""
         self.contract = contract
         self._given_policy = policy
         self._given_runtime = runtime

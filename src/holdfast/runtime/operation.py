@@ -366,11 +366,15 @@ class Operation:
         if retrying is None:
             retrying = self.retrying = Retrying(binding.policy)
         retrying.attempts = self.attempts
+        wish = None if binding.wishes is None else binding.wishes.of(error, binding.runtime, self.run)
         decision = retrying.decide(
-            fault, now=now, deadline=self.deadline, rng=binding.runtime.rng, effect=binding.effect
+            fault, now=now, deadline=self.deadline, rng=binding.runtime.rng, effect=binding.effect, wish=wish
         )
-        if isinstance(decision, GiveUp):
-            return decision
+        return decision if isinstance(decision, GiveUp) else self._granted(decision, now)
+
+    def _granted(self, decision: Again, now: float) -> Again | GiveUp:
+        """Ask what else must agree to another attempt: the budget, the circuit, the quota."""
+        binding = self.binding
         if self.budget is not None and self.budget.exhausted(now) is not None:
             return GiveUp(Reason.BUDGET)
         if not binding.policy.wait_for_circuit and binding.line.refuses(now + decision.delay):
