@@ -56,6 +56,7 @@ _fields: dict[str, st.SearchStrategy] = {
     "via": _texts,
     "unit": _texts,
     "items": st.integers(0, 9),
+    "rule": _texts,
     "how": st.sampled_from(["continue", "restart"]),
     "cause": _texts,
     "until": st.none() | _seconds,

@@ -23,6 +23,7 @@ import msgspec
 
 from holdfast.events import CircuitState
 from holdfast.faults import (
+    AbortedError,
     Attempt,
     BudgetError,
     CircuitOpenError,
@@ -40,11 +41,12 @@ from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, gave_up_in, leave_account
+from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, forget_account, gave_up_in, leave_account
 from holdfast.runtime.mending import Mending
 
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
+    from holdfast.runtime.abort import Abort
     from holdfast.runtime.ambient import Around
     from holdfast.runtime.binding import Binding
     from holdfast.runtime.budget import Budget
@@ -83,12 +85,18 @@ class Operation:
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
+    degraded = False
+    """A lesser answer was given."""
+    has_fallbacks = False
+    """What to do when it has failed for good is decided elsewhere, and told there."""
     repairs: Repairs | None = None
     mending: Mending | None = None
     """A repair that the driver must perform before the next attempt."""
     budget: Budget | None = None
     outer_deadline: float | None = None
     """The deadline of the scope around."""
+    abort: Abort | None = None
+    """The caller's signal to stop; a wait ends when it is set."""
     _run = ""
 
     def __init__(self, binding: Binding) -> None:
@@ -151,7 +159,7 @@ class Operation:
 
         Where what surfaces is ours, it is raised from here.
         """
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, AbortedError):
             self.stopped(error)
             return None
         return self._answer(error, self._fault(error), self.binding.monotonic())
@@ -160,8 +168,12 @@ class Operation:
         """Take in an answer that was not accepted; return the seconds to wait, or raise an error that carries it."""
         error = HoldfastError(fault)
         delay = self._answer(error, fault, self.binding.monotonic())
-        if delay is None:
-            raise error
+        try:
+            if delay is None:
+                raise error
+        finally:
+            # An exception in a frame that it passes through keeps itself alive.
+            del error
         return delay
 
     def stopped(self, error: BaseException) -> None:
@@ -171,6 +183,13 @@ class Operation:
         if self.others:
             self._settle_others(Verdict.CANCELLED, None, now)
         reports.cancelled(self, error)
+
+    def heed_abort(self) -> None:
+        """Raise where the caller's signal is set, between two ways of doing it."""
+        if self.abort is not None and self.abort.is_set():
+            error = self.aborted()
+            self.stopped(error)
+            raise error
 
     def abandoned(self, error: BaseException | None) -> None:
         """The caller turned away before the end: nothing is known about the callee (R78)."""
@@ -362,7 +381,7 @@ class Operation:
     def _fault(self, error: Exception) -> Fault:
         if FAULT_ATTRIBUTE in error.__dict__ and not gave_up_in(error, self.run):
             # Another operation raised this very object before; its verdict and history are not ours.
-            del error.__dict__[FAULT_ATTRIBUTE]
+            forget_account(error)
         return fault_of(error, provider=self.binding.provider, now=self.binding.runtime.clock.wall())
 
     def _remember(self, fault: Fault, now: float) -> None:
@@ -397,10 +416,13 @@ class Operation:
         around = "" if self.around is None else self.around.run
         leave_account(surfacing, fault, reports.account(self, fault, reason), around)
         reports.denied(self, fault, reason)
-        if not self.binding.has_fallbacks:
+        if not self.has_fallbacks:
             reports.failed(self, fault)
-        if surfacing is not error:
-            raise surfacing from error
+        try:
+            if surfacing is not error:
+                raise surfacing from error
+        finally:
+            del surfacing  # ditto
 
     # --- errors that are ours ---
 
@@ -421,6 +443,11 @@ class Operation:
             limit = 0.0 if self.deadline is None else max(0.0, self.deadline - self.started)
         limit = round(limit, 3)
         return DeadlineError(Fault.of("SYS_DEADLINE_EXCEEDED", context={"limit_s": limit}).with_attempts(self.history))
+
+    def aborted(self) -> AbortedError:
+        """Return what to raise when the caller's signal is set."""
+        message = f"{self.binding.name or 'The call'} was cancelled by its caller after {self.attempts} attempts"
+        return AbortedError(Fault.of("SYS_CANCELLED", message).with_attempts(self.history))
 
     def _outcome_unknown(self, fault: Fault) -> Fault:
         message = f"{self.binding.name or 'The call'} failed and may have happened: {fault.message}"

@@ -62,7 +62,7 @@ def load_circuits(runtime: Runtime, path: str | Path) -> int:
     for snapshot in file.circuits:
         # What makes no sense is refused here, by name, and not by the first call to that circuit.
         Breaker.restore(Circuit(persist=True), snapshot, now, wall)
-    runtime.lines.remember({snapshot.name: snapshot for snapshot in file.circuits})
+    runtime.lines.remember(file.circuits, wall - now)
     return len(file.circuits)
 
 
