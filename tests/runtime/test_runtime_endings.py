@@ -177,3 +177,23 @@ def test_a_stream_runs_in_its_attempts_context_and_its_consumer_does_not(runtime
     run(main())
     assert seen == ["attempt 1", "attempt 2", "attempt 2", "attempt 2"]
     assert between == ["outside"] * 3
+
+
+def test_a_block_runs_in_its_attempts_context(runtime, marked):
+    inside = []
+
+    async def main():
+        async for attempt in recover("claude", runtime=runtime):
+            async with attempt:
+                inside.append(MARK.get())
+                if len(inside) == 1:
+                    raise ConnectionResetError("once")
+
+    run(main())
+    assert inside == ["attempt 1", "attempt 2"]
+
+
+def test_a_block_that_was_never_entered_leaves_no_context_behind(runtime, marked):
+    for _ in recover("claude", runtime=runtime):
+        break
+    assert MARK.get() == "outside"

@@ -1,9 +1,9 @@
 """What readers of events put into an attempt's context (a trace's span), kept to the attempt's own code.
 
-The attempt of a stream goes on while its consumer runs in between. Whatever `admit` changes in the context is therefore
-changed in a copy, and put in force for each step of the source only.
+The attempt of a stream goes on while its consumer runs in between.
+Whatever `admit` changes in the context is therefore changed in a copy, and put in force for each step of the attempt only.
 
-Invariant: outside these steps the consumer's context is as it was.
+Invariant: outside its steps the caller's context is as it was.
 """
 
 from __future__ import annotations
