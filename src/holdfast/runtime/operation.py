@@ -37,8 +37,10 @@ from holdfast.faults import (
 from holdfast.policies.accounting import counted_by
 from holdfast.policies.circuit import Rejection, Verdict
 from holdfast.policies.effect import leaves_outcome_unknown
+from holdfast.policies.prices import LIST_PRICES
 from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
+from holdfast.policies.usage import model_of, usage_of
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, forget_account, gave_up_in, leave_account
@@ -55,6 +57,9 @@ if TYPE_CHECKING:
 __all__ = ["Operation"]
 
 _TIMEOUT_CODES: dict[Scope, Code] = {Scope.PROVIDER: "PROVIDER_TIMEOUT", Scope.TOOL: "TOOL_TIMEOUT"}
+
+_ROUNDING = 1e-6
+"""A timer for what is left of a deadline may ring a rounding error before it."""
 
 # Looked up with every call: a global costs less than an enum's member.
 _SUCCESS = Verdict.SUCCESS
@@ -208,14 +213,17 @@ class Operation:
         self._remember(fault, now)
         self._give_up(error, fault, Reason.PARTIAL, now)
 
-    def timeline(self) -> tuple[Attempt, ...]:
-        """Return every attempt, the good one last."""
+    def timeline(self, value: object) -> tuple[Attempt, ...]:
+        """Return every attempt, the good one last with what its answer says it used."""
+        usage = usage_of(value)
         last = Attempt(
             number=self.attempts,
             started=self.wall(self.attempt_started),
             took=self.binding.monotonic() - self.attempt_started,
             waited=self.waited,
             via=self.via,
+            usd=LIST_PRICES.cost(model_of(value), usage),
+            tokens=None if usage is None else usage.total,
         )
         return (*self.history, last)
 
@@ -326,19 +334,28 @@ class Operation:
 
     def _answer(self, error: Exception, fault: Fault, now: float) -> float | None:
         # A call that our own protections refused was not made: there is nothing to settle or to remember.
-        if self.permit is not None:
+        made = self.permit is not None
+        if made:
             if not self.binding.per_operation:
                 self._settle_failure(fault, now)
             self._remember(fault, now)
         if self.binding.repairs and self._mend(error, fault, now):
+            self._decided("repair", made=made)
             return 0.0
         decision = self._decide(error, fault, now)
         if isinstance(decision, Again):
+            self._decided("retry", made=made)
             reports.retry(self, fault, decision)
             self.waited = decision.delay
             return decision.delay
+        self._decided(decision.reason, made=made)
         self._give_up(error, fault, decision.reason, now)
         return None
+
+    def _decided(self, then: str, *, made: bool) -> None:
+        """Write down what follows from the attempt just remembered."""
+        if made:
+            self.history = (*self.history[:-1], msgspec.structs.replace(self.history[-1], then=then))
 
     def _mend(self, error: Exception, fault: Fault, now: float) -> bool:
         """Whether a repair is due. It wins over sending the same again, and is bounded by its times and the scope."""
@@ -434,7 +451,7 @@ class Operation:
     def timed_out(self) -> DeadlineError:
         """Return what to raise when our own limit cancelled the attempt."""
         now = self.binding.monotonic()
-        if self.deadline is not None and now >= self.deadline:
+        if self.deadline is not None and now >= self.deadline - _ROUNDING:
             return self.deadline_passed()
         binding = self.binding
         code = _TIMEOUT_CODES.get(binding.scopes[0], "SYS_TIMEOUT")
