@@ -59,6 +59,9 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rep
             raise InvalidError.at("backoff.steps", "a list of seconds", self.steps)
         for index, step in enumerate(self.steps):
             options.seconds(f"backoff.steps[{index}]", step, zero=True)
+            if step > self.cap:
+                raise InvalidError.at(f"backoff.steps[{index}]", f"at most backoff.cap ({self.cap:g})", step)
+        options.flag("backoff.jitter_after_cap", self.jitter_after_cap)
         if not self.steps and self.cap < self.initial:
             raise InvalidError.at("backoff.cap", f"at least backoff.initial ({self.initial:g})", self.cap)
 

@@ -96,6 +96,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
         options.share("policy.spread", self.spread, zero=True)
         options.one_of("policy.profile", self.profile, PROFILES)
         options.one_of("policy.counts", self.counts, get_args(Counts))
+        options.flag("policy.wait_for_circuit", self.wait_for_circuit)
         for name, kind in _PARTS.items():
             if not isinstance(getattr(self, name), kind | None):
                 raise InvalidError.at(f"policy.{name}", f"a {kind.__name__} or None", getattr(self, name))
@@ -115,12 +116,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
         return Policy(**{**fields, **changes})
 
-    def tries(self, fault: Fault) -> Tries:
-        """Return how often and when a call that ended in `fault` may be made (C: call > code > profile)."""
+    def tries(self, fault: Fault, *, wished: bool = False) -> Tries:
+        """Return how often and when a call that ended in `fault` may be made (C: call > code > profile).
+
+        A retry that the caller wished for follows the schedule of transient failures where the failure's own has none.
+        """
         own = self.per_code.get(fault.code)
         if own is not None:
             return own
-        schedule = fault.schedule
+        schedule = Schedule.TRANSIENT if wished and fault.schedule in _RARELY else fault.schedule
         usual = PROFILES[self.profile].schedules[schedule]
         if self.attempts is None and self.backoff is None:
             return usual
@@ -131,10 +135,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
         return Tries(attempts=attempts, backoff=self.backoff or usual.backoff)
 
 
+_RARELY = frozenset({Schedule.NONE, Schedule.ONCE, Schedule.TOOL})
+"""Schedules of failures that nobody retries by himself."""
+
 _PARTS: dict[str, type] = {"backoff": Backoff, "circuit": Circuit, "retry_quota": Quota, "hedge": Hedge}
 
 
 def _check_per_code(per_code: Mapping[Code, Tries]) -> None:
+    if not isinstance(per_code, Mapping):
+        raise InvalidError.at("policy.per_code", "a mapping of codes to Tries", per_code)
     for code, tries in per_code.items():
         if code not in CATALOG:
             raise InvalidError.at("policy.per_code", f"a code of the catalog ({', '.join(nearest(code))}?)", code)

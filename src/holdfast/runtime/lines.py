@@ -7,7 +7,7 @@ that are closed and idle go first, and nobody keeps using a line that has gone.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.events import CircuitState
 from holdfast.faults import InvalidError
@@ -17,11 +17,11 @@ from holdfast.policies.quota import QuotaMachine
 from holdfast.runtime.gates import gate_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from holdfast.faults import Code
     from holdfast.policies import Policy
-    from holdfast.policies.circuit import Permit, Rejection, Verdict
+    from holdfast.policies.circuit import BreakerSnapshot, Permit, Rejection, Verdict
     from holdfast.policies.hedge import Hedge
     from holdfast.policies.quota import Quota
     from holdfast.runtime.gates import Gate
@@ -31,6 +31,10 @@ __all__ = ["Line", "Lines"]
 _METRICS_ONLY = Circuit(mode="metrics-only")
 """What counts calls where no circuit is wanted."""
 _NO_GATE = (None, None, None)
+
+
+Left: TypeAlias = "tuple[BreakerSnapshot, float]"
+"""A circuit's state of before, and what to add to our clock to get the wall's."""
 
 
 class Line:
@@ -43,6 +47,7 @@ class Line:
         "gate_of",
         "hedge",
         "hedge_machine",
+        "left",
         "lock",
         "name",
         "quota",
@@ -61,6 +66,8 @@ class Line:
         self.hedge_machine: HedgeMachine | None = None
         self.gate_of: tuple[int | None, int | None, float | None] | None = None
         self.gate: Gate | None = None
+        self.left: Left | None = None
+        """What its circuit was like before a restart."""
         self.renewing = False
         """The settings have changed: the next policy that it serves may differ from the last."""
 
@@ -101,8 +108,7 @@ class Line:
         """Take on a policy's circuit, quota, hedges and places; two that disagree about one name are a mistake (R86)."""
         with self.lock:
             if self._is_new("circuit", self.circuit, policy.circuit):
-                self.circuit = policy.circuit
-                self.breaker.reconfigure(policy.circuit or _METRICS_ONLY, now)
+                self._begin(policy.circuit, now)
             if self._is_new("retry_quota", self.quota, policy.retry_quota):
                 self.quota = policy.retry_quota
                 self.quota_machine = None if self.quota is None else QuotaMachine(self.quota)
@@ -115,6 +121,16 @@ class Line:
                 self.gate_of = wanted
                 self.gate = None if wanted is None else gate_for(self.name, *wanted)
             self.renewing = False
+
+    def _begin(self, circuit: Circuit | None, now: float) -> None:
+        """Begin with a circuit: as it was left before a restart, if that is known, else anew."""
+        self.circuit = circuit
+        if self.left is not None and circuit is not None and circuit.persist:
+            snapshot, to_wall = self.left
+            self.breaker = Breaker.restore(circuit, snapshot, now, now + to_wall)
+            self.left = None
+        else:
+            self.breaker.reconfigure(circuit or _METRICS_ONLY, now)
 
     def _is_new(self, option: str, had: Any, wanted: Any) -> bool:
         if wanted == had:
@@ -135,6 +151,7 @@ class Lines:
         self._lock = threading.Lock()
         self._lines: dict[str, Line] = {}
         self._opens_gone = 0
+        self._remembered: dict[str, Left] = {}
 
     def get(self, name: str) -> Line:
         """Return the line of this name, new if there is none."""
@@ -146,6 +163,7 @@ class Lines:
                     if len(self._lines) >= self._most:
                         self._evict_idle()
                     line = self._lines[name] = Line(name)
+                    line.left = self._remembered.pop(name, None)
         return line
 
     def renew(self) -> None:
@@ -157,6 +175,12 @@ class Lines:
         """Return how often circuits opened, those that have gone included."""
         with self._lock:
             return self._opens_gone + sum(line.breaker.opens for line in self._lines.values())
+
+    def remember(self, snapshots: Iterable[BreakerSnapshot], to_wall: float) -> None:
+        """Keep what circuits were like before a restart, for when they are first used."""
+        with self._lock:
+            for snapshot in snapshots:
+                self._remembered[snapshot.name] = (snapshot, to_wall)
 
     def known(self, name: str) -> Line | None:
         return self._lines.get(name)

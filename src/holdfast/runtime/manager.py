@@ -166,14 +166,9 @@ class ResilienceManager:
     # --- how it is done ---
 
     def _call(self, operation: Callable[[], Any], options: ExecutionOptions) -> tuple[Any, Operation | None]:
-        chain = None if options.fallback_chain is None else options.fallback_chain.chain_for(operation)
-        value, op = self._run(self._binding(options), chain, operation, options.abort)
-        if inspect.iscoroutine(value):
-            value.close()
-            raise InvalidError.saying(
-                "execute", "an async function, or execute_async", "a plain function that returns a coroutine"
-            )
-        return value, op
+        calling = partial(_plain, operation)
+        chain = None if options.fallback_chain is None else options.fallback_chain.chain_for(calling)
+        return self._run(self._binding(options), chain, calling, options.abort)
 
     async def _call_async(
         self, operation: Callable[[], Awaitable[Any]], options: ExecutionOptions
@@ -217,7 +212,7 @@ class ResilienceManager:
             if chain is None:
                 value = await drive_async(op, operation, (), {})
             else:
-                value = await drive_chain_async(op, chain, operation, (), {})
+                value = await drive_chain_async(op, chain, drive_async(op, operation, (), {}), (), {})
         except BaseException as error:
             self._tallies.ended(op, error)
             raise
@@ -272,6 +267,16 @@ def _operation(binding: Binding, abort: Abort | None) -> Operation:
 
 def _ok(value: T, op: Operation | None) -> Ok[T]:
     return Ok(value) if op is None else Ok(value, via=op.via, attempts=op.timeline())
+
+
+def _plain(operation: Callable[[], Any]) -> Any:
+    value = operation()
+    if inspect.iscoroutine(value):
+        value.close()
+        raise InvalidError.saying(
+            "execute", "an async function, or execute_async", "a plain function that returns a coroutine"
+        )
+    return value
 
 
 async def _awaited(operation: Callable[[], Any]) -> Any:

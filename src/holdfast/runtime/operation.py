@@ -41,7 +41,7 @@ from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, gave_up_in, leave_account
+from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, forget_account, gave_up_in, leave_account
 from holdfast.runtime.mending import Mending
 
 if TYPE_CHECKING:
@@ -168,8 +168,12 @@ class Operation:
         """Take in an answer that was not accepted; return the seconds to wait, or raise an error that carries it."""
         error = HoldfastError(fault)
         delay = self._answer(error, fault, self.binding.monotonic())
-        if delay is None:
-            raise error
+        try:
+            if delay is None:
+                raise error
+        finally:
+            # An exception in a frame that it passes through keeps itself alive.
+            del error
         return delay
 
     def stopped(self, error: BaseException) -> None:
@@ -193,7 +197,7 @@ class Operation:
         self._settle(Verdict.IGNORED, None, now)
         if self.others:
             self._settle_others(Verdict.IGNORED, None, now)
-        if error is not None and not isinstance(error, Exception):
+        if self.attempts or (error is not None and not isinstance(error, Exception)):
             reports.cancelled(self, error)
 
     def cut_off(self, error: Exception) -> None:
@@ -362,11 +366,15 @@ class Operation:
         if retrying is None:
             retrying = self.retrying = Retrying(binding.policy)
         retrying.attempts = self.attempts
+        wish = None if binding.wishes is None else binding.wishes.of(error, binding.runtime, self.run)
         decision = retrying.decide(
-            fault, now=now, deadline=self.deadline, rng=binding.runtime.rng, effect=binding.effect
+            fault, now=now, deadline=self.deadline, rng=binding.runtime.rng, effect=binding.effect, wish=wish
         )
-        if isinstance(decision, GiveUp):
-            return decision
+        return decision if isinstance(decision, GiveUp) else self._granted(decision, now)
+
+    def _granted(self, decision: Again, now: float) -> Again | GiveUp:
+        """Ask what else must agree to another attempt: the budget, the circuit, the quota."""
+        binding = self.binding
         if self.budget is not None and self.budget.exhausted(now) is not None:
             return GiveUp(Reason.BUDGET)
         if not binding.policy.wait_for_circuit and binding.line.refuses(now + decision.delay):
@@ -377,7 +385,7 @@ class Operation:
     def _fault(self, error: Exception) -> Fault:
         if FAULT_ATTRIBUTE in error.__dict__ and not gave_up_in(error, self.run):
             # Another operation raised this very object before; its verdict and history are not ours.
-            del error.__dict__[FAULT_ATTRIBUTE]
+            forget_account(error)
         return fault_of(error, provider=self.binding.provider, now=self.binding.runtime.clock.wall())
 
     def _remember(self, fault: Fault, now: float) -> None:
@@ -414,8 +422,11 @@ class Operation:
         reports.denied(self, fault, reason)
         if not self.has_fallbacks:
             reports.failed(self, fault)
-        if surfacing is not error:
-            raise surfacing from error
+        try:
+            if surfacing is not error:
+                raise surfacing from error
+        finally:
+            del surfacing  # ditto
 
     # --- errors that are ours ---
 

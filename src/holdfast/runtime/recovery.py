@@ -14,7 +14,9 @@ from holdfast.runtime.decorated import decorate
 from holdfast.runtime.driving import drive, drive_async
 from holdfast.runtime.kinds import is_async
 from holdfast.runtime.operation import Operation
+from holdfast.runtime.plain import begin
 from holdfast.runtime.streams import StreamOf
+from holdfast.runtime.wishes import wishes_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.streams import AfterFirst
     from holdfast.runtime.target import Aim
+    from holdfast.runtime.wishes import RetryOn
 
     P = ParamSpec("P")
 
@@ -46,6 +49,8 @@ def recover(
     accept: Accept | None = None,
     needs: frozenset[str] = frozenset(),
     threads: bool = False,
+    retry_on: RetryOn | None = None,
+    never_retry: RetryOn | None = None,
     runtime: Runtime | None = None,
 ) -> Recovery: ...
 @overload
@@ -58,6 +63,8 @@ def recover(
     accept: Accept | None = None,
     needs: frozenset[str] = frozenset(),
     threads: bool = False,
+    retry_on: RetryOn | None = None,
+    never_retry: RetryOn | None = None,
     runtime: Runtime | None = None,
 ) -> Any:
     """Return a recovery for `target`: a name such as `"claude"`, `"tool:bash"`, `"agent:builder"`, or a `Target`.
@@ -65,10 +72,15 @@ def recover(
     Calls to one name share its circuit. `policy` is `INTERACTIVE` unless configured or given. `effect` says what the
     calls do to the world (a function's own `@tool` wins). `accept` looks at an answer and may ask for another. `needs`
     names what a fallback must offer. `threads` gives sync functions the policy's time limit, by leaving a thread behind.
+    `retry_on` and `never_retry` say of your own exceptions what the classifier cannot know: a type, several, or a function
+    of the exception; `never_retry` wins.
     `@recover` alone, on a function, is a recovery of its own.
     """
     aim = None if callable(target) else target
-    binding = Binding(aim, policy, effect=effect, accept=accept, needs=needs, threads=threads, runtime=runtime)
+    wishes = wishes_of(retry_on, never_retry)
+    binding = Binding(
+        aim, policy, effect=effect, accept=accept, needs=needs, threads=threads, wishes=wishes, runtime=runtime
+    )
     return Recovery(binding)(target) if callable(target) else Recovery(binding)
 
 
@@ -136,15 +148,15 @@ class Recovery:
 
     def __aiter__(self) -> AsyncAttempts:
         """Loop over attempts at a block: `async for attempt in recover(…): async with attempt: …`."""
-        return AsyncAttempts(Operation(self._fresh()))
+        return AsyncAttempts(begin(self._fresh()))
 
     def __iter__(self) -> Attempts:
         """Loop over attempts at a block: `for attempt in recover(…): with attempt: …`."""
-        return Attempts(Operation(self._fresh()))
+        return Attempts(begin(self._fresh()))
 
     def _fresh(self) -> Binding:
-        self._binding = binding = self._binding.fresh()
-        return binding
+        self._binding = self._binding.fresh()
+        return self._binding
 
     def __repr__(self) -> str:
         return f"recover({self._binding.name!r}, {self._binding.policy!r})"

@@ -10,6 +10,7 @@ import random
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from holdfast.events import KINDS, CircuitStateChange, Event
 from holdfast.policies.policy import INTERACTIVE
@@ -76,6 +77,7 @@ class Runtime:
         self.bus = Bus(CHANGES.happened)
         self.lines = Lines(most_circuits, CHANGES.happened)
         self._due: Callable[[], None] | None = None
+        _runtimes.add(self)
 
     @property
     def enabled(self) -> bool:
@@ -132,6 +134,13 @@ class Runtime:
             sleep: Callable[[float], None] = getattr(self.clock, "sleep", time.sleep)
             sleep(seconds)
 
+    def after_fork(self) -> None:
+        """A forked worker must not share its parent's locks and jitter (pre-fork servers)."""
+        self.lines.after_fork()
+        self.bus.after_fork()
+        if isinstance(self.rng, random.Random):
+            self.rng.seed()
+
     def report_transitions(self, line: Line, run: str = "") -> None:
         """Tell of a circuit's changes, outside its lock."""
         with line.lock:
@@ -147,6 +156,7 @@ class Runtime:
                     from_=change.from_,
                     to=change.to,
                     reason=change.reason,
+                    rule=change.rule or "",
                     until=until,
                 )
             )
@@ -158,6 +168,8 @@ def enabled_by_environment() -> bool:
     return said.strip().lower() not in {"false", "0", "no", "off"}
 
 
+_runtimes: WeakSet[Runtime] = WeakSet()
+"""All there are: a fork concerns every one of them."""
 _default: Runtime | None = None
 
 
@@ -188,12 +200,8 @@ def use_runtime(runtime: Runtime) -> Iterator[Runtime]:
 
 
 def _after_fork() -> None:
-    """A forked worker must not share its parent's locks, timers and jitter (pre-fork servers)."""
-    if _default is not None:
-        _default.lines.after_fork()
-        _default.bus.after_fork()
-        if isinstance(_default.rng, random.Random):
-            _default.rng.seed()
+    for runtime in tuple(_runtimes):
+        runtime.after_fork()
     CHANGES.happened()
 
 
