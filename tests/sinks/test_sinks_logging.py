@@ -208,7 +208,7 @@ FAULT = Fault.of("PROVIDER_OVERLOADED")
         (Failed(at=1.0, fault=FAULT, exhausted=False, attempts=0), "the call failed after 0 attempts (PROVIDER_OVERLOADED)"),
         (Degraded(at=1.0, reason="cached"), "the call gave a lesser answer: cached"),
         (RetryDenied(at=1.0, attempt=1, because="SYS_BUDGET_EXHAUSTED", fault=FAULT), "the call may not retry after attempt 1: SYS_BUDGET_EXHAUSTED"),
-        (AgentFallback(at=1.0, from_="opus", to="haiku", fault=FAULT), "agent haiku takes over from opus (PROVIDER_OVERLOADED)"),
+        (AgentFallback(at=1.0, from_="opus", to="haiku", fault=FAULT), "the call falls back from opus to haiku (PROVIDER_OVERLOADED)"),
         (Repaired(at=1.0, attempt=1, action="compact", fault=FAULT), "the call tries again after compact (PROVIDER_OVERLOADED)"),
         (StreamResumed(at=1.0, how="restart", items=3, operation="claude"), "claude stream begins again after 3 items"),
         (StreamResumed(at=1.0, how="continue", items=3, operation="claude"), "claude stream goes on after 3 items"),

@@ -22,7 +22,15 @@ from opentelemetry.trace import StatusCode
 from sinks_scenes import CANARY, PROMPT, STEADY
 
 from holdfast import Circuit, Fault, HoldfastError, Runtime
-from holdfast.events import AttemptEnded, AttemptStarted, BudgetWarning, CircuitState, CircuitStateChange
+from holdfast.events import (
+    AgentFallback,
+    AttemptEnded,
+    AttemptStarted,
+    BudgetWarning,
+    CircuitState,
+    CircuitStateChange,
+    Recovered,
+)
 from holdfast.policies.repair import Changed
 from holdfast.runtime.recovery import recover
 from holdfast.sinks import conventions, trace_recoveries
@@ -197,6 +205,19 @@ def test_a_fallback_behind_an_open_circuit_ends_the_operation_once(stage, traced
     assert stage.run(answer()) == "other"
     assert traced.names == ["attempt 1", "recover claude"]
     assert traced.spans["recover claude"].attributes["holdfast.outcome"] == "recovered"
+
+
+def test_an_agent_that_takes_over_first_of_all_ends_the_operation_once(stage, traced, tracing):
+    told = {"at": 1.0, "run": "r", "operation": "agent:opus"}
+    for event in (
+        AgentFallback(**told, from_="opus", to="haiku"),
+        AttemptStarted(**told, attempt=1, via="haiku"),
+        AttemptEnded(**told, attempt=1, took=1.0, via="haiku"),
+        Recovered(**told, after=1.0, attempts=1, via="haiku"),
+    ):
+        stage.runtime.bus.emit(event)
+    assert traced.names == ["attempt 1", "recover agent:opus"]
+    assert [event.name for event in traced.spans["recover agent:opus"].events] == ["agent-fallback"]
 
 
 def test_a_circuit_that_closes_during_a_good_call_does_not_keep_its_span(stage, traced, tracing):

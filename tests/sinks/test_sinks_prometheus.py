@@ -10,7 +10,7 @@ import pytest
 from sinks_scenes import CANARY, STEADY
 
 from holdfast import Circuit, Fault, InvalidError
-from holdfast.events import AttemptEnded, CircuitState, CircuitStateChange, Recovered
+from holdfast.events import AgentFallback, AttemptEnded, CircuitState, CircuitStateChange, Recovered
 from holdfast.sinks import count_events
 from holdfast.testing import script
 
@@ -72,6 +72,19 @@ def test_fallbacks_and_lesser_answers(stage, counted):
     assert counted("operations_total", target="claude", outcome="degraded") == 1
     assert counted("operations_total", target="claude", outcome="recovered") == 1
     assert counted("operations_total", target="claude", outcome="ok") is None
+
+
+def test_an_agent_that_takes_over_is_a_fallback(stage, counted):
+    told = {"at": 1.0, "run": "r", "operation": "agent:opus"}
+    for event in (
+        AgentFallback(**told, from_="opus", to="haiku"),
+        AttemptEnded(**told, attempt=1, took=1.0, via="haiku"),
+        Recovered(**told, after=1.0, attempts=1, via="haiku"),
+    ):
+        stage.runtime.bus.emit(event)
+    assert counted("fallbacks_total", target="agent:opus") == 1
+    assert counted("operations_total", target="agent:opus", outcome="recovered") == 1
+    assert counted("operations_total", target="agent:opus", outcome="ok") is None
 
 
 def test_R45_a_cancelled_operation_is_no_failure(stage, counted):

@@ -99,7 +99,7 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
             if op.mending is not None:
                 args, kwargs = mend(op, args, kwargs)
     finally:
-        leave(token)
+        AMBIENT.reset(token)
 
 
 async def drive_on(

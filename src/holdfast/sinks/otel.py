@@ -70,6 +70,7 @@ def trace_recoveries(
         AttemptEnded: tracing.attempt_ended,
         Retry: tracing.retry,
         Fallback: tracing.trouble,
+        AgentFallback: tracing.trouble,
         Repaired: tracing.trouble,
         Recovered: tracing.recovered,
         Failed: tracing.failed,
@@ -79,7 +80,7 @@ def trace_recoveries(
     return read(runtime, handlers, ended=tracing.stop)
 
 
-_NOTED = (AgentFallback, RetryDenied, StreamResumed, CircuitStateChange, BudgetWarning)
+_NOTED = (RetryDenied, StreamResumed, CircuitStateChange, BudgetWarning)
 """What is an event on the span of the operation under way, if there is one, and no more."""
 
 
@@ -227,7 +228,7 @@ class _Tracing:
 _MOST_NAMES = 1_000
 """Operations whose attributes are kept; names made up per call must not fill the memory."""
 
-_TOLD = frozenset({"action", "because", "circuit", "from_", "how", "reason", "to", "unit"})
+_TOLD = frozenset({"action", "because", "circuit", "from_", "how", "reason", "rule", "to", "unit"})
 """Texts that are names. Others may be content."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.events import (
+    AgentFallback,
     AttemptEnded,
     Cancelled,
     CircuitState,
@@ -119,6 +120,7 @@ class _Counts:
             AttemptEnded: self._attempt_ended,
             Retry: self._retry,
             Fallback: self._fallback,
+            AgentFallback: self._fallback,
             Recovered: self._recovered,
             Failed: self._failed,
             Degraded: self._degraded,
@@ -145,7 +147,7 @@ class _Counts:
         self._troubled.put(event.run, True)  # noqa: FBT003 - ditto
         self._waited(self._targets.label(event.operation)).inc(event.delay)
 
-    def _fallback(self, event: Fallback) -> None:
+    def _fallback(self, event: Fallback | AgentFallback) -> None:
         self._troubled.put(event.run, True)  # noqa: FBT003 - ditto
         self._fallbacks(self._targets.label(event.operation)).inc()
 

@@ -93,7 +93,7 @@ class Wording:
             Repaired: (levels.step, self._repaired),
             RetryDenied: (levels.step, _denied),
             Fallback: (levels.step, self._fallback),
-            AgentFallback: (levels.step, _agent_fallback),
+            AgentFallback: (levels.step, self._fallback),
             StreamResumed: (levels.step, _resumed),
             AttemptStarted: (levels.attempt, _attempt_started),
             AttemptEnded: (levels.attempt, _attempt_ended),
@@ -120,7 +120,7 @@ class Wording:
         self._remember(event, event.fault.code)
         return f"{_name(event)} tries again after {event.action}{_after(event.fault)}"
 
-    def _fallback(self, event: Fallback) -> str:
+    def _fallback(self, event: Fallback | AgentFallback) -> str:
         if event.fault is not None:
             self._remember(event, event.fault.code)
         return f"{_name(event)} falls back from {event.from_} to {event.to}{_after(event.fault)}"
@@ -168,10 +168,6 @@ def _attempt_ended(event: AttemptEnded) -> str:
 
 def _denied(event: RetryDenied) -> str:
     return f"{_name(event)} may not retry after attempt {event.attempt}: {event.because}"
-
-
-def _agent_fallback(event: AgentFallback) -> str:
-    return f"agent {event.to} takes over from {event.from_}{_after(event.fault)}"
 
 
 def _resumed(event: StreamResumed) -> str:
