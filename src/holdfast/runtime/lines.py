@@ -17,7 +17,7 @@ from holdfast.policies.quota import QuotaMachine
 from holdfast.runtime.gates import gate_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from holdfast.faults import Code
     from holdfast.policies import Policy
@@ -47,6 +47,7 @@ class Line:
         "name",
         "quota",
         "quota_machine",
+        "renewed",
     )
 
     def __init__(self, name: str) -> None:
@@ -60,6 +61,8 @@ class Line:
         self.hedge_machine: HedgeMachine | None = None
         self.gate_of: tuple[int | None, int | None, float | None] | None = None
         self.gate: Gate | None = None
+        self.renewed = True
+        """The configuration has changed, or is new: the next policy it serves may be another one."""
 
     def admit(self, now: float) -> Permit | Rejection:
         with self.lock:
@@ -95,8 +98,10 @@ class Line:
                 self.quota_machine.succeeded(now, retries)
 
     def serve(self, policy: Policy, now: float) -> None:
-        """Take on a policy's circuit and quota; two policies that disagree about one name are a mistake (R86)."""
+        """Take on a policy's options behind a name; two policies that disagree about one name are a mistake (R86)."""
         with self.lock:
+            if self.renewed:
+                self._begin_anew(policy, now)
             if self._is_new("circuit", self.circuit, policy.circuit):
                 self.circuit = policy.circuit
                 self.breaker.reconfigure(policy.circuit or _METRICS_ONLY, now)
@@ -110,6 +115,17 @@ class Line:
             if gate != _NO_GATE and self._is_new("concurrency, waiting, per_second", self.gate_of, gate):
                 self.gate_of = gate
                 self.gate = gate_for(self.name, *gate)
+
+    def renew(self) -> None:
+        """Forget what was configured, not what happened: the state of the circuit survives (R85)."""
+        with self.lock:
+            self.renewed = True
+
+    def _begin_anew(self, policy: Policy, now: float) -> None:
+        self.renewed = False
+        self.circuit, self.quota, self.hedge, self.gate_of = policy.circuit, None, None, None
+        self.quota_machine, self.hedge_machine, self.gate = None, None, None
+        self.breaker.reconfigure(policy.circuit or _METRICS_ONLY, now)
 
     def _is_new(self, option: str, had: Any, wanted: Any) -> bool:
         if wanted is None or wanted == had:
@@ -140,14 +156,10 @@ class Lines:
                     line = self._lines[name] = Line(name)
         return line
 
-    def reconfigure(self, circuits: Mapping[str, Circuit | None], now: float) -> None:
-        """Give lines that exist the circuits of a new configuration; their state survives (R85)."""
-        for name, circuit in circuits.items():
-            line = self._lines.get(name)
-            if line is not None:
-                with line.lock:
-                    line.circuit = circuit
-                    line.breaker.reconfigure(circuit or _METRICS_ONLY, now)
+    def renew(self) -> None:
+        """There is a new configuration: every line takes on the policy that it serves next."""
+        for line in self:
+            line.renew()
 
     def known(self, name: str) -> Line | None:
         return self._lines.get(name)
@@ -168,7 +180,7 @@ class Lines:
                 line.gate = gate_for(line.name, *line.gate_of)
 
     def _evict_idle(self) -> None:
-        """Drop the tenth that was quiet longest. An open circuit is knowledge and stays while there is a closed one."""
+        """Drop the tenth that was quiet longest. An open circuit is knowledge, one held by hand a decision: they stay longest."""
         ranked = sorted(self._lines.values(), key=_worth)
         for line in ranked[: max(1, len(ranked) // 10)]:
             del self._lines[line.name]
@@ -176,4 +188,5 @@ class Lines:
 
 
 def _worth(line: Line) -> tuple[bool, float]:
-    return (line.breaker.recorded_state is not CircuitState.CLOSED, line.breaker.idle_since)
+    breaker = line.breaker
+    return (breaker.held or breaker.recorded_state is not CircuitState.CLOSED, breaker.idle_since)

@@ -68,6 +68,8 @@ class Operation:
     history: tuple[Attempt, ...] = ()
     """The attempts that failed."""
     first_failure: float | None = None
+    blamed: Fault | None = None
+    """Where one outcome is counted for the whole: the latest failure that was the callee's."""
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
@@ -273,9 +275,11 @@ class Operation:
 
     def _answer(self, error: Exception, fault: Fault, now: float) -> float | None:
         # A call that our own protections refused was not made: there is nothing to settle or to remember.
-        if self.permit is not None:
+        if self.attempts > len(self.history):
             if not self.binding.per_operation:
                 self._settle_failure(fault, now)
+            elif counted_by(fault, self.binding.scopes) is not None:
+                self.blamed = fault
             self._remember(fault, now)
         decision = self._decide(error, fault, now)
         if isinstance(decision, Again):
@@ -333,7 +337,7 @@ class Operation:
     def _give_up(self, error: Exception, fault: Fault, reason: Reason, now: float) -> None:
         self.reason = reason
         if self.binding.per_operation:
-            self._settle_failure(fault, now)
+            self._settle_failure(self.blamed or fault, now)
         if reason is not Reason.NESTED:
             # For whoever sees it next this failure is final: what could be tried was tried (S2-14).
             fault = msgspec.structs.replace(fault, retryable=False, attempts=self.history)

@@ -101,7 +101,7 @@ class Runtime:
     def configure(self, policy: Policy, by_name: Mapping[str, Policy]) -> None:
         """Set the policies of recoveries that are given none; calls under way finish on the old ones (R85)."""
         self._policy, self._policies = policy, dict(by_name)
-        self.lines.reconfigure({name: own.circuit for name, own in by_name.items()}, self.clock.monotonic())
+        self.lines.renew()
         CHANGES.happened()
 
     def on(self, handler: Handler, *kinds: type[Event]) -> Subscription:
