@@ -81,5 +81,5 @@ def check_when(path: str, when: When | None) -> None:
     if when is None or callable(when):
         return
     for word in when if isinstance(when, tuple) else (when,):
-        if word not in CATALOG and word not in set(Category):
+        if not isinstance(word, str) or (word not in CATALOG and word not in set(Category)):
             raise InvalidError.at(path, f"a code, a category or a function ({', '.join(nearest(str(word)))}?)", word)

@@ -80,6 +80,8 @@ class Operation:
     history: tuple[Attempt, ...] = ()
     """The attempts that failed."""
     first_failure: float | None = None
+    blamed: Fault | None = None
+    """Where one outcome is counted for the whole: the latest failure that was the callee's."""
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
@@ -334,10 +336,12 @@ class Operation:
 
     def _answer(self, error: Exception, fault: Fault, now: float) -> float | None:
         # A call that our own protections refused was not made: there is nothing to settle or to remember.
-        made = self.permit is not None
+        made = self.attempts > len(self.history)
         if made:
             if not self.binding.per_operation:
                 self._settle_failure(fault, now)
+            elif counted_by(fault, self.binding.scopes) is not None:
+                self.blamed = fault
             self._remember(fault, now)
         if self.binding.repairs and self._mend(error, fault, now):
             self._decided("repair", made=made)
@@ -429,7 +433,7 @@ class Operation:
     def _give_up(self, error: Exception, fault: Fault, reason: Reason, now: float) -> None:
         self.reason = reason
         if self.binding.per_operation:
-            self._settle_failure(fault, now)
+            self._settle_failure(self.blamed or fault, now)
         if reason is not Reason.NESTED:
             # For whoever sees it next this failure is final: what could be tried was tried (S2-14).
             fault = msgspec.structs.replace(fault, retryable=False, attempts=self.history)
