@@ -9,6 +9,9 @@ The duty of a driver:
     delay = operation.failed(error)    None: raise the error again; else wait that long and begin again
     operation.stopped(error)           when the wait itself is cut short
 
+A driver that decides by rules of its own hands its decision to `failed` or `rejected`; what protects the caller still
+holds: an unsafe call is not repeated, no wait ends after the deadline, budget, circuit and quota must agree.
+
 Invariant: every permit is settled exactly once, cancellation passes through uncounted, and the exception that surfaces
 is the one the call raised, unless the failure is ours.
 """
@@ -48,6 +51,7 @@ from holdfast.runtime.mending import Mending
 
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
+    from holdfast.policies.retry import Decision
     from holdfast.runtime.abort import Abort
     from holdfast.runtime.ambient import Around
     from holdfast.runtime.binding import Binding
@@ -162,7 +166,7 @@ class Operation:
         if self.eventful:
             self._ended_well(value, now)
 
-    def failed(self, error: BaseException) -> float | None:
+    def failed(self, error: BaseException, decision: Decision | None = None) -> float | None:
         """Take in how the attempt ended; return the seconds to wait before the next one, or None to let `error` through.
 
         Where what surfaces is ours, it is raised from here.
@@ -170,12 +174,12 @@ class Operation:
         if not isinstance(error, Exception) or isinstance(error, AbortedError):
             self.stopped(error)
             return None
-        return self._answer(error, self._fault(error), self.binding.monotonic())
+        return self._answer(error, self._fault(error), self.binding.monotonic(), decision)
 
-    def rejected(self, fault: Fault) -> float:
+    def rejected(self, fault: Fault, decision: Decision | None = None) -> float:
         """Take in an answer that was not accepted; return the seconds to wait, or raise an error that carries it."""
         error = HoldfastError(fault)
-        delay = self._answer(error, fault, self.binding.monotonic())
+        delay = self._answer(error, fault, self.binding.monotonic(), decision)
         try:
             if delay is None:
                 raise error
@@ -334,7 +338,7 @@ class Operation:
 
     # --- what a failure means ---
 
-    def _answer(self, error: Exception, fault: Fault, now: float) -> float | None:
+    def _answer(self, error: Exception, fault: Fault, now: float, decided: Decision | None) -> float | None:
         # A call that our own protections refused was not made: there is nothing to settle or to remember.
         made = self.attempts > len(self.history)
         if made:
@@ -346,7 +350,7 @@ class Operation:
         if self.binding.repairs and self._mend(error, fault, now):
             self._decided("repair", made=made)
             return 0.0
-        decision = self._decide(error, fault, now)
+        decision = self._decide(error, fault, now) if decided is None else self._allowed(decided, fault, now)
         if isinstance(decision, Again):
             self._decided("retry", made=made)
             reports.retry(self, fault, decision)
@@ -380,7 +384,7 @@ class Operation:
         """The repair could not help: what the call failed with is final."""
         self._give_up(error, fault, Reason.UNREPAIRED, self.binding.monotonic())
 
-    def _decide(self, error: Exception, fault: Fault, now: float) -> Again | GiveUp:
+    def _decide(self, error: Exception, fault: Fault, now: float) -> Decision:
         binding = self.binding
         if gave_up_in(error, self.run):
             return GiveUp(Reason.NESTED)
@@ -394,7 +398,17 @@ class Operation:
         )
         return decision if isinstance(decision, GiveUp) else self._granted(decision, now)
 
-    def _granted(self, decision: Again, now: float) -> Again | GiveUp:
+    def _allowed(self, decided: Decision, fault: Fault, now: float) -> Decision:
+        """Hold a driver's own decision against what protects the caller."""
+        if leaves_outcome_unknown(self.binding.effect, fault):
+            return GiveUp(Reason.UNSAFE)
+        if isinstance(decided, GiveUp):
+            return decided
+        if self.deadline is not None and now + decided.delay >= self.deadline:
+            return GiveUp(Reason.DEADLINE)
+        return self._granted(decided, now)
+
+    def _granted(self, decision: Again, now: float) -> Decision:
         """Ask what else must agree to another attempt: the budget, the circuit, the quota."""
         binding = self.binding
         if self.budget is not None and self.budget.exhausted(now) is not None:
