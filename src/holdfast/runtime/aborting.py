@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.runtime import ours
 from holdfast.runtime.operation import Operation
 
 if TYPE_CHECKING:
@@ -23,5 +24,5 @@ class AbortableOperation(Operation):
     def admit(self) -> None:
         """Begin an attempt, unless the caller has called it off."""
         if self.abort.is_set():
-            raise self.aborted()
+            raise ours.aborted(self)
         super().admit()

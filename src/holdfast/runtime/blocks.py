@@ -14,6 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from holdfast.faults import InvalidError
+from holdfast.runtime import ours
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.driving import begin_limit, leave, pause, pause_async
 from holdfast.runtime.gates import come_in, come_in_async
@@ -73,7 +74,7 @@ class BlockAttempt:
         limit = self._limit
         if limit is None or not limit.end() or not isinstance(error, asyncio.CancelledError):
             return self._end(error)
-        timed_out = self._op.timed_out()
+        timed_out = ours.timed_out(self._op)
         try:
             if self._end(timed_out):
                 return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from holdfast.runtime import ours
 from holdfast.runtime.abort import parts_of
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.limits import Wheels
@@ -124,7 +125,7 @@ async def limited(
         value = await fn(*args, **kwargs)
     except asyncio.CancelledError as error:
         if limit is not None and limit.end():
-            raise op.timed_out() from error
+            raise ours.timed_out(op) from error
         raise
     except BaseException:
         if limit is not None:
@@ -139,7 +140,7 @@ def failed_in_time(op: Operation, limit: Limit, error: BaseException) -> float |
     """Take in a failure under a limit, as `Operation.failed` does; what the limit itself cancelled is our own error."""
     if not limit.end() or not isinstance(error, asyncio.CancelledError):
         return op.failed(error)
-    late = op.timed_out()
+    late = ours.timed_out(op)
     try:
         delay = op.failed(late)
         if delay is None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,22 +29,19 @@ from holdfast.faults import (
     AbortedError,
     Attempt,
     BudgetError,
-    CircuitOpenError,
-    Code,
-    DeadlineError,
     Fault,
     HoldfastError,
     OutcomeUnknownError,
     Scope,
 )
 from holdfast.policies.accounting import counted_by
-from holdfast.policies.circuit import Rejection, Verdict
+from holdfast.policies.circuit import Verdict
 from holdfast.policies.effect import leaves_outcome_unknown
 from holdfast.policies.prices import LIST_PRICES
 from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
 from holdfast.policies.usage import model_of, usage_of
-from holdfast.runtime import reports
+from holdfast.runtime import ours, permits, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, forget_account, gave_up_in, leave_account
 from holdfast.runtime.mending import Mending
@@ -59,11 +56,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.lines import Line
 
 __all__ = ["Operation"]
-
-_TIMEOUT_CODES: dict[Scope, Code] = {Scope.PROVIDER: "PROVIDER_TIMEOUT", Scope.TOOL: "TOOL_TIMEOUT"}
-
-_ROUNDING = 1e-6
-"""A timer for what is left of a deadline may ring a rounding error before it."""
 
 # Looked up with every call: a global costs less than an enum's member.
 _SUCCESS = Verdict.SUCCESS
@@ -139,7 +131,7 @@ class Operation:
             # No lock: nothing is decided here. A circuit that opens at this very moment takes this call as begun before.
             self.permit = breaker.admit(now)  # type: ignore[assignment] # a closed one refuses nobody
         elif self.permit is None:
-            self._admit_with_care(now)
+            permits.admit_with_care(self, now)
         self.attempts += 1
         if binding.eventful or self.budget is not None:
             self._admitted(now)
@@ -191,31 +183,27 @@ class Operation:
     def stopped(self, error: BaseException) -> None:
         """Somebody asked to stop: give every permit back and count nothing (R45)."""
         now = self.binding.monotonic()
-        self._settle(Verdict.CANCELLED, None, now)
-        if self.others:
-            self._settle_others(Verdict.CANCELLED, None, now)
+        permits.settle(self, Verdict.CANCELLED, now)
         reports.cancelled(self, error)
 
     def heed_abort(self) -> None:
         """Raise where the caller's signal is set, between two ways of doing it."""
         if self.abort is not None and self.abort.is_set():
-            error = self.aborted()
+            error = ours.aborted(self)
             self.stopped(error)
             raise error
 
     def abandoned(self, error: BaseException | None) -> None:
         """The caller turned away before the end: nothing is known about the callee (R78)."""
         now = self.binding.monotonic()
-        self._settle(Verdict.IGNORED, None, now)
-        if self.others:
-            self._settle_others(Verdict.IGNORED, None, now)
+        permits.settle(self, Verdict.IGNORED, now)
         if self.attempts or (error is not None and not isinstance(error, Exception)):
             reports.cancelled(self, error)
 
     def cut_off(self, error: Exception) -> None:
         """It failed where nothing more may be tried: settle and give up."""
         fault, now = self._fault(error), self.binding.monotonic()
-        self._settle_failure(fault, now)
+        permits.settle_failure(self, fault, now)
         self._remember(fault, now)
         self._give_up(error, fault, Reason.PARTIAL, now)
 
@@ -235,7 +223,7 @@ class Operation:
 
     def _ended_well(self, value: object, now: float) -> None:
         if self.others:
-            self._settle_others(_SUCCESS, None, now)
+            permits.settle_others(self, _SUCCESS, now)
         if self.budget is not None:
             self.budget.attempt_ended(value, again=self.attempts > 1)
         if self.binding.watched:
@@ -256,85 +244,24 @@ class Operation:
 
     def _check_scope(self, now: float) -> None:
         if self.deadline is not None and now >= self.deadline:
-            raise self.deadline_passed()
+            raise ours.deadline_passed(self)
         if self.budget is not None:
             spent = self.budget.exhausted(now)
             if spent is not None:
                 raise BudgetError.because(**spent)
-
-    # --- circuits ---
-
-    def _admit_with_care(self, now: float) -> None:
-        """Ask a circuit that is not closed."""
-        line = self.binding.line
-        permit = line.admit(now)
-        if line.breaker.pending:
-            self.binding.runtime.report_transitions(line, self.run)
-        if isinstance(permit, Rejection):
-            raise self._refused(permit, now)
-        self.permit = permit
 
     def _admitted(self, now: float) -> None:
         """Do what only some operations need at the beginning of an attempt."""
         self.eventful = True
         binding = self.binding
         if binding.other_lines and not self.others:
-            self._admit_others(now)
+            permits.admit_others(self, now)
         if self.attempts == 1:
             binding.line.called(now)
         if self.budget is not None:
             self.budget.attempt_begun(again=self.attempts > 1)
         if binding.watched:
             reports.attempt_started(self)
-
-    def _admit_others(self, now: float) -> None:
-        """Ask the circuits besides the main one; a refusal gives back what was had so far."""
-        permits: list[tuple[Line, Permit, Scope]] = []
-        for line, scope in self.binding.other_lines:
-            permit = line.admit(now)
-            if line.breaker.pending:
-                self.binding.runtime.report_transitions(line, self.run)
-            if isinstance(permit, Rejection):
-                self.attempts -= 1
-                self.others = tuple(permits)
-                self._settle_others(Verdict.CANCELLED, None, now)
-                self._settle(Verdict.CANCELLED, None, now)
-                raise self._refused(permit, now)
-            permits.append((line, permit, scope))
-        self.others = tuple(permits)
-
-    def _refused(self, rejection: Rejection, now: float) -> CircuitOpenError:
-        left = None if rejection.retry_at is None else max(0.0, rejection.retry_at - now)
-        context: dict[str, Any] = {"circuit": rejection.name, "reason": rejection.reason or "held open by hand"}
-        if left is not None:
-            context["retry_at"] = round(self.wall(now) + left, 3)
-            context["until"] = reports.time_of_day(context["retry_at"])
-        else:
-            context["until"] = "it is released"
-        return CircuitOpenError.because(retry_after=left, **context)
-
-    def _settle_failure(self, fault: Fault, now: float) -> None:
-        binding = self.binding
-        main = binding.scopes[0]
-        counted = main if binding.count_all else counted_by(fault, binding.scopes)
-        self._settle(Verdict.FAILURE if counted is main else Verdict.IGNORED, fault, now)
-        if self.others:
-            self._settle_others(Verdict.IGNORED, fault, now, counted)
-
-    def _settle(self, verdict: Verdict, fault: Fault | None, now: float) -> None:
-        permit, self.permit = self.permit, None
-        if permit is not None:
-            self._settle_line(self.binding.line, permit, verdict, fault, now)
-
-    def _settle_others(self, verdict: Verdict, fault: Fault | None, now: float, counted: Scope | None = None) -> None:
-        others, self.others = self.others, ()
-        for line, permit, scope in others:
-            self._settle_line(line, permit, Verdict.FAILURE if scope is counted else verdict, fault, now)
-
-    def _settle_line(self, line: Line, permit: Permit, verdict: Verdict, fault: Fault | None, now: float) -> None:
-        line.settle(permit, verdict, now, None if fault is None else fault.code)
-        if line.breaker.pending:
-            self.binding.runtime.report_transitions(line, self.run)
 
     # --- what a failure means ---
 
@@ -343,7 +270,7 @@ class Operation:
         made = self.attempts > len(self.history)
         if made:
             if not self.binding.per_operation:
-                self._settle_failure(fault, now)
+                permits.settle_failure(self, fault, now)
             elif counted_by(fault, self.binding.scopes) is not None:
                 self.blamed = fault
             self._remember(fault, now)
@@ -447,11 +374,11 @@ class Operation:
     def _give_up(self, error: Exception, fault: Fault, reason: Reason, now: float) -> None:
         self.reason = reason
         if self.binding.per_operation:
-            self._settle_failure(self.blamed or fault, now)
+            permits.settle_failure(self, self.blamed or fault, now)
         if reason is not Reason.NESTED:
             # For whoever sees it next this failure is final: what could be tried was tried (S2-14).
             fault = msgspec.structs.replace(fault, retryable=False, attempts=self.history)
-        surfacing = OutcomeUnknownError(self._outcome_unknown(fault)) if reason is Reason.UNSAFE else error
+        surfacing = ours.outcome_unknown(self, fault) if reason is Reason.UNSAFE else error
         fault = surfacing.fault if isinstance(surfacing, OutcomeUnknownError) else fault
         around = "" if self.around is None else self.around.run
         leave_account(surfacing, fault, reports.account(self, fault, reason), around)
@@ -463,37 +390,6 @@ class Operation:
                 raise surfacing from error
         finally:
             del surfacing  # ditto
-
-    # --- errors that are ours ---
-
-    def timed_out(self) -> DeadlineError:
-        """Return what to raise when our own limit cancelled the attempt."""
-        now = self.binding.monotonic()
-        if self.deadline is not None and now >= self.deadline - _ROUNDING:
-            return self.deadline_passed()
-        binding = self.binding
-        code = _TIMEOUT_CODES.get(binding.scopes[0], "SYS_TIMEOUT")
-        limit = round(binding.timeout or now - self.attempt_started, 3)
-        message = f"{binding.name or 'The call'} did not answer within {limit:g} s and was cancelled"
-        return DeadlineError(Fault.of(code, message, context={"limit_s": limit, "operation": binding.name}))
-
-    def deadline_passed(self, limit: float | None = None) -> DeadlineError:
-        """Return what to raise when the time for the whole is over."""
-        if limit is None:
-            limit = 0.0 if self.deadline is None else max(0.0, self.deadline - self.started)
-        limit = round(limit, 3)
-        return DeadlineError(Fault.of("SYS_DEADLINE_EXCEEDED", context={"limit_s": limit}).with_attempts(self.history))
-
-    def aborted(self) -> AbortedError:
-        """Return what to raise when the caller's signal is set."""
-        message = f"{self.binding.name or 'The call'} was cancelled by its caller after {self.attempts} attempts"
-        return AbortedError(Fault.of("SYS_CANCELLED", message).with_attempts(self.history))
-
-    def _outcome_unknown(self, fault: Fault) -> Fault:
-        message = f"{self.binding.name or 'The call'} failed and may have happened: {fault.message}"
-        context = {**fault.context, "key": self.run, "failed_with": fault.code}
-        unknown = Fault.of("TOOL_OUTCOME_UNKNOWN", message, cause=fault.cause, context=context)
-        return unknown.with_attempts(fault.attempts)
 
     def wall(self, monotonic: float) -> float:
         """Return a monotonic reading of this operation on the wall clock."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Ty
 from holdfast.events import StreamResumed
 from holdfast.faults import Fault, HoldfastError, InvalidError, StreamCutError
 from holdfast.policies import options
-from holdfast.runtime import reports
+from holdfast.runtime import ours, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.driving import leave, pause_async
 from holdfast.runtime.fault_of import fault_of
@@ -235,9 +235,9 @@ class Stream(Generic[T]):
         op = self._op
         now, ends = op.binding.monotonic(), self._total_ends()
         if ends is not None and now >= ends:
-            return op.deadline_passed(ends - self._began)
+            return ours.deadline_passed(op, ends - self._began)
         if self._fresh:
-            return op.timed_out()
+            return ours.timed_out(op)
         seconds = self._of.idle.seconds if self._of.idle is not None else 0.0
         message = f"{op.binding.name or 'The stream'} sent nothing for {seconds:g} s"
         return HoldfastError(Fault.of("PROVIDER_STREAM_STALLED", message, context={"idle_s": seconds}))

@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime import ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,7 +47,7 @@ def threaded(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwarg
     # A daemon thread does not hold up the interpreter's exit.
     threading.Thread(target=contextvars.copy_context().run, args=(call.run,), daemon=True).start()
     if not call.wait(limit):
-        raise op.timed_out()
+        raise ours.timed_out(op)
     return call.result()
 
 

@@ -17,6 +17,7 @@ from holdfast.compat.tenacity.state import RetryAction, RetryCallState, TryAgain
 from holdfast.compat.tenacity.stops import most_attempts, why_stopped
 from holdfast.faults import Fault, HoldfastError, InvalidError, OutcomeUnknownError, Partial
 from holdfast.policies.retry import Again, GiveUp, Reason
+from holdfast.runtime import ours
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.driving import begin_limit, leave
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN
@@ -250,7 +251,7 @@ class AttemptManager:
             return error
         if not isinstance(error, asyncio.CancelledError):
             return error
-        late = self._rounds.op.timed_out()
+        late = ours.timed_out(self._rounds.op)
         late.__cause__ = error
         return late
 

@@ -1,0 +1,68 @@
+"""The errors of an operation that are ours: late, refused, cancelled by its caller, of unknown outcome.
+
+Invariant: each carries what the operation has tried so far.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.faults import AbortedError, CircuitOpenError, Code, DeadlineError, Fault, OutcomeUnknownError, Scope
+from holdfast.runtime import reports
+
+if TYPE_CHECKING:
+    from holdfast.policies.circuit import Rejection
+    from holdfast.runtime.operation import Operation
+
+__all__ = ["aborted", "deadline_passed", "outcome_unknown", "refused", "timed_out"]
+
+_TIMEOUT_CODES: dict[Scope, Code] = {Scope.PROVIDER: "PROVIDER_TIMEOUT", Scope.TOOL: "TOOL_TIMEOUT"}
+
+_ROUNDING = 1e-6
+"""A timer for what is left of a deadline may ring a rounding error before it."""
+
+
+def timed_out(op: Operation) -> DeadlineError:
+    """Return what to raise when our own limit cancelled the attempt."""
+    binding = op.binding
+    now = binding.monotonic()
+    if op.deadline is not None and now >= op.deadline - _ROUNDING:
+        return deadline_passed(op)
+    code = _TIMEOUT_CODES.get(binding.scopes[0], "SYS_TIMEOUT")
+    limit = round(binding.timeout or now - op.attempt_started, 3)
+    message = f"{binding.name or 'The call'} did not answer within {limit:g} s and was cancelled"
+    return DeadlineError(Fault.of(code, message, context={"limit_s": limit, "operation": binding.name}))
+
+
+def deadline_passed(op: Operation, limit: float | None = None) -> DeadlineError:
+    """Return what to raise when the time for the whole is over."""
+    if limit is None:
+        limit = 0.0 if op.deadline is None else max(0.0, op.deadline - op.started)
+    fault = Fault.of("SYS_DEADLINE_EXCEEDED", context={"limit_s": round(limit, 3)})
+    return DeadlineError(fault.with_attempts(op.history))
+
+
+def refused(op: Operation, rejection: Rejection, now: float) -> CircuitOpenError:
+    """Return what to raise where a circuit refuses the call: who, why, and until when."""
+    left = None if rejection.retry_at is None else max(0.0, rejection.retry_at - now)
+    context: dict[str, Any] = {"circuit": rejection.name, "reason": rejection.reason or "held open by hand"}
+    if left is None:
+        context["until"] = "it is released"
+    else:
+        context["retry_at"] = round(op.wall(now) + left, 3)
+        context["until"] = reports.time_of_day(context["retry_at"])
+    return CircuitOpenError.because(retry_after=left, **context)
+
+
+def aborted(op: Operation) -> AbortedError:
+    """Return what to raise when the caller's signal is set."""
+    message = f"{op.binding.name or 'The call'} was cancelled by its caller after {op.attempts} attempts"
+    return AbortedError(Fault.of("SYS_CANCELLED", message).with_attempts(op.history))
+
+
+def outcome_unknown(op: Operation, fault: Fault) -> OutcomeUnknownError:
+    """Return what to raise where an unsafe call may have happened; its key finds out."""
+    message = f"{op.binding.name or 'The call'} failed and may have happened: {fault.message}"
+    context = {**fault.context, "key": op.run, "failed_with": fault.code}
+    unknown = Fault.of("TOOL_OUTCOME_UNKNOWN", message, cause=fault.cause, context=context)
+    return OutcomeUnknownError(unknown.with_attempts(fault.attempts))

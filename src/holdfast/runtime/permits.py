@@ -1,0 +1,85 @@
+"""The permits of an operation: leave from each of its circuits for one call, and how that call ended.
+
+Invariant: every permit is settled exactly once, whatever becomes of the call. A refusal by one circuit gives back what the
+others had granted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.policies.accounting import counted_by
+from holdfast.policies.circuit import Rejection, Verdict
+from holdfast.runtime import ours
+
+if TYPE_CHECKING:
+    from holdfast.faults import Fault, Scope
+    from holdfast.policies.circuit import Permit
+    from holdfast.runtime.lines import Line
+    from holdfast.runtime.operation import Operation
+
+__all__ = ["admit_others", "admit_with_care", "settle", "settle_failure", "settle_others"]
+
+
+def admit_with_care(op: Operation, now: float) -> None:
+    """Ask the main circuit where it is not closed."""
+    op.permit = _ask(op, op.binding.line, now)
+
+
+def admit_others(op: Operation, now: float) -> None:
+    """Ask the circuits besides the main one."""
+    for line, scope in op.binding.other_lines:
+        try:
+            op.others = (*op.others, (line, _ask(op, line, now), scope))
+        except Exception:
+            op.attempts -= 1
+            settle(op, Verdict.CANCELLED, now)
+            raise
+
+
+def settle(op: Operation, verdict: Verdict, now: float, fault: Fault | None = None) -> None:
+    """Settle every permit of the present attempt in the same way."""
+    permit, op.permit = op.permit, None
+    if permit is not None:
+        _settle(op, op.binding.line, permit, verdict, now, fault)
+    if op.others:
+        settle_others(op, verdict, now, fault)
+
+
+def settle_others(
+    op: Operation, verdict: Verdict, now: float, fault: Fault | None = None, counted: Scope | None = None
+) -> None:
+    """Settle the permits besides the main one; the circuit of the scope `counted` takes it for a failure."""
+    others, op.others = op.others, ()
+    for line, permit, scope in others:
+        _settle(op, line, permit, Verdict.FAILURE if scope is counted else verdict, now, fault)
+
+
+def settle_failure(op: Operation, fault: Fault, now: float) -> None:
+    """Settle after a failure: it counts on one circuit at most, the one of its scope."""
+    binding = op.binding
+    main = binding.scopes[0]
+    counted = main if binding.count_all else counted_by(fault, binding.scopes)
+    permit, op.permit = op.permit, None
+    if permit is not None:
+        verdict = Verdict.FAILURE if counted is main else Verdict.IGNORED
+        _settle(op, binding.line, permit, verdict, now, fault)
+    if op.others:
+        settle_others(op, Verdict.IGNORED, now, fault, counted)
+
+
+def _ask(op: Operation, line: Line, now: float) -> Permit:
+    permit = line.admit(now)
+    if line.breaker.pending:
+        op.binding.runtime.report_transitions(line, op.run)
+    if isinstance(permit, Rejection):
+        raise ours.refused(op, permit, now)
+    return permit
+
+
+def _settle(  # noqa: PLR0917 - each is of another type, and none has a default
+    op: Operation, line: Line, permit: Permit, verdict: Verdict, now: float, fault: Fault | None
+) -> None:
+    line.settle(permit, verdict, now, None if fault is None else fault.code)
+    if line.breaker.pending:
+        op.binding.runtime.report_transitions(line, op.run)
