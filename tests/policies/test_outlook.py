@@ -62,7 +62,7 @@ backoffs = st.builds(
     cap=st.floats(10, 100),
     jitter=jitters,
     curve=st.sampled_from(["exponential", "linear", "fixed"]),
-    steps=st.lists(st.floats(0, 50), max_size=4).map(tuple),
+    steps=st.lists(st.floats(0, 10), max_size=4).map(tuple),
     jitter_after_cap=st.booleans(),
 )
 
