@@ -80,6 +80,8 @@ def check_when(path: str, when: When | None) -> None:
     """Refuse a condition that could never be met."""
     if when is None or callable(when):
         return
-    for word in when if isinstance(when, tuple) else (when,):
-        if word not in CATALOG and word not in set(Category):
+    # What was written need not be what the types say.
+    words: tuple[object, ...] = when if isinstance(when, tuple) else (when,)
+    for word in words:
+        if not isinstance(word, str) or (word not in CATALOG and word not in set(Category)):
             raise InvalidError.at(path, f"a code, a category or a function ({', '.join(nearest(str(word)))}?)", word)

@@ -18,7 +18,7 @@ from holdfast.runtime.gates import gated, gated_by
 from holdfast.runtime.hedging import hedging
 from holdfast.runtime.kinds import name_of
 from holdfast.runtime.limits import Wheels
-from holdfast.runtime.lines import Line
+from holdfast.runtime.lines import Line, line_of_its_own
 from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
 from holdfast.runtime.target import Target, target_of
 from holdfast.runtime.threads import threaded
@@ -86,7 +86,7 @@ class Binding:
         self.contract = contract
         self._given_policy = policy
         self._given_runtime = runtime
-        self.own_line = Line("")
+        self.own_line = line_of_its_own("")
         self.repairs: list[tuple[Repair, Callable[..., Any]]] = []
         """What may be put right, and by whom; in the order they were added."""
         self.look_up()
@@ -163,7 +163,7 @@ class Binding:
         other.contract = contract_of(fn) or self.contract
         other.name = self.name or name_of(fn)
         if not self.target.names:
-            other.own_line = Line(f"function:{other.name}")
+            other.own_line = line_of_its_own(f"function:{other.name}")
         other.look_up()
         return other
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.events import BudgetWarning
 from holdfast.faults import InvalidError
 from holdfast.policies.budget import Ledger, Left, Limits, Spend
-from holdfast.policies.prices import LIST_PRICES
+from holdfast.policies.prices import LIST_PRICES, Prices
 from holdfast.policies.usage import model_of, usage_of
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.runtime import default_runtime
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from contextvars import Token
     from typing import Self
 
-    from holdfast.policies.prices import Prices
     from holdfast.runtime.ambient import Around
 
 __all__ = ["Budget"]
@@ -47,6 +46,8 @@ class Budget:
         self._limits = Limits(
             seconds=seconds, usd=usd, tokens=tokens, turns=turns, attempts=attempts, estimate_usd=estimate_usd
         )
+        if not isinstance(prices, Prices):
+            raise InvalidError.at("budget.prices", "a table of Prices", prices)
         self._prices = prices
         self._ledger: Ledger | None = None
         self._lock = threading.Lock()

@@ -6,8 +6,10 @@ that are closed and idle go first, and nobody keeps using a line that has gone.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakSet
 
 from holdfast.events import CircuitState
 from holdfast.faults import InvalidError
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.policies.quota import Quota
     from holdfast.runtime.gates import Gate
 
-__all__ = ["Line", "Lines"]
+__all__ = ["Line", "Lines", "line_of_its_own"]
 
 _METRICS_ONLY = Circuit(mode="metrics-only")
 """What counts calls where no circuit is wanted."""
@@ -41,6 +43,7 @@ class Line:
     """The state behind one name. Its methods may be called from any thread."""
 
     __slots__ = (
+        "__weakref__",
         "breaker",
         "circuit",
         "gate",
@@ -132,6 +135,12 @@ class Line:
         else:
             self.breaker.reconfigure(circuit or _METRICS_ONLY, now)
 
+    def after_fork(self) -> None:
+        """What other threads of the parent held here, locks and places, nobody will give back."""
+        self.lock = threading.Lock()
+        if self.gate is not None and self.gate_of is not None:
+            self.gate = gate_for(self.name, *self.gate_of)
+
     def _is_new(self, option: str, had: Any, wanted: Any) -> bool:
         if wanted == had:
             return False
@@ -140,6 +149,17 @@ class Line:
         if wanted is None:
             return False
         raise InvalidError.saying(f"policy.{option} of {self.name}", f"what it already has, {had!r}", repr(wanted))
+
+
+_nameless: WeakSet[Line] = WeakSet()
+"""The lines that stand in no registry."""
+
+
+def line_of_its_own(name: str) -> Line:
+    """Return the line of a recovery without a target: nobody finds it by name."""
+    line = Line(name)
+    _nameless.add(line)
+    return line
 
 
 class Lines:
@@ -196,12 +216,10 @@ class Lines:
         """A lock that another thread of the parent held would never be released here."""
         self._lock = threading.Lock()
         for line in self._lines.values():
-            line.lock = threading.Lock()
-            if line.gate is not None and line.gate_of is not None:
-                line.gate = gate_for(line.name, *line.gate_of)
+            line.after_fork()
 
     def _evict_idle(self) -> None:
-        """Drop the tenth that was quiet longest. An open circuit is knowledge and stays while there is a closed one."""
+        """Drop the tenth that was quiet longest. An open circuit is knowledge, one held by hand a decision: they stay longest."""
         ranked = sorted(self._lines.values(), key=_worth)
         for line in ranked[: max(1, len(ranked) // 10)]:
             del self._lines[line.name]
@@ -210,4 +228,13 @@ class Lines:
 
 
 def _worth(line: Line) -> tuple[bool, float]:
-    return (line.breaker.recorded_state is not CircuitState.CLOSED, line.breaker.idle_since)
+    breaker = line.breaker
+    return (breaker.held or breaker.recorded_state is not CircuitState.CLOSED, breaker.idle_since)
+
+
+def _after_fork() -> None:
+    for line in tuple(_nameless):
+        line.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,91 @@
+"""The documents' numbers, each under its name (REQUIREMENTS part 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.faults import CATALOG, Schedule
+from holdfast.policies.profiles import ACTOR, BRIDGE, HOLDFAST, PROFILES, SPEC016, STUD, TASK, Profile
+from holdfast.testing import Midpoint, seeded
+
+
+def waits(profile: Profile, schedule: Schedule) -> list[float]:
+    tries = profile.schedules[schedule]
+    return [tries.backoff.delay(retry, Midpoint()) for retry in range(1, tries.attempts)]
+
+
+@pytest.mark.parametrize(
+    ("profile", "schedule", "expected"),
+    [
+        pytest.param(SPEC016, Schedule.TRANSIENT, [1, 2], id="S1-8"),
+        pytest.param(SPEC016, Schedule.RATE_LIMIT, [1, 2], id="S1-8 rate limits too"),
+        pytest.param(SPEC016, Schedule.TOOL, [1, 2], id="C7 tools too"),
+        pytest.param(STUD, Schedule.RATE_LIMIT, [5, 10, 20, 40, 80], id="S2-14"),
+        pytest.param(STUD, Schedule.TRANSIENT, [1, 2], id="S2-15"),
+        pytest.param(STUD, Schedule.TOOL, [], id="S2-16"),
+        pytest.param(STUD, Schedule.STORE, [2, 4], id="S2-17"),
+        pytest.param(BRIDGE, Schedule.RECONNECT, [1, 2, 5, 10, 30], id="S0-5"),
+        pytest.param(BRIDGE, Schedule.CONNECT, [1, 2, 5, 10], id="S0-12"),
+        pytest.param(TASK, Schedule.TRANSIENT, [], id="C30"),
+        pytest.param(ACTOR, Schedule.TRANSIENT, [1, 2], id="S4-9"),
+        pytest.param(HOLDFAST, Schedule.ONCE, [1], id="what nobody understands, once"),
+        pytest.param(HOLDFAST, Schedule.NONE, [], id="never"),
+    ],
+)
+def test_part_9_waits_of_each_schedule(profile: Profile, schedule: Schedule, expected: list[float]) -> None:
+    assert waits(profile, schedule) == expected
+
+
+@pytest.mark.parametrize(("profile", "share"), [(SPEC016, 0.2), (STUD, 0.2), (ACTOR, 0.5)])
+def test_part_9_jitter_stays_in_its_share(profile: Profile, share: float) -> None:
+    backoff, rng = profile.schedules[Schedule.TRANSIENT].backoff, seeded(9)
+    draws = [backoff.delay(2, rng) for _ in range(2000)]
+    assert all(2 * (1 - share) <= draw <= 2 * (1 + share) for draw in draws)
+    assert max(draws) - min(draws) > 2 * share
+
+
+def test_S2_17_S0_5_some_schedules_have_no_jitter() -> None:
+    for profile, schedule in ((STUD, Schedule.STORE), (BRIDGE, Schedule.RECONNECT), (BRIDGE, Schedule.CONNECT)):
+        backoff = profile.schedules[schedule].backoff
+        assert backoff.delay(1, seeded(1)) == backoff.wait(1)
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
+def test_every_profile_answers_every_schedule(profile: Profile) -> None:
+    assert set(profile.schedules) == set(Schedule)
+    assert PROFILES[profile.name] is profile
+    assert {entry.schedule for entry in CATALOG.values()} <= set(profile.schedules)
+
+
+@pytest.mark.parametrize(
+    ("profile", "names", "seconds"),
+    [
+        (SPEC016, ("llm-call",), 60),
+        (SPEC016, ("tool-execution",), 120),
+        (SPEC016, ("file-read",), 5),
+        (SPEC016, ("web-fetch",), 30),
+        (SPEC016, ("unheard-of",), 30),
+        (SPEC016, (), 30),
+        (BRIDGE, ("bash",), 300),
+        (BRIDGE, ("read_file",), 10),
+        (BRIDGE, ("edit_file",), 30),
+        (BRIDGE, ("search",), 60),
+        (BRIDGE, ("nothing", "search", "bash"), 60),
+        (ACTOR, ("claude",), 120),
+        (ACTOR, ("bash",), 30),
+        (TASK, ("anything",), 300),
+    ],
+)
+def test_S1_20_S0_23_limits_by_the_most_specific_name_known(profile: Profile, names: Any, seconds: float) -> None:
+    assert profile.timeout(*names) == seconds
+
+
+@pytest.mark.parametrize(
+    ("profile", "failures", "open_for", "successes"),
+    [(BRIDGE, 5, 60, 1), (SPEC016, 5, 30, 2), (HOLDFAST, 5, 30, 1), (ACTOR, 5, 60, 2)],
+)
+def test_S1_12_the_circuits_of_the_documents(profile: Profile, failures: int, open_for: float, successes: int) -> None:
+    circuit = profile.circuit
+    assert (circuit.failures, circuit.open_for, circuit.successes) == (failures, open_for, successes)

@@ -1,0 +1,255 @@
+"""Budgets: what everything inside may spend together, however it is nested, raced or retried."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from recover_kit import LOOSE, Always, Flaky, World, reset
+
+from holdfast import Budget, BudgetError, Hedge, InvalidError, Policy, fault_of
+from holdfast.events import BudgetWarning, Failed, Fallback, RetryDenied
+from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.runtime import use_runtime
+
+STEADY = Policy(circuit=LOOSE)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A world that is the default: budgets read its clock."""
+    world = World()
+    with use_runtime(world.runtime):
+        yield world
+
+
+def answer(tokens: int) -> dict[str, Any]:
+    return {"model": "claude-opus-4-1", "usage": {"input_tokens": tokens, "output_tokens": 0}}
+
+
+def test_every_attempt_is_charged_and_failed_ones_too(world: World) -> None:
+    with Budget(attempts=10) as budget:
+        world.recover("a", STEADY).call(Flaky(reset(), reset()))
+        assert budget.left().attempts == 7
+        assert (budget.spend().attempts, budget.spend().recovery_attempts) == (3, 2)
+
+
+def test_R35_a_spent_budget_denies_the_retry_and_the_original_error_surfaces(world: World) -> None:
+    work = Always(reset)
+    with Budget(attempts=2), pytest.raises(ConnectionResetError) as failed:
+        world.recover("a", STEADY).call(work)
+    assert work.calls == 2
+    assert failed.value is work.raised[-1]
+    assert "budget" in failed.value.__notes__[0]
+    assert [event.because for event in world.of(RetryDenied)] == ["SYS_BUDGET_EXHAUSTED"]
+    assert [event.exhausted for event in world.of(Failed)] == [False]
+
+
+def test_a_spent_budget_refuses_the_next_call_before_it_is_made(world: World) -> None:
+    work = Flaky()
+    with Budget(attempts=1):
+        world.recover("a", STEADY).call(work)
+        with pytest.raises(BudgetError) as failed:
+            world.recover("a", STEADY).call(work)
+    assert work.calls == 1
+    assert fault_of(failed.value).context["unit"] == "attempts"
+    assert world.line("provider:a").breaker.failures == 0
+
+
+@pytest.mark.parametrize("option", ["attempts", "usd", "tokens", "turns"])
+def test_R71_zero_means_nothing_may_be_spent(world: World, option: str) -> None:
+    work = Flaky()
+    with Budget(**{option: 0}), pytest.raises(BudgetError):
+        world.recover("a", STEADY).call(work)
+    assert work.calls == 0
+
+
+def test_what_answers_say_they_used_is_charged_by_the_price_table(world: World) -> None:
+    with Budget(tokens=1000, usd=10) as budget:
+        world.recover("a", STEADY).call(lambda: answer(400))
+        assert budget.left().tokens == 600
+        spent = budget.spend()
+        assert spent.usd > 0
+        world.recover("a", STEADY).call(lambda: answer(600))
+        with pytest.raises(BudgetError):
+            world.recover("a", STEADY).call(lambda: answer(1))
+
+
+def test_R90_unknown_usage_is_estimated_not_free_and_blocks_nothing(world: World) -> None:
+    with Budget(tokens=10_000) as budget:
+        world.recover("a", STEADY).call(Flaky(reset(), value=answer(100)))
+        spend = budget.spend()
+        assert (spend.unknown, spend.tokens, spend.recovery_tokens) == (1, 200, 100)
+
+
+def test_R90_a_failed_attempt_with_nothing_to_estimate_by_does_not_block_the_retry(world: World) -> None:
+    with Budget(usd=0.01):
+        assert world.recover("a", STEADY).call(Flaky(reset(), reset())) == "ok"
+
+
+def test_it_nests_and_the_inner_can_spend_no_more_than_the_outer_has_left(world: World) -> None:
+    with Budget(attempts=3) as outer, Budget(attempts=100) as inner:
+        assert inner.left().attempts == 3
+        for _ in range(3):
+            world.recover("a", STEADY).call(Flaky())
+        with pytest.raises(BudgetError):
+            world.recover("a", STEADY).call(Flaky())
+        assert (outer.spend().attempts, inner.spend().attempts) == (3, 3)
+
+
+def test_a_budget_around_a_budget_is_restored(world: World) -> None:
+    with Budget(attempts=5) as outer:
+        with Budget(attempts=1):
+            world.recover("a", STEADY).call(Flaky())
+        world.recover("a", STEADY).call(Flaky())
+        assert outer.spend().attempts == 2
+    assert AMBIENT.get() is None
+    assert world.recover("a", STEADY).call(Flaky()) == "ok"
+
+
+def test_R14_fifty_tasks_do_not_overdraw_together(world: World) -> None:
+    works = [Flaky(takes=1) for _ in range(50)]
+
+    async def main() -> list[Any]:
+        with Budget(attempts=20) as budget:
+            calls = [world.recover("a", STEADY).call(work.acall) for work in works]
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+            assert budget.spend().attempts == 20
+            return ends
+
+    ends = world.run(main())
+    assert sum(work.calls for work in works) == 20
+    assert [isinstance(end, BudgetError) for end in ends].count(True) == 30
+
+
+def test_R14_fifty_threads_do_not_overdraw_together(world: World) -> None:
+    works = [Flaky() for _ in range(50)]
+    ends: list[str] = []
+    ready = threading.Barrier(50)
+
+    def one(work: Flaky) -> None:
+        ready.wait()
+        try:
+            ends.append(world.recover("a", STEADY).call(work))
+        except BudgetError:
+            ends.append("refused")
+
+    with Budget(attempts=20) as budget:
+        threads = [threading.Thread(target=contextvars.copy_context().run, args=(one, work)) for work in works]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert budget.spend().attempts == 20
+    assert sum(work.calls for work in works) == 20
+    assert ends.count("refused") == 30
+
+
+def test_R37_a_spent_budget_suppresses_only_the_new_hedge(world: World) -> None:
+    running = most = 0
+
+    async def slow() -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(10)
+        running -= 1
+        return "ok"
+
+    policy = Policy(circuit=LOOSE, hedge=Hedge(after=1, most=5))
+
+    async def main() -> str:
+        with Budget(attempts=3):
+            return await world.recover("a", policy, effect="read").call(slow)
+
+    assert world.run(main()) == "ok"
+    assert most == 3
+
+
+def test_hedges_are_charged_and_what_they_used_is_unknown(world: World) -> None:
+    async def slow() -> dict[str, Any]:
+        await asyncio.sleep(10)
+        return answer(100)
+
+    policy = Policy(circuit=LOOSE, hedge=Hedge(after=1, most=2))
+
+    async def main() -> None:
+        with Budget(attempts=100) as budget:
+            await world.recover("a", policy, effect="read").call(slow)
+            spend = budget.spend()
+            assert (spend.attempts, spend.recovery_attempts) == (3, 2)
+            assert (spend.unknown, spend.tokens) == (2, 300)
+
+    world.run(main())
+
+
+def test_fallbacks_are_charged(world: World) -> None:
+    decorated = world.recover("a", Policy(attempts=1, circuit=LOOSE))(Always(reset))
+    decorated.fallback(Flaky())
+    with Budget(attempts=10) as budget:
+        assert decorated() == "ok"
+        assert (budget.spend().attempts, budget.spend().recovery_attempts) == (2, 1)
+    assert len(world.of(Fallback)) == 1
+
+
+def test_N3_6_at_eighty_percent_a_warning_is_told_once(world: World) -> None:
+    with Budget(attempts=5):
+        for _ in range(5):
+            world.recover("a", STEADY).call(Flaky())
+    assert [(event.unit, event.used, event.limit) for event in world.of(BudgetWarning)] == [("attempts", 4, 5)]
+
+
+def test_turns_are_charged_by_hand(world: World) -> None:
+    with Budget(turns=2) as budget:
+        budget.charge(turns=1)
+        assert world.recover("a", STEADY).call(Flaky()) == "ok"
+        budget.charge(turns=1)
+        with pytest.raises(BudgetError):
+            world.recover("a", STEADY).call(Flaky())
+
+
+def test_whatever_lives_is_an_async_context_manager_too(world: World) -> None:
+    async def main() -> None:
+        async with Budget(attempts=1) as budget:
+            await world.recover("a", STEADY).call(Flaky().acall)
+            assert budget.left().attempts == 0
+        assert AMBIENT.get() is None
+
+    world.run(main())
+
+
+def test_a_hostile_answer_is_no_problem(world: World) -> None:
+    class Hostile:
+        @property
+        def usage(self) -> Any:
+            raise RuntimeError("no")
+
+    with Budget(attempts=5) as budget:
+        assert isinstance(world.recover("a", STEADY).call(Hostile), Hostile)
+        assert budget.spend().unknown == 1
+
+
+def test_misuse_is_named(world: World) -> None:
+    budget = Budget(attempts=1)
+    with pytest.raises(InvalidError, match="never entered"):
+        budget.left()
+    with budget, pytest.raises(InvalidError, match="entered already"):
+        budget.__enter__()
+    with budget:
+        assert budget.left().attempts == 1
+
+
+@pytest.mark.parametrize("option", ["seconds", "usd", "tokens", "turns", "attempts", "estimate_usd"])
+@pytest.mark.parametrize("bad", [-1, float("nan"), float("inf"), "5", True])
+def test_R71_bad_options_of_a_budget_fail_where_they_are_written(option: str, bad: Any) -> None:
+    with pytest.raises(InvalidError, match=f"budget.{option}"):
+        Budget(**{option: bad})
+
+
+def test_R71_prices_must_be_prices() -> None:
+    with pytest.raises(InvalidError, match=r"budget\.prices"):
+        Budget(usd=1, prices={"claude": 1})  # type: ignore[arg-type]

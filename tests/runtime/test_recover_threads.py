@@ -1,0 +1,139 @@
+"""A time limit on sync functions: opt-in, in threads that are counted, capped, and never hold up the exit."""
+
+from __future__ import annotations
+
+import contextvars
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from recover_kit import Flaky, reset
+
+from holdfast import DeadlineError, HoldfastError, Policy, Runtime, fault_of, recover
+from holdfast.runtime import threads
+from holdfast.runtime.ambient import AMBIENT
+
+SHORT = 0.02
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    """Set at the end of the test, so that what hangs ends; the count must then go back to where it was."""
+    event = threading.Event()
+    before = threads.left_behind()
+    yield event
+    event.set()
+    for _ in range(1000):
+        if threads.left_behind() == before:
+            return
+        threading.Event().wait(0.005)
+    pytest.fail(f"expected {before} threads left behind, got {threads.left_behind()}")
+
+
+def limited(runtime: Runtime, *, attempts: int = 1, timeout: float = SHORT) -> Any:
+    return recover("tool:sync", Policy(timeout=timeout, attempts=attempts), threads=True, runtime=runtime)
+
+
+def test_R67_the_caller_goes_on_at_the_limit_and_the_thread_is_counted(release: threading.Event) -> None:
+    before = threads.left_behind()
+    with pytest.raises(DeadlineError) as failed:
+        limited(Runtime(waits=False)).call(release.wait)
+    assert threads.left_behind() == before + 1
+    assert failed.value.fault.code == "TOOL_TIMEOUT"
+
+
+def test_R67_beyond_the_cap_no_thread_is_started(release: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "MOST_LEFT_BEHIND", threads.left_behind() + 2)
+    recovery = limited(Runtime(waits=False))
+    for _ in range(2):
+        with pytest.raises(DeadlineError):
+            recovery.call(release.wait)
+    work = Flaky()
+    with pytest.raises(HoldfastError) as refused:
+        recovery.call(work)
+    assert refused.value.fault.code == "SYS_BULKHEAD_FULL"
+    assert work.calls == 0
+
+
+def test_R67_interpreter_exit_is_not_held_up() -> None:
+    code = """
+import threading
+from holdfast import DeadlineError, Policy, recover
+try:
+    recover("a", Policy(timeout=0.02, attempts=1), threads=True).call(threading.Event().wait)
+except DeadlineError:
+    print("went on")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    assert done.stdout == "went on\n"
+
+
+def test_answers_and_exceptions_come_through_unchanged() -> None:
+    runtime = Runtime(waits=False)
+    assert limited(runtime, timeout=10).call(lambda: 5) == 5
+    error = ValueError("its own")
+    with pytest.raises(ValueError, match="its own") as failed:
+        limited(runtime, timeout=10).call(Flaky(error))
+    assert failed.value is error
+    assert limited(runtime, timeout=10, attempts=3).call(Flaky(reset(), reset())) == "ok"
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_R18_what_asks_to_stop_in_the_thread_stops_the_caller(stop: type[BaseException]) -> None:
+    work = Flaky(stop())
+    with pytest.raises(stop):
+        limited(Runtime(waits=False), timeout=10, attempts=9).call(work)
+    assert work.calls == 1
+
+
+def test_the_thread_sees_the_callers_context_and_the_operation() -> None:
+    word: contextvars.ContextVar[str] = contextvars.ContextVar("word", default="none")
+    word.set("mine")
+
+    def look() -> tuple[str, bool]:
+        return word.get(), AMBIENT.get() is not None
+
+    assert limited(Runtime(waits=False), timeout=10).call(look) == ("mine", True)
+
+
+def test_a_late_call_is_retried_in_a_thread_of_its_own(release: threading.Event) -> None:
+    calls: list[str] = []
+
+    def first_hangs() -> str:
+        calls.append(threading.current_thread().name)
+        if len(calls) == 1:
+            release.wait()
+        return "second"
+
+    recovery = recover("claude", Policy(timeout=SHORT, attempts=2), threads=True, runtime=Runtime(waits=False))
+    assert recovery.call(first_hangs) == "second"
+    assert len(set(calls)) == 2
+    assert threading.current_thread().name not in calls
+
+
+def test_without_a_limit_no_thread_is_used() -> None:
+    recovery = recover("a", Policy(timeout=None, deadline=None), threads=True, runtime=Runtime(waits=False))
+    assert recovery.call(threading.current_thread) is threading.current_thread()
+
+
+def test_R14_fifty_callers_each_get_their_own_end(release: threading.Event) -> None:
+    recovery = recover("claude", Policy(timeout=0.05, attempts=1), threads=True, runtime=Runtime(waits=False))
+    ends: list[Any] = [None] * 50
+
+    def one(number: int) -> None:
+        try:
+            ends[number] = recovery.call(release.wait if number % 10 == 0 else (lambda: number))
+        except DeadlineError as error:
+            ends[number] = fault_of(error).code
+
+    callers = [threading.Thread(target=one, args=(number,)) for number in range(50)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    late = [number for number in range(50) if ends[number] == "PROVIDER_TIMEOUT"]
+    assert set(late) >= {0, 10, 20, 30, 40}
+    assert all(ends[number] == number for number in range(50) if number not in late)
