@@ -27,7 +27,7 @@ from holdfast import (
 from holdfast.config import Config, ConfigError, find_file, json_schema, load, read
 from holdfast.policies.circuit import BRIDGE
 from holdfast.profiles import phase, policy_of, spec016
-from holdfast.runtime.config.sources import VARIABLES
+from holdfast.runtime.config.sources import variables
 from holdfast.runtime.runtime import default_runtime, use_runtime
 from holdfast.runtime.target import Target
 from holdfast.testing import VirtualClock, script
@@ -267,6 +267,7 @@ def test_the_environment_wins_over_the_file(tmp_path):
         "HOLDFAST_PHASE": "4",
         "HOLDFAST_WAIT_FOR_CIRCUIT": "yes",
         "HOLDFAST_SOAK": "1",
+        "HOLDFAST_TOKEN": "a secret, and nobody's setting",
     }
     config = load(environ=environ)
     assert config.policy == phase(4).policy.replace(attempts=2, deadline=None, wait_for_circuit=True)
@@ -311,7 +312,7 @@ def test_every_plain_option_has_its_variable():
         "hedge",
         "per_code",
     }
-    assert {name.removeprefix("HOLDFAST_").lower() for name in VARIABLES} == plain | {"enabled", "base", "phase"}
+    assert {name.removeprefix("HOLDFAST_").lower() for name in variables()} == plain | {"enabled", "base", "phase"}
 
 
 # --- in force ---

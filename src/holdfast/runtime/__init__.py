@@ -8,6 +8,8 @@
     streams    streams; blocks: loops of attempts; surroundings: the context a stream's source runs in
     binding    everything an operation reads, looked up once; lines: what all calls to one name share
     runtime    clock, chance, circuits, events; budget and ambient: the scope around a call
+    manager    document 001's registry over it: execution (its options), circuit_handle, tallies (what it counts)
+    config     settings from files, the environment and code
     fault_of   the fault of anything that failed; pages: the catalog's pages; secrets: what to mask
 
 This page stays light: `fault_of` is imported where no event loop will ever run.

@@ -6,12 +6,14 @@ Invariant: a variable that starts with `HOLDFAST_` and means nothing is a mistak
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
 from holdfast.policies import Policy
+from holdfast.policies.policy import Counts
 from holdfast.runtime.config.problems import ConfigError, Problem, Problems, near
 from holdfast.runtime.config.tables import NONE, options_of
 from holdfast.runtime.config.value import STARTS, Config, read_into
@@ -19,27 +21,14 @@ from holdfast.runtime.config.value import STARTS, Config, read_into
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FILE_NAME", "VARIABLES", "find_file", "load", "read_text"]
+__all__ = ["FILE_NAME", "find_file", "load", "read_text", "variables"]
 
 FILE_NAME = "holdfast.toml"
 _PREFIX = "HOLDFAST_"
 _ALIAS = "RESILIENCE_ENABLED"
-_ELSEWHERE = frozenset({"HOLDFAST_CONFIG", "HOLDFAST_SOAK"})
-"""Read by others: where the file is, and how long our own tests run."""
+_ELSEWHERE = frozenset({"HOLDFAST_CONFIG", "HOLDFAST_SOAK", "HOLDFAST_TOKEN"})
+"""Read by others: where the file is, how long our own tests run, a secret."""
 _SCALARS = (int, float, str, bool)
-_POLICY_VARIABLES = {
-    name: kind
-    for name, kind in options_of(Policy).items()
-    if name not in STARTS and set(get_args(kind) or (kind,)) - {type(None)} <= {*_SCALARS, "attempt", "operation"}
-}
-VARIABLES: Mapping[str, Any] = {
-    f"{_PREFIX}ENABLED": bool,
-    f"{_PREFIX}BASE": str,
-    f"{_PREFIX}PROFILE": str,
-    f"{_PREFIX}PHASE": int,
-    **{f"{_PREFIX}{name.upper()}": kind for name, kind in _POLICY_VARIABLES.items()},
-}
-"""The variables that are settings, and what they hold."""
 _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
@@ -60,6 +49,23 @@ def load(
     if config is None or problems.found:
         raise ConfigError.of(source, [_as_written(problem, origins) for problem in problems.found])
     return config
+
+
+@cache
+def variables() -> Mapping[str, Any]:
+    """Return the variables that are settings, and what they hold. Most processes have none and never ask."""
+    plain = {
+        name: kind
+        for name, kind in options_of(Policy).items()
+        if name not in STARTS and set(get_args(kind) or (kind,)) - {type(None)} <= {*_SCALARS, *get_args(Counts)}
+    }
+    return {
+        f"{_PREFIX}ENABLED": bool,
+        f"{_PREFIX}BASE": str,
+        f"{_PREFIX}PROFILE": str,
+        f"{_PREFIX}PHASE": int,
+        **{f"{_PREFIX}{name.upper()}": kind for name, kind in plain.items()},
+    }
 
 
 def find_file(folder: Path | None = None) -> Path | None:
@@ -107,14 +113,14 @@ def _lay_environment_over(tables: dict[str, Any], environ: Mapping[str, str], pr
     if _ALIAS in environ and f"{_PREFIX}ENABLED" not in given:
         given[_ALIAS] = environ[_ALIAS]
     for name, text in sorted(given.items()):
-        if name != _ALIAS and name not in VARIABLES:
-            problems.add_saying(name, near(name, tuple(VARIABLES)), "a variable that is not known")
+        if name != _ALIAS and name not in variables():
+            problems.add_saying(name, near(name, tuple(variables())), "a variable that is not known")
             continue
         option = "enabled" if name == _ALIAS else name.removeprefix(_PREFIX).lower()
         try:
-            value = _value(VARIABLES.get(name, bool), text)
+            value = _value(variables().get(name, bool), text)
         except (msgspec.ValidationError, ValueError):
-            problems.add(name, _expected(VARIABLES.get(name, bool)), text)
+            problems.add(name, _expected(variables().get(name, bool)), text)
             continue
         origins[_set(tables, option, value)] = name
     return origins

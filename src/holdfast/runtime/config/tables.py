@@ -37,6 +37,8 @@ def lay_over(kind: type[S], base: S | None, table: Any, path: str, problems: Pro
     if not isinstance(table, dict):
         problems.add(path, "a table", table)
         return base
+    if not table and base is not None:
+        return base
     known = options_of(kind)
     changes: dict[str, Any] = {}
     for name, given in table.items():
