@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         StreamCutError,
     )
     from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Backoff, Circuit, Hedge, Policy, Quota, Tries
+    from holdfast.policies.repair import Changed
     from holdfast.runtime.budget import Budget
     from holdfast.runtime.fault_of import fault_of
     from holdfast.runtime.recovery import recover
@@ -61,6 +62,7 @@ __all__ = [
     "Budget",
     "BudgetError",
     "Category",
+    "Changed",
     "Circuit",
     "CircuitOpenError",
     "Code",
@@ -100,6 +102,7 @@ _HOMES = (
     )
     | {
         "Budget": "holdfast.runtime.budget",
+        "Changed": "holdfast.policies.repair",
         "Runtime": "holdfast.runtime.runtime",
         "Target": "holdfast.runtime.target",
         "fault_of": "holdfast.runtime.fault_of",

@@ -110,6 +110,8 @@ HEADERS: list[tuple[str, dict[str, str], float | None]] = [
     ("11 ietf some left", {"ratelimit-reset": "50", "ratelimit-remaining": "10"}, None),
     ("11 ietf one field", {"ratelimit": '"default";r=0;t=30'}, 30),
     ("11 ietf one field some left", {"ratelimit": '"default";r=4;t=30'}, None),
+    ("11 ietf one field of an earlier draft", {"ratelimit": "limit=100, remaining=0, reset=50"}, 50),
+    ("11 ietf one field of an earlier draft some left", {"ratelimit": "limit=100, remaining=7, reset=50"}, None),
     (
         "11 renewal period",
         {"x-ratelimit-renewalperiod-tokens": "60", "x-ratelimit-remaining-tokens": "0"},
@@ -200,6 +202,14 @@ def test_R33_of_two_vendors_names_the_latest_that_is_exhausted():
     assert waits(headers) == 20
 
 
+@pytest.mark.parametrize("status", [500, 503, 529])
+def test_R33_in_an_outage_only_a_limit_known_to_be_empty_holds_us_up(status: int):
+    resets = {"x-ratelimit-reset-tokens": "7m12s"}
+    assert from_http(status, resets, "").retry_after is None
+    assert from_http(status, resets | {"x-ratelimit-remaining-tokens": "0"}, "").retry_after == 432
+    assert from_http(429, resets, "").retry_after == 432
+
+
 def test_a_retry_after_is_earlier_than_a_full_refill_and_wins():
     headers = {
         "retry-after": "3",
@@ -228,6 +238,10 @@ BODIES: list[tuple[str, Any, float | None]] = [
     ("google fraction", {"error": {"details": [{"retryDelay": "0.539477544s"}]}}, 0.539477544),
     ("google ms", {"error": {"details": [{"retryDelay": "900ms"}]}}, 0.9),
     ("protobuf duration", {"error": {"details": [{"retryDelay": {"seconds": 26}}]}}, 26),
+    ("protobuf duration with nanos", {"error": {"details": [{"retryDelay": {"seconds": 26, "nanos": 500_000_000}}]}}, 26.5),
+    ("protobuf duration of nanos alone", {"error": {"details": [{"retryDelay": {"nanos": 250_000_000}}]}}, 0.25),
+    ("protobuf duration of text", {"error": {"details": [{"retryDelay": {"seconds": "26"}}]}}, 26),
+    ("protobuf duration of nothing", {"error": {"details": [{"retryDelay": {}}]}}, None),
     ("google in an array", [{"error": {"details": [{"retryDelay": "26s"}]}}], 26),
     ("quotaResetDelay", {"error": {"details": [{"metadata": {"quotaResetDelay": "2m3s"}}]}}, 123),
     ("quotaResetTimeStamp", {"error": {"details": [{"metadata": {"quotaResetTimeStamp": rfc3339(77)}}]}}, 77),

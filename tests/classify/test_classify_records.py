@@ -26,7 +26,8 @@ WRONG: list[tuple[str, Any, str, str, str]] = [
     ("exception.type", {"exception": {"type": 7}}, "$.exception.type", "str | null", "int"),
     ("exception.module", {"exception": {"module": []}}, "$.exception.module", "str | null", "array"),
     ("exception.message", {"exception": {"message": {}}}, "$.exception.message", "str | null", "object"),
-    ("exception.cause", {"exception": {"cause": {}}}, "$.exception.cause", "array | null", "object"),
+    ("exception.cause", {"exception": {"cause": "x"}}, "$.exception.cause", "object | array | null", "str"),
+    ("inside one cause", {"exception": {"cause": {"type": 1}}}, "$.exception.cause.type", "str | null", "int"),
     ("inside a cause", {"exception": {"cause": [{}, {"type": 1}]}}, "$.exception.cause[1].type", "str | null", "int"),
     ("a leaf", {"exception": {"exceptions": [3]}}, "$.exception.exceptions[0]", "object", "int"),
     ("returncode", {"returncode": "1"}, "$.returncode", "int | null", "str"),
@@ -94,6 +95,11 @@ def test_unknown_fields_are_ignored_and_every_field_has_a_default():
         (
             {"kind": "exception", "exception": {"module": "openai", "type": "APIConnectionError", "message": "Connection error.",
              "cause": [{"module": "socket", "type": "gaierror", "message": "[Errno -2] Name or service not known"}]}},
+            "CONN_DNS_FAILED",
+        ),
+        (
+            {"kind": "exception", "exception": {"module": "openai", "type": "APIConnectionError", "message": "Connection error.",
+             "cause": {"module": "httpx", "type": "ConnectError", "cause": {"module": "socket", "type": "gaierror"}}}},
             "CONN_DNS_FAILED",
         ),
         (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import subprocess
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -142,3 +144,57 @@ def test_a_success_that_was_refused_or_overflowed_is_not_sampled_again(body, cod
 )
 def test_a_wait_is_taken_only_from_a_sentence_that_asks_for_one(text, wait):
     assert from_http(429, {}, f'{{"error":{{"message":"{text}"}}}}').retry_after == wait
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("botocore.exceptions.SSOTokenLoadError: Error loading SSO Token: Token for dev does not exist", "AUTH_FAILED"),
+        ("botocore.exceptions.NoRegionError: You must specify a region.", "PROVIDER_BAD_REQUEST"),
+        ("http.client.BadStatusLine: \x15\x03\x01", "PROVIDER_MALFORMED_RESPONSE"),
+        ("ssl.SSLEOFError", "CONN_RESET"),
+        ("ssl.SSLZeroReturnError", "CONN_RESET"),
+        ("request failed: SSLZeroReturnError while reading, ssl: closed", "CONN_RESET"),
+        ("xml.etree.ElementTree.ParseError: mismatched tag: line 1, column 11", "PROVIDER_OUTPUT_INVALID"),
+        ("GatewayTimeoutError", "PROVIDER_GATEWAY_TIMEOUT"),
+        ("x509: certificate signed by unknown authority", "CONN_TLS_HANDSHAKE_FAILED"),
+        ("x509: certificate is valid for a.example, not b.example", "CONN_TLS_HANDSHAKE_FAILED"),
+        ("Error: UNABLE_TO_VERIFY_LEAF_SIGNATURE", "CONN_TLS_HANDSHAKE_FAILED"),
+    ],
+)
+def test_a_failure_known_only_by_its_name_or_sentence(text: str, code: str):
+    assert from_text(text).code == code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (http.client.BadStatusLine("garbage"), "PROVIDER_MALFORMED_RESPONSE"),
+        (http.client.RemoteDisconnected("Remote end closed connection without response"), "CONN_RESET"),
+        (ET.ParseError("no element found: line 1, column 0"), "PROVIDER_OUTPUT_INVALID"),
+        (SyntaxError("invalid syntax"), "SYS_PROGRAMMING_ERROR"),
+    ],
+)
+def test_a_live_error_of_the_standard_library(error: Exception, code: str):
+    assert from_exception(error).code == code
+
+
+def test_a_document_that_cannot_be_parsed_is_a_validation_failure():
+    assert from_exception(ET.ParseError("x")).category.value == "validation"
+
+
+def test_a_crashed_model_comes_back_although_the_server_says_400():
+    body = '{"error":"The model has crashed without additional information. (Exit code: 18446744072635812000)"}'
+    fault = from_http(400, {}, body)
+    assert (fault.code, fault.retryable) == ("PROVIDER_UNAVAILABLE", True)
+
+
+def test_the_kernels_sentence_tells_of_memory():
+    assert from_process(1, "python invoked oom-killer: gfp_mask=0xcc0").code == "TOOL_OUT_OF_MEMORY"
+
+
+@pytest.mark.parametrize("given", [137, -9, 503, 0, True, 1.5, None])
+def test_a_bare_number_is_no_failure_and_the_answer_says_so(given):
+    fault = fault_of(given)
+    assert (fault.code, fault.rule, fault.retryable) == ("SYS_UNKNOWN", "not-a-failure", False)
+    assert type(given).__name__ in fault.message

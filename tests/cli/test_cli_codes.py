@@ -7,7 +7,7 @@ import json
 import pytest
 from cli_runs import holdfast, holdfast_json
 
-from holdfast.faults import CATALOG, CODES
+from holdfast.faults import CATALOG, CODES, Fault
 
 
 def listed(*arguments: str) -> list[str]:
@@ -92,4 +92,4 @@ def test_a_pipe_gets_whole_lines():
     assert len(lines) == len(CODES) + 1
     assert all("…" not in line for line in lines)
     column = lines[0].index("what happened")
-    assert [line[column:] for line in lines[1:]] == [entry.message for entry in CATALOG.values()]
+    assert [line[column:] for line in lines[1:]] == [Fault.of(code).message for code in CODES]

@@ -14,7 +14,7 @@ import pytest
 from cli_runs import KEY, SCRIPT, environment, script
 
 from holdfast import __version__
-from holdfast.faults import CATALOG, CODES
+from holdfast.faults import CATALOG, CODES, Fault
 
 ESCAPE = b"\x1b"
 COLOUR = re.compile(rb"\x1b\[[0-9;]*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[0-9;]*m")
@@ -23,6 +23,19 @@ COLOUR = re.compile(rb"\x1b\[[0-9;]*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[0-9;]*m")
 def test_it_runs():
     done = script("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"holdfast {__version__}\n".encode(), b"")
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("explain", "NO_SUCH_CODE"), ("classify",), ("codes", "--json")])
+def test_python_m_holdfast_is_the_same_command(arguments):
+    by_name = script(*arguments)
+    by_module = subprocess.run(
+        [sys.executable, "-m", "holdfast", *arguments], env=environment(), capture_output=True, timeout=60, check=False
+    )
+    assert (by_module.returncode, by_module.stdout, by_module.stderr) == (
+        by_name.returncode,
+        by_name.stdout,
+        by_name.stderr,
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +115,7 @@ def test_UX_forced_colour_is_colour_only_and_cuts_nothing():
     plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.decode())
     whole = [line for line in plain.splitlines() if line.split()[:1] and line.split()[0] in CATALOG]
     assert [line.split()[0] for line in whole] == list(CODES)
-    assert all(CATALOG[line.split()[0]].message in line for line in whole)
+    assert all(Fault.of(line.split()[0]).message in line for line in whole)
 
 
 @pytest.mark.parametrize("arguments", [("codes", "--json"), ("explain", "AUTH_FAILED", "--json"), ("doctor", "--json")])

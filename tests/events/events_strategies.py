@@ -55,9 +55,13 @@ _fields: dict[str, st.SearchStrategy] = {
     "circuit": _texts,
     "via": _texts,
     "unit": _texts,
+    "items": st.integers(0, 9),
+    "rule": _texts,
+    "how": st.sampled_from(["continue", "restart"]),
     "cause": _texts,
     "until": st.none() | _seconds,
     "because": st.sampled_from(CODES),
+    "action": _texts,
     "code": st.none() | st.sampled_from(CODES),
 }
 

@@ -22,8 +22,10 @@ from holdfast.events import (
     Fallback,
     Recovered,
     RecoveryEvent,
+    Repaired,
     Retry,
     RetryDenied,
+    StreamResumed,
     SuppressedError,
     encode,
 )
@@ -72,6 +74,14 @@ WRITTEN = [
     (
         RetryDenied(at=1.0, attempt=1, because="SYS_RETRY_QUOTA_SPENT", fault=OVERLOADED),
         {"type": "retry-denied", "attempt": 1, "because": "SYS_RETRY_QUOTA_SPENT", "fault": FAULT},
+    ),
+    (
+        Repaired(at=1.0, attempt=1, action="compact", fault=OVERLOADED),
+        {"type": "repaired", "attempt": 1, "action": "compact", "fault": FAULT},
+    ),
+    (
+        StreamResumed(at=1.0, how="restart", items=3),
+        {"type": "stream-resumed", "how": "restart", "items": 3},
     ),
     (
         BudgetWarning(at=1.0, unit="usd", used=0.4, limit=0.5),

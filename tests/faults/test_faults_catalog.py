@@ -445,7 +445,7 @@ def test_texts_are_calm(unwanted):
 
 def test_texts_begin_and_end_properly():
     assert codes_where(lambda e: any(text != text.strip() for text in _texts(e))) == []
-    assert codes_where(lambda e: any(not text[0].isupper() and text[0] not in "{`" for text in _texts(e))) == []
+    assert codes_where(lambda e: any(not text[0].isupper() and text[0] not in "[`" for text in _texts(e))) == []
     assert codes_where(lambda e: not e.user.endswith(".")) == [], "a person reads sentences"
     assert codes_where(lambda e: e.message.endswith((".", ",", ":", ";"))) == [], "a log line is not a sentence"
     assert codes_where(lambda e: any(text.endswith((".", ",", ":", ";")) for text in e.suggestions)) == []

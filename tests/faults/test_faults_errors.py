@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 import traceback
+from typing import Annotated
 
 import msgspec
 import pytest
 
 from holdfast.faults import (
+    AbortedError,
     BudgetError,
     CircuitOpenError,
     DeadlineError,
@@ -25,6 +27,7 @@ from holdfast.faults import (
 LEAVES = {
     CircuitOpenError: ("CIRCUIT_OPEN", ()),
     DeadlineError: ("SYS_DEADLINE_EXCEEDED", (TimeoutError, OSError)),
+    AbortedError: ("SYS_CANCELLED", ()),
     BudgetError: ("SYS_BUDGET_EXHAUSTED", ()),
     StreamCutError: ("PROVIDER_STREAM_CUT", ()),
     OutcomeUnknownError: ("TOOL_OUTCOME_UNKNOWN", ()),
@@ -111,6 +114,7 @@ def test_at_may_be_another_code():
 class Inner(msgspec.Struct, tag_field="type", tag="inner"):
     count: int
     names: list[str] = []
+    code: Annotated[str, msgspec.Meta(max_length=2)] = ""
 
 
 @pytest.mark.parametrize(
@@ -120,6 +124,7 @@ class Inner(msgspec.Struct, tag_field="type", tag="inner"):
         (b'{"type":"inner","count":1,"names":["a",2]}', "$.names[1]", "str", "int"),
         (b'{"type":"inner"}', "$.count", "a value", "nothing"),
         (b"[]", "$", "object", "array"),
+        (b'{"type":"inner","count":1,"code":"abc"}', "$.code", "str of length <= 2", "something else"),
         (b'{"type":"other","count":1}', "$.type", "one of the words known here", "'other'"),
         (b'{"type":"over - at sea","count":1}', "$.type", "one of the words known here", "'over - at sea'"),
     ],

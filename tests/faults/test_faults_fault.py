@@ -77,15 +77,15 @@ def test_the_wording_is_filled_with_every_fact_it_names(code):
     ("facts", "message"),
     [
         ({"session_id": "s-1"}, "Session 's-1' not found"),
-        ({}, "Session 'unknown' not found"),
-        ({"session_id": None}, "Session 'unknown' not found"),
+        ({}, "Session not found"),
+        ({"session_id": None}, "Session not found"),
         ({"session_id": 7}, "Session '7' not found"),
         ({"session_id": "{reason}", "reason": "no"}, "Session '{reason}' not found"),
         ({"session_id": ["a", 1]}, "Session '['a', 1]' not found"),
         ({"session_id": {"token": "abcdef123"}}, "Session '{'token': '[redacted]'}' not found"),
     ],
 )
-def test_a_fact_is_told_as_it_is_and_a_missing_one_as_unknown(facts, message):
+def test_a_fact_is_told_as_it_is_and_a_missing_one_not_at_all(facts, message):
     assert Fault.of("SESS_NOT_FOUND", context=facts).message == message
 
 
@@ -105,9 +105,9 @@ def test_a_fact_whose_text_cannot_be_made_does_no_harm():
     assert "Broken" in Fault.of("TOOL_EXECUTION_FAILED", context={"reason": Broken()}).message
 
 
-@given(st.text().filter(lambda text: not {"{", "}"} & set(text)))
+@given(st.text().filter(lambda text: "[" not in text))
 @settings(max_examples=100, deadline=None)
-def test_wording_without_braces_is_left_alone(template):
+def test_wording_without_clauses_is_left_alone(template):
     assert fill(template, {"a": 1}) == template
 
 
@@ -180,8 +180,10 @@ def test_json_holds_only_what_is_known():
     }
 
 
-def test_json_of_a_newer_version_is_read_and_an_unknown_code_is_not():
+def test_json_of_a_newer_version_is_read_with_its_code_and_what_is_none_is_not():
     raw = b'{"code":"AUTH_FAILED","message":"m","retryable":false,"scope":"credential","mood":"blue"}'
     assert msgspec.json.decode(raw, type=Fault) == Fault.of("AUTH_FAILED", "m")
+    newer = msgspec.json.decode(raw.replace(b"AUTH_FAILED", b"AUTH_FROM_THE_FUTURE"), type=Fault)
+    assert (newer.code, newer.entry.code) == ("AUTH_FROM_THE_FUTURE", "AUTH_FAILED")
     with pytest.raises(msgspec.ValidationError, match=r"\$\.code"):
-        msgspec.json.decode(raw.replace(b"AUTH_FAILED", b"AUTH_FROM_THE_FUTURE"), type=Fault)
+        msgspec.json.decode(raw.replace(b"AUTH_FAILED", b"no code"), type=Fault)

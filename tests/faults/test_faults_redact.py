@@ -197,6 +197,19 @@ def test_the_cheap_marks_stand_in_every_text_the_pattern_matches():
     assert missed == []
 
 
+PIECES = (
+    *(text for text, _ in CANARIES.values()), *(secret for _, secret in CANARIES.values()), "api key", "apiKey", "dbpassword", "tokens", "token",
+    "credentials", "Authorization", "Set-Cookie", "Bearer", "://", "@", ":", "=", " ", "\\", "'", '"', "\\n", "\u00a0", "é", "sk-", "hf_", "eyJ",
+    "a1B2c3D4e5F6g7", "x", "-", "_", "[redacted]", "key" * 40,
+)  # fmt: skip
+
+
+@settings(max_examples=1_500, deadline=None, derandomize=True)
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=8).map("".join))
+def test_what_is_not_searched_holds_nothing_the_search_would_find(text: str):
+    assert module.mask_secrets(text) == module._ANY_SECRET.sub(module._mask, text)
+
+
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join))
 @settings(max_examples=200, deadline=None)
 def test_masking_twice_masks_no_more(text):

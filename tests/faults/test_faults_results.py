@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 from holdfast.faults import Attempt, CircuitOpenError, Err, Fault, HoldfastError, Ok
@@ -77,7 +80,49 @@ def test_a_result_shows_what_it_is():
     assert repr(Err(error.fault, error)) == "Err(CIRCUIT_OPEN: 'open')"
 
 
-@pytest.mark.parametrize("result", [Ok(1), Err(Fault.of("AUTH_FAILED"))])
-def test_a_result_takes_no_stray_attributes(result):
+RESULTS = [Ok(1, via="cache", attempts=(Attempt(number=1),)), Err(Fault.of("AUTH_FAILED"), ValueError("no"))]
+results = pytest.mark.parametrize("result", RESULTS, ids=["Ok", "Err"])
+
+
+@results
+@pytest.mark.parametrize("name", ["value", "via", "attempts", "fault", "error", "ok", "anything"])
+def test_a_result_cannot_be_changed(result, name):
+    before = repr(result)
     with pytest.raises(AttributeError):
-        result.anything = 1
+        setattr(result, name, 2)
+    with pytest.raises(AttributeError):
+        delattr(result, name)
+    assert repr(result) == before
+
+
+def test_a_result_is_as_hashable_as_what_it_holds():
+    assert len({Ok((1, 2)), Ok((1, 2)), Ok((1, 2), via="cache")}) == 2
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Ok([1]))
+    fault = Fault.of("SESS_NOT_FOUND", context={"session_id": "s"})
+    assert len({Err(fault), Err(fault, ValueError())}) == 1
+
+
+def test_how_it_was_reached_must_be_named():
+    with pytest.raises(TypeError):
+        Ok(1, "cache")
+    with pytest.raises(TypeError):
+        Ok()
+    assert Ok.__match_args__ == ("value",)
+    match Err(Fault.of("AUTH_FAILED"), ValueError("no")):
+        case Err(fault, error):
+            assert (fault.code, str(error)) == ("AUTH_FAILED", "no")
+
+
+@results
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda result: pickle.loads(pickle.dumps(result))])
+def test_a_result_can_be_copied_and_sent(result, copied):
+    twin = copied(result)
+    assert twin == result
+    assert twin.attempts == result.attempts
+    assert repr(getattr(twin, "error", None)) == repr(getattr(result, "error", None))
+
+
+def test_a_result_shows_no_secret():
+    key = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"
+    assert key not in repr(Err(Fault.of("AUTH_FAILED", f"bad key {key}")))

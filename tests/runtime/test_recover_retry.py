@@ -273,7 +273,7 @@ def test_R25_an_accept_that_raises_or_answers_nonsense_lets_the_answer_through(f
 
 
 def test_R25_an_event_handler_that_raises_is_reported_once_and_changes_nothing(
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
 
@@ -283,7 +283,7 @@ def test_R25_an_event_handler_that_raises_is_reported_once_and_changes_nothing(
     world.runtime.on(broken)
     assert world.recover("a").call(Flaky(reset(), reset())) == "ok"
     assert world.recover("a").call(Flaky(reset())) == "ok"
-    assert capsys.readouterr().err.count("a defect of the reader") == 1
+    assert caplog.text.count("a defect of the reader") == 1
     assert len(world.of(SuppressedError)) == 1
     assert len(world.of(Recovered)) == 2
 

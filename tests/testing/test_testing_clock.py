@@ -36,11 +36,11 @@ def test_R58_the_wall_jumps_and_what_is_measured_does_not(by):
     assert (clock.wall(), clock.monotonic()) == (10_001 + by, 6.0)
 
 
-def test_a_million_small_steps_are_not_lost_to_rounding():
+def test_many_small_steps_are_not_lost_to_rounding():
     clock = VirtualClock()
-    for _ in range(1_000_000):
+    for _ in range(100_000):
         clock.advance(1e-6)
-    assert clock.wall() - VirtualClock().wall() == pytest.approx(1, abs=1e-6)
+    assert clock.wall() - VirtualClock().wall() == pytest.approx(0.1, abs=1e-6)
 
 
 @pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, True, "1", None])

@@ -142,7 +142,7 @@ def test_hang_waits_until_it_is_cancelled():
 
 
 def test_blocking_code_cannot_play_a_hang():
-    with pytest.raises(InvalidError, match="`hang` needs `await calls.acall"):
+    with pytest.raises(InvalidError, match=r"`hang` needs `await calls\.acall"):
         script("hang")()
 
 

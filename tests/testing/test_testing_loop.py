@@ -20,8 +20,13 @@ import pytest
 from holdfast import InvalidError
 from holdfast.testing import StuckError, VirtualClock, VirtualLoop, loop_factory, run
 
-NO_TIME = 2.0
+NO_TIME = 20.0
 """Real seconds, generous: what is shown to take none would take minutes otherwise."""
+
+
+def a_real_while():
+    """Real time is the subject where a thread works while the loop has nothing to do."""
+    threading.Event().wait(0.02)
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +183,12 @@ def test_tasks_left_over_are_cancelled_at_the_end():
 def test_another_thread_wakes_the_loop():
     async def main():
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
-        thread = threading.Thread(target=loop.call_soon_threadsafe, args=(woken.set,))
+
+        def wake():
+            a_real_while()
+            loop.call_soon_threadsafe(woken.set)
+
+        thread = threading.Thread(target=wake)
         thread.start()
         await woken.wait()
         thread.join()
@@ -191,10 +201,8 @@ def test_the_clock_stands_still_for_a_thread_of_the_executor():
     """The timer is due in no time, yet the thread, which takes a real while, comes first."""
 
     async def main():
-        release = threading.Event()
-        asyncio.get_running_loop().call_soon(release.set)
         async with asyncio.timeout(0.001):
-            assert await asyncio.to_thread(release.wait, 1)
+            await asyncio.to_thread(a_real_while)
         return asyncio.get_running_loop().time()
 
     assert run(main()) == 0
@@ -221,7 +229,7 @@ def test_a_thread_that_is_late_is_waited_for_once_and_not_at_every_timer():
 
     async def main():
         job = asyncio.ensure_future(asyncio.to_thread(release.wait))
-        for _ in range(100):  # at 0.1 real seconds each, this would be 10
+        for _ in range(1000):  # at 0.1 real seconds each, this would be 100
             await asyncio.sleep(1)
         release.set()
         assert await job
@@ -243,23 +251,36 @@ def test_the_result_of_an_executor_of_ones_own_arrives():
 
 def test_a_thread_the_loop_cannot_see_is_announced_with_hold():
     async def main():
-        loop, woken, release = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
         def work():
-            release.wait(1)
+            a_real_while()
             loop.call_soon_threadsafe(woken.set)
 
         thread = threading.Thread(target=work)
         thread.start()
-        loop.call_soon(release.set)
         with loop.hold():
             async with asyncio.timeout(0.001):
                 await woken.wait()
         thread.join()
-        await asyncio.sleep(7)  # no longer held: time passes again
+        await asyncio.sleep(7)  # no longer held: time passes again, without a real wait
         return loop.time()
 
-    assert run(main()) == 7
+    assert run(main(), patience=2 * NO_TIME) == 7
+
+
+def test_after_a_thread_that_is_late_the_next_one_is_waited_for_again():
+    release = threading.Event()
+
+    async def main():
+        late = asyncio.ensure_future(asyncio.to_thread(release.wait))
+        await asyncio.sleep(1)
+        async with asyncio.timeout(0.001):
+            await asyncio.to_thread(a_real_while)
+        release.set()
+        return await late
+
+    assert run(main(), patience=0.5)
 
 
 def test_an_echo_over_a_socket_pair_works():
@@ -289,6 +310,7 @@ def test_a_peer_in_another_thread_has_real_time_to_answer():
     ours, theirs = socket.socketpair()
 
     def answer():
+        a_real_while()
         theirs.sendall(theirs.recv(10).upper())
 
     async def main():
@@ -304,7 +326,7 @@ def test_a_peer_in_another_thread_has_real_time_to_answer():
         return got
 
     with theirs:
-        assert run(main()) == b"HELLO"
+        assert run(main(), io_wait=5) == b"HELLO"
 
 
 def test_a_silent_socket_does_not_stop_the_clock():

@@ -6,7 +6,6 @@ Invariant: never raises, bounded in depth and size, and the innermost failure co
 
 from __future__ import annotations
 
-import re
 from enum import IntFlag, auto
 from typing import Any, Final
 
@@ -72,7 +71,6 @@ _INSTANT, _MILLISECONDS = int(_Field.INSTANT), int(_Field.MILLISECONDS)
 _UNKNOWN = 0
 _TIMES = int(_Field.SECONDS | _Field.MILLISECONDS | _Field.INSTANT)
 
-_TAG = re.compile(r"<(?:style|script)\b.*?</(?:style|script)>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 _HTML_CHARS: Final = 8_192
 _HTML_WORDS: Final = 600
 
@@ -153,9 +151,11 @@ def _walk(node: Any, found: Findings, depth: int, *, top: bool = False) -> None:
 def _walk_fields(node: dict[Any, Any], found: Findings, depth: int, *, top: bool) -> None:
     """Take what this level says first, then go deeper: the lists are reversed later."""
     nested: list[tuple[Any, bool]] = []
-    for name, value in list(node.items())[:_MAX_FIELDS]:
+    for name, value in node.items() if len(node) <= _MAX_FIELDS else list(node.items())[:_MAX_FIELDS]:
         field = _FIELDS.get(name, _UNKNOWN)
-        if field == _UNKNOWN and isinstance(value, dict) and str(name).endswith("Exception"):
+        if field == _UNKNOWN:
+            if not isinstance(value, dict) or not str(name).endswith("Exception"):
+                continue
             # AWS event streams: {"throttlingException": {"message": …}}.
             found.codes.append(str(name).lower())
             field = _NESTED
@@ -185,6 +185,9 @@ _FIRST_RARE: Final = int(_Field.SECONDS)
 
 def _take_status(value: Any, found: Findings, *, top: bool) -> None:
     """A numeric status inside the body: at the top it repeats the real one, deeper it is the wrapped failure's."""
+    if isinstance(value, str) and not value[:1].isdecimal():
+        # Most codes are words; letting the parser refuse them costs as much as the rest of the field.
+        return
     number = _number(value)
     if number is not None and 400 <= number < 600 and (not top or found.status is None):
         found.status = int(number)
@@ -213,10 +216,7 @@ def _header(value: str | float) -> str:
 
 
 def _take_time(field: int, value: Any, found: Findings) -> None:
-    if isinstance(value, dict):
-        # A protobuf Duration: {"seconds": 26}.
-        value = value.get("seconds")
-    number = _number(value)
+    number = _protobuf_seconds(value) if isinstance(value, dict) else _number(value)
     if field == _INSTANT:
         at = parse_rfc3339(value) if number is None and isinstance(value, str) else number
         if at is not None and at >= 1e9:
@@ -226,6 +226,12 @@ def _take_time(field: int, value: Any, found: Findings) -> None:
         number = parse_duration(value)
     if number is not None:
         found.waits.append(number / 1000 if field == _MILLISECONDS else number)
+
+
+def _protobuf_seconds(duration: dict[Any, Any]) -> float | None:
+    """A protobuf Duration as a message: `{"seconds": 26, "nanos": 500000000}`, either field alone too."""
+    seconds, nanos = _number(duration.get("seconds")), _number(duration.get("nanos"))
+    return None if seconds is None and nanos is None else (seconds or 0.0) + (nanos or 0.0) / 1e9
 
 
 def _add_message(text: str, found: Findings, depth: int) -> None:
@@ -251,8 +257,29 @@ def _read_text(text: str, found: Findings, depth: int, *, top: bool, keep: bool 
 def _read_html(text: str, found: Findings) -> None:
     """Keep the page's words, its title first; the markup is long and says nothing."""
     found.html = True
-    words = " ".join(_TAG.sub(" ", text[:_HTML_CHARS]).split())
-    found.messages.append(words[:_HTML_WORDS])
+    # Cut at the brackets: a pattern that looks for the end of every tag costs three times as much.
+    first, *pieces = text[:_HTML_CHARS].split("<")
+    kept = [first]
+    hidden = ""
+    for piece in pieces:
+        tag, closed, words = piece.partition(">")
+        if hidden:
+            # Inside a style or a script, up to its end.
+            if not tag.lower().startswith(hidden):
+                continue
+            hidden = ""
+        elif tag.lower().startswith(_NOT_SHOWN):
+            hidden = "/s"
+            continue
+        if closed:
+            kept.append(words)
+        elif ">" not in text:
+            # No page at all, only a text that begins like one.
+            kept.append(piece)
+    found.messages.append(" ".join(" ".join(kept).split())[:_HTML_WORDS])
+
+
+_NOT_SHOWN: Final = ("style", "script")
 
 
 def _number(value: Any) -> float | None:

@@ -5,28 +5,38 @@ Invariant: total. Whatever it is given, it returns a Fault and never raises; wha
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from operator import or_
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from holdfast.classify.delays import PATIENCE_S, stated_delay
 from holdfast.classify.evidence import ALWAYS, Evidence, Rule, Source, Verdict
-from holdfast.classify.phrases import BEGINNING, SECRETS, listen
+from holdfast.classify.phrases import BEGINNING, SECRETS, Phrases, listen
 from holdfast.classify.rules import RULES
-from holdfast.faults import CATALOG, REDACTOR, Category, Entry, Fault, Kind
+from holdfast.faults import CATALOG, REDACTOR, Category, Fault, Kind
 from holdfast.faults.effects import MAY_HAVE_HAPPENED
 from holdfast.faults.surfaces import fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.classify.phrases import Phrases
     from holdfast.faults import Cause
 
 __all__ = ["PATIENCE_S", "Classifier", "name_of"]
 
 _OUTAGES = frozenset({502, 503, 504, *range(520, 531)})
+_WHATEVER: Phrases = 1
+"""The bit no phrase has: heard always, wanted by the rules that are asked whatever was heard."""
+_BLOCK = 6
+_Agenda: TypeAlias = "tuple[tuple[Phrases, tuple[tuple[Phrases, Rule, str], ...]], ...]"
+"""Blocks of rules, each with the phrases that any of its rules wants; a rule with those it wants, and its name."""
+_WAITED_FOR = frozenset(
+    code for code, entry in CATALOG.items() if entry.kind is Kind.TRANSIENT or entry.category is Category.RATE_LIMIT
+) - {"PROVIDER_BILLING", "PROVIDER_ENTITLEMENT_MISSING"}
+"""Failures that waiting answers: not a bad request with reset headers, not an empty account."""
 _UNKNOWN = Verdict(code="SYS_UNKNOWN", rule="nothing-matched", weak=True)
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
 
@@ -68,16 +78,18 @@ class Classifier:
         return verdict
 
     def _first(self, evidence: Evidence) -> Verdict:
-        heard = evidence.heard
+        heard = evidence.heard | _WHATEVER
+        status = evidence.status
         local = evidence.raised is not None or evidence.exit_code is not None or evidence.rpc_code is not None
-        outage = evidence.status is not None and evidence.status in _OUTAGES
-        defect = local and evidence.status is None and evidence.named("TypeError", "ValueError")
-        for wanted, rule, name in self._agendas[local, outage, defect]:
-            if wanted and not heard & wanted:
+        defect = local and status is None and evidence.named("TypeError", "ValueError")
+        for any_wanted, block in self._agendas[local, status in _OUTAGES, defect]:
+            if not heard & any_wanted:
                 continue
-            verdict = rule(evidence)
-            if verdict is not None:
-                return verdict if verdict.rule else msgspec.structs.replace(verdict, rule=name)
+            for wanted, rule, name in block:
+                if heard & wanted:
+                    verdict = rule(evidence)
+                    if verdict is not None:
+                        return verdict if verdict.rule else msgspec.structs.replace(verdict, rule=name)
         return _UNKNOWN
 
     def fault(self, evidence: Evidence, cause: Cause | None = None) -> Fault:
@@ -87,7 +99,7 @@ class Classifier:
     def conclude(self, evidence: Evidence, verdict: Verdict, cause: Cause | None = None) -> Fault:
         """Return the fault of a verdict: its code's defaults, corrected by what the other side said."""
         entry = CATALOG[verdict.code]
-        wait = stated_delay(evidence) if _waits(entry) else None
+        wait = stated_delay(evidence) if verdict.code in _WAITED_FOR else None
         message = evidence.message[:BEGINNING].strip()
         context = _context(evidence)
         return Fault(
@@ -110,26 +122,21 @@ def _agenda(
     local: bool,  # noqa: FBT001
     outage: bool,  # noqa: FBT001
     defect: bool,  # noqa: FBT001
-) -> tuple[tuple[Phrases, Rule, str], ...]:
-    """Return the rules worth asking of what happened here or there, of an outage, of a defect."""
+) -> _Agenda:
+    """Return the rules worth asking of what happened here or there, of an outage, of a defect; in blocks, in order."""
     asked: list[tuple[Phrases, Rule, str]] = []
     for rule in rules:
         on = getattr(rule, "occasion", ALWAYS)
         if (local or not on.local) and not (outage and on.refusal) and not (defect and on.limit):
-            asked.append((on.heard, rule, name_of(rule)))
-    return tuple(asked)
+            asked.append((on.heard or _WHATEVER, rule, name_of(rule)))
+    # Of most failures next to nothing is heard: one look passes over a whole block.
+    blocks = [tuple(asked[start : start + _BLOCK]) for start in range(0, len(asked), _BLOCK)]
+    return tuple((reduce(or_, (wanted for wanted, _, _ in block)), block) for block in blocks)
 
 
 def _shown(message: str, evidence: Evidence) -> str:
     """Search for secrets only where one may be: the search costs as much as all the rest."""
     return REDACTOR.text(message) if evidence.heard & SECRETS or not message.isascii() else message
-
-
-def _waits(entry: Entry) -> bool:
-    """Whether waiting answers this kind of failure: not a bad request with reset headers, not an empty account."""
-    if entry.code in ("PROVIDER_BILLING", "PROVIDER_ENTITLEMENT_MISSING"):
-        return False
-    return entry.kind is Kind.TRANSIENT or entry.category is Category.RATE_LIMIT
 
 
 def _retryable(retryable: bool, verdict: Verdict, evidence: Evidence, wait: float | None) -> bool:  # noqa: FBT001

@@ -21,8 +21,6 @@ from holdfast.classify.durations import (
 from holdfast.classify.phrases import names, phrases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from holdfast.classify.evidence import Evidence
 
 __all__ = ["PATIENCE_S", "exhausted_window", "stated_delay"]
@@ -43,7 +41,7 @@ def stated_delay(evidence: Evidence) -> float | None:
     if wait is None and evidence.headers:
         wait = _from_retry_after(evidence)
         if wait is None:
-            wait = max(_exhausted_resets(evidence), default=None)
+            wait = _latest_reset(evidence)
     if wait is None and evidence.hears(_TIME_WORDS):
         wait = _from_text(evidence)
     return wait
@@ -60,7 +58,7 @@ def exhausted_window(headers: dict[str, str]) -> bool:
     """Whether the headers say that a subscription window is used up (Anthropic unified, Codex)."""
     if headers.get(_UNIFIED + "status") == "rejected":
         return True
-    return any(_at_least(headers.get(f"x-codex-{window}-used-percent"), 100) for window in ("primary", "secondary"))
+    return _used_up("primary", headers) or _used_up("secondary", headers)
 
 
 def _from_body(evidence: Evidence) -> float | None:
@@ -93,13 +91,13 @@ def _from_retry_after(evidence: Evidence) -> float | None:
     return seconds if seconds >= 0 else None
 
 
-def _exhausted_resets(evidence: Evidence) -> Iterator[float]:
-    """Yield the wait of every limit that has nothing left."""
+def _latest_reset(evidence: Evidence) -> float | None:
+    """Return the longest wait of the limits that have nothing left."""
+    latest = 0.0
     for name, value in evidence.headers.items():
         if "reset" in name or name in _RESETS_WITHOUT_THE_WORD:
-            wait = _reset(name, value, evidence)
-            if wait is not None and wait > 0:
-                yield wait
+            latest = max(latest, _reset(name, value, evidence) or 0.0)
+    return latest or None
 
 
 def _reset(name: str, value: str, evidence: Evidence) -> float | None:
@@ -110,11 +108,15 @@ def _reset(name: str, value: str, evidence: Evidence) -> float | None:
         return _codex_reset(name, value, evidence)
     if name == "ratelimit":
         return _ietf_ratelimit(value)
-    if _has_some_left(name, headers):
+    left = _remaining(name, headers)
+    if left is not None and left > 0:
+        return None
+    if left is None and evidence.status is not None and evidence.status >= 500:
+        # An outage: a limit that is not known to be empty is not what holds us up.
         return None
     if name.startswith(_ANTHROPIC):
         # Sent on every answer; only a bucket that is known to be empty tells anything.
-        return _until(_date(value), server_now(evidence)) if _remaining(name, headers) is not None else None
+        return _until(_date(value), server_now(evidence)) if left is not None else None
     if name.startswith(("x-ratelimit", "x-rate-limit", "ratelimit")):
         return _delta_or_instant(value, evidence)
     return None
@@ -142,7 +144,7 @@ def _unified_reset(name: str, value: str, evidence: Evidence) -> float | None:
 def _codex_reset(name: str, value: str, evidence: Evidence) -> float | None:
     headers = evidence.headers
     window = "primary" if "-primary-" in name else "secondary"
-    if not _at_least(headers.get(f"x-codex-{window}-used-percent"), 100):
+    if not _used_up(window, headers):
         return None
     if name.endswith("-reset-after-seconds"):
         return parse_number(value)
@@ -152,14 +154,10 @@ def _codex_reset(name: str, value: str, evidence: Evidence) -> float | None:
 
 
 def _ietf_ratelimit(value: str) -> float | None:
-    """`"default";r=0;t=30` (IETF draft): the remaining quota and the seconds until it resets."""
-    fields = dict(part.strip().split("=", 1) for part in value.split(";") if "=" in part)
-    return parse_number(fields.get("t", "")) if parse_number(fields.get("r", "")) == 0 else None
-
-
-def _has_some_left(name: str, headers: dict[str, str]) -> bool:
-    left = _remaining(name, headers)
-    return left is not None and left > 0
+    """`"default";r=0;t=30`, or `limit=100, remaining=0, reset=50` of earlier IETF drafts: what is left, and the seconds."""
+    fields = dict(part.strip().split("=", 1) for part in value.replace(",", ";").split(";") if "=" in part)
+    left, seconds = fields.get("r", fields.get("remaining", "")), fields.get("t", fields.get("reset", ""))
+    return parse_number(seconds) if parse_number(left) == 0 else None
 
 
 def _remaining(reset_name: str, headers: dict[str, str]) -> float | None:
@@ -168,9 +166,10 @@ def _remaining(reset_name: str, headers: dict[str, str]) -> float | None:
     return None if value is None else parse_number(value)
 
 
-def _at_least(value: str | None, least: float) -> bool:
-    number = parse_number(value or "")
-    return number is not None and number >= least
+def _used_up(window: str, headers: dict[str, str]) -> bool:
+    """Whether all of a Codex window is used; nobody else sends such a header."""
+    percent = headers.get(f"x-codex-{window}-used-percent")
+    return percent is not None and (parse_number(percent) or 0.0) >= 100
 
 
 def _instant(value: str) -> float | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 __all__ = ["bad_finish", "ending"]
 
 _ENDS = ('"message_stop"', '"response.completed"', '"done":true', '"done": true', '"stop_reason":"', '"finishReason"')
+_DONE = re.compile(r"^(?:data:)?[ \t]*\[DONE\][ \t\r]*$", re.MULTILINE)
+"""The end as a line of its own: a model may write the word, too."""
 _BAD_FINISH = {
     "content_filter": "filtered",
     "safety": "filtered",
@@ -44,7 +47,9 @@ def ending(text: str, frames: list[Any]) -> str:
     bad = bad_finish(frames)
     if bad:
         return bad
-    ended = "[DONE]" in text or any(end in text for end in _ENDS) or any(_finishes(frame) for frame in frames)
+    ended = (
+        _DONE.search(text) is not None or any(end in text for end in _ENDS) or any(_finishes(frame) for frame in frames)
+    )
     if not ended:
         return "cut"
     return "done" if any(_has_content(frame) for frame in frames) else "empty"

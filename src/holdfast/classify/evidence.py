@@ -77,9 +77,21 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Whether any phrase of the group stands in the text."""
         return self.heard & group != 0
 
+    def first_heard(self, table: tuple[tuple[Code, Phrases], ...]) -> Code | None:
+        """Return the first code of the table of whose phrases one stands in the text."""
+        heard = self.heard
+        for code, group in table:
+            if heard & group:
+                return code
+        return None
+
     def named(self, *names: str) -> bool:
         """Whether the exception is one of these classes or derives from one."""
         return self.raised is not None and not set(names).isdisjoint(self.raised.names)
+
+    def named_in(self, classes: frozenset[str]) -> bool:
+        """The same of a declared set: for rules that are asked of every exception."""
+        return self.raised is not None and not classes.isdisjoint(self.raised.names)
 
 
 NOTHING = Evidence(source=Source.TEXT)

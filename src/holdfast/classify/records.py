@@ -17,7 +17,7 @@ from holdfast.classify.readers.jsonrpc import read_jsonrpc
 from holdfast.classify.readers.named import read_named
 from holdfast.classify.readers.process import read_process
 from holdfast.classify.readers.stream import read_stream
-from holdfast.classify.recognise import CLASSIFIER, from_evidence, most_limiting, total
+from holdfast.classify.recognise import CLASSIFIER, from_evidence, most_limiting, unreadable
 from holdfast.faults import InvalidError
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class RecordedException(msgspec.Struct, frozen=True, kw_only=True):
     module: str | None = ""
     type: str | None = ""
     message: str | None = ""
-    cause: list[RecordedException] | None = None
+    cause: list[RecordedException] | RecordedException | None = None
+    """What caused it, as a list or as one exception with a cause of its own."""
     exceptions: list[RecordedException] | None = None
 
 
@@ -52,6 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _CODE: Final = "PROTO_INVALID_MESSAGE"
+_MAX_CHAIN: Final = 12
 _KINDS = frozenset({"http", "sse", "exception", "jsonrpc", "subprocess", "grpc", "text"})
 
 
@@ -70,17 +72,22 @@ def read_record(raw: bytes | str) -> Record:
     return record
 
 
-@total
 def from_record(record: Record, *, now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
     """Return the fault of a record. `now` is used where the record does not bring its own time."""
-    own = parse_rfc3339(record.now) if isinstance(record.now, str) else record.now
-    at = now if own is None else own
+    try:
+        own = parse_rfc3339(record.now) if isinstance(record.now, str) else record.now
+        return _from_record(record, now if own is None else own, classifier)
+    except Exception as defect:  # noqa: BLE001 - total, like every door
+        return unreadable(defect)
+
+
+def _from_record(record: Record, now: float | None, classifier: Classifier) -> Fault:
     if record.exception is not None and record.exception.exceptions:
-        faults = [_from_chain(record, leaf, at, classifier) for leaf in _leaves(record.exception)]
+        faults = [_from_chain(record, leaf, now, classifier) for leaf in _leaves(record.exception)]
         return most_limiting(faults)
     if record.exception is not None:
-        return _from_chain(record, record.exception, at, classifier)
-    return classifier.fault(_evidence(record, at))
+        return _from_chain(record, record.exception, now, classifier)
+    return classifier.fault(_evidence(record, now))
 
 
 def _evidence(record: Record, now: float | None) -> Evidence:
@@ -113,7 +120,7 @@ def _evidence(record: Record, now: float | None) -> Evidence:
 def _from_chain(record: Record, outer: RecordedException, now: float | None, classifier: Classifier) -> Fault:
     source = Source.PROCESS if record.kind == "subprocess" else Source.EXCEPTION
     chain: list[Evidence] = []
-    for index, one in enumerate((outer, *(outer.cause or ()))):
+    for index, one in enumerate(_with_causes(outer)):
         first = index == 0
         message = one.message or ""
         if first and record.body:
@@ -132,6 +139,15 @@ def _from_chain(record: Record, outer: RecordedException, now: float | None, cla
             )
         )
     return from_evidence(*chain, classifier=classifier)
+
+
+def _with_causes(outer: RecordedException) -> list[RecordedException]:
+    """The exception and what caused it, outermost first."""
+    chain = [outer]
+    for one in chain:
+        held = one.cause if isinstance(one.cause, list) else [one.cause] if one.cause is not None else []
+        chain += held[: _MAX_CHAIN - len(chain)]
+    return chain
 
 
 def _leaves(group: RecordedException) -> list[RecordedException]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 import time
 from enum import StrEnum
@@ -15,6 +13,7 @@ from holdfast._version import __version__
 from holdfast.classify.durations import parse_rfc3339
 from holdfast.cli.exits import Exit, table
 from holdfast.cli.output import fail, show_json, show_table
+from holdfast.cli.streams import give_up, ready_streams
 from holdfast.faults import Category, HoldfastError, Kind, Layer, NextActor, Scope, Severity
 
 if TYPE_CHECKING:
@@ -40,10 +39,7 @@ class _Topic(StrEnum):
 
 def run() -> None:
     """Run the command line; leaves by SystemExit with one of the exit codes."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # A terminal or pipe that cannot show a character gets a question mark, not a traceback.
-            stream.reconfigure(errors="replace")
+    ready_streams()
     app()
 
 
@@ -55,9 +51,13 @@ def _perform(verb: Callable[[], Exit]) -> NoReturn:
     except KeyboardInterrupt:
         status = Exit.INTERRUPTED
     except BrokenPipeError:
-        # The reader went away (`| head`); there is nobody to tell, and Python must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader went away (`| head`): there is nobody to tell.
+        give_up(sys.stdout)
         status = Exit.OK
+    except OSError as error:
+        give_up(sys.stdout)
+        fail(f"cannot read the input or write the result: {error.strerror or error}")
+        status = Exit.FAILED
     except HoldfastError as error:
         fail(str(error), f"holdfast explain {error.fault.code}")
         status = Exit(error.fault.entry.exit_code)

@@ -24,9 +24,13 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.facts import fault_document, fault_facts, fault_headline
 from holdfast.cli.output import fail, narrate, show_facts, show_json
 from holdfast.faults import Fault, InvalidError
+from holdfast.faults.redact import MASK
+from holdfast.runtime import redactor_for
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    from holdfast.faults import Redactor
 
 __all__ = ["Given", "classify_lines", "classify_one"]
 
@@ -70,6 +74,8 @@ def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
             "give --status, --exception, --exit-code, --jsonrpc, --sse, --grpc or --text, or --jsonl FILE",
         )
         return Exit.USAGE
+    # Masked before it is cut to a line.
+    fault = fault.masked(redactor_for())
     if as_json:
         show_json({"schema": "holdfast.classify/1", **fault_document(fault), "message": fault.message})
     else:
@@ -82,15 +88,16 @@ def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
     try:
         opened = _lines_of(source)
     except OSError as error:
-        fail(f"cannot read {source}: {error.strerror}")
+        fail(f"cannot read {source or repr(source)}: {error.strerror}")
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
     read = bad = 0
+    redactor = redactor_for()
     with opened as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             read += 1
-            answer, is_bad = _answer(line, number, now)
+            answer, is_bad = _answer(line, number, now, redactor)
             bad += is_bad
             sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
     narrate(f"{read - bad} classified, {bad} could not be read")
@@ -101,14 +108,21 @@ def _lines_of(source: str) -> AbstractContextManager[BinaryIO]:
     return nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb")
 
 
-def _answer(line: bytes, number: int, now: float) -> tuple[dict[str, Any], bool]:
+def _answer(line: bytes, number: int, now: float, redactor: Redactor) -> tuple[dict[str, Any], bool]:
+    """Return what is said of a line, and whether it was bad. Of a verdict only the id is not in our own words."""
     try:
         record = read_record(line)
     except InvalidError as error:
         context = error.fault.context
         told = {"code": error.fault.code, "message": error.fault.message, **context}
-        return {"line": number, "error": told}, True
-    return fault_document(from_record(record, now=now), record.id), False
+        return {"line": number, "error": redactor.value(told)}, True
+    return fault_document(from_record(record, now=now), _shown_id(record.id, redactor)), False
+
+
+def _shown_id(record_id: str | int | None, redactor: Redactor) -> str | int | None:
+    """Hide an id only for a secret we were told of: `xai-403-no-credits` looks like a key, and is what the caller joins by."""
+    told = isinstance(record_id, str) and any(secret in record_id for secret in redactor.secrets)
+    return MASK if told else record_id
 
 
 def _fault(given: Given, now: float) -> Fault | None:

@@ -8,6 +8,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.facts import entry_document
 from holdfast.cli.output import narrate, show_json, show_table
 from holdfast.faults import CATALOG
+from holdfast.faults.surfaces import fill
 
 if TYPE_CHECKING:
     from holdfast.faults import Entry
@@ -34,7 +35,7 @@ def codes(words: list[str], wanted: dict[str, str | None], *, retryable: bool | 
                 entry.next_actor.value,
                 entry.category.value,
                 str(entry.http_status),
-                entry.message,
+                fill(entry.message, {}),
             )
             for entry in entries
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import sys
@@ -10,7 +11,7 @@ import tomllib
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -48,7 +49,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 def doctor(*, as_json: bool) -> Exit:
     """Look at everything, show it, and say whether anything is broken."""
-    findings = [*_versions(), *_optional_parts(), *_clock(), *_config(Path.cwd(), dict(os.environ)), *_pages()]
+    findings = [*_versions(), *_optional_parts(), *_clock(), *_config(Path(), dict(os.environ)), *_pages()]
     broken = [finding for finding in findings if finding.state == "failed"]
     if as_json:
         show_json({"schema": "holdfast.doctor/1", "healthy": not broken, "findings": msgspec.to_builtins(findings)})
@@ -90,11 +91,10 @@ def _clock() -> Iterator[Finding]:
 def _config(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
     path = folder / "holdfast.toml"
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-        yield Finding("holdfast.toml", "ok", f"{len(tables)} tables")
+        yield Finding("holdfast.toml", "ok", f"{len(_tables(path))} tables")
     except FileNotFoundError:
         yield Finding("holdfast.toml", "info", "none here; defaults hold")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         yield Finding("holdfast.toml", "failed", str(error), "fix the file at the named line")
     for name in ("HOLDFAST_ENABLED", "RESILIENCE_ENABLED"):
         value = environment.get(name)
@@ -107,6 +107,13 @@ def _config(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
     yield Finding(
         "keys", "info", ", ".join(f"{name} is set" for name in present) or "no provider key in the environment"
     )
+
+
+def _tables(path: Path) -> dict[str, Any]:
+    if path.exists() and not path.is_file():
+        # A pipe of that name would be waited for, for ever.
+        raise OSError(errno.EINVAL, "not a file", str(path))
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def _pages() -> Iterator[Finding]:

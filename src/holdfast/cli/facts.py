@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.faults.surfaces import spell_seconds
+from holdfast.faults.surfaces import fill, spell_seconds
 
 if TYPE_CHECKING:
     from holdfast.faults import Entry, Fault
@@ -16,7 +16,7 @@ def entry_document(entry: Entry) -> dict[str, Any]:
     """Return a catalog entry as JSON values."""
     return {
         "code": entry.code,
-        "message": entry.message,
+        "message": fill(entry.message, {}),
         "user": entry.user,
         "suggestions": list(entry.suggestions),
         "aliases": list(entry.aliases),

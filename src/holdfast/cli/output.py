@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
+from holdfast.cli.streams import give_up, one_line
 from holdfast.runtime import redactor_for
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def show_json(document: dict[str, Any]) -> None:
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table; in a pipe, aligned plain columns."""
     redactor = redactor_for()
-    shown = [[redactor.text(cell) for cell in row] for row in rows]
+    shown = [[one_line(redactor.text(cell)) for cell in row] for row in rows]
     if not _on_terminal():
         _plain_table([list(columns), *shown])
         return
@@ -50,9 +51,9 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def show_facts(headline: str, facts: Iterable[tuple[str, str]]) -> None:
     """Print one thing: its compact line, then a name and a value per line."""
     redactor = redactor_for()
-    pairs = [(name, redactor.text(value)) for name, value in facts if value]
+    pairs = [(name, one_line(redactor.text(value))) for name, value in facts if value]
     width = max((len(name) for name, _ in pairs), default=0)
-    sys.stdout.write(redactor.text(headline) + "\n")
+    sys.stdout.write(one_line(redactor.text(headline)) + "\n")
     for name, value in pairs:
         sys.stdout.write(f"  {name:<{width}}  {value}\n")
 
@@ -67,7 +68,10 @@ def show_page(markdown: str) -> None:
 
 def narrate(line: str) -> None:
     """Tell the person something that is not the result."""
-    sys.stderr.write(line + "\n")
+    try:
+        sys.stderr.write(one_line(redactor_for().text(line)) + "\n")
+    except OSError:  # narration nobody can read changes no result
+        give_up(sys.stderr)
 
 
 def fail(line: str, *hints: str) -> None:

@@ -23,10 +23,12 @@ from holdfast.events.records import (
     Fallback,
     Recovered,
     RecoveryEvent,
+    Repaired,
     Retry,
     RetryDenied,
     StreamResumed,
     SuppressedError,
+    Unknown,
 )
 
 __all__ = [
@@ -45,10 +47,12 @@ __all__ = [
     "Fallback",
     "Recovered",
     "RecoveryEvent",
+    "Repaired",
     "Retry",
     "RetryDenied",
     "StreamResumed",
     "SuppressedError",
+    "Unknown",
     "decode",
     "decode_lines",
     "encode",

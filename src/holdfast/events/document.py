@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.events.records import AgentFallback, CircuitStateChange, Degraded, Failed, Fallback, Recovered, Retry
+from holdfast.faults import REDACTOR, Redactor
 from holdfast.views import category
 
 if TYPE_CHECKING:
@@ -15,8 +16,13 @@ __all__ = ["write_document"]
 _MS = 1000
 
 
-def write_document(event: RecoveryEvent) -> dict[str, Any]:
+def write_document(event: RecoveryEvent, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:
     """Return the event as document 001 shows it; `maxAttempts` and `operationName` are N1-5's additions."""
+    document: dict[str, Any] = redactor.value(_told(event))
+    return document
+
+
+def _told(event: RecoveryEvent) -> dict[str, Any]:
     match event:
         case Retry():
             return {

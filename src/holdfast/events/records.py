@@ -7,11 +7,11 @@ to; it holds values only and is never changed.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from holdfast.faults import REDACTOR, Code, Fault
+from holdfast.faults import REDACTOR, AnyCode, Fault, Redactor
 
 __all__ = [
     "KINDS",
@@ -29,10 +29,12 @@ __all__ = [
     "Fallback",
     "Recovered",
     "RecoveryEvent",
+    "Repaired",
     "Retry",
     "RetryDenied",
     "StreamResumed",
     "SuppressedError",
+    "Unknown",
 ]
 
 VERSION = 1
@@ -80,8 +82,10 @@ class CircuitStateChange(_Record, frozen=True, kw_only=True, tag="circuit-state-
     circuit: str
     from_: CircuitState
     to: CircuitState
-    reason: Code | None = None
+    reason: AnyCode | None = None
     """The code of the failure that opened it."""
+    rule: str = ""
+    """What opened it: failures in a row, their share, slow calls, or somebody by hand."""
     until: float | None = None
     """Wall clock at which an open circuit lets a probe through."""
 
@@ -155,7 +159,7 @@ class RetryDenied(_Record, frozen=True, kw_only=True, tag="retry-denied"):
     """A retry that the failure deserved was not made: the quota, the budget or the deadline forbade it (R35)."""
 
     attempt: int
-    because: Code
+    because: AnyCode
     fault: Fault
 
 
@@ -165,6 +169,16 @@ class BudgetWarning(_Record, frozen=True, kw_only=True, tag="budget-warning"):
     unit: str
     used: float
     limit: float
+
+
+class Repaired(_Record, frozen=True, kw_only=True, tag="repaired"):
+    """The request, its credential or its model was changed, and the call is made again."""
+
+    attempt: int
+    """The attempt that failed, counted from 1."""
+    action: str
+    """What was done: `compact`, or the name of the function that did it."""
+    fault: Fault
 
 
 class StreamResumed(_Record, frozen=True, kw_only=True, tag="stream-resumed"):
@@ -181,12 +195,31 @@ class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"
     reason: str
     cause: str
     """The failure's text."""
-    code: Code | None = None
+    code: AnyCode | None = None
 
     @classmethod
-    def of(cls, fault: Fault, reason: str, *, at: float, run: str = "") -> SuppressedError:
+    def of(
+        cls, fault: Fault, reason: str, *, at: float, run: str = "", redactor: Redactor = REDACTOR
+    ) -> SuppressedError:
         """Return the record of a fault that is ignored on purpose, its text with secrets masked."""
-        return cls(at=at, run=run, reason=reason, cause=REDACTOR.text(fault.message), code=fault.code)
+        return cls(at=at, run=run, reason=reason, cause=redactor.text(fault.message), code=fault.code)
+
+
+class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that only a newer writer knows. It is kept whole, so that a log can be copied without losing it."""
+
+    type: str
+    at: float
+    run: str
+    operation: str
+    v: int
+    raw: bytes
+    """The record as it came, on one line."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What it says."""
+        return msgspec.json.decode(self.raw, type=dict[str, Any])
 
 
 RecoveryEvent: TypeAlias = Retry | CircuitStateChange | Fallback | AgentFallback | Degraded | Recovered | Failed
@@ -198,10 +231,12 @@ Event: TypeAlias = (
     | AttemptStarted
     | AttemptEnded
     | RetryDenied
+    | Repaired
     | StreamResumed
     | BudgetWarning
     | SuppressedError
 )
+"""What this version writes. A log may also hold `Unknown` ones."""
 
 KINDS: tuple[type[Event], ...] = get_args(Event)
 """Every kind of event."""

@@ -7,9 +7,10 @@ shapes, `classify/` recognises it in somebody else's.
 
 from __future__ import annotations
 
-from holdfast.faults.catalog import CATALOG, Entry, nearest, resolve
-from holdfast.faults.codes import CODES, Code
+from holdfast.faults.catalog import CATALOG, Entry, meaning, nearest, resolve
+from holdfast.faults.codes import CODES, AnyCode, Code
 from holdfast.faults.errors import (
+    AbortedError,
     BudgetError,
     CircuitOpenError,
     DeadlineError,
@@ -29,6 +30,8 @@ __all__ = [
     "CATALOG",
     "CODES",
     "REDACTOR",
+    "AbortedError",
+    "AnyCode",
     "Attempt",
     "BudgetError",
     "Category",
@@ -55,6 +58,7 @@ __all__ = [
     "Severity",
     "StreamCutError",
     "cap",
+    "meaning",
     "nearest",
     "resolve",
 ]

@@ -5,9 +5,11 @@ Invariant: this list, the catalog and the pages name the same codes (a test comp
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, get_args
 
-__all__ = ["CODES", "Code"]
+import msgspec
+
+__all__ = ["CODES", "AnyCode", "Code"]
 
 Code: TypeAlias = Literal[
     "CONN_WEBSOCKET_CLOSED",
@@ -204,3 +206,10 @@ Code: TypeAlias = Literal[
 
 CODES: tuple[Code, ...] = get_args(Code)
 """All of them, in the order of the catalog."""
+
+if TYPE_CHECKING:
+    AnyCode: TypeAlias = Code
+else:
+    AnyCode = Annotated[str, msgspec.Meta(pattern=r"^[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+$(?!\n)", max_length=100)]
+"""A code that is read. A newer Holdfast may have written one that is not in this catalog: it is kept as it came, and means
+what its prefix means (`catalog.meaning`). Code that is written here is checked against the closed list."""

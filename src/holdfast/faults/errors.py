@@ -6,6 +6,7 @@
     ├── BudgetError             the budget is spent
     ├── StreamCutError          a stream broke off; `.fault.partial` holds what arrived
     ├── OutcomeUnknownError     a call may have happened: `.key`
+    ├── AbortedError            the caller's own signal said stop: cancelled, not failed
     └── InvalidError            what we were given makes no sense (also a ValueError)
 
 Invariant: `str(error)` starts with the code and, like `repr`, shows no secret; the error survives pickling with its fault.
@@ -17,6 +18,7 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from holdfast.faults.fault import Fault
+from holdfast.faults.masking import PRINTING
 from holdfast.faults.redact import REDACTOR
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.faults.partial import Partial
 
 __all__ = [
+    "AbortedError",
     "BudgetError",
     "CircuitOpenError",
     "DeadlineError",
@@ -58,7 +61,7 @@ class HoldfastError(Exception):
         return cls(Fault.of(cls.code, message, partial=partial, retry_after=retry_after, context=context))
 
     def __str__(self) -> str:
-        return f"{self.fault.code}  {REDACTOR.text(self.fault.message)}"
+        return f"{self.fault.code}  {PRINTING.redactor().text(self.fault.message)}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
@@ -112,10 +115,16 @@ class OutcomeUnknownError(HoldfastError):
         return str(self.fault.context.get("key", ""))
 
 
+class AbortedError(HoldfastError):
+    """The caller's abort signal is set: nothing more is tried. A cancellation, never a timeout (N1-9)."""
+
+    code = "SYS_CANCELLED"
+
+
 class InvalidError(HoldfastError, ValueError):
     """What we were given makes no sense: the message says what was expected, what came and where."""
 
-    code = "CONFIG_OPTION_INVALID"
+    code: ClassVar[Code] = "CONFIG_OPTION_INVALID"
 
     @classmethod
     def at(cls, path: str, expected: str, received: Any, code: Code | None = None) -> Self:
@@ -140,12 +149,11 @@ class InvalidError(HoldfastError, ValueError):
             return cls.saying(f"{path}.{missing['field']}", "a value", "nothing", code)
         if misfit := _MISFIT.match(account):
             return cls.saying(path, misfit["expected"], misfit["received"], code)
+        told = account[: place.start() if place else None]
+        if told.startswith("Expected "):
+            return cls.saying(path, told.removeprefix("Expected ").replace("`", ""), "something else", code)
         # What is left is a word outside a closed list: "Invalid enum value 'x'".
-        word = (
-            account[: place.start() if place else None]
-            .removeprefix("Invalid enum value ")
-            .removeprefix("Invalid value ")
-        )
+        word = told.removeprefix("Invalid enum value ").removeprefix("Invalid value ")
         return cls.saying(path, "one of the words known here", word, code)
 
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import surfaces
-from holdfast.faults.catalog import CATALOG, Entry, nearest
-from holdfast.faults.codes import Code
+from holdfast.faults.catalog import CATALOG, Entry, meaning, nearest
+from holdfast.faults.codes import AnyCode, Code
 from holdfast.faults.effects import MAY_HAVE_HAPPENED
+from holdfast.faults.masking import masked, shown
 from holdfast.faults.partial import Partial
+from holdfast.faults.redact import REDACTOR, Redactor
 from holdfast.faults.words import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
 
 if TYPE_CHECKING:
@@ -32,12 +34,14 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     chain: tuple[Cause, ...] = ()
     """What caused it, nearest first; the leaves of an exception group."""
 
+    __repr__ = shown
+
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call that was made, and how it ended. Attempts are counted from 1 and include the first."""
 
     number: int
-    code: Code | None = None
+    code: AnyCode | None = None
     """Why it failed; None when it succeeded."""
     message: str = ""
     started: float = 0.0
@@ -55,11 +59,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens: int | None = None
     cause: Cause | None = None
 
+    __repr__ = shown
+
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One failure, with one code from the catalog."""
 
-    code: Code
+    code: AnyCode
     message: str
     """What happened, for people who read logs. Wrapping adds to its front."""
     retryable: bool
@@ -78,6 +84,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What had been produced before it failed."""
     cause: Cause | None = None
     attempts: tuple[Attempt, ...] = ()
+
+    __repr__ = shown
 
     @classmethod
     def of(
@@ -123,10 +131,17 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return this fault with the history of the calls that led to it."""
         return msgspec.structs.replace(self, attempts=attempts)
 
+    def masked(self, redactor: Redactor) -> Fault:
+        """Return this fault without the secrets `redactor` was given; this very fault where it holds none."""
+        return masked(self, redactor)
+
     @property
     def entry(self) -> Entry:
-        """What the catalog says of the code."""
-        return CATALOG[self.code]
+        """What the catalog says of the code; of a newer catalog's code, what it says of its like."""
+        try:
+            return CATALOG[self.code]
+        except KeyError:
+            return meaning(self.code)
 
     @property
     def layer(self) -> Layer:
@@ -152,17 +167,17 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def category(self) -> Category:
         return self.entry.category
 
-    def for_user(self, now: float | None = None) -> str:
+    def for_user(self, now: float | None = None, *, redactor: Redactor = REDACTOR) -> str:
         """Return one or two sentences for the person in front of the agent; no internals (S2-11).
 
         With `now` (wall clock) a wait is told as a time of day, without as a duration.
         """
-        return surfaces.for_user(self, now)
+        return surfaces.for_user(self, now, redactor)
 
-    def for_model(self, now: float | None = None) -> dict[str, Any]:
+    def for_model(self, now: float | None = None, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:
         """Return the typed shape a model may see: class, code, what to do; no stack, path, host or secret (S2-11)."""
-        return surfaces.for_model(self, now)
+        return surfaces.for_model(self, now, redactor)
 
-    def for_audit(self, now: float | None = None) -> dict[str, Any]:
+    def for_audit(self, now: float | None = None, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:
         """Return everything we know, with secrets redacted and long texts capped (N2-1, N2-16)."""
-        return surfaces.for_audit(self, now)
+        return surfaces.for_audit(self, now, redactor)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.faults.masking import shown
+
 if TYPE_CHECKING:
     from holdfast.faults.fault import Fault
 
@@ -26,6 +28,8 @@ class ItemError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     classed: str = ""
     """Document 002's `Class/Code`."""
     retryable: bool = False
+
+    __repr__ = shown
 
     @classmethod
     def of(cls, item: Any, fault: Fault) -> ItemError:
@@ -51,6 +55,8 @@ class Partial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many there should have been."""
     truncated: bool = False
     """Older results were dropped to keep the size in bounds (S3-8)."""
+
+    __repr__ = shown
 
     @property
     def is_empty(self) -> bool:

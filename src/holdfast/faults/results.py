@@ -1,37 +1,33 @@
 """Results as values: `Ok | Err`, for callers who would rather match than catch.
 
-Invariant: an `Err` always carries a fault, and the original exception when there was one.
+Invariant: a result is frozen; an `Err` always carries a fault, and the original exception when there was one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeAlias, TypeVar
+from typing import Generic, NoReturn, TypeAlias, TypeVar
+
+import msgspec
 
 from holdfast.faults.errors import HoldfastError
-
-if TYPE_CHECKING:
-    from holdfast.faults.fault import Attempt, Fault
+from holdfast.faults.fault import Attempt, Fault
+from holdfast.faults.masking import PRINTING
 
 __all__ = ["Err", "Ok", "Outcome"]
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Ok(Generic[T_co]):
+class _How(msgspec.Struct, frozen=True, kw_only=True):
+    via: str = "primary"
+    """Which step answered: `primary`, or the name of the fallback."""
+    attempts: tuple[Attempt, ...] = ()
+
+
+class Ok(_How, Generic[T_co], frozen=True):
     """It worked."""
 
-    __match_args__ = ("value",)
-    __slots__ = ("attempts", "value", "via")
-
     value: T_co
-    via: str
-    """Which step answered: `primary`, or the name of the fallback."""
-    attempts: tuple[Attempt, ...]
-
-    def __init__(self, value: T_co, *, via: str = "primary", attempts: tuple[Attempt, ...] = ()) -> None:
-        self.value = value
-        self.via = via
-        self.attempts = attempts
 
     @property
     def ok(self) -> bool:
@@ -41,6 +37,7 @@ class Ok(Generic[T_co]):
         """Return the value."""
         return self.value
 
+    # How many attempts it took is the way, not the result.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ok) and (self.value, self.via) == (other.value, other.via)
 
@@ -51,19 +48,12 @@ class Ok(Generic[T_co]):
         return f"Ok({self.value!r}, via={self.via!r})"
 
 
-class Err:
+class Err(msgspec.Struct, frozen=True):
     """It failed."""
 
-    __match_args__ = ("fault",)
-    __slots__ = ("error", "fault")
-
     fault: Fault
-    error: BaseException | None
+    error: BaseException | None = None
     """The original exception, unchanged."""
-
-    def __init__(self, fault: Fault, error: BaseException | None = None) -> None:
-        self.fault = fault
-        self.error = error
 
     @property
     def ok(self) -> bool:
@@ -81,10 +71,11 @@ class Err:
         return isinstance(other, Err) and self.fault == other.fault
 
     def __hash__(self) -> int:
+        # A fault's context is a dict; what names the failure is enough to find it by.
         return hash((Err, self.fault.code, self.fault.message))
 
     def __repr__(self) -> str:
-        return f"Err({self.fault.code}: {self.fault.message!r})"
+        return f"Err({self.fault.code}: {PRINTING.redactor().text(self.fault.message)!r})"
 
 
 Outcome: TypeAlias = Ok[T_co] | Err

@@ -6,8 +6,8 @@ the fields listed here leaves a fault's context towards it.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
-from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults.redact import REDACTOR, Redactor, cap
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["clock_time", "fill", "for_audit", "for_model", "for_user", "spell_seconds"]
 
+_CLAUSE = re.compile(r"\[(?P<told>[^]|]*)(?:\|(?P<otherwise>[^]]*))?\]")
+_FIELD = re.compile(r"\{(\w+)\}")
 _CENTURY = 3.2e9
 _MODEL_TEXT_BYTES = 2_048
+_FACT_BYTES = 512
 _PROMISES = (
     " Trying again.",
     " Waiting as long as it says.",
@@ -55,10 +58,10 @@ def for_user(fault: Fault, now: float | None = None, redactor: Redactor = REDACT
 
 def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> dict[str, Any]:
     entry = fault.entry
-    failure_class, _, code = entry.classed.partition("/")
+    failure_class, code = entry.class_and_code
     context: dict[str, Any] = {
         "fault": fault.code,
-        "message": _model_message(fault),
+        "message": _model_message(fault, redactor),
         "retryable": fault.retryable,
         "advice": _advice(fault, now),
     }
@@ -72,7 +75,7 @@ def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
 
 def for_audit(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> dict[str, Any]:
     entry = fault.entry
-    failure_class, _, code = entry.classed.partition("/")
+    failure_class, code = entry.class_and_code
     shown: dict[str, Any] = {
         "class": failure_class,
         "code": code,
@@ -90,13 +93,16 @@ def for_audit(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
 
 
 def fill(template: str, facts: Mapping[str, Any]) -> str:
-    """Return the catalog's wording with its braces filled; a fact nobody gave is told as such."""
-    if "{" not in template:
+    """Return the catalog's wording: each clause in brackets with its facts, or what stands after its bar without them."""
+    if "[" not in template:
         return template
-    return "".join(
-        literal + ("" if field is None else cap(_fact(facts.get(field)), 512))
-        for literal, field, _, _ in Formatter().parse(template)
-    )
+
+    def told(clause: re.Match[str]) -> str:
+        if any(_is_blank(facts.get(name)) for name in _FIELD.findall(clause["told"])):
+            return clause["otherwise"] or ""
+        return _FIELD.sub(lambda field: _fact(facts[field[1]]), clause["told"])
+
+    return _CLAUSE.sub(told, template)
 
 
 def spell_seconds(seconds: float) -> str:
@@ -120,10 +126,8 @@ def spell_seconds(seconds: float) -> str:
 
 def clock_time(at: float) -> str:
     """Return a wall-clock instant as 14:02:14 UTC, with its date; a time beyond the calendar as `later`."""
-    try:
-        return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (ValueError, OverflowError, OSError):
-        return "later"
+    date = _date(at)
+    return "later" if date is None else f"{date:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _when(wait: float, now: float | None) -> str:
@@ -131,23 +135,33 @@ def _when(wait: float, now: float | None) -> str:
 
 
 def _instant(at: float) -> str | float:
+    date = _date(at)
+    return at if date is None else date.isoformat().replace("+00:00", "Z")
+
+
+def _date(at: float) -> datetime | None:
     try:
-        return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return at
+        return datetime.fromtimestamp(at, UTC)
+    except (ValueError, OverflowError, OSError):  # beyond the calendar
+        return None
+
+
+def _is_blank(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def _fact(value: Any) -> str:
-    if value is None:
-        return "unknown"
-    return str(value) if isinstance(value, (str, int, float)) else str(REDACTOR.value(value))
+    text = str(value) if isinstance(value, (str, int, float)) else str(REDACTOR.value(value))
+    # Masked before it is cut: half a secret is one nobody recognises.
+    return text if len(text) * 4 <= _FACT_BYTES else cap(REDACTOR.text(text), _FACT_BYTES)
 
 
-def _model_message(fault: Fault) -> str:
+def _model_message(fault: Fault, redactor: Redactor) -> str:
     """The failure's own text only where the model must act on it; a provider's text may name hosts and accounts."""
     if fault.next_actor is not NextActor.MODEL:
         return fault.entry.user
-    return cap(_without_stack(fault.message), _MODEL_TEXT_BYTES)
+    # Masked before it is cut: half a secret is one nobody recognises.
+    return cap(_without_stack(redactor.text(fault.message)), _MODEL_TEXT_BYTES)
 
 
 def _without_stack(value: Any) -> Any:

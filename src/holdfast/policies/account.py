@@ -90,7 +90,11 @@ class Account:
         """Return the first limit of which nothing is left."""
         if self.ends is not None and now >= self.ends:
             return self._seconds(now)
-        return next((self._line(unit, limit) for unit, limit in self._counted if self.used[unit] >= limit), None)
+        used = self.used
+        for unit, limit in self._counted:
+            if used[unit] >= limit:
+                return self._line(unit, limit)
+        return None
 
     def nearly_spent(self, now: float) -> Iterator[Reached]:
         """Yield each limit that has come near its end, once. A limit of 0 has nothing to warn of."""

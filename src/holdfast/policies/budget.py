@@ -75,8 +75,9 @@ class Ledger:
         self._charge_attempts("tokens", tokens, attempts + settled, unknown, recovery=recovery)
         _book(self.accounts, "turns", turns, recovery=recovery)
         _book(self.accounts, "attempts", attempts, recovery=recovery)
-        for account in self.accounts:
-            account.unknown += unknown
+        if unknown:
+            for account in self.accounts:
+                account.unknown += unknown
 
     def check(self, now: float) -> Reached | None:
         """Return a line that is spent, the innermost budget's first; None where there is something left of all."""
@@ -166,8 +167,14 @@ def _book(accounts: tuple[Account, ...], unit: Counted, amount: int, *, recovery
 
 
 def _check(usd: float | None, tokens: int | None, turns: int, attempts: int, unknown: int) -> None:
-    options.at_least("charge.usd", usd, 0, optional=True)
-    options.count("charge.tokens", tokens, least=0, optional=True)
-    options.count("charge.turns", turns, least=0)
-    options.count("charge.attempts", attempts, least=0)
-    options.count("charge.unknown", unknown, least=0)
+    # Every attempt comes through here, and most of them charge one or two of these.
+    if usd is not None:
+        options.at_least("charge.usd", usd, 0)
+    if tokens is not None:
+        options.count("charge.tokens", tokens, least=0)
+    if turns != 0:
+        options.count("charge.turns", turns)
+    if attempts != 0:
+        options.count("charge.attempts", attempts)
+    if unknown != 0:
+        options.count("charge.unknown", unknown)

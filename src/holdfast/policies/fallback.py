@@ -5,7 +5,7 @@ Invariant: a mistake in the calling code, and a call that may have happened, are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -80,6 +80,7 @@ def check_when(path: str, when: When | None) -> None:
     """Refuse a condition that could never be met."""
     if when is None or callable(when):
         return
-    for word in when if isinstance(when, tuple) else (when,):
+    words: tuple[Any, ...] = when if isinstance(when, tuple) else (when,)
+    for word in words:
         if not isinstance(word, str) or (word not in CATALOG and word not in set(Category)):
             raise InvalidError.at(path, f"a code, a category or a function ({', '.join(nearest(str(word)))}?)", word)

@@ -5,7 +5,7 @@ Invariant: zero means zero. A check either returns nothing or raises `InvalidErr
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import InvalidError
@@ -69,7 +69,7 @@ def flag(path: str, value: Any) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _or_none(optional: bool) -> str:  # noqa: FBT001 - a word in a sentence, not a switch

@@ -116,12 +116,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
         return Policy(**{**fields, **changes})
 
-    def tries(self, fault: Fault) -> Tries:
-        """Return how often and when a call that ended in `fault` may be made (C: call > code > profile)."""
+    def tries(self, fault: Fault, *, wished: bool = False) -> Tries:
+        """Return how often and when a call that ended in `fault` may be made (C: call > code > profile).
+
+        A retry that the caller wished for follows the schedule of transient failures where the failure's own has none.
+        """
         own = self.per_code.get(fault.code)
         if own is not None:
             return own
-        schedule = fault.schedule
+        schedule = Schedule.TRANSIENT if wished and fault.schedule in _RARELY else fault.schedule
         usual = PROFILES[self.profile].schedules[schedule]
         if self.attempts is None and self.backoff is None:
             return usual
@@ -131,6 +134,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
             attempts = min(attempts, usual.attempts)
         return Tries(attempts=attempts, backoff=self.backoff or usual.backoff)
 
+
+_RARELY = frozenset({Schedule.NONE, Schedule.ONCE, Schedule.TOOL})
+"""Schedules of failures that nobody retries by himself."""
 
 _PARTS: dict[str, type] = {"backoff": Backoff, "circuit": Circuit, "retry_quota": Quota, "hedge": Hedge}
 

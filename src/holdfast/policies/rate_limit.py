@@ -66,12 +66,15 @@ class RateLimitMachine:
         interval = self._obey() if now < self._until else self._interval
         if self._free and (start := self._take_free(now)) is not None:
             return start - now
-        self._before = self._next
-        even = max(self._next, now)
-        start = max(even - self._ahead, now)
+        even = self._before = self._next
+        if even <= now:
+            # A rest: nobody is due before us.
+            self._next = now + interval
+            self._last = now
+            return 0.0
         self._next = even + interval
-        self._last = start
-        return start - now
+        self._last = max(even - self._ahead, now)
+        return self._last - now
 
     def peek(self, now: float) -> float:
         """Return the wait that `reserve` would return, without reserving."""

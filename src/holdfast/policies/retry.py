@@ -46,6 +46,10 @@ class Reason(StrEnum):
     """Nobody recognised the failure, and repeating the call is not declared harmless."""
     CIRCUIT = "circuit"
     """The circuit is open."""
+    UNWANTED = "unwanted"
+    """The caller asked for no retry of this failure."""
+    UNREPAIRED = "unrepaired"
+    """The repair for it could not help."""
     PARTIAL = "partial"
     """A part was delivered already, and the caller chose not to have it again."""
     NESTED = "nested"
@@ -91,13 +95,25 @@ class Retrying:
         self._last_wait = 0.0
         self._circuit_waits = 0
 
-    def decide(self, fault: Fault, *, now: float, deadline: float | None, rng: Rng, effect: Effect | None) -> Decision:
-        """Return what to do after the call that just ended in `fault`; `attempts` counts that call already."""
+    def decide(
+        self,
+        fault: Fault,
+        *,
+        now: float,
+        deadline: float | None,
+        rng: Rng,
+        effect: Effect | None,
+        wish: bool | None = None,
+    ) -> Decision:
+        """Return what to do after the call that just ended in `fault`; `attempts` counts that call already.
+
+        `wish` is what the caller says of this very failure: True, worth another call; False, not; None, nothing.
+        """
         if fault.code == "CIRCUIT_OPEN":
             return self._wait_for_circuit(fault, now, deadline)
-        if (reason := self._forbidden(fault, effect)) is not None:
+        if (reason := self._forbidden(fault, effect, wish)) is not None:
             return GiveUp(reason)
-        tries = self.policy.tries(fault)
+        tries = self.policy.tries(fault, wished=bool(wish))
         if self.attempts >= tries.attempts:
             return GiveUp(Reason.ATTEMPTS)
         # Each schedule counts its own failures: a rate limit after two blips starts at its first wait.
@@ -126,9 +142,11 @@ class Retrying:
             return GiveUp(Reason.DEADLINE)
         return Again(delay, self.attempts + 1, asked=True)
 
-    def _forbidden(self, fault: Fault, effect: Effect | None) -> Reason | None:
+    def _forbidden(self, fault: Fault, effect: Effect | None, wish: bool | None) -> Reason | None:  # noqa: FBT001 - a verdict, not a switch
         if leaves_outcome_unknown(effect, fault):
             return Reason.UNSAFE
+        if wish is not None:
+            return None if wish else Reason.UNWANTED
         if fault.code in self.policy.per_code:
             return None
         if not fault.retryable and not _asks_for_patience(fault):

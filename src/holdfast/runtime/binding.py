@@ -13,7 +13,7 @@ from holdfast.faults import InvalidError, Scope
 from holdfast.policies import options
 from holdfast.policies.effect import repeats_unknown
 from holdfast.policies.policy import Policy
-from holdfast.runtime.driving import direct, limited
+from holdfast.runtime.driving import limited
 from holdfast.runtime.gates import gated, gated_by
 from holdfast.runtime.hedging import hedging
 from holdfast.runtime.kinds import name_of
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast.policies.effect import Effect
+    from holdfast.policies.repair import Repair
     from holdfast.runtime.results import Accept
     from holdfast.runtime.target import Aim
+    from holdfast.runtime.wishes import Wishes
 
 __all__ = ["BINDING_ATTRIBUTE", "Binding"]
 
@@ -58,6 +60,8 @@ class Binding:
         accept: Accept | None = None,
         needs: frozenset[str] = frozenset(),
         threads: bool = False,
+        alone: bool = False,
+        wishes: Wishes | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         if policy is not None and not isinstance(policy, Policy):
@@ -75,51 +79,62 @@ class Binding:
         self._given_accept = accept
         self.needs = needs
         self.threads = threads
+        self.alone = alone
+        """It shares nothing with other calls to its target, no circuit either."""
+        self.wishes = wishes
+        """What the caller says about its own failures."""
         self.contract = contract
         self._given_policy = policy
         self._given_runtime = runtime
         self.own_line = line_of_its_own("")
+        self.repairs: list[tuple[Repair, Callable[..., Any]]] = []
+        """What may be put right, and by whom; in the order they were added."""
         self.look_up()
 
     def look_up(self) -> None:
         """Look everything up: the runtime, the policy, the circuits. For a binding that nobody uses yet."""
         self.seen = CHANGES.count
         runtime = self.runtime = self._given_runtime or default_runtime()
+        runtime.catch_up()
         self.monotonic = runtime.clock.monotonic
         policy = self._contracted(self._given_policy or runtime.policy_for(self.target))
         self.policy = policy
         self.effect = None if self.contract is None else self.contract.effect
+        self.off = not runtime.enabled
         self.timeout = policy.timeout
         self.deadline = policy.deadline
-        self.wheels = Wheels(policy.timeout or 0.0)
-        self.off = not runtime.enabled
+        limits = [limit for limit in (policy.timeout, policy.deadline) if limit is not None]
+        self.wheels = Wheels(min(limits), runtime.clock) if limits and not self.off else None
         self.per_operation = policy.counts == "operation"
         self.count_all = policy.circuit is not None and policy.circuit.count_all
         self.watched = runtime.bus.wants_attempts
         self._bind_lines(runtime, policy)
+        self.eventful = self.watched or bool(self.other_lines) or self.line.quota is not None
         self.gate = None if self.off else self.line.gate
-        self.call = threaded if self.threads and not self.off else direct
+        self.call = threaded if self.threads and not self.off else None
+        """How a sync attempt is made behind its gate; None: plainly."""
         self.perform = gated if self.gate else self.call
-        self.perform_async = limited if self.off else self._way_of_calling()
+        self.perform_async = None if self.off else self._way_of_calling()
         self.accept = None if self.off else self._given_accept
 
     def _bind_lines(self, runtime: Runtime, policy: Policy) -> None:
         now = self.monotonic()
         names = self.target.names
         self.scopes = tuple(scope for scope, _ in names or _NOWHERE)
-        lines = [runtime.lines.get(name) for _, name in names] or [self.own_line]
+        shared = [] if self.alone else [runtime.lines.get(name) for _, name in names]
+        lines = shared or [self.own_line]
         for line in lines:
             line.serve(policy, now)
         self.line = lines[0]
-        self.other_lines = tuple(zip(lines[1:], self.scopes[1:], strict=True))
+        self.other_lines = tuple(zip(lines[1:], self.scopes[1:], strict=False))
 
-    def _way_of_calling(self) -> Callable[..., Awaitable[Any]]:
-        """Return how one async attempt is made: with hedges only where a repeated call does no harm."""
+    def _way_of_calling(self) -> Callable[..., Awaitable[Any]] | None:
+        """Return how one async attempt is made; None: plainly. Hedges only where a repeated call does no harm."""
         line = self.line
-        way: Callable[..., Awaitable[Any]] = limited
         if line.hedge is not None and line.hedge_machine is not None and repeats_unknown(self.effect):
             way = hedging(line.hedge, line.hedge_machine)
-        return gated_by(way) if self.gate else way
+            return gated_by(way) if self.gate else way
+        return gated_by(limited) if self.gate else None
 
     def _contracted(self, policy: Policy) -> Policy:
         """A tool's own contract wins over the policy it is called with (Part 6 c)."""
@@ -144,6 +159,7 @@ class Binding:
     def copy_for(self, fn: Any) -> Binding:
         """Return a binding of `fn`'s own, with what it declares about itself."""
         other = copy.copy(self)
+        other.repairs = []
         other.contract = contract_of(fn) or self.contract
         other.name = self.name or name_of(fn)
         if not self.target.names:

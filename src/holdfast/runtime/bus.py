@@ -7,7 +7,7 @@ goes on; a queue that is not read drops its oldest events and counts them.
 from __future__ import annotations
 
 import asyncio
-import sys
+import logging
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Self, TypeAlias
@@ -51,6 +51,15 @@ class Bus:
             except Exception as error:  # noqa: BLE001 - a reader never breaks a call (R25)
                 self._report(handler, event, error)
 
+    def hook_raised(self, hook: object, what: str, error: Exception, *, at: float, run: str = "") -> None:
+        """Say once per hook, in the log and as an event, that it raised and the error is ignored (R25)."""
+        if id(hook) in self._reported:
+            return
+        self._reported.add(id(hook))
+        cause = REDACTOR.text(f"{type(error).__name__}: {error}")
+        logging.getLogger("holdfast").error("%s raised and the error is ignored: %s", what, cause)
+        self.emit(SuppressedError(at=at, run=run, reason=f"{what} raised", cause=cause))
+
     def after_fork(self) -> None:
         self._lock = threading.Lock()
 
@@ -66,15 +75,9 @@ class Bus:
         self._changed()
 
     def _report(self, handler: Handler, event: Event, error: Exception) -> None:
-        """Say it once per handler, on stderr and as an event; a failing reader of that event is not reported again."""
-        if id(handler) in self._reported:
-            return
-        self._reported.add(id(handler))
+        # Whoever reads of it may be the one that fails: it is marked before it is told, so this ends.
         name = getattr(handler, "__qualname__", type(handler).__name__)
-        cause = REDACTOR.text(f"{type(error).__name__}: {error}")
-        print(f"holdfast: event handler {name} raised and is ignored: {cause}", file=sys.stderr)  # noqa: T201 - there may be no logger
-        if not isinstance(event, SuppressedError):
-            self.emit(SuppressedError(at=event.at, run=event.run, reason=f"event handler {name} raised", cause=cause))
+        self.hook_raised(handler, f"event handler {name}", error, at=event.at, run=event.run)
 
 
 class Subscription:

@@ -9,11 +9,12 @@ import functools
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from holdfast.faults import Err, InvalidError, Ok
+from holdfast.policies.repair import Repair
 from holdfast.runtime.binding import BINDING_ATTRIBUTE
 from holdfast.runtime.driving import drive, drive_async
-from holdfast.runtime.fallbacks import Chain, fall_back, fall_back_async
+from holdfast.runtime.fallbacks import Chain, check_step, drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.kinds import is_async, refuse_generator
+from holdfast.runtime.kinds import is_async, name_of, refuse_generator
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plain import begin
 from holdfast.runtime.runtime import CHANGES
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Concatenate, overload
 
-    from holdfast.faults import Fault, Outcome
+    from holdfast.faults import Code, Fault, Outcome
+    from holdfast.policies.repair import Action
     from holdfast.runtime.binding import Binding
     from holdfast.runtime.fallbacks import CacheStore, Consent, When
 
@@ -30,7 +32,7 @@ __all__ = ["AsyncRecovered", "Recovered", "decorate"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-F = TypeVar("F")
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 if TYPE_CHECKING:
@@ -47,6 +49,16 @@ if TYPE_CHECKING:
 
         def notify(self, fn: Callable[[Fault], object]) -> Callable[[Fault], object]:
             """Tell somebody when every step failed; the original error is raised afterwards."""
+            ...
+
+        def repair(
+            self, *words: Action | Code, times: int = 1
+        ) -> Callable[[Callable[Concatenate[Fault, P], object]], Callable[Concatenate[Fault, P], object]]:
+            """Add a repair for failures a changed request answers; it gets the fault and the arguments.
+
+            It returns `Changed(…)` with the arguments to call with instead, True where a refreshed credential was all,
+            or None where it cannot help.
+            """
             ...
 
         def steps(self) -> tuple[str, ...]:
@@ -139,10 +151,23 @@ def decorate(binding: Binding, fn: Callable[..., Any]) -> Any:
     wrapper.cached = chain.cached
     wrapper.degraded = chain.degraded
     wrapper.notify = chain.notify
+    wrapper.repair = _repair(binding, fn)
     wrapper.steps = chain.names
     wrapper.outcome = _outcome_async(binding, chain, fn) if is_async(fn) else _outcome(binding, chain, fn)
     setattr(wrapper, BINDING_ATTRIBUTE, binding)
     return wrapper
+
+
+def _repair(binding: Binding, fn: Callable[..., Any]) -> Any:
+    def repair(*words: str, times: int = 1) -> Callable[[F], F]:
+        def add(mender: F) -> F:
+            check_step("repair", mender, fn)
+            binding.repairs.append((Repair.of(words, name_of(mender).rpartition(".")[2], times), mender))
+            return mender
+
+        return add
+
+    return repair
 
 
 def _async(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
@@ -154,7 +179,7 @@ def _async(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
             return await fn(*args, **kwargs)
         op = Operation(binding)
         if chain.configured:
-            return await _chained_async(op, chain, drive_async(op, fn, args, kwargs), args, kwargs)
+            return await drive_chain_async(op, chain, drive_async(op, fn, args, kwargs), args, kwargs)
         return await drive_async(op, fn, args, kwargs)
 
     return wrapper
@@ -168,41 +193,17 @@ def _sync(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
         if binding.off:
             return fn(*args, **kwargs)
         if chain.configured:
-            return _chained(Operation(binding), chain, fn, args, kwargs)
+            return drive_chain(Operation(binding), chain, fn, args, kwargs)
         return drive(Operation(binding), fn, args, kwargs)
 
     return wrapper
-
-
-async def _chained_async(
-    op: Operation, chain: Chain, call: Awaitable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    op.has_fallbacks = True
-    try:
-        value = await call
-    except Exception as error:  # noqa: BLE001 - each step decides what it answers; what none answers is raised again
-        return await fall_back_async(op, chain, error, args, kwargs)
-    chain.keep(op, value, args, kwargs)
-    return value
-
-
-def _chained(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    op.has_fallbacks = True
-    try:
-        value = drive(op, fn, args, kwargs)
-    except Exception as error:  # noqa: BLE001 - ditto
-        return fall_back(op, chain, error, args, kwargs)
-    if hasattr(value, "__await__"):
-        return _chained_async(op, chain, value, args, kwargs)
-    chain.keep(op, value, args, kwargs)
-    return value
 
 
 def _outcome_async(binding: Binding, chain: Chain, fn: Any) -> Any:
     async def outcome(*args: Any, **kwargs: Any) -> Outcome[Any]:
         op = begin(binding.fresh())
         call = drive_async(op, fn, args, kwargs)
-        return await _concluded(op, _chained_async(op, chain, call, args, kwargs) if _chains(op, chain) else call)
+        return await _concluded(op, drive_chain_async(op, chain, call, args, kwargs) if _chains(op, chain) else call)
 
     return outcome
 
@@ -211,7 +212,7 @@ def _outcome(binding: Binding, chain: Chain, fn: Any) -> Any:
     def outcome(*args: Any, **kwargs: Any) -> Any:
         op = begin(binding.fresh())
         try:
-            value = _chained(op, chain, fn, args, kwargs) if _chains(op, chain) else drive(op, fn, args, kwargs)
+            value = drive_chain(op, chain, fn, args, kwargs) if _chains(op, chain) else drive(op, fn, args, kwargs)
         except Exception as error:  # noqa: BLE001 - that is what an outcome is
             return Err(fault_of(error), error)
         return _concluded(op, value) if hasattr(value, "__await__") else _ok(op, value)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from holdfast.runtime.abort import parts_of
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.limits import Limit, Wheel
+from holdfast.runtime.limits import Wheels
+from holdfast.runtime.mending import mend, mend_async
 from holdfast.runtime.results import refusal, throw_away, throw_away_async
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from contextvars import Token
 
     from holdfast.runtime.ambient import Around
+    from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
 
 __all__ = ["begin_limit", "drive", "drive_async", "leave", "limited", "pause", "pause_async"]
@@ -32,17 +35,26 @@ async def drive_async(
 ) -> Any:
     """Make the call until it succeeds or there is a reason not to. `begun`: its first attempt is admitted already."""
     binding = op.binding
+    perform = binding.perform_async
     token = AMBIENT.set(op)
     try:
         while True:
+            limit = None
             try:
                 if begun:
                     begun = False
                 else:
                     op.admit()
-                value = await binding.perform_async(op, fn, args, kwargs)
+                if perform is None:
+                    # As `limited` does it, without its frame: nearly every call comes this way.
+                    limit = begin_limit(op)
+                    value = await fn(*args, **kwargs)
+                    if limit is not None:
+                        limit.end()
+                else:
+                    value = await perform(op, fn, args, kwargs)
             except BaseException as error:
-                delay = op.failed(error)
+                delay = op.failed(error) if limit is None else failed_in_time(op, limit, error)
                 if delay is None:
                     raise
             else:
@@ -53,6 +65,8 @@ async def drive_async(
                 delay = op.rejected(fault)
                 await throw_away_async(op, value)
             await pause_async(op, delay)
+            if op.mending is not None:
+                args, kwargs = await mend_async(op, args, kwargs)
     finally:
         leave(token)
 
@@ -60,12 +74,13 @@ async def drive_async(
 def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Make the call until it succeeds or there is a reason not to; the thread sleeps in between."""
     binding = op.binding
+    perform = binding.perform
     token = AMBIENT.set(op)
     try:
         while True:
             try:
                 op.admit()
-                value = binding.perform(op, fn, args, kwargs)
+                value = fn(*args, **kwargs) if perform is None else perform(op, fn, args, kwargs)
             except BaseException as error:
                 delay = op.failed(error)
                 if delay is None:
@@ -81,8 +96,10 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
                 delay = op.rejected(fault)
                 throw_away(op, value)
             pause(op, delay)
+            if op.mending is not None:
+                args, kwargs = mend(op, args, kwargs)
     finally:
-        leave(token)
+        AMBIENT.reset(token)
 
 
 async def drive_on(
@@ -118,30 +135,39 @@ async def limited(
     return value
 
 
-def direct(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ARG001 - one shape for all
-    """Make one sync call. It cannot be cancelled, so it has no limit."""
-    return fn(*args, **kwargs)
+def failed_in_time(op: Operation, limit: Limit, error: BaseException) -> float | None:
+    """Take in a failure under a limit, as `Operation.failed` does; what the limit itself cancelled is our own error."""
+    if not limit.end() or not isinstance(error, asyncio.CancelledError):
+        return op.failed(error)
+    late = op.timed_out()
+    try:
+        delay = op.failed(late)
+        if delay is None:
+            raise late from error
+        return delay
+    finally:
+        # An exception in a frame that it passes through keeps itself alive.
+        del late
 
 
 def begin_limit(op: Operation) -> Limit | None:
     """Start the clock for the attempt just begun; None where it has no limit."""
+    wheels = op.binding.wheels
+    if op.attempts == 1 and op.around is None:
+        # The first attempt of an operation with nothing around it has the same limit as all its like.
+        return None if wheels is None else wheels.begin(op.attempt_started)
     seconds = op.limit()
     if seconds is None:
         return None
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("a time limit needs a running asyncio task")
-    wheels = op.binding.wheels
-    wheel = wheels.here(loop) if seconds == wheels.seconds else Wheel(loop, seconds, single=True)
-    limit = Limit()
-    limit.begin(wheel, task)
-    return limit
+    if wheels is None:
+        wheels = Wheels(seconds, op.binding.runtime.clock)
+    return wheels.begin(op.attempt_started) if seconds == wheels.seconds else wheels.begin_own(seconds)
 
 
 async def pause_async(op: Operation, seconds: float) -> None:
     try:
-        await asyncio.sleep(seconds if op.binding.runtime.waits else 0)
+        for part in (seconds,) if op.abort is None else parts_of(op.abort, seconds):
+            await asyncio.sleep(part if op.binding.runtime.waits else 0)
     except BaseException as stop:
         op.stopped(stop)
         raise
@@ -149,7 +175,8 @@ async def pause_async(op: Operation, seconds: float) -> None:
 
 def pause(op: Operation, seconds: float) -> None:
     try:
-        op.binding.runtime.sleep(seconds)
+        for part in (seconds,) if op.abort is None else parts_of(op.abort, seconds):
+            op.binding.runtime.sleep(part)
     except BaseException as stop:
         op.stopped(stop)
         raise

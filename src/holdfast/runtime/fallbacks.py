@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.events import Degraded, Fallback
-from holdfast.faults import Attempt, Fault, HoldfastError, InvalidError
+from holdfast.events import AgentFallback, Degraded, Fallback
+from holdfast.faults import AbortedError, Attempt, Fault, HoldfastError, InvalidError
 from holdfast.policies import options
 from holdfast.policies.fallback import Ask, Consent, Skip, When, answerable, check_when, consider, meets
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.binding import BINDING_ATTRIBUTE
 from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
-from holdfast.runtime.driving import leave, limited
+from holdfast.runtime.driving import drive, leave, limited
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of
 from holdfast.runtime.kinds import is_async, name_of
 from holdfast.runtime.results import discard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator
 
     from holdfast.runtime.operation import Operation
 
-__all__ = ["CacheStore", "Chain", "Consent", "When", "fall_back", "fall_back_async"]
+__all__ = ["CacheStore", "Chain", "Consent", "When", "check_step", "drive_chain", "drive_chain_async"]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,11 +45,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class Chain:
     """What to do when the primary has failed for good."""
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
+    def __init__(self, fn: Callable[..., Any], name: str = "") -> None:
         self.configured = False
         """There is something to do when the primary has failed."""
-        self._fn_is_async = is_async(fn)
-        self._fn_name = name_of(fn)
+        self.told_as: type[Fallback | AgentFallback] = Fallback
+        self.begins_with = "primary"
+        """What its events call the call itself."""
+        self._fn = fn
+        self._fn_name = name or name_of(fn)
         self.steps: tuple[Step, ...] = ()
         self.lesser: Callable[..., Any] | None = None
         self.tell: Callable[[Fault], object] | None = None
@@ -72,7 +75,7 @@ class Chain:
         """Add what to try when the call has failed for good; steps are tried in the order they are added."""
         if fn is None:
             return lambda later: self.fallback(later, when=when, name=name, offers=offers, consent=consent)
-        self._check_callable("fallback", fn)
+        check_step("fallback", fn, self._fn)
         check_when(f"fallback {name or name_of(fn)}: when", when)
         options.one_of("fallback.consent", consent, ("configured", "ask"))
         options.names("fallback.offers", offers, optional=True)
@@ -96,14 +99,14 @@ class Chain:
 
     def degraded(self, fn: Any) -> Any:
         """Set the lesser answer for when everything has failed; it gets the fault, then the call's arguments."""
-        self._check_callable("degraded", fn)
+        check_step("degraded", fn, self._fn)
         self.lesser = fn
         self.configured = True
         return fn
 
     def notify(self, fn: Any) -> Any:
         """Tell somebody when every step has failed; the primary's error is raised afterwards."""
-        self._check_callable("notify", fn)
+        check_step("notify", fn, self._fn)
         self.tell = fn
         self.configured = True
         return fn
@@ -111,14 +114,6 @@ class Chain:
     def names(self) -> tuple[str, ...]:
         """Return the names of the fallbacks, in order."""
         return tuple(step.name for step in self.steps)
-
-    def _check_callable(self, what: str, fn: Any) -> None:
-        if not callable(fn):
-            raise InvalidError.at(what, "a function", fn)
-        if is_async(fn) and not self._fn_is_async:
-            raise InvalidError.saying(
-                f"{what} of {self._fn_name}", "a plain function, as the function itself is", "an async function"
-            )
 
     # --- the cache ---
 
@@ -143,6 +138,16 @@ class Chain:
         except Exception as error:  # noqa: BLE001 - ditto
             reports.suppressed(op, error, "the cache of a fallback failed")
             return Missing
+
+
+def check_step(what: str, step: Any, of: Any) -> None:
+    """Refuse a step that could not be called where its function is."""
+    if not callable(step):
+        raise InvalidError.at(f"{what} of {name_of(of)}", "a function", step)
+    if is_async(step) and not is_async(of):
+        raise InvalidError.saying(
+            f"{what} of {name_of(of)}", "a plain function, as the function itself is", "an async function"
+        )
 
 
 class _Walk:
@@ -179,13 +184,14 @@ class _Walk:
             op.budget.attempt_begun(again=True)
         op.waited = 0.0
         op.attempt_started = op.binding.monotonic()
-        if runtime.bus.wants(Fallback):
+        told_as = self.chain.told_as
+        if runtime.bus.wants(told_as):
             runtime.bus.emit(
-                Fallback(
+                told_as(
                     at=runtime.clock.wall(),
                     run=op.run,
                     operation=op.binding.name,
-                    from_="primary",
+                    from_=self.chain.begins_with,
                     to=step.name,
                     fault=self.latest,
                 )
@@ -235,6 +241,7 @@ class _Walk:
     def degraded(self, reason: str) -> None:
         op, runtime = self.op, self.op.binding.runtime
         op.via = reason
+        op.degraded = True
         if runtime.bus.wants(Degraded):
             runtime.bus.emit(
                 Degraded(
@@ -288,6 +295,7 @@ def walk_down(
     if not answerable(walk.primary):
         raise walk.exhausted()
     for step in chain.steps:
+        op.heed_abort()
         verdict = walk.considered(step)
         if isinstance(verdict, Ask) and not (yield from _consent(walk, step)):
             verdict = Skip("consent was not given")
@@ -331,18 +339,50 @@ def _last_resorts(walk: _Walk, args: tuple[Any, ...], kwargs: Mapping[str, Any])
         walk.degraded("cached")
         return kept
     if chain.lesser is not None:
-        walk.degraded("degraded")
         try:
-            return (yield Call(chain.lesser, (walk.primary, *args), kwargs))
+            value = yield Call(chain.lesser, (walk.primary, *args), kwargs)
         except Exception as failure:
             if not walk.step_failed(Step(name="degraded", fn=chain.lesser), failure):
                 raise
+        else:
+            walk.degraded("degraded")
+            return value
     if chain.tell is not None:
         try:
             yield Call(chain.tell, (walk.notification(),), {})
         except Exception as failure:  # noqa: BLE001 - the error to raise is the primary's (R25)
             reports.suppressed(walk.op, failure, "the notification of a failed chain raised")
     raise walk.exhausted()
+
+
+async def drive_chain_async(
+    op: Operation, chain: Chain, call: Awaitable[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """Await the call; when it has failed for good, walk down the chain."""
+    op.has_fallbacks = True
+    try:
+        value = await call
+    except AbortedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - each step decides what it answers; what none answers is raised again
+        return await fall_back_async(op, chain, error, args, kwargs)
+    chain.keep(op, value, args, kwargs)
+    return value
+
+
+def drive_chain(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Make the call; when it has failed for good, walk down the chain."""
+    op.has_fallbacks = True
+    try:
+        value = drive(op, fn, args, kwargs)
+    except AbortedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - ditto
+        return fall_back(op, chain, error, args, kwargs)
+    if hasattr(value, "__await__"):
+        return drive_chain_async(op, chain, value, args, kwargs)
+    chain.keep(op, value, args, kwargs)
+    return value
 
 
 async def fall_back_async(

@@ -17,9 +17,12 @@ from holdfast.classify import (
     from_text,
 )
 from holdfast.faults import Err, Fault, HoldfastError
+from holdfast.runtime.secrets import process_redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from holdfast.faults import Redactor
 
 __all__ = ["FAULT_ATTRIBUTE", "GAVE_UP_IN", "fault_of", "forget_account", "gave_up_in", "leave_account"]
 
@@ -34,16 +37,23 @@ _CAUSES = 10
 
 
 def fault_of(
-    failure: Any, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER
+    failure: Any,
+    *,
+    provider: str = "",
+    now: float | None = None,
+    classifier: Classifier = CLASSIFIER,
+    redactor: Redactor | None = None,
 ) -> Fault:
     """Return the fault of an exception, an HTTP response, a finished process, an `Err`, or a text.
 
     A response is anything with `status_code` (or `status`) and `headers`; a process anything with `returncode`. Only
     what is already in memory is read: a body that was not read stays unread. `now` is the wall clock that dates are read
-    by; by default, the present.
+    by; by default, the present. Secrets that `redactor` knows, by default those of this process, are masked in the fault
+    itself: whatever is made of it later cannot show them.
     """
     try:
-        return _fault_of(failure, provider, time.time() if now is None else now, classifier)
+        fault = _fault_of(failure, provider, time.time() if now is None else now, classifier)
+        return fault.masked(process_redactor() if redactor is None else redactor)
     except Exception as defect:  # noqa: BLE001 - the promise is to be total, also for objects that fight back
         return Fault.of("SYS_UNKNOWN", retryable=False, rule=f"fault-of-failed.{type(defect).__name__}")
 

@@ -175,7 +175,8 @@ def gated(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     assert gate is not None
     ticket = come_in(gate, op)
     try:
-        return op.binding.call(op, fn, args, kwargs)
+        call = op.binding.call
+        return fn(*args, **kwargs) if call is None else call(op, fn, args, kwargs)
     finally:
         gate.leave(ticket)
 

@@ -9,33 +9,35 @@ Invariant: after `end`, the task has exactly as many cancellations pending as ot
 
 from __future__ import annotations
 
+from asyncio import current_task, get_running_loop
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task, TimerHandle
+    from collections.abc import Callable
 
-__all__ = ["Limit", "Wheel", "Wheels"]
+    from holdfast.clock import Clock
+
+__all__ = ["Limit", "Wheels"]
 
 
 class Limit:
-    """One limited piece of work in one task."""
+    """One limited piece of work in one task, running since it was made. You must call `end` in the same task."""
 
     __slots__ = ("cancelling", "expired", "expires", "task", "wheel")
 
-    task: Task[Any]
-    wheel: Wheel
-
-    def begin(self, wheel: Wheel, task: Task[Any]) -> None:
-        """Start the clock. You must call `end` in the same task, whatever happens."""
+    def __init__(self, wheel: _Wheel, began: float) -> None:
+        task = current_task(wheel.loop)
+        if task is None:
+            raise RuntimeError("a time limit needs a running asyncio task to cancel")
         self.wheel = wheel
-        self.task = task
+        self.task: Task[Any] = task
         self.expired = False
         self.cancelling = task.cancelling()
-        loop = wheel.loop
-        self.expires = loop.time() + wheel.seconds
+        self.expires = began + wheel.seconds
         wheel.running[self] = None
         if wheel.handle is None:
-            wheel.handle = loop.call_at(self.expires, wheel.fire)
+            wheel.set_timer(self)
 
     def end(self) -> bool:
         """Stop the clock. Return whether the cancellation just seen, if any, was ours alone.
@@ -43,35 +45,41 @@ class Limit:
         A cancellation from outside that came at the same moment wins (R65).
         """
         wheel = self.wheel
-        wheel.running.pop(self, None)
-        if wheel.single and wheel.handle is not None:
-            wheel.handle.cancel()
-        if not self.expired:
-            return False
-        return self.task.uncancel() <= self.cancelling
+        if self in wheel.running:
+            del wheel.running[self]
+        if wheel.single:
+            wheel.stop()
+        return self.expired and self.task.uncancel() <= self.cancelling
 
 
-class Wheel:
+class _Wheel:
     """All limits of one duration on one event loop."""
 
-    __slots__ = ("handle", "loop", "running", "seconds", "single")
+    __slots__ = ("handle", "loop", "monotonic", "running", "seconds", "single")
 
-    def __init__(self, loop: AbstractEventLoop, seconds: float, *, single: bool = False) -> None:
+    def __init__(
+        self, loop: AbstractEventLoop, seconds: float, monotonic: Callable[[], float], *, single: bool = False
+    ) -> None:
         self.loop = loop
         self.seconds = seconds
+        self.monotonic = monotonic
         self.single = single
         """Made for one call whose limit is its own, such as what is left of a deadline; its timer ends with it."""
         self.running: dict[Limit, None] = {}
         self.handle: TimerHandle | None = None
 
+    def set_timer(self, limit: Limit) -> None:
+        # The loop may count time from another start than we do, so it is told a duration.
+        self.handle = self.loop.call_later(max(0.0, limit.expires - self.monotonic()), self.fire)
+
     def fire(self) -> None:
         """End what is due and set the timer for what is next."""
         self.handle = None
-        now = self.loop.time()
+        now = self.monotonic()
         due = []
         for limit in self.running:
             if limit.expires > now:
-                self.handle = self.loop.call_at(limit.expires, self.fire)
+                self.set_timer(limit)
                 break
             due.append(limit)
         for limit in due:
@@ -79,23 +87,35 @@ class Wheel:
             limit.expired = True
             limit.task.cancel()
 
+    def stop(self) -> None:
+        if self.handle is not None:
+            self.handle.cancel()
+
 
 class Wheels:
-    """The wheels of one duration, by event loop. A recovery made at import serves every loop (R70)."""
+    """Limits of one duration, on whichever event loop runs. A recovery made at import serves every loop (R70)."""
 
-    __slots__ = ("_by_loop", "seconds")
+    __slots__ = ("_by_loop", "_monotonic", "seconds")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, clock: Clock) -> None:
         self.seconds = seconds
-        self._by_loop: dict[int, Wheel] = {}
+        self._monotonic = clock.monotonic
+        self._by_loop: dict[int, _Wheel] = {}
 
-    def here(self, loop: AbstractEventLoop) -> Wheel:
+    def begin(self, began: float) -> Limit:
+        """Start the clock in the running task, as of `began`."""
+        loop = get_running_loop()
         # A wheel keeps its loop alive, so an id cannot be reused while it stands here.
         wheel = self._by_loop.get(id(loop))
-        return wheel if wheel is not None else self._new(loop)
+        return Limit(wheel if wheel is not None else self._new(loop), began)
 
-    def _new(self, loop: AbstractEventLoop) -> Wheel:
+    def begin_own(self, seconds: float) -> Limit:
+        """Start the clock in the running task for a duration of its own."""
+        wheel = _Wheel(get_running_loop(), seconds, self._monotonic, single=True)
+        return Limit(wheel, self._monotonic())
+
+    def _new(self, loop: AbstractEventLoop) -> _Wheel:
         live = {key: wheel for key, wheel in self._by_loop.items() if not wheel.loop.is_closed()}
-        wheel = live[id(loop)] = Wheel(loop, self.seconds)
+        wheel = live[id(loop)] = _Wheel(loop, self.seconds, self._monotonic)
         self._by_loop = live
         return wheel

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
 from holdfast.events import CircuitState
@@ -19,11 +19,11 @@ from holdfast.policies.quota import QuotaMachine
 from holdfast.runtime.gates import gate_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from holdfast.faults import Code
     from holdfast.policies import Policy
-    from holdfast.policies.circuit import Permit, Rejection, Verdict
+    from holdfast.policies.circuit import BreakerSnapshot, Permit, Rejection, Verdict
     from holdfast.policies.hedge import Hedge
     from holdfast.policies.quota import Quota
     from holdfast.runtime.gates import Gate
@@ -33,6 +33,10 @@ __all__ = ["Line", "Lines", "line_of_its_own"]
 _METRICS_ONLY = Circuit(mode="metrics-only")
 """What counts calls where no circuit is wanted."""
 _NO_GATE = (None, None, None)
+
+
+Left: TypeAlias = "tuple[BreakerSnapshot, float]"
+"""A circuit's state of before, and what to add to our clock to get the wall's."""
 
 
 class Line:
@@ -46,11 +50,12 @@ class Line:
         "gate_of",
         "hedge",
         "hedge_machine",
+        "left",
         "lock",
         "name",
         "quota",
         "quota_machine",
-        "renewed",
+        "renewing",
     )
 
     def __init__(self, name: str) -> None:
@@ -64,8 +69,10 @@ class Line:
         self.hedge_machine: HedgeMachine | None = None
         self.gate_of: tuple[int | None, int | None, float | None] | None = None
         self.gate: Gate | None = None
-        self.renewed = True
-        """The configuration has changed, or is new: the next policy it serves may be another one."""
+        self.left: Left | None = None
+        """What its circuit was like before a restart."""
+        self.renewing = False
+        """The settings have changed: the next policy that it serves may differ from the last."""
 
     def admit(self, now: float) -> Permit | Rejection:
         with self.lock:
@@ -101,13 +108,10 @@ class Line:
                 self.quota_machine.succeeded(now, retries)
 
     def serve(self, policy: Policy, now: float) -> None:
-        """Take on a policy's options behind a name; two policies that disagree about one name are a mistake (R86)."""
+        """Take on a policy's circuit, quota, hedges and places; two that disagree about one name are a mistake (R86)."""
         with self.lock:
-            if self.renewed:
-                self._begin_anew(policy, now)
             if self._is_new("circuit", self.circuit, policy.circuit):
-                self.circuit = policy.circuit
-                self.breaker.reconfigure(policy.circuit or _METRICS_ONLY, now)
+                self._begin(policy.circuit, now)
             if self._is_new("retry_quota", self.quota, policy.retry_quota):
                 self.quota = policy.retry_quota
                 self.quota_machine = None if self.quota is None else QuotaMachine(self.quota)
@@ -115,14 +119,11 @@ class Line:
                 self.hedge = policy.hedge
                 self.hedge_machine = None if self.hedge is None else HedgeMachine(self.hedge)
             gate = (policy.concurrency, policy.waiting, policy.per_second)
-            if gate != _NO_GATE and self._is_new("concurrency, waiting, per_second", self.gate_of, gate):
-                self.gate_of = gate
-                self.gate = gate_for(self.name, *gate)
-
-    def renew(self) -> None:
-        """Forget what was configured, not what happened: the state of the circuit survives (R85)."""
-        with self.lock:
-            self.renewed = True
+            wanted = None if gate == _NO_GATE else gate
+            if self._is_new("concurrency, waiting, per_second", self.gate_of, wanted):
+                self.gate_of = wanted
+                self.gate = None if wanted is None else gate_for(self.name, *wanted)
+            self.renewing = False
 
     def after_fork(self) -> None:
         """What other threads of the parent held here, locks and places, nobody will give back."""
@@ -130,18 +131,24 @@ class Line:
         if self.gate is not None and self.gate_of is not None:
             self.gate = gate_for(self.name, *self.gate_of)
 
-    def _begin_anew(self, policy: Policy, now: float) -> None:
-        self.renewed = False
-        self.circuit, self.quota, self.hedge, self.gate_of = policy.circuit, None, None, None
-        self.quota_machine, self.hedge_machine, self.gate = None, None, None
-        self.breaker.reconfigure(policy.circuit or _METRICS_ONLY, now)
+    def _begin(self, circuit: Circuit | None, now: float) -> None:
+        """Begin with a circuit: as it was left before a restart, if that is known, else anew."""
+        self.circuit = circuit
+        if self.left is not None and circuit is not None and circuit.persist:
+            snapshot, to_wall = self.left
+            self.breaker = Breaker.restore(circuit, snapshot, now, now + to_wall)
+            self.left = None
+        else:
+            self.breaker.reconfigure(circuit or _METRICS_ONLY, now)
 
     def _is_new(self, option: str, had: Any, wanted: Any) -> bool:
-        if wanted is None or wanted == had:
+        if wanted == had:
             return False
-        if had is not None:
-            raise InvalidError.saying(f"policy.{option} of {self.name}", f"what it already has, {had!r}", repr(wanted))
-        return True
+        if had is None or self.renewing:
+            return True
+        if wanted is None:
+            return False
+        raise InvalidError.saying(f"policy.{option} of {self.name}", f"what it already has, {had!r}", repr(wanted))
 
 
 _nameless: WeakSet[Line] = WeakSet()
@@ -163,6 +170,8 @@ class Lines:
         self._evicted = evicted
         self._lock = threading.Lock()
         self._lines: dict[str, Line] = {}
+        self._opens_gone = 0
+        self._remembered: dict[str, Left] = {}
 
     def get(self, name: str) -> Line:
         """Return the line of this name, new if there is none."""
@@ -174,12 +183,24 @@ class Lines:
                     if len(self._lines) >= self._most:
                         self._evict_idle()
                     line = self._lines[name] = Line(name)
+                    line.left = self._remembered.pop(name, None)
         return line
 
     def renew(self) -> None:
-        """There is a new configuration: every line takes on the policy that it serves next."""
+        """The settings have changed: each line takes the next policy it serves for its own. Its state survives (R85)."""
         for line in self:
-            line.renew()
+            line.renewing = True
+
+    def opens(self) -> int:
+        """Return how often circuits opened, those that have gone included."""
+        with self._lock:
+            return self._opens_gone + sum(line.breaker.opens for line in self._lines.values())
+
+    def remember(self, snapshots: Iterable[BreakerSnapshot], to_wall: float) -> None:
+        """Keep what circuits were like before a restart, for when they are first used."""
+        with self._lock:
+            for snapshot in snapshots:
+                self._remembered[snapshot.name] = (snapshot, to_wall)
 
     def known(self, name: str) -> Line | None:
         return self._lines.get(name)
@@ -202,6 +223,7 @@ class Lines:
         ranked = sorted(self._lines.values(), key=_worth)
         for line in ranked[: max(1, len(ranked) // 10)]:
             del self._lines[line.name]
+            self._opens_gone += line.breaker.opens
         self._evicted()
 
 

@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.events import CircuitState
 from holdfast.faults import (
+    AbortedError,
     Attempt,
     BudgetError,
     CircuitOpenError,
@@ -34,13 +36,17 @@ from holdfast.faults import (
 )
 from holdfast.policies.accounting import counted_by
 from holdfast.policies.circuit import Rejection, Verdict
+from holdfast.policies.effect import leaves_outcome_unknown
+from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, forget_account, gave_up_in, leave_account
+from holdfast.runtime.mending import Mending
 
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
+    from holdfast.runtime.abort import Abort
     from holdfast.runtime.ambient import Around
     from holdfast.runtime.binding import Binding
     from holdfast.runtime.budget import Budget
@@ -50,6 +56,10 @@ __all__ = ["Operation"]
 
 _TIMEOUT_CODES: dict[Scope, Code] = {Scope.PROVIDER: "PROVIDER_TIMEOUT", Scope.TOOL: "TOOL_TIMEOUT"}
 
+# Looked up with every call: a global costs less than an enum's member.
+_SUCCESS = Verdict.SUCCESS
+_CLOSED = CircuitState.CLOSED
+
 _runs = itertools.count(1)
 _process = os.urandom(4).hex()
 
@@ -57,11 +67,8 @@ _process = os.urandom(4).hex()
 class Operation:
     """The state of one call through a binding. One is made for every call, so what few calls need stays in the class."""
 
-    attempts = 0
-    """Calls made so far."""
     waited = 0.0
     """Seconds slept before the present attempt."""
-    permit: Permit | None = None
     others: tuple[tuple[Line, Permit, Scope], ...] = ()
     """Permits of the circuits besides the main one."""
     retrying: Retrying | None = None
@@ -73,20 +80,35 @@ class Operation:
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
+    degraded = False
+    """A lesser answer was given."""
     has_fallbacks = False
-    """Giving up on the primary is not the end yet."""
-    budget: Budget | None = None
+    """What to do when it has failed for good is decided elsewhere, and told there."""
+    repairs: Repairs | None = None
+    mending: Mending | None = None
+    """A repair that the driver must perform before the next attempt."""
     outer_deadline: float | None = None
     """The deadline of the scope around."""
+    abort: Abort | None = None
+    """The caller's signal to stop; a wait ends when it is set."""
     _run = ""
 
     def __init__(self, binding: Binding) -> None:
+        # What every call reads is set here: through the instance, a class's attribute takes three times as long.
         self.binding = binding
-        self.around: Around | None = AMBIENT.get()
+        self.attempts = 0
+        """Calls made so far."""
+        self.permit: Permit | None = None
+        self.budget: Budget | None = None
+        self.around: Around | None = None
+        """The scope it runs in."""
+        self.eventful = False
+        """There is more to do at the end than to settle one permit: somebody watches, pays, or something has failed."""
         self.started = self.attempt_started = now = binding.monotonic()
         self.deadline: float | None = None if binding.deadline is None else now + binding.deadline
-        if self.around is not None:
-            self._narrow(self.around)
+        around = AMBIENT.get()
+        if around is not None:
+            self._narrow(around)
 
     @property
     def run(self) -> str:
@@ -98,26 +120,20 @@ class Operation:
     def admit(self) -> None:
         """Begin an attempt, or raise why there is none: the circuit, the deadline or the budget forbids it."""
         binding = self.binding
-        now = self.attempt_started = binding.monotonic()
-        if self.around is not None or self.attempts:
+        now = self.started
+        if self.attempts or self.around is not None:
+            now = self.attempt_started = binding.monotonic()
             self._check_scope(now)
-        if self.permit is None:
-            line = binding.line
-            permit = line.admit(now)
-            if line.breaker.pending:
-                binding.runtime.report_transitions(line, self.run)
-            if isinstance(permit, Rejection):
-                raise self._refused(permit, now)
-            self.permit = permit
-            if line.quota_machine is not None and not self.attempts:
-                line.called(now)
-            if binding.other_lines:
-                self._admit_others(now)
-        if self.budget is not None:
-            self.budget.attempt_begun(again=self.attempts > 0)
+        line = binding.line
+        breaker = line.breaker
+        if breaker.recorded_state is _CLOSED and self.permit is None:
+            # No lock: nothing is decided here. A circuit that opens at this very moment takes this call as begun before.
+            self.permit = breaker.admit(now)  # type: ignore[assignment] # a closed one refuses nobody
+        elif self.permit is None:
+            self._admit_with_care(now)
         self.attempts += 1
-        if binding.watched:
-            reports.attempt_started(self)
+        if binding.eventful or self.budget is not None:
+            self._admitted(now)
 
     def limit(self) -> float | None:
         """Return how many seconds the attempt just begun may take."""
@@ -134,25 +150,19 @@ class Operation:
         line = binding.line
         permit, self.permit = self.permit, None
         if permit is not None:
-            line.settle(permit, Verdict.SUCCESS, now)
+            with line.lock:
+                line.breaker.settle(permit, _SUCCESS, now)
             if line.breaker.pending:
                 binding.runtime.report_transitions(line, self.run)
-        if self.others:
-            self._settle_others(Verdict.SUCCESS, None, now)
-        if self.budget is not None:
-            self.budget.attempt_ended(value, again=self.attempts > 1)
-        if binding.watched:
-            reports.attempt_ended(self, now, None)
-        if self.first_failure is not None:
-            line.retried_well(now, len(self.history))
-            reports.recovered(self, now)
+        if self.eventful:
+            self._ended_well(value, now)
 
     def failed(self, error: BaseException) -> float | None:
         """Take in how the attempt ended; return the seconds to wait before the next one, or None to let `error` through.
 
         Where what surfaces is ours, it is raised from here.
         """
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, AbortedError):
             self.stopped(error)
             return None
         return self._answer(error, self._fault(error), self.binding.monotonic())
@@ -177,13 +187,20 @@ class Operation:
             self._settle_others(Verdict.CANCELLED, None, now)
         reports.cancelled(self, error)
 
+    def heed_abort(self) -> None:
+        """Raise where the caller's signal is set, between two ways of doing it."""
+        if self.abort is not None and self.abort.is_set():
+            error = self.aborted()
+            self.stopped(error)
+            raise error
+
     def abandoned(self, error: BaseException | None) -> None:
         """The caller turned away before the end: nothing is known about the callee (R78)."""
         now = self.binding.monotonic()
         self._settle(Verdict.IGNORED, None, now)
         if self.others:
             self._settle_others(Verdict.IGNORED, None, now)
-        if error is not None and not isinstance(error, Exception):
+        if self.attempts or (error is not None and not isinstance(error, Exception)):
             reports.cancelled(self, error)
 
     def cut_off(self, error: Exception) -> None:
@@ -204,10 +221,22 @@ class Operation:
         )
         return (*self.history, last)
 
+    def _ended_well(self, value: object, now: float) -> None:
+        if self.others:
+            self._settle_others(_SUCCESS, None, now)
+        if self.budget is not None:
+            self.budget.attempt_ended(value, again=self.attempts > 1)
+        if self.binding.watched:
+            reports.attempt_ended(self, now, None)
+        if self.first_failure is not None:
+            self.binding.line.retried_well(now, len(self.history))
+            reports.recovered(self, now)
+
     # --- the scope around ---
 
     def _narrow(self, around: Around) -> None:
         """Take on what the scope around leaves."""
+        self.around = around
         self.budget = around.budget
         outer = self.outer_deadline = around.deadline
         if outer is not None and (self.deadline is None or outer < self.deadline):
@@ -223,6 +252,29 @@ class Operation:
 
     # --- circuits ---
 
+    def _admit_with_care(self, now: float) -> None:
+        """Ask a circuit that is not closed."""
+        line = self.binding.line
+        permit = line.admit(now)
+        if line.breaker.pending:
+            self.binding.runtime.report_transitions(line, self.run)
+        if isinstance(permit, Rejection):
+            raise self._refused(permit, now)
+        self.permit = permit
+
+    def _admitted(self, now: float) -> None:
+        """Do what only some operations need at the beginning of an attempt."""
+        self.eventful = True
+        binding = self.binding
+        if binding.other_lines and not self.others:
+            self._admit_others(now)
+        if self.attempts == 1:
+            binding.line.called(now)
+        if self.budget is not None:
+            self.budget.attempt_begun(again=self.attempts > 1)
+        if binding.watched:
+            reports.attempt_started(self)
+
     def _admit_others(self, now: float) -> None:
         """Ask the circuits besides the main one; a refusal gives back what was had so far."""
         permits: list[tuple[Line, Permit, Scope]] = []
@@ -231,6 +283,7 @@ class Operation:
             if line.breaker.pending:
                 self.binding.runtime.report_transitions(line, self.run)
             if isinstance(permit, Rejection):
+                self.attempts -= 1
                 self.others = tuple(permits)
                 self._settle_others(Verdict.CANCELLED, None, now)
                 self._settle(Verdict.CANCELLED, None, now)
@@ -281,6 +334,8 @@ class Operation:
             elif counted_by(fault, self.binding.scopes) is not None:
                 self.blamed = fault
             self._remember(fault, now)
+        if self.binding.repairs and self._mend(error, fault, now):
+            return 0.0
         decision = self._decide(error, fault, now)
         if isinstance(decision, Again):
             reports.retry(self, fault, decision)
@@ -288,6 +343,25 @@ class Operation:
             return decision.delay
         self._give_up(error, fault, decision.reason, now)
         return None
+
+    def _mend(self, error: Exception, fault: Fault, now: float) -> bool:
+        """Whether a repair is due. It wins over sending the same again, and is bounded by its times and the scope."""
+        binding = self.binding
+        if self.repairs is None:
+            self.repairs = Repairs(repair for repair, _ in binding.repairs)
+        if leaves_outcome_unknown(binding.effect, fault) or (self.deadline is not None and now >= self.deadline):
+            return False
+        if self.budget is not None and self.budget.exhausted(now) is not None:
+            return False
+        chosen = self.repairs.choose(fault)
+        if chosen is None:
+            return False
+        self.mending = Mending(*binding.repairs[chosen], fault, error)
+        return True
+
+    def give_up_unrepaired(self, error: Exception, fault: Fault) -> None:
+        """The repair could not help: what the call failed with is final."""
+        self._give_up(error, fault, Reason.UNREPAIRED, self.binding.monotonic())
 
     def _decide(self, error: Exception, fault: Fault, now: float) -> Again | GiveUp:
         binding = self.binding
@@ -297,11 +371,15 @@ class Operation:
         if retrying is None:
             retrying = self.retrying = Retrying(binding.policy)
         retrying.attempts = self.attempts
+        wish = None if binding.wishes is None else binding.wishes.of(error, binding.runtime, self.run)
         decision = retrying.decide(
-            fault, now=now, deadline=self.deadline, rng=binding.runtime.rng, effect=binding.effect
+            fault, now=now, deadline=self.deadline, rng=binding.runtime.rng, effect=binding.effect, wish=wish
         )
-        if isinstance(decision, GiveUp):
-            return decision
+        return decision if isinstance(decision, GiveUp) else self._granted(decision, now)
+
+    def _granted(self, decision: Again, now: float) -> Again | GiveUp:
+        """Ask what else must agree to another attempt: the budget, the circuit, the quota."""
+        binding = self.binding
         if self.budget is not None and self.budget.exhausted(now) is not None:
             return GiveUp(Reason.BUDGET)
         if not binding.policy.wait_for_circuit and binding.line.refuses(now + decision.delay):
@@ -318,6 +396,7 @@ class Operation:
     def _remember(self, fault: Fault, now: float) -> None:
         if self.first_failure is None:
             self.first_failure = now
+        self.eventful = True
         attempt = Attempt(
             number=self.attempts,
             code=fault.code,
@@ -373,6 +452,11 @@ class Operation:
             limit = 0.0 if self.deadline is None else max(0.0, self.deadline - self.started)
         limit = round(limit, 3)
         return DeadlineError(Fault.of("SYS_DEADLINE_EXCEEDED", context={"limit_s": limit}).with_attempts(self.history))
+
+    def aborted(self) -> AbortedError:
+        """Return what to raise when the caller's signal is set."""
+        message = f"{self.binding.name or 'The call'} was cancelled by its caller after {self.attempts} attempts"
+        return AbortedError(Fault.of("SYS_CANCELLED", message).with_attempts(self.history))
 
     def _outcome_unknown(self, fault: Fault) -> Fault:
         message = f"{self.binding.name or 'The call'} failed and may have happened: {fault.message}"

@@ -16,6 +16,7 @@ from holdfast.runtime.kinds import is_async
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plain import begin
 from holdfast.runtime.streams import StreamOf
+from holdfast.runtime.wishes import wishes_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.streams import AfterFirst
     from holdfast.runtime.target import Aim
+    from holdfast.runtime.wishes import RetryOn
 
     P = ParamSpec("P")
 
@@ -47,6 +49,8 @@ def recover(
     accept: Accept | None = None,
     needs: frozenset[str] = frozenset(),
     threads: bool = False,
+    retry_on: RetryOn | None = None,
+    never_retry: RetryOn | None = None,
     runtime: Runtime | None = None,
 ) -> Recovery: ...
 @overload
@@ -59,6 +63,8 @@ def recover(
     accept: Accept | None = None,
     needs: frozenset[str] = frozenset(),
     threads: bool = False,
+    retry_on: RetryOn | None = None,
+    never_retry: RetryOn | None = None,
     runtime: Runtime | None = None,
 ) -> Any:
     """Return a recovery for `target`: a name such as `"claude"`, `"tool:bash"`, `"agent:builder"`, or a `Target`.
@@ -66,10 +72,15 @@ def recover(
     Calls to one name share its circuit. `policy` is `INTERACTIVE` unless configured or given. `effect` says what the
     calls do to the world (a function's own `@tool` wins). `accept` looks at an answer and may ask for another. `needs`
     names what a fallback must offer. `threads` gives sync functions the policy's time limit, by leaving a thread behind.
+    `retry_on` and `never_retry` say of your own exceptions what the classifier cannot know: a type, several, or a function
+    of the exception; `never_retry` wins.
     `@recover` alone, on a function, is a recovery of its own.
     """
     aim = None if callable(target) else target
-    binding = Binding(aim, policy, effect=effect, accept=accept, needs=needs, threads=threads, runtime=runtime)
+    wishes = wishes_of(retry_on, never_retry)
+    binding = Binding(
+        aim, policy, effect=effect, accept=accept, needs=needs, threads=threads, wishes=wishes, runtime=runtime
+    )
     return Recovery(binding)(target) if callable(target) else Recovery(binding)
 
 

@@ -55,6 +55,8 @@ _WHY = {
     Reason.UNSAFE: "the call may have happened and must not happen twice",
     Reason.UNKNOWN: "the failure is not recognised and the call's effect is not declared repeatable",
     Reason.CIRCUIT: "the circuit is open",
+    Reason.UNWANTED: "the caller asked for no retry of it",
+    Reason.UNREPAIRED: "the repair for it could not help",
     Reason.PARTIAL: "a part was delivered already",
     Reason.NESTED: "a recovery inside it has already tried what could be tried",
     Reason.QUOTA: "retries have used their share of the traffic",
@@ -117,11 +119,11 @@ def recovered(op: Operation, now: float) -> None:
         )
 
 
-def cancelled(op: Operation, error: BaseException) -> None:
+def cancelled(op: Operation, error: BaseException | None) -> None:
     bus = op.binding.runtime.bus
     if bus.wants(Cancelled):
-        name = type(error).__name__
-        bus.emit(Cancelled(at=_now(op), run=op.run, operation=op.binding.name, reason=name, attempts=op.attempts))
+        reason = "left early" if error is None else type(error).__name__
+        bus.emit(Cancelled(at=_now(op), run=op.run, operation=op.binding.name, reason=reason, attempts=op.attempts))
 
 
 def denied(op: Operation, fault: Fault, reason: Reason) -> None:

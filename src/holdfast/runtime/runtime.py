@@ -15,6 +15,7 @@ from weakref import WeakSet
 from holdfast.events import KINDS, CircuitStateChange, Event
 from holdfast.policies.policy import INTERACTIVE
 from holdfast.runtime.bus import Bus, Handler, Queue, Subscription
+from holdfast.runtime.config import load
 from holdfast.runtime.lines import Lines
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Runtime:
         self._policies: Mapping[str, Policy] = {}
         self.bus = Bus(CHANGES.happened)
         self.lines = Lines(most_circuits, CHANGES.happened)
+        self._due: Callable[[], None] | None = None
         _runtimes.add(self)
 
     @property
@@ -103,6 +105,17 @@ class Runtime:
         self._policy, self._policies = policy, dict(by_name)
         self.lines.renew()
         CHANGES.happened()
+
+    def before_next_call(self, do: Callable[[], None]) -> None:
+        """Have something done before the next call looks its settings up. Takes no lock: signal handlers may ask."""
+        self._due = do
+        CHANGES.happened()
+
+    def catch_up(self) -> None:
+        """Do what `before_next_call` asked for."""
+        due, self._due = self._due, None
+        if due is not None:
+            due()
 
     def on(self, handler: Handler, *kinds: type[Event]) -> Subscription:
         """Call `handler` with every event, or with those of these kinds only."""
@@ -143,6 +156,7 @@ class Runtime:
                     from_=change.from_,
                     to=change.to,
                     reason=change.reason,
+                    rule=change.rule or "",
                     until=until,
                 )
             )
@@ -160,10 +174,15 @@ _default: Runtime | None = None
 
 
 def default_runtime() -> Runtime:
-    """Return the runtime of recoveries that were given none."""
+    """Return the runtime of recoveries that were given none: with the settings of `holdfast.toml` and the environment.
+
+    Settings that are wrong are refused here, so that a program with mistaken ones does not start.
+    """
     global _default  # noqa: PLW0603 - one default per process is the point
     if _default is None:
-        _default = Runtime()
+        runtime = Runtime()
+        load().apply(runtime)
+        _default = runtime
     return _default
 
 

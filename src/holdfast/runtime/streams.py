@@ -25,10 +25,11 @@ from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.driving import leave, pause_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.gates import come_in_async
-from holdfast.runtime.limits import Limit, Wheel, Wheels
+from holdfast.runtime.limits import Wheels
 from holdfast.runtime.partials import Delivered
 from holdfast.runtime.plain import begin
 from holdfast.runtime.results import discard_async
+from holdfast.runtime.surroundings import Surroundings, admit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from holdfast.faults import DeadlineError, Partial
     from holdfast.runtime.binding import Binding
     from holdfast.runtime.gates import Gate
+    from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
 
 __all__ = ["AfterFirst", "Stream", "StreamOf"]
@@ -76,8 +78,8 @@ class StreamOf(Generic[P, T]):
             )
         self.binding = binding
         self.fn = fn
-        self.first = Wheels(limit) if (limit := first or binding.timeout) else None
-        self.idle = Wheels(limit) if (limit := idle or binding.timeout) else None
+        self._first, self._idle = first, idle
+        self._bind()
         self.total = total
         self.after_first = after_first
         self.resume = resume
@@ -87,8 +89,18 @@ class StreamOf(Generic[P, T]):
 
     def begin(self) -> Operation:
         """Return the operation of a stream that is entered now."""
-        self.binding = self.binding.fresh()
-        return begin(self.binding)
+        binding = self.binding = self.binding.fresh()
+        if binding.runtime is not self._runtime:
+            self._bind()
+        return begin(binding)
+
+    def _bind(self) -> None:
+        """Take the clock of the runtime that is in use."""
+        binding = self.binding
+        runtime = self._runtime = binding.runtime
+        self.first = Wheels(limit, runtime.clock) if (limit := self._first or binding.timeout) else None
+        self.idle = Wheels(limit, runtime.clock) if (limit := self._idle or binding.timeout) else None
+        self.own = Wheels(0.0, runtime.clock)
 
 
 class Stream(Generic[T]):
@@ -102,6 +114,7 @@ class Stream(Generic[T]):
         self._kwargs = kwargs
         self._source: AsyncIterator[T] | None = None
         self._place: tuple[Gate, int] | None = None
+        self._surroundings: Surroundings | None = None
         self._entered = self._over = False
         self._delivered = Delivered()
         self._fresh = True
@@ -161,7 +174,7 @@ class Stream(Generic[T]):
     async def _begin(self) -> None:
         """Begin an attempt; the source itself is opened under the first item's limit."""
         op = self._op
-        op.admit()
+        self._surroundings = admit(op)
         if (gate := op.binding.gate) is not None:
             self._place = (gate, await come_in_async(gate, op))
         self._fresh = True
@@ -170,6 +183,7 @@ class Stream(Generic[T]):
         """Await the next item no longer than its limit; the limit ends before the item is handed on."""
         limit = self._begin_limit()
         token = AMBIENT.set(self._op)
+        inside = None if self._surroundings is None else self._surroundings.enter()
         try:
             if self._source is None:
                 self._source = await self._open()
@@ -183,6 +197,8 @@ class Stream(Generic[T]):
                 limit.end()
             raise
         finally:
+            if inside is not None:
+                Surroundings.leave(inside)
             leave(token)
         if limit is not None:
             limit.end()
@@ -200,17 +216,13 @@ class Stream(Generic[T]):
     def _begin_limit(self) -> Limit | None:
         wheels = self._of.first if self._fresh else self._of.idle
         ends = self._total_ends()
-        if (wheels is None and ends is None) or self._op.binding.off:
+        if self._op.binding.off:
             return None
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        left = None if ends is None else max(0.0, ends - self._op.binding.monotonic())
-        limit = Limit()
+        now = self._op.binding.monotonic()
+        left = None if ends is None else max(0.0, ends - now)
         if wheels is not None and (left is None or wheels.seconds <= left):
-            limit.begin(wheels.here(loop), task)
-        else:
-            limit.begin(Wheel(loop, left or 0.0, single=True), task)
-        return limit
+            return wheels.begin(now)
+        return None if left is None else self._of.own.begin_own(left)
 
     def _total_ends(self) -> float | None:
         """When it is over whatever arrives: its own total, and before the first item the operation's deadline."""

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
+    from holdfast.runtime.runtime import use_runtime
     from holdfast.testing.capture import Capture
     from holdfast.testing.chance import Midpoint, Scripted, seeded
     from holdfast.testing.clock import VirtualClock
     from holdfast.testing.faults import Script, ScriptedHTTPError, ScriptEndedError, script
-    from holdfast.testing.loop import VirtualLoop, loop_factory, run
+    from holdfast.testing.loop import VirtualLoop, loop_factory
+    from holdfast.testing.running import run
     from holdfast.testing.selector import StuckError
     from holdfast.testing.waiting import no_waiting
 
@@ -39,6 +41,7 @@ __all__ = [
     "run",
     "script",
     "seeded",
+    "use_runtime",
 ]
 
 _HOMES = {
@@ -53,9 +56,10 @@ _HOMES = {
     "VirtualLoop": "holdfast.testing.loop",
     "loop_factory": "holdfast.testing.loop",
     "no_waiting": "holdfast.testing.waiting",
-    "run": "holdfast.testing.loop",
+    "run": "holdfast.testing.running",
     "script": "holdfast.testing.faults",
     "seeded": "holdfast.testing.chance",
+    "use_runtime": "holdfast.runtime.runtime",
 }
 
 __getattr__ = loader(__name__, globals(), _HOMES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
@@ -16,13 +16,13 @@ from holdfast.testing.clock import VirtualClock
 from holdfast.testing.selector import IO_WAIT, PATIENCE, VirtualSelector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-__all__ = ["VirtualLoop", "loop_factory", "run"]
+__all__ = ["VirtualLoop", "loop_factory"]
 
 _RESOLUTION = 1e-9
 
@@ -101,13 +101,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return call
 
 
-def run(coroutine: Coroutine[Any, Any, T], *, clock: VirtualClock | None = None, patience: float = PATIENCE) -> T:
-    """Run a coroutine to its end in virtual time, as `asyncio.run` does in real time."""
-    # Entering the runner would make its loop at once, also where it cannot run because another does.
-    with closing(asyncio.Runner(loop_factory=loop_factory(clock, patience=patience))) as runner:
-        return runner.run(coroutine)
-
-
-def loop_factory(clock: VirtualClock | None = None, *, patience: float = PATIENCE) -> Callable[[], VirtualLoop]:
+def loop_factory(
+    clock: VirtualClock | None = None, *, patience: float = PATIENCE, io_wait: float = IO_WAIT
+) -> Callable[[], VirtualLoop]:
     """Return what `asyncio.Runner`, anyio's `backend_options` and pytest-asyncio take as `loop_factory`."""
-    return partial(VirtualLoop, clock, patience=patience)
+    return partial(VirtualLoop, clock, patience=patience, io_wait=io_wait)

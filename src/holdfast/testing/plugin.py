@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import holdfast
 from holdfast import testing
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
     from typing import Protocol, TypeVar
 
     T = TypeVar("T")
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
         def __call__(self, coroutine: Coroutine[Any, Any, T]) -> T: ...
 
 
-__all__ = ["faults", "pytest_configure", "recorded_events", "virtual_clock", "virtual_run"]
+__all__ = ["faults", "holdfast_runtime", "pytest_configure", "recorded_events", "virtual_clock", "virtual_run"]
 
 _MARKER = 'faults(script, *, seed=0): the failures that the `faults` fixture plays: "429;retry-after=7, 503, ok:hello"'
 
@@ -35,9 +36,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def virtual_clock() -> testing.VirtualClock:
-    """A clock that moves only when it is told to, or when `virtual_run` sleeps."""
-    return testing.VirtualClock()
+def holdfast_runtime(request: pytest.FixtureRequest) -> Iterator[holdfast.Runtime]:
+    """The default runtime for as long as the test runs: circuits of its own, chance by the marker's seed."""
+    marker = request.node.get_closest_marker("faults")
+    seed = marker.kwargs.get("seed", 0) if marker else 0
+    with testing.use_runtime(holdfast.Runtime(rng=testing.seeded(seed))) as runtime:
+        yield runtime
+
+
+@pytest.fixture
+def virtual_clock(holdfast_runtime: holdfast.Runtime) -> testing.VirtualClock:
+    """The clock of the test's runtime. It moves when it is told to, or when code under `virtual_run` waits."""
+    clock = testing.VirtualClock()
+    holdfast_runtime.clock = clock
+    return clock
 
 
 @pytest.fixture
@@ -51,13 +63,15 @@ def virtual_run(virtual_clock: testing.VirtualClock) -> VirtualRun:
 
 
 @pytest.fixture
-def recorded_events() -> testing.Capture:
-    """The events of the test, in order."""
-    return testing.Capture()
+def recorded_events(holdfast_runtime: holdfast.Runtime) -> Iterator[testing.Capture]:
+    """The events of the test's runtime, in order."""
+    capture = testing.Capture()
+    with holdfast_runtime.on(capture):
+        yield capture
 
 
 @pytest.fixture
-def faults(request: pytest.FixtureRequest) -> testing.Script:
+def faults(request: pytest.FixtureRequest, holdfast_runtime: holdfast.Runtime) -> testing.Script:  # noqa: ARG001 - for the seed
     """The script of the marker `faults`, as a callable."""
     marker = request.node.get_closest_marker("faults")
     if marker is None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
-__all__ = ["WaitingOff", "Waits", "no_waiting"]
+from holdfast.runtime.runtime import default_runtime
 
+if TYPE_CHECKING:
+    from holdfast.runtime.runtime import Runtime
 
-class Waits(Protocol):
-    """What has the switch: a `Runtime`."""
-
-    waits: bool
-    """Whether a decision to wait is performed."""
+__all__ = ["WaitingOff", "no_waiting"]
 
 
 class WaitingOff:
     """Waiting as it was before, to be restored: by `restore()`, or at the end of a `with` block."""
 
-    def __init__(self, runtime: Waits) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._before = runtime.waits
         runtime.waits = False
@@ -33,6 +31,6 @@ class WaitingOff:
         self.restore()
 
 
-def no_waiting(runtime: Waits) -> WaitingOff:
-    """Turn waiting off, from now on or, in a `with` statement, for its block."""
-    return WaitingOff(runtime)
+def no_waiting(runtime: Runtime | None = None) -> WaitingOff:
+    """Turn waiting off, from now on or, in a `with` statement, for its block: of `runtime`, or of the default one."""
+    return WaitingOff(default_runtime() if runtime is None else runtime)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.faults import REDACTOR, Code, Fault, InvalidError
+from holdfast.faults import REDACTOR, Code, Fault, InvalidError, Redactor
 from holdfast.views._document import HOLDFAST, checked, jsonable, shaped
 
 if TYPE_CHECKING:
@@ -58,8 +58,11 @@ class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
             told.pop(HOLDFAST, None)
         return fault if _same(told, said) else self._noted(fault, said)
 
-    def told(self, fault: Fault) -> dict[str, Any]:
+    def told(self, fault: Fault, redactor: Redactor | None = None) -> dict[str, Any]:
         """Return the document of `fault` with what was said laid over it, not yet fit to leave the process."""
+        if redactor is not None:
+            # Before its texts are taken apart: half a secret is one nobody recognises.
+            fault = fault.masked(redactor)
         shown: dict[str, Any] = jsonable(self.show(fault))
         patch = _patch(fault, self.name)
         if patch is None:
@@ -71,16 +74,23 @@ class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
             return shown
         return laid
 
-    def sealed(self, document: dict[str, Any], carrying: Fault | None) -> dict[str, Any]:
-        """Return `document` fit to be handed out, with the whole fault beside it if one is given."""
+    def sealed(
+        self, document: dict[str, Any], carrying: Fault | None = None, redactor: Redactor | None = None
+    ) -> dict[str, Any]:
+        """Return `document` fit to be handed out, with the whole fault beside it if one is given.
+
+        A redactor that knows more is used instead of the common one, and also where none is by default.
+        """
         if carrying is not None:
             document = {**document, HOLDFAST: carrying}
-        sealed: dict[str, Any] = REDACTOR.value(jsonable(document)) if self.leaves_process else jsonable(document)
-        return sealed
+        if redactor is None and self.leaves_process:
+            redactor = REDACTOR
+        sealed: dict[str, Any] = jsonable(document)
+        return sealed if redactor is None else redactor.value(sealed)
 
-    def write(self, fault: Fault, *, with_fault: bool) -> dict[str, Any]:
+    def write(self, fault: Fault, *, with_fault: bool, redactor: Redactor | None) -> dict[str, Any]:
         """Return the document of `fault`."""
-        return self.sealed(self.told(fault), fault if with_fault else None)
+        return self.sealed(self.told(fault, redactor), fault if with_fault else None, redactor)
 
     def _noted(self, fault: Fault, said: dict[str, Any]) -> Fault:
         patch = _Patch.between(jsonable(self.show(fault)), said)

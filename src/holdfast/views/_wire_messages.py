@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.faults import Fault, Partial, Schedule
+from holdfast.faults import Fault, Partial, Schedule, meaning
 from holdfast.views._document import MS, code_for, given, hint, hinted, objects, renamed
 from holdfast.views._partial import gather, spread
 from holdfast.views._view import View, facts
@@ -18,9 +18,7 @@ from holdfast.views._view import View, facts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.faults import Code
-
-__all__ = ["CONNECTION_ERROR", "ERROR", "TOOL_ERROR", "known"]
+__all__ = ["CONNECTION_ERROR", "ERROR", "TOOL_ERROR"]
 
 P = TypeVar("P")
 
@@ -30,23 +28,6 @@ _STREAMS = ("stdout", "stderr")
 _NAMES: Mapping[str, str] = {"phase": "currentPhase"}
 """The one fact document 000 spells in camelCase (S0-16)."""
 _OUR_NAMES = {theirs: ours for ours, theirs in _NAMES.items()}
-
-_STAND_INS: Mapping[str, Code] = {
-    "CONN": "CONN_WEBSOCKET_CLOSED",
-    "AUTH": "AUTH_FAILED",
-    "PROTO": "PROTO_INVALID_MESSAGE",
-    "SESS": "SESS_ILLEGAL_TRANSITION",
-    "TOOL": "TOOL_EXECUTION_FAILED",
-    "HOOK": "HOOK_VALIDATION_FAILED",
-    "TASK": "TASK_UNEXPECTED",
-    "CONFIG": "CONFIG_INVALID",
-}
-"""What a code never heard of means by its prefix."""
-
-
-def known(name: str) -> Code:
-    """Return the code that a name on the wire means, or stands nearest to."""
-    return code_for(name, _STAND_INS.get(name.partition("_")[0], "SYS_UNKNOWN"))
 
 
 class _Message(msgspec.Struct, Generic[P], kw_only=True):
@@ -125,7 +106,7 @@ def _build_problem(document: _Message[_Problem]) -> Fault:
     if payload.violations is not UNSET:
         context["violations"] = payload.violations
     return Fault.of(
-        known(payload.code),
+        meaning(payload.code).code,
         payload.message,
         retryable=given(payload.recoverable, None),
         retry_after=hint(payload.retry_after_ms, MS),

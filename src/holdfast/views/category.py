@@ -17,7 +17,7 @@ from holdfast.views._view import View
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.faults import Code
+    from holdfast.faults import Code, Redactor
 
 __all__ = ["of", "read", "write"]
 
@@ -33,9 +33,9 @@ _RETRIES: Mapping[Category, int] = {
 """How often a category is retried (N1-1). One that is not listed is not retried."""
 
 
-def write(fault: Fault, *, with_fault: bool = False) -> dict[str, Any]:
+def write(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
     """Return the ClassifiedError of `fault`."""
-    return _VIEW.write(fault, with_fault=with_fault)
+    return _VIEW.write(fault, with_fault=with_fault, redactor=redactor)
 
 
 def read(document: object) -> Fault:

@@ -21,7 +21,7 @@ from holdfast.views._view import View, facts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.faults import Code
+    from holdfast.faults import Code, Redactor
 
 __all__ = ["read", "write"]
 
@@ -38,9 +38,9 @@ _STAND_INS: Mapping[str, Code] = {
 _PAIRS: Mapping[str, Code] = {entry.classed: entry.code for entry in CATALOG.values()}
 
 
-def write(fault: Fault, *, with_fault: bool = False) -> dict[str, Any]:
+def write(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
     """Return the typed error of `fault`."""
-    return _VIEW.write(fault, with_fault=with_fault)
+    return _VIEW.write(fault, with_fault=with_fault, redactor=redactor)
 
 
 def read(document: object) -> Fault:
@@ -62,7 +62,7 @@ class _TypedError(msgspec.Struct, kw_only=True, rename={"failure": "class"}):
 
 
 def _show(fault: Fault) -> _TypedError:
-    failure, _, code = fault.entry.classed.partition("/")
+    failure, code = fault.entry.class_and_code
     partial = fault.partial
     return _TypedError(
         failure=failure,
@@ -105,15 +105,9 @@ def _show_item(item: ItemError) -> _TypedError:
 
 
 def _build_item(document: _TypedError) -> ItemError:
-    code = _code(document)
-    entry = CATALOG[code]
-    return ItemError(
-        item=given(document.context, {}).get("item"),
-        code=code,
-        message=given(document.message, entry.message),
-        classed=f"{document.failure}/{document.code}",
-        retryable=entry.retryable,
-    )
+    fault = Fault.of(_code(document), given(document.message, None))
+    item = ItemError.of(given(document.context, {}).get("item"), fault)
+    return msgspec.structs.replace(item, classed=f"{document.failure}/{document.code}")
 
 
 def _cause(cause: Any) -> Cause | None:

@@ -19,7 +19,7 @@ from holdfast.views._view import View, facts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.faults import Code, Outcome
+    from holdfast.faults import Code, Outcome, Redactor
 
 __all__ = [
     "ActorError",
@@ -106,12 +106,18 @@ class Errors:
         return ActorError(type="permanent", code=code, message=message, retryable=False, context=context)
 
 
-def write(fault: Fault, *, metadata: dict[str, Any] | None = None, with_fault: bool = False) -> dict[str, Any]:
+def write(
+    fault: Fault,
+    *,
+    metadata: dict[str, Any] | None = None,
+    with_fault: bool = False,
+    redactor: Redactor | None = None,
+) -> dict[str, Any]:
     """Return the failed Response of `fault`; `metadata` given here replaces what another side said."""
-    document = _VIEW.told(fault)
+    document = _VIEW.told(fault, redactor)
     if metadata is not None:
         document["metadata"] = metadata
-    return _VIEW.sealed(document, fault if with_fault else None)
+    return _VIEW.sealed(document, fault if with_fault else None, redactor)
 
 
 def read(document: object) -> Fault:
@@ -121,16 +127,20 @@ def read(document: object) -> Fault:
     return _VIEW.read(document)
 
 
-def failed(error: ActorError, *, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
+def failed(
+    error: ActorError, *, metadata: dict[str, Any] | None = None, redactor: Redactor | None = None
+) -> dict[str, Any]:
     """Return the Response that holds `error`."""
     told = _Response(success=False, error=error, metadata=UNSET if metadata is None else metadata)
-    return _VIEW.sealed(msgspec.to_builtins(told), None)
+    return _VIEW.sealed(msgspec.to_builtins(told), None, redactor)
 
 
-def from_outcome(outcome: Outcome[Any], *, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
+def from_outcome(
+    outcome: Outcome[Any], *, metadata: dict[str, Any] | None = None, redactor: Redactor | None = None
+) -> dict[str, Any]:
     """Return an outcome as a Response."""
     if isinstance(outcome, Err):
-        return write(outcome.fault, metadata=metadata)
+        return write(outcome.fault, metadata=metadata, redactor=redactor)
     success = _Success(success=True, data=outcome.value, metadata=UNSET if metadata is None else metadata)
     # Not masked and not capped: a result is what was asked for, and it is whole or it is no result.
     told: dict[str, Any] = jsonable(success)

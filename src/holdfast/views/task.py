@@ -6,7 +6,7 @@ Invariant: a failed task keeps what it had produced, in one place, and `FAILED` 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -15,6 +15,9 @@ from holdfast.faults import Fault, InvalidError, Partial
 from holdfast.views._document import checked, given, shaped
 from holdfast.views._task_error import CONTENT, EXHAUSTION, FAILURE, FORMAT, INVALID, SUBTASK, TASK_ERROR
 from holdfast.views._view import View
+
+if TYPE_CHECKING:
+    from holdfast.faults import Redactor
 
 __all__ = ["Handler", "Status", "dispatch", "read", "read_result", "write", "write_result"]
 
@@ -42,9 +45,9 @@ class Handler(StrEnum):
     GENERAL = "general"
 
 
-def write(fault: Fault, *, with_fault: bool = False) -> dict[str, Any]:
+def write(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
     """Return the TaskError of `fault`."""
-    return TASK_ERROR.write(fault, with_fault=with_fault)
+    return TASK_ERROR.write(fault, with_fault=with_fault, redactor=redactor)
 
 
 def read(document: object) -> Fault:
@@ -52,12 +55,18 @@ def read(document: object) -> Fault:
     return TASK_ERROR.read(document)
 
 
-def write_result(fault: Fault, *, notes: dict[str, Any] | None = None, with_fault: bool = False) -> dict[str, Any]:
+def write_result(
+    fault: Fault,
+    *,
+    notes: dict[str, Any] | None = None,
+    with_fault: bool = False,
+    redactor: Redactor | None = None,
+) -> dict[str, Any]:
     """Return the FAILED TaskResult of `fault`; `notes`, the `iteration_history` say, stand beside its error (S3-13)."""
-    document = _RESULT.told(fault)
+    document = _RESULT.told(fault, redactor)
     if notes is not None:
         document["notes"] = {**document.get("notes", {}), **notes}
-    return _RESULT.sealed(document, fault if with_fault else None)
+    return _RESULT.sealed(document, fault if with_fault else None, redactor)
 
 
 def read_result(document: object) -> Fault | None:

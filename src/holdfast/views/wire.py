@@ -12,42 +12,49 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.faults import Fault, InvalidError
+from holdfast.faults import Fault, InvalidError, meaning
 from holdfast.views._document import code_for, given, hint, hinted, objects
 from holdfast.views._http_words import WORDS
 from holdfast.views._view import View
-from holdfast.views._wire_messages import CONNECTION_ERROR, ERROR, TOOL_ERROR, known
+from holdfast.views._wire_messages import CONNECTION_ERROR, ERROR, TOOL_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.faults import Redactor
+
 __all__ = ["connection_error", "error_reply", "hook_reply", "http_body", "read", "tool_error"]
 
 
-def connection_error(fault: Fault, *, with_fault: bool = False) -> dict[str, Any]:
+def connection_error(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
     """Return the message that ends or refuses a connection (S0-11)."""
-    return CONNECTION_ERROR.write(fault, with_fault=with_fault)
+    return CONNECTION_ERROR.write(fault, with_fault=with_fault, redactor=redactor)
 
 
 def error_reply(
-    fault: Fault, message_id: str | None = None, *, verdict: bool = False, with_fault: bool = False
+    fault: Fault,
+    message_id: str | None = None,
+    *,
+    verdict: bool = False,
+    with_fault: bool = False,
+    redactor: Redactor | None = None,
 ) -> dict[str, Any]:
     """Return the reply to the message `message_id` (S0-14).
 
     `verdict` adds severity and recoverability, and an `id` of null where the message could not be read (B13).
     """
-    document = ERROR.told(fault)
+    document = ERROR.told(fault, redactor)
     if message_id is not None:
         document["id"] = message_id
     if verdict:
         document = {"id": None, **document}
         document["payload"] = {**document["payload"], "severity": fault.severity, "recoverable": fault.retryable}
-    return ERROR.sealed(document, fault if with_fault else None)
+    return ERROR.sealed(document, fault if with_fault else None, redactor)
 
 
-def tool_error(fault: Fault, *, with_fault: bool = False) -> dict[str, Any]:
+def tool_error(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
     """Return the message for a tool call that failed (S0-21); the context holds `tool` and `tool_call_id`."""
-    return TOOL_ERROR.write(fault, with_fault=with_fault)
+    return TOOL_ERROR.write(fault, with_fault=with_fault, redactor=redactor)
 
 
 def http_body(
@@ -57,19 +64,20 @@ def http_body(
     timestamp: str | None = None,
     documentation_url: str | None = None,
     with_fault: bool = False,
+    redactor: Redactor | None = None,
 ) -> dict[str, Any]:
     """Return the body of an HTTP error (S0-17), with what the caller knows of the envelope (N0-14).
 
     The status to send it with is `fault.entry.http_status`.
     """
     own = {"request_id": request_id, "timestamp": timestamp, "documentation_url": documentation_url}
-    document = _HTTP.told(fault) | {name: value for name, value in own.items() if value is not None}
-    return _HTTP.sealed(document, fault if with_fault else None)
+    document = _HTTP.told(fault, redactor) | {name: value for name, value in own.items() if value is not None}
+    return _HTTP.sealed(document, fault if with_fault else None, redactor)
 
 
-def hook_reply(fault: Fault, *, with_fault: bool = False) -> dict[str, Any]:
+def hook_reply(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
     """Return the reply to a hook event that was not accepted (S0-25)."""
-    return _HOOK.write(fault, with_fault=with_fault)
+    return _HOOK.write(fault, with_fault=with_fault, redactor=redactor)
 
 
 def read(document: object) -> Fault:
@@ -119,7 +127,7 @@ def _show_body(fault: Fault) -> _Body:
 
 def _build_body(document: _Body) -> Fault:
     return Fault.of(
-        known(document.code),
+        meaning(document.code).code,
         document.message,
         retry_after=hint(document.retry_after),
         context={} if document.violations is UNSET else {"violations": document.violations},

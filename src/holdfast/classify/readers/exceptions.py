@@ -235,10 +235,29 @@ def _headers(error: BaseException, response: Any) -> dict[str, str]:
     for held in (_attr(response, "headers"), _attr(error, "headers"), _boto_headers(response)):
         if held is not None:
             try:
-                return lower_headers(dict(held.items()))
+                return lower_headers(_raw_headers(held) or dict(held.items()))
             except Exception:  # noqa: BLE001, S112 - not a mapping after all
                 continue
     return {}
+
+
+def _raw_headers(held: Any) -> dict[str, str] | None:
+    """The headers as httpx received them, decoded in one go: its own `items` takes them one by one, twice."""
+    raw = _attr(held, "raw")
+    if not isinstance(raw, list) or not raw:
+        return None
+    try:
+        names, values = zip(*raw, strict=True)
+        headers = dict(zip(_decoded(names), _decoded(values), strict=True))
+    except (TypeError, ValueError):
+        # Somebody else's `raw`, or a line end inside a value.
+        return None
+    # A name that came twice is merged by the library.
+    return headers if len(headers) == len(raw) else None
+
+
+def _decoded(texts: tuple[bytes, ...]) -> list[str]:
+    return b"\n".join(texts).decode("latin-1").split("\n")
 
 
 def _boto_headers(response: Any) -> Any:

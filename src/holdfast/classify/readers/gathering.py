@@ -58,8 +58,17 @@ def gather(
 
 
 def lower_headers(headers: Mapping[Any, Any]) -> dict[str, str]:
-    if {*map(type, headers), *map(type, headers.values())} == {str}:
-        return {name.lower(): value for name, value in headers.items()}
+    """Return the headers as plain strings, their names in lower case."""
+    try:
+        # Joining tells at once whether all of them are strings, and whether any name has to be changed.
+        names = "\n".join(headers)
+        "\n".join(headers.values())
+    except TypeError:
+        return _decoded_headers(headers)
+    return dict(headers) if names == names.lower() else {name.lower(): value for name, value in headers.items()}
+
+
+def _decoded_headers(headers: Mapping[Any, Any]) -> dict[str, str]:
     lowered: dict[str, str] = {}
     for name, value in headers.items():
         key = name if isinstance(name, str) else name.decode("latin-1") if isinstance(name, bytes) else str(name)

@@ -103,7 +103,8 @@ def in_prose(evidence: Evidence) -> Verdict | None:
         evidence.exit_code is not None and evidence.text.endswith("permission denied")
     ):
         return None
-    return next((Verdict(code=code) for code, group in _TABLE if evidence.hears(group)), None)
+    code = evidence.first_heard(_TABLE)
+    return None if code is None else Verdict(code=code)
 
 
 @asked_when(codes(" ".join(_AUTH_CODES)))

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import names, phrases
 from holdfast.faults import Scope
 
-CANCEL_CLASSES = (
-    "CancelledError",
-    "Cancelled",
-    "FutureCancelledError",
-    "APIUserAbortError",
-    "OperationCanceledException",
-    "CancellationException",
-    "KeyboardInterrupt",
-    "GeneratorExit",
-    "AbortError",
-    "TaskCancelledError",
-)
+_CANCELLED = names("""
+    CancelledError Cancelled FutureCancelledError APIUserAbortError OperationCanceledException CancellationException
+    KeyboardInterrupt GeneratorExit AbortError TaskCancelledError
+""")
 
 _THEIR_FAULT = phrases("backend error", "server cancelled", "the operation was cancelled by the server")
 
@@ -25,11 +17,9 @@ _THEIR_FAULT = phrases("backend error", "server cancelled", "the operation was c
 @asked_when(local=True)
 def cancelled_here(evidence: Evidence) -> Verdict | None:
     """CancelledError in all its libraries, KeyboardInterrupt, GeneratorExit, a process stopped with Ctrl-C."""
-    if evidence.named("KeyboardInterrupt"):
-        # Somebody stopped the whole process; in a group this decides for all its siblings.
-        return Verdict(code="SYS_CANCELLED", scope=Scope.PROCESS)
-    if evidence.named(*CANCEL_CLASSES):
-        return Verdict(code="SYS_CANCELLED")
+    if evidence.named_in(_CANCELLED):
+        # Who stops the whole process decides, in a group, for all its siblings.
+        return Verdict(code="SYS_CANCELLED", scope=Scope.PROCESS if evidence.named("KeyboardInterrupt") else None)
     if evidence.source is Source.PROCESS and evidence.exit_code in (-2, 130):
         return Verdict(code="SYS_CANCELLED")
     return None

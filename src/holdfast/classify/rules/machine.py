@@ -107,7 +107,8 @@ _TABLES: tuple[tuple[Code, Phrases], ...] = (
 @asked_when(reduce(or_, (group for _, group in _TABLES)))
 def exact_code(evidence: Evidence) -> Verdict | None:
     """Words such as insufficient_quota, content_filter, context_length_exceeded, model_not_found, overloaded_error."""
-    return next((Verdict(code=code) for code, group in _TABLES if evidence.hears(group)), None)
+    code = evidence.first_heard(_TABLES)
+    return None if code is None else Verdict(code=code)
 
 
 RULES = (exact_code,)

@@ -35,6 +35,8 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         ClientConnectionResetError BrokenResourceError
     """),
     ),
+    # After the resets: http.client derives its RemoteDisconnected from both.
+    ("PROVIDER_MALFORMED_RESPONSE", names("BadStatusLine")),
     (
         "PROVIDER_STREAM_CUT",
         names("""
@@ -50,8 +52,10 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     """),
     ),
 )
+_KNOWN = frozenset[str]().union(*(classes for _, classes in _CLASSES))
+"""Every class that names one failure: most exceptions are none of them, and one look tells."""
 _WEAK: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("PROVIDER_TIMEOUT", names("APITimeoutError Timeout TimeoutException GatewayTimeoutError")),
+    ("PROVIDER_TIMEOUT", names("APITimeoutError Timeout TimeoutException")),
     (
         "CONN_RESET",
         names("""
@@ -164,18 +168,20 @@ _TLS = phrases(
     """
     certificate verify failed | certificate_verify_failed | sslerror | sslv3_alert_handshake_failure
     wrong_version_number | tls handshake | self-signed certificate | self signed certificate
-    certificate has expired | hostname mismatch | unable to get local issuer | handshake failure | unable_to_verify
-    ssl handshake | certificate is not valid
+    certificate has expired | hostname mismatch | unable to get local issuer | handshake failure
+    unable_to_verify_leaf_signature | ssl handshake | certificate is not valid | signed by unknown authority
+    x509: certificate
 """,
     "ssl: ",
 )
 _TLS_CUT = phrases("""
     bad record mac | unexpected_eof_while_reading | eof occurred in violation | unexpected eof
-    decryption_failed_or_bad_record_mac | sslzeroreturn
+    decryption_failed_or_bad_record_mac | sslzeroreturnerror
 """)
 
 _TLS_CLASSES = names("""
-    SSLError SSLCertVerificationError CertificateError ClientConnectorCertificateError ClientConnectorSSLError
+    SSLError SSLCertVerificationError SSLEOFError SSLZeroReturnError CertificateError ClientConnectorSSLError
+    ClientConnectorCertificateError
 """)
 _WEBSOCKET = phrases("websocket")
 _WS_POLICY = phrases("1008", "policy violation")
@@ -186,7 +192,7 @@ _WS_CLOSED = phrases("1006", "1011", "1012", "1013", "1001", "no close frame", "
 @asked_when(local=True)
 def tls_class(evidence: Evidence) -> Verdict | None:
     """Ssl's and aiohttp's own classes."""
-    return _tls(evidence) if not _TLS_CLASSES.isdisjoint(evidence.raised.names if evidence.raised else ()) else None
+    return _tls(evidence) if evidence.named_in(_TLS_CLASSES) else None
 
 
 @asked_when(_TLS)
@@ -198,12 +204,12 @@ def tls_words(evidence: Evidence) -> Verdict | None:
 @asked_when(local=True)
 def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure."""
-    if evidence.raised is None or evidence.named("NewConnectionError"):
+    raised = evidence.raised
+    if raised is None or not evidence.named_in(_KNOWN) or evidence.named("NewConnectionError"):
         # urllib3 derives it from its timeout; its text and its cause tell.
         return None
-    names = evidence.raised.names
     for code, classes in _CLASSES:
-        if not classes.isdisjoint(names):
+        if not classes.isdisjoint(raised.names):
             # anyio says only that the stream broke; what caused it says how.
             return _placed(code, weak=evidence.named("BrokenResourceError"))
     return None
@@ -212,7 +218,7 @@ def by_class(evidence: Evidence) -> Verdict | None:
 @asked_when(local=True)
 def websocket_class(evidence: Evidence) -> Verdict | None:
     """The exceptions of websockets and starlette."""
-    closed = evidence.named("ConnectionClosedError", "ConnectionClosed", "WebSocketDisconnect", "ConnectionClosedOK")
+    closed = evidence.named("ConnectionClosedError", "ConnectionClosed", "WebSocketDisconnect")
     return _websocket_close(evidence) if closed else None
 
 
@@ -228,7 +234,7 @@ def by_errno(evidence: Evidence) -> Verdict | None:
     if evidence.raised is None or evidence.raised.errno is None:
         return None
     code = _ERRNOS.get(evidence.raised.errno)
-    if code is None or (evidence.raised.errno in _AMBIGUOUS_ERRNOS and _by_words(evidence) is None):
+    if code is None or (evidence.raised.errno in _AMBIGUOUS_ERRNOS and evidence.first_heard(_WORDS) is None):
         return None
     return _placed(code)
 
@@ -244,7 +250,7 @@ def by_words(evidence: Evidence) -> Verdict | None:
         or (evidence.raised is not None and not _may_wrap(evidence))
     ):
         return None
-    code = _by_words(evidence)
+    code = evidence.first_heard(_WORDS)
     # A wrapper's "connection error" says less than what caused it.
     vague = code in ("CONN_RESET", "PROVIDER_TIMEOUT") and evidence.raised is not None
     return None if code is None else _placed(code, weak=vague)
@@ -298,10 +304,6 @@ def _may_wrap(evidence: Evidence) -> bool:
     return not evidence.named("TypeError", "ValueError") or says(
         evidence.text, ("fetch failed", "econn", "socket hang up")
     )
-
-
-def _by_words(evidence: Evidence) -> Code | None:
-    return next((code for code, group in _WORDS if evidence.hears(group)), None)
 
 
 def _placed(code: Code, *, weak: bool = False) -> Verdict:

@@ -67,7 +67,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
 @asked_when(reduce(or_, (group for _, group in _WORDS)))
 def by_words(evidence: Evidence) -> Verdict | None:
     """What programs say, whoever wrote them."""
-    return next((Verdict(code=code, weak=True) for code, group in _WORDS if evidence.hears(group)), None)
+    code = evidence.first_heard(_WORDS)
+    return None if code is None else Verdict(code=code, weak=True)
 
 
 RULES = (by_words,)

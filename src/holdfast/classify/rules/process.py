@@ -17,7 +17,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_OUT_OF_MEMORY",
         phrases("""
-        heap out of memory | out of memory | outofmemoryerror | heap space | cannot allocate memory | memoryerror | oom-kill | oomkilled | bad_alloc
+        heap out of memory | out of memory | outofmemoryerror | heap space | cannot allocate memory | memoryerror | oom-kill… | oomkilled | bad_alloc
     """),
     ),
     ("SYS_RESOURCE_EXHAUSTED", phrases("no space left on device", "disk quota exceeded", "too many open files")),
@@ -111,7 +111,8 @@ def stderr(evidence: Evidence) -> Verdict | None:
     """What the process said before it went."""
     if evidence.source is not Source.PROCESS or evidence.exit_code in (None, 0):
         return None
-    return next((Verdict(code=code) for code, group in _STDERR if evidence.hears(group)), None)
+    code = evidence.first_heard(_STDERR)
+    return None if code is None else Verdict(code=code)
 
 
 @asked_when(local=True)

@@ -31,7 +31,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         "PROVIDER_OUTPUT_INVALID",
         names("""
         OutputParserException UnexpectedModelBehavior InstructorRetryException ModelRetry ModelBehaviorError
-        ToolRetryError ValidationError SchemaError InvalidToolCall
+        ToolRetryError ValidationError SchemaError InvalidToolCall ParseError
     """),
     ),
     # After the validation errors: msgspec derives its ValidationError from its DecodeError.
@@ -58,12 +58,15 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         "PROVIDER_BAD_REQUEST",
         names("""
         UnsupportedProtocol InvalidURL LocalProtocolError TooManyRedirects InvalidSchema MissingSchema
-        ParamValidationError InvalidHeader CookieConflict InvalidRegionError UnprocessableEntityError
+        ParamValidationError InvalidHeader CookieConflict InvalidRegionError NoRegionError UnprocessableEntityError
         NonHttpUrlClientError InvalidUrlClientError UserError ProxySchemeUnknown LocationParseError
         UnknownServiceError
     """),
     ),
 )
+_CUT_SHORT = names("LengthFinishReasonError IncompleteOutputException")
+_KNOWN = _CUT_SHORT.union(names("JSONDecodeError"), *(classes for _, classes in _CLASSES))
+"""Every class of the rule below: most exceptions are none of them, and one look tells."""
 _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_RATE_LIMITED", names("RateLimitError TooManyRequestsError TooManyRequests RateLimitExceeded")),
     (
@@ -71,12 +74,12 @@ _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
         names("""
         AuthenticationError NoCredentialsError CredentialRetrievalError PartialCredentialsError Unauthorized
         Unauthenticated UnauthorizedError DefaultCredentialsError RefreshError TokenRetrievalError
-        UnauthorizedSSOTokenError OpenAIError InvalidToken
+        UnauthorizedSSOTokenError SSOTokenLoadError OpenAIError InvalidToken
     """),
     ),
     ("AUTH_FORBIDDEN", names("PermissionDeniedError PermissionDenied Forbidden ForbiddenError")),
     ("PROVIDER_MODEL_NOT_FOUND", names("NotFoundError NotFound")),
-    ("PROVIDER_TIMEOUT", names("DeadlineExceeded RequestTimeout APITimeoutError")),
+    ("PROVIDER_TIMEOUT", names("DeadlineExceeded RequestTimeout")),
     ("PROVIDER_GATEWAY_TIMEOUT", names("GatewayTimeout GatewayTimeoutError")),
     (
         "PROVIDER_UNAVAILABLE",
@@ -94,32 +97,12 @@ _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
     """),
     ),
 )
-_DEFECTS = (
-    "NameError",
-    "AttributeError",
-    "IndexError",
-    "KeyError",
-    "LookupError",
-    "ArithmeticError",
-    "AssertionError",
-    "NotImplementedError",
-    "ImportError",
-    "ModuleNotFoundError",
-    "SyntaxError",
-    "StopIteration",
-    "StopAsyncIteration",
-    "ReferenceError",
-    "BufferError",
-    "InvalidStateError",
-    "UndefinedError",
-    "PicklingError",
-    "UnpicklingError",
-    "FrozenInstanceError",
-    "StreamConsumed",
-    "StreamClosed",
-    "RequestNotRead",
-    "ResponseNotRead",
-)
+_DEFECTS = names("""
+    NameError AttributeError IndexError KeyError LookupError ArithmeticError AssertionError NotImplementedError
+    ImportError ModuleNotFoundError SyntaxError StopIteration StopAsyncIteration ReferenceError BufferError
+    InvalidStateError UndefinedError PicklingError UnpicklingError FrozenInstanceError StreamConsumed StreamClosed
+    RequestNotRead ResponseNotRead
+""")
 _MISUSE = phrases("""
     event loop is closed | after shutdown | different event loop | different loop | no running event loop
     cannot be called from a running | already running | already closed | can't start new thread | never awaited
@@ -216,11 +199,12 @@ _LONG_LINE = phrases("chunk is longer than limit", "separator is not found")
 @asked_when(local=True)
 def defects(evidence: Evidence) -> Verdict | None:
     """Classes that mean a defect whatever their text quotes; a missing key of a provider's answer is not one."""
-    if evidence.named("KeyError") and evidence.text.strip() in _ANSWER_KEYS:
-        return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
-    if evidence.named(*_DEFECTS):
-        return Verdict(code="SYS_PROGRAMMING_ERROR")
-    if evidence.named("RuntimeError") and evidence.hears(_MISUSE):
+    if evidence.named_in(_DEFECTS):
+        if evidence.named("KeyError") and evidence.text.strip() in _ANSWER_KEYS:
+            return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
+        # xml's ParseError: somebody else's document, although Python derives it from SyntaxError.
+        return None if evidence.named("ParseError") else Verdict(code="SYS_PROGRAMMING_ERROR")
+    if evidence.hears(_MISUSE) and evidence.named("RuntimeError"):
         return Verdict(code="SYS_PROGRAMMING_ERROR")
     return None
 
@@ -236,17 +220,18 @@ def plain_timeout(evidence: Evidence) -> Verdict | None:
 @asked_when(local=True)
 def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure, in the standard library and the frameworks."""
-    if evidence.raised is None:
+    raised = evidence.raised
+    if raised is None or not evidence.named_in(_KNOWN):
         return None
-    if evidence.raised.type == "APIResponseValidationError":
+    if raised.type == "APIResponseValidationError":
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
-    if evidence.named("LengthFinishReasonError", "IncompleteOutputException"):
+    if evidence.named_in(_CUT_SHORT):
         # Cut at the output limit: the same request is cut at the same place.
         return Verdict(code="PROVIDER_OUTPUT_INVALID", retryable=False)
     if evidence.named("JSONDecodeError"):
         return _undecodable(evidence)
     for code, classes in _CLASSES:
-        if not classes.isdisjoint(evidence.raised.names):
+        if not classes.isdisjoint(raised.names):
             return Verdict(code=code)
     return None
 

@@ -70,6 +70,12 @@ def stream_end(evidence: Evidence) -> Verdict | None:
     return None
 
 
+@asked_when(phrases("model has crashed"))
+def model_crashed(_: Evidence) -> Verdict | None:
+    """A local server's model is gone until it is loaded again, whatever status tells it (LM Studio: 400)."""
+    return Verdict(code="PROVIDER_UNAVAILABLE")
+
+
 @asked_when(_DOWN | _INTERNAL)
 def own_words(evidence: Evidence) -> Verdict | None:
     """Internal errors and outages inside a 200, a stream, or an exception's text."""
@@ -90,4 +96,4 @@ def own_codes(evidence: Evidence) -> Verdict | None:
     return next((_VERDICTS[_CODES[code]] for code in evidence.codes if code in _CODES), None)
 
 
-RULES = (stream_cut, stream_end, own_words, own_codes)
+RULES = (stream_cut, stream_end, model_crashed, own_words, own_codes)

@@ -124,7 +124,8 @@ def by_number(evidence: Evidence) -> Verdict | None:
 
 
 def _by_words(evidence: Evidence) -> Verdict | None:
-    return next((Verdict(code=code) for code, group in _WORDS if evidence.hears(group)), None)
+    code = evidence.first_heard(_WORDS)
+    return None if code is None else Verdict(code=code)
 
 
 def _speaks_rpc(evidence: Evidence) -> bool:

@@ -16,11 +16,23 @@ if TYPE_CHECKING:
 
     from holdfast.faults.codes import Code
 
-__all__ = ["CATALOG", "Entry", "nearest", "resolve"]
+__all__ = ["CATALOG", "Entry", "meaning", "nearest", "resolve"]
 
 _ROOMS = (conn, auth, proto, sess, tool, hook, system, provider, task, actor, config)
 
 CATALOG: Mapping[Code, Entry] = {entry.code: entry for room in _ROOMS for entry in room.ENTRIES}
+
+_BY_PREFIX: Mapping[str, Code] = {
+    "CONN": "CONN_WEBSOCKET_CLOSED",
+    "AUTH": "AUTH_FAILED",
+    "PROTO": "PROTO_INVALID_MESSAGE",
+    "SESS": "SESS_ILLEGAL_TRANSITION",
+    "TOOL": "TOOL_EXECUTION_FAILED",
+    "HOOK": "HOOK_VALIDATION_FAILED",
+    "TASK": "TASK_UNEXPECTED",
+    "CONFIG": "CONFIG_INVALID",
+}
+"""What a code never heard of means by its prefix. The others stand for too much to mean one thing."""
 
 _BY_NAME: dict[str, Entry] = {alias: entry for entry in CATALOG.values() for alias in (entry.code, *entry.aliases)}
 _BY_FOLDED_NAME: dict[str, Entry] = {name.casefold(): entry for name, entry in _BY_NAME.items()}
@@ -31,6 +43,11 @@ def resolve(name: str) -> Entry | None:
     folded = name.strip().casefold()
     # Document 003 also tells a reason without its type.
     return _BY_NAME.get(name) or _BY_FOLDED_NAME.get(folded) or _BY_FOLDED_NAME.get(f"task_failure/{folded}")
+
+
+def meaning(name: str) -> Entry:
+    """Return the entry that `name` means, or the one that stands in for a code of a newer catalog."""
+    return resolve(name) or CATALOG[_BY_PREFIX.get(name.partition("_")[0], "SYS_UNKNOWN")]
 
 
 def nearest(name: str, count: int = 3) -> list[Code]:

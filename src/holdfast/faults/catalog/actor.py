@@ -26,7 +26,7 @@ ENTRIES = (
     entry(
         "ACTOR_CRASHED",
         _CRASH,
-        "Actor {actor} crashed: {reason}",
+        "Actor[ {actor}] crashed[: {reason}]",
         "A helper crashed in the middle of its work.",
         "Read the cause; the supervisor restarts the actor within its budget",
         aliases=("agent_crash", "AGENT_CRASH", "ExtensionHost/LifecycleFailure"),
@@ -34,7 +34,7 @@ ENTRIES = (
     entry(
         "ACTOR_ERROR",
         {**TRANSIENT, "scope": Scope.AGENT},
-        "Agent {actor} reported an error: {reason}",
+        "Agent[ {actor}] reported an error[: {reason}]",
         "The agent ran into a problem. Trying again.",
         "Wait for the retry, then for the simpler agent of the fallback chain",
         aliases=("AGENT_ERROR",),
@@ -45,7 +45,7 @@ ENTRIES = (
     entry(
         "ACTOR_MAX_RESTARTS",
         {**_CRASH, "layer": Layer.RECOVERY},
-        "Actor {actor} failed {restarts} times in {window_s} s",
+        "Actor[ {actor}] failed[ {restarts} times in {window_s} s| too often]",
         "A helper keeps crashing and was given up.",
         "Fix the cause named in the fault, then start it again",
         aliases=("MAX_RESTARTS_EXCEEDED",),
@@ -55,14 +55,14 @@ ENTRIES = (
     entry(
         "ACTOR_NOT_FOUND",
         _GONE,
-        "Actor {actor} not found",
+        "Actor[ {actor}] not found",
         "The helper for this does not exist.",
         "Check the actor's id; start it first",
     ),
     entry(
         "ACTOR_STOPPED",
         _GONE,
-        "Actor {actor} has stopped",
+        "Actor[ {actor}] has stopped",
         "The helper for this has been stopped.",
         "Start it again, or send to another one",
         http_status=410,
@@ -70,7 +70,7 @@ ENTRIES = (
     entry(
         "ACTOR_MAILBOX_FULL",
         {**TRANSIENT, "scope": Scope.AGENT},
-        "Mailbox of actor {actor} is full ({size})",
+        "Mailbox of [actor {actor}|the actor] is full[ ({size})]",
         "The helper has too much to do. Trying again.",
         "Slow down the senders, or run more workers",
         category=Category.UNAVAILABLE,
@@ -80,7 +80,7 @@ ENTRIES = (
     entry(
         "ACTOR_START_FAILED",
         _CRASH,
-        "Actor {actor} could not be started: {reason}",
+        "Actor[ {actor}] could not be started[: {reason}]",
         "A helper could not be started.",
         "Fix the cause named in the fault, then start it again",
         next_actor=NextActor.DEVELOPER,
@@ -88,7 +88,7 @@ ENTRIES = (
     entry(
         "ACTOR_CLI_NETWORK",
         {**TRANSIENT, "scope": Scope.AGENT},
-        "The agent's command line tool lost its network: {reason}",
+        "The agent's command line tool lost its network[: {reason}]",
         "The agent's program could not reach its service. Trying again.",
         "Check the network; the call is repeated once",
         aliases=("CLAUDE_CLI_NETWORK",),
@@ -99,7 +99,7 @@ ENTRIES = (
     entry(
         "ACTOR_CLI_ERROR",
         {**PERMANENT, "scope": Scope.AGENT},
-        "The agent's command line tool failed: {reason}",
+        "The agent's command line tool failed[: {reason}][ (exit code {exit_code})]",
         "The agent's program stopped with an error.",
         "Read its stderr in the fault's context",
         aliases=("CLAUDE_CLI_ERROR",),

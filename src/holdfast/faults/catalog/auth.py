@@ -78,7 +78,7 @@ ENTRIES = (
     entry(
         "AUTH_INSUFFICIENT_SCOPE",
         _DENIED,
-        "The token lacks the scope {scope}",
+        "The token lacks [the scope {scope}|a scope]",
         "This token may not be used for that.",
         "At a provider: give the key the scope the message names",
         "At the bridge: use a token of the right category, device, hook or admin",

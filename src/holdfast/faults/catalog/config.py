@@ -20,7 +20,7 @@ ENTRIES = (
     entry(
         "CONFIG_INVALID",
         _WRONG,
-        "Invalid configuration at {path}: expected {expected}, got {received}",
+        "Invalid configuration[ at {path}][: expected {expected}, got {received}]",
         "The program is set up wrongly and did not start.",
         "Fix the named setting; `holdfast doctor` checks the whole configuration",
         aliases=("Validation/ConfigSchemaViolation",),
@@ -28,7 +28,7 @@ ENTRIES = (
     entry(
         "CONFIG_SHAPE_INVALID",
         _WRONG,
-        "Definition does not have the required shape at {path}: expected {expected}, got {received}",
+        "Definition does not have the required shape[ at {path}][: expected {expected}, got {received}]",
         "A part of the program is described wrongly and was not loaded.",
         "Fix the field at the named path",
         aliases=("Validation/ShapeInvalid",),
@@ -37,7 +37,7 @@ ENTRIES = (
     entry(
         "CONFIG_CONTRACT_MISMATCH",
         _WRONG,
-        "{name} speaks contract version {received}, this Holdfast speaks {expected}",
+        "[{name} speaks contract version {received}, this Holdfast speaks {expected}|Contract versions differ]",
         "An extension does not fit this version of the program.",
         "Update the older one",
         aliases=("Validation/ContractVersionMismatch",),
@@ -46,7 +46,7 @@ ENTRIES = (
     entry(
         "CONFIG_TIMEOUT_INVALID",
         _WRONG,
-        "Timeout must be a number above 0, got {received}",
+        "Timeout must be a number above 0[, got {received}]",
         "A time limit is set wrongly.",
         "Give seconds above 0; leave it out for no limit",
         aliases=("Validation/TimeoutMsInvalid",),
@@ -55,7 +55,7 @@ ENTRIES = (
     entry(
         "CONFIG_OPTION_INVALID",
         _WRONG,
-        "{path}: expected {expected}, got {received}",
+        "[{path}: expected {expected}, got {received}|An option makes no sense]",
         "The program was called with an option that makes no sense.",
         "Fix the named argument",
         next_actor=NextActor.DEVELOPER,
@@ -63,7 +63,7 @@ ENTRIES = (
     entry(
         "CONFIG_CODE_UNKNOWN",
         _WRONG,
-        "There is no code {received}",
+        "There is no [code {received}|such code]",
         "A rule names an error that does not exist.",
         "Use a code that `holdfast codes` lists",
         next_actor=NextActor.DEVELOPER,

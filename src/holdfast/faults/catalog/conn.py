@@ -100,7 +100,7 @@ ENTRIES = (
     entry(
         "CONN_RECONNECT_EXHAUSTED",
         {**_LINK, "layer": Layer.RECOVERY},
-        "Reconnection failed after {attempts} attempts",
+        "Reconnection failed[ after {attempts} attempts]",
         "The connection could not be restored. Your unsent messages are kept.",
         "Reconnect by hand when the network is back",
         "Raise the number of attempts, or leave it open so that the client keeps trying",
@@ -113,7 +113,7 @@ ENTRIES = (
     entry(
         "CONN_HEARTBEAT_LOST",
         _LINK,
-        "No heartbeat answer within {timeout_s} s",
+        "No heartbeat answer[ within {timeout_s} s]",
         "The connection went silent. Reconnecting.",
         "Wait: Holdfast drops the silent connection and opens a new one",
         aliases=("HEARTBEAT_TIMEOUT",),
@@ -145,7 +145,7 @@ ENTRIES = (
     entry(
         "CONN_MISCONFIGURED",
         _REFUSED,
-        "The connection's configuration is wrong: {reason}",
+        "The connection's configuration is wrong[: {reason}]",
         "The bridge is not set up for this connection.",
         "Run `holdfast doctor` on the machine of the bridge",
         aliases=("MISCONFIGURED",),

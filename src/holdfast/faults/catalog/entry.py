@@ -30,7 +30,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     code: Code
     message: str
-    """What happened, for logs; may name context fields in braces."""
+    """What happened, for logs. A clause in brackets names context fields in braces, and is told when all of them are
+    known; else what follows its bar: `The deadline[ of {limit_s} s] passed`, `did not finish [within {timeout_s} s|in time]`."""
     user: str
     """What happened and what comes next, for the person in front of the agent."""
     suggestions: tuple[str, ...]
@@ -52,6 +53,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Document 002's `Class/Code`."""
     task: str
     """Document 003's `TYPE/reason` or `RESOURCE_EXHAUSTION/resource`."""
+
+    @property
+    def class_and_code(self) -> tuple[str, str]:
+        """`classed`, taken apart."""
+        failure_class, _, code = self.classed.partition("/")
+        return failure_class, code
 
 
 class Traits(TypedDict, total=False):

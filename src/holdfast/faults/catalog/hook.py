@@ -25,21 +25,21 @@ ENTRIES = (
     entry(
         "HOOK_INVALID_EVENT_TYPE",
         _EVENT,
-        "Unknown hook event: {received}",
+        "Unknown hook event[: {received}]",
         "A hook sent an event of an unknown kind.",
         "Use SessionStart, SessionEnd, PreToolUse, PostToolUse, UserPromptSubmit, Stop or SubagentStop",
     ),
     entry(
         "HOOK_INVALID_TIMESTAMP",
         _EVENT,
-        "Hook timestamp is not an ISO 8601 date and time: {received}",
+        "Hook timestamp is not an ISO 8601 date and time[: {received}]",
         "A hook sent an event with an unreadable time.",
         "Send UTC like 2026-03-20T14:32:00Z",
     ),
     entry(
         "HOOK_STALE_TIMESTAMP",
         _EVENT,
-        "Hook timestamp is {skew_s} s away from now",
+        "Hook timestamp is [{skew_s} s|too far] away from now",
         "A hook sent an event that is too old or from the future.",
         "Set the clock of the machine that runs the hook",
         next_actor=NextActor.OPERATOR,
@@ -54,7 +54,7 @@ ENTRIES = (
     entry(
         "HOOK_INVALID_PAYLOAD",
         _EVENT,
-        "Hook payload does not fit {event}: {reason}",
+        "Hook payload does not fit [{event}|its event][: {reason}]",
         "A hook sent an event with content that does not fit it.",
         "Send the fields this event requires",
     ),

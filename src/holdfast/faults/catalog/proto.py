@@ -26,14 +26,14 @@ ENTRIES = (
     entry(
         "PROTO_SEQUENCE_ERROR",
         _BROKEN,
-        "Message {received} is not allowed in phase {phase}",
+        "Message[ {received}] is not allowed in [phase {phase}|this phase]",
         "The app sent its messages in the wrong order.",
         "Send `auth` first, `health_check` after `connection_ack`, session messages after `session_join`",
     ),
     entry(
         "PROTO_UNKNOWN_TYPE",
         _BROKEN,
-        "Unknown message type: {received}",
+        "Unknown message type[: {received}]",
         "The app asked for something this bridge does not know.",
         "Use one of the supported types listed with the error",
         "Update the older side",
@@ -42,7 +42,7 @@ ENTRIES = (
     entry(
         "PROTO_DUPLICATE_ID",
         _BROKEN,
-        "Message id {message_id} was used before with another body",
+        "Message id[ {message_id}] was used before with another body",
         "A message was sent twice with different content; the first one counts.",
         "Give every message its own id; repeat an id only to resend the same body",
         http_status=409,
@@ -59,7 +59,7 @@ ENTRIES = (
     entry(
         "PROTO_MESSAGE_TOO_LARGE",
         _BROKEN,
-        "Message of {size} bytes exceeds the limit of {limit} bytes",
+        "Message[ of {size} bytes] exceeds the limit[ of {limit} bytes]",
         "That message is too large for the bridge.",
         "Split it, or raise the bridge's message limit",
         http_status=413,
@@ -69,7 +69,7 @@ ENTRIES = (
     entry(
         "PROTO_VERSION_INCOMPATIBLE",
         _BROKEN,
-        "Protocol versions do not meet: client {client}, server {server}",
+        "Protocol versions do not meet[: client {client}, server {server}]",
         "The app and the bridge speak different versions.",
         "Update the older side",
         aliases=("VERSION_INCOMPATIBLE",),

@@ -185,7 +185,7 @@ ENTRIES = (
     entry(
         "PROVIDER_STREAM_STALLED",
         TRANSIENT,
-        "The stream went silent for {timeout_s} s",
+        "The stream went silent[ for {timeout_s} s]",
         "The answer stopped arriving. What arrived so far is kept.",
         "Raise the idle limit if the model thinks in silence",
         aliases=("STREAM_TIMEOUT",),
@@ -207,7 +207,7 @@ ENTRIES = (
     entry(
         "PROVIDER_OUTPUT_INVALID",
         _RESAMPLE,
-        "The model's output did not pass its check: {reason}",
+        "The model's output did not pass its check[: {reason}]",
         "The model's answer did not have the required form. Asking again.",
         "Feed the validation error back to the model and ask again",
         "Raise the output limit if the answer was cut off",

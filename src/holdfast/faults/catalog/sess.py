@@ -23,7 +23,7 @@ ENTRIES = (
     entry(
         "SESS_NOT_FOUND",
         _STATE,
-        "Session '{session_id}' not found",
+        "Session[ '{session_id}'] not found",
         "That session does not exist (any more).",
         "Check session ID spelling",
         "Session may have expired",
@@ -37,7 +37,7 @@ ENTRIES = (
     entry(
         "SESS_CLOSED",
         _STATE,
-        "Session '{session_id}' is closed",
+        "Session[ '{session_id}'] is closed",
         "This session has ended. Start a new one to go on.",
         "Start a new session; export the old one first if you need its history",
         aliases=("SESSION_CLOSED",),
@@ -46,7 +46,7 @@ ENTRIES = (
     entry(
         "SESS_NOT_RESUMABLE",
         _STATE,
-        "Session '{session_id}' cannot be resumed: it is {state}",
+        "Session[ '{session_id}'] cannot be resumed[: it is {state}]",
         "This session cannot be continued.",
         "Start a new session and import the old one's transcript",
         "Sessions are resumable while paused with a checkpoint; keep them longer with sessions.grace_s",
@@ -55,7 +55,7 @@ ENTRIES = (
     entry(
         "SESS_ILLEGAL_TRANSITION",
         _STATE,
-        "Session '{session_id}' cannot go from {from_state} to {to_state}",
+        "Session[ '{session_id}'] cannot [go from {from_state} to {to_state}|change to that state]",
         "That is not possible in the session's present state.",
         "Look at the session's state first",
         aliases=("Session/IllegalTransition",),
@@ -64,7 +64,7 @@ ENTRIES = (
     entry(
         "SESS_GAP",
         {**_STATE, "layer": Layer.RECOVERY},
-        "Messages from {requested} on can no longer all be replayed; the oldest held is {oldest}",
+        "Messages[ from {requested} on] can no longer all be replayed[; the oldest held is {oldest}]",
         "Some messages could not be replayed. The session is reloaded from its stored state.",
         "Load the session's snapshot, then join from its position",
         next_actor=NextActor.MACHINE,
@@ -88,7 +88,7 @@ ENTRIES = (
     entry(
         "SESS_MANIFEST_DRIFT",
         _STATE,
-        "The session's manifest no longer matches: {fields}",
+        "The session's manifest no longer matches[: {fields}]",
         "The tools, model or settings changed since this session was saved.",
         "Accept the change, restore the old setting, or start a new session",
         aliases=("Session/ManifestDrift", "MANIFEST_DRIFT"),
@@ -98,7 +98,7 @@ ENTRIES = (
     entry(
         "SESS_MANIFEST_INVALID",
         _STATE,
-        "The session's manifest cannot be read: {reason}",
+        "The session's manifest cannot be read[: {reason}]",
         "The saved state of this session is damaged. The file was left as it is.",
         "Restore the file from a backup",
         "Inspect a copy of it; Holdfast never writes over a file it could not read",
@@ -110,7 +110,7 @@ ENTRIES = (
     entry(
         "SESS_RESUME_MISMATCH",
         _STATE,
-        "The session belongs to store {expected}, not {received}",
+        "The session belongs to [store {expected}, not {received}|another store]",
         "This session was saved somewhere else.",
         "Open it with the store it was saved in",
         aliases=("Session/ResumeMismatch", "RESUME_MISMATCH"),
@@ -120,7 +120,7 @@ ENTRIES = (
     entry(
         "SESS_STEP_DRIFT",
         _STATE,
-        "Step {step} was called with other arguments than the ones stored",
+        "Step[ {step}] was called with other arguments than the ones stored",
         "The program changed since this work was begun, so it was not repeated silently.",
         "Resume with the code that began the session, or start the turn anew",
         next_actor=NextActor.DEVELOPER,
@@ -129,7 +129,7 @@ ENTRIES = (
     entry(
         "SESS_NO_SNAPSHOT",
         _STATE,
-        "Session '{session_id}' has no saved state",
+        "Session[ '{session_id}'] has no saved state",
         "There is nothing saved to continue from.",
         "Start a new session",
         aliases=("Session/NoSnapshot", "NO_SNAPSHOT"),
@@ -141,7 +141,7 @@ ENTRIES = (
     entry(
         "SESS_LEASE_LOST",
         {**FATAL, "layer": Layer.RECOVERY},
-        "Session '{session_id}' is owned by another process",
+        "Session[ '{session_id}'] is owned by another process",
         "Another process has taken over this session.",
         "Nothing: the newer owner goes on; this process must stop writing",
         scope=Scope.SESSION,
@@ -153,7 +153,7 @@ ENTRIES = (
     entry(
         "SESS_TURN_CONCURRENT",
         _STATE,
-        "Session '{session_id}' already has a turn running",
+        "Session[ '{session_id}'] already has a turn running",
         "The session is still busy with the last message.",
         "Wait for the turn to end, or cancel it",
         aliases=("ExtensionHost/ConcurrentTurnForbidden",),
@@ -194,7 +194,7 @@ ENTRIES = (
     entry(
         "SESS_ALREADY_ANSWERED",
         _QUESTION,
-        "Question {interaction_id} was already answered",
+        "Question[ {interaction_id}] was already answered",
         "Someone has answered that already; the first answer counts.",
         "Nothing: read the recorded answer",
         aliases=("Session/InteractionAlreadyAnswered",),
@@ -205,7 +205,7 @@ ENTRIES = (
     entry(
         "SESS_INTERACTION_EXPIRED",
         _QUESTION,
-        "Question {interaction_id} was not answered within {timeout_s} s",
+        "Question[ {interaction_id}] was not answered [within {timeout_s} s|in time]",
         "The question was not answered in time.",
         "Ask again, or allow more time",
         aliases=("Session/InteractionExpired",),
@@ -219,7 +219,7 @@ ENTRIES = (
     entry(
         "SESS_INTERACTION_UNKNOWN_KIND",
         _QUESTION,
-        "Unknown kind of question: {received}",
+        "Unknown kind of question[: {received}]",
         "The app asked something this client cannot show.",
         "Use Ask, Approve, Select, Confirm, Auth.DeviceCode or Auth.Password",
         aliases=("Validation/InteractionKindUnknown",),
@@ -228,7 +228,7 @@ ENTRIES = (
     entry(
         "SESS_INTERACTION_MISMATCH",
         _QUESTION,
-        "The answer does not fit the question: expected {expected}, got {received}",
+        "The answer does not fit the question[: expected {expected}, got {received}]",
         "That answer does not fit the question.",
         "Answer with the shape the question asks for",
         aliases=("Validation/InteractionPayloadMismatch",),

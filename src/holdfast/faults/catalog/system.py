@@ -18,7 +18,7 @@ ENTRIES = (
     entry(
         "CIRCUIT_OPEN",
         TRANSIENT,
-        "Circuit {circuit} is open until {until}: {reason}",
+        "Circuit[ {circuit}] is open[ until {until}][: {reason}]",
         "This service has failed too often just now. Calls go to the fallback until it is tried again.",
         "Wait until the circuit tries again, or use a fallback",
         "Reset the circuit by hand once you know the service is back",
@@ -32,7 +32,7 @@ ENTRIES = (
     entry(
         "SYS_INTERNAL_ERROR",
         _HOST,
-        "Internal error: {reason}",
+        "Internal error[: {reason}]",
         "Something went wrong inside the program. It has been recorded.",
         "Read the cause in the audit trail and report it with its id",
         aliases=("INTERNAL_ERROR", "HANDLER_ERROR"),
@@ -44,7 +44,7 @@ ENTRIES = (
     entry(
         "SYS_BRIDGE_ERROR",
         TRANSIENT,
-        "The bridge failed to handle the request: {reason}",
+        "The bridge failed to handle the request[: {reason}]",
         "The bridge had a problem. Trying again.",
         "Wait for the retry; read the bridge's log if it repeats",
         aliases=("BRIDGE_ERROR",),
@@ -96,7 +96,7 @@ ENTRIES = (
     entry(
         "SYS_DEADLINE_EXCEEDED",
         _HOST,
-        "The deadline of {limit_s} s passed",
+        "The deadline[ of {limit_s} s] passed",
         "There was no time left to finish this.",
         "Allow more time, or do less",
         aliases=("DeadlineError",),
@@ -112,7 +112,7 @@ ENTRIES = (
     entry(
         "SYS_BUDGET_EXHAUSTED",
         _HOST,
-        "The budget of {limit} {unit} is spent",
+        "The budget[ of {limit} {unit}] is spent",
         "The agreed budget is used up, so the work was stopped.",
         "Raise the budget, or accept the partial result",
         aliases=("BudgetError",),
@@ -127,7 +127,7 @@ ENTRIES = (
     entry(
         "SYS_RETRY_QUOTA_SPENT",
         {**_HOST, "layer": Layer.RECOVERY},
-        "The retry quota for {circuit} is spent: too large a share of recent calls were retries",
+        "The retry quota[ for {circuit}] is spent: too large a share of recent calls were retries",
         "Many calls are failing, so this one was not repeated.",
         "Wait for the service to recover; the quota refills with successful calls",
         next_actor=NextActor.MACHINE,
@@ -141,7 +141,7 @@ ENTRIES = (
     entry(
         "SYS_BULKHEAD_FULL",
         TRANSIENT,
-        "All {limit} places for {name} are taken",
+        "All[ {limit}] places[ for {name}] are taken",
         "Too much is under way at once. Trying again.",
         "Wait for a place, or raise the concurrency",
         layer=Layer.RECOVERY,
@@ -151,7 +151,7 @@ ENTRIES = (
     entry(
         "SYS_RATE_LIMITED",
         TRANSIENT,
-        "Our own limit of {limit} per second for {name} is reached",
+        "Our own limit[ of {limit} per second][ for {name}] is reached",
         "Calls are being paced. It goes on in a moment.",
         "Wait, or raise the limit",
         layer=Layer.RECOVERY,
@@ -164,7 +164,7 @@ ENTRIES = (
     entry(
         "SYS_FALLBACKS_EXHAUSTED",
         {**_HOST, "layer": Layer.RECOVERY},
-        "Every fallback of {name} failed",
+        "Every fallback[ of {name}] failed",
         "Neither the service nor any of its replacements works right now. Please try again later.",
         "Read the fault of each step: they are all kept, the primary's first",
         severity=Severity.CRITICAL,
@@ -212,7 +212,7 @@ ENTRIES = (
     entry(
         "SYS_RESOURCE_EXHAUSTED",
         _HOST,
-        "This machine ran out of {resource}",
+        "This machine ran out of [{resource}|a resource]",
         "This machine has run out of something the program needs.",
         "Free disk space, file handles or processes",
         severity=Severity.CRITICAL,
@@ -223,7 +223,7 @@ ENTRIES = (
     entry(
         "SYS_LIFECYCLE_FAILURE",
         _EXTENSION,
-        "Extension {name} failed in {phase}: {reason}",
+        "Extension[ {name}] failed[ in {phase}][: {reason}]",
         "A part of the program could not be started and was left out.",
         "Fix or disable the extension",
         classed="ExtensionHost/LifecycleFailure",
@@ -231,7 +231,7 @@ ENTRIES = (
     entry(
         "SYS_DEPENDENCY_CYCLE",
         _EXTENSION,
-        "Extensions depend on each other in a circle: {cycle}",
+        "Extensions depend on each other in a circle[: {cycle}]",
         "Parts of the program wait for each other and cannot start.",
         "Remove one of the dependencies",
         aliases=("ExtensionHost/DependencyCycle",),
@@ -240,7 +240,7 @@ ENTRIES = (
     entry(
         "SYS_DEPENDENCY_MISSING",
         _EXTENSION,
-        "{name} needs {missing}, which is not installed",
+        "[{name} needs {missing}, which is not installed|A part that is needed is not installed]",
         "A part of the program is not installed.",
         "Install what the message names",
         aliases=("ExtensionHost/DependencyMissing",),
@@ -249,7 +249,7 @@ ENTRIES = (
     entry(
         "SYS_STACK_INVARIANT",
         _EXTENSION,
-        "Stage stack is inconsistent: {reason}",
+        "Stage stack is inconsistent[: {reason}]",
         "The program has a defect. It has been recorded.",
         "Report it with the audit trail",
         aliases=("ExtensionHost/StackInvariantViolated",),
@@ -259,7 +259,7 @@ ENTRIES = (
     entry(
         "SYS_NOT_IMPLEMENTED",
         _HOST,
-        "{name} is not implemented here",
+        "[{name} is|This is] not implemented here",
         "The program cannot do that.",
         "Use another way, or an extension that provides it",
         aliases=("ExtensionHost/NotImplemented",),
@@ -270,7 +270,7 @@ ENTRIES = (
     entry(
         "SYS_AUDIT_CLASS_UNKNOWN",
         _AUDIT,
-        "Unknown audit class: {received}",
+        "Unknown audit class[: {received}]",
         "A part of the program could not write its record.",
         "Use one of the audit classes",
         aliases=("Validation/UnknownAuditClass",),
@@ -289,7 +289,7 @@ ENTRIES = (
     entry(
         "SYS_AUDIT_TAMPERED",
         FATAL,
-        "Audit chain breaks at record {record}",
+        "Audit chain [breaks at record {record}|is broken]",
         "The record of what happened has been changed.",
         "Keep a copy of the file and restore it from a backup",
         severity=Severity.CRITICAL,

@@ -33,7 +33,7 @@ ENTRIES = (
     entry(
         "TASK_TURNS_EXHAUSTED",
         _SPENT,
-        "The task used {used} of {limit} turns",
+        "The task used [{used} of {limit}|all its] turns",
         "The task needs more steps than it was given. It is split where that is possible.",
         "Split the task, or allow more turns",
         aliases=("RESOURCE_EXHAUSTION/turns",),
@@ -42,7 +42,7 @@ ENTRIES = (
     entry(
         "TASK_CONTEXT_EXHAUSTED",
         _SPENT,
-        "The task used {used} of {limit} context tokens",
+        "The task used [{used} of {limit}|all its] context tokens",
         "The task has grown too large for the model. It is split where that is possible.",
         "Split the task, or give it less context",
         aliases=("RESOURCE_EXHAUSTION/context",),
@@ -52,7 +52,7 @@ ENTRIES = (
     entry(
         "TASK_OUTPUT_EXHAUSTED",
         _SPENT,
-        "The task's output reached {used} of {limit}",
+        "The task's output reached [{used} of {limit}|its limit]",
         "The task's result is longer than it may be. It is split where that is possible.",
         "Split the task, or allow more output",
         aliases=("RESOURCE_EXHAUSTION/output",),
@@ -62,7 +62,7 @@ ENTRIES = (
     entry(
         "TASK_CONTEXT_RETRIEVAL_FAILED",
         _FAILED,
-        "Context could not be retrieved: {reason}",
+        "Context could not be retrieved[: {reason}]",
         "The background knowledge for this task could not be read. Trying another way.",
         "Check the index; an alternative context strategy is tried",
         aliases=("TASK_FAILURE/context_retrieval_failure",),
@@ -86,7 +86,7 @@ ENTRIES = (
     entry(
         "TASK_CONTEXT_PARSING_FAILED",
         _FAILED,
-        "Retrieved context could not be parsed: {reason}",
+        "Retrieved context could not be parsed[: {reason}]",
         "The background knowledge for this task is damaged.",
         "Rebuild the index",
         aliases=("TASK_FAILURE/context_parsing_failure",),
@@ -97,7 +97,7 @@ ENTRIES = (
     entry(
         "TASK_XML_INVALID",
         _FAILED,
-        "Output does not conform to its XML schema: {reason}",
+        "Output does not conform to its XML schema[: {reason}]",
         "The result did not have the required form.",
         "Show the model the violation and ask again",
         aliases=("TASK_FAILURE/xml_validation_failure",),
@@ -109,7 +109,7 @@ ENTRIES = (
     entry(
         "TASK_XML_PARSE_ERROR",
         _FAILED,
-        "Output is not well-formed XML at {location}",
+        "Output is not well-formed XML[ at {location}]",
         "The result was not readable.",
         "Show the model the location and ask again",
         aliases=("XML_PARSE_ERROR",),
@@ -121,7 +121,7 @@ ENTRIES = (
     entry(
         "TASK_OUTPUT_FORMAT",
         _FAILED,
-        'Expected output of type "{expected}" but got "{actual}"',
+        '[Expected output of type "{expected}" but got "{actual}"|Output does not have the expected type]',
         "The result did not have the required form. It is kept for you to see.",
         "Show the model the expected type and ask again",
         aliases=("TASK_FAILURE/output_format_failure",),
@@ -133,7 +133,7 @@ ENTRIES = (
     entry(
         "TASK_OUTPUT_INVALID",
         _FAILED,
-        "Output is not valid: {violations}",
+        "Output is not valid[: {violations}]",
         "The result did not pass its checks.",
         "Show the model the violations and ask again",
         aliases=("INVALID_OUTPUT",),
@@ -145,7 +145,7 @@ ENTRIES = (
     entry(
         "TASK_TIMEOUT",
         _FAILED,
-        "The task did not finish within {timeout_s} s",
+        "The task did not finish [within {timeout_s} s|in time]",
         "The task took too long and was stopped.",
         "Split the task, or allow more time",
         aliases=("TASK_FAILURE/execution_timeout",),
@@ -158,7 +158,7 @@ ENTRIES = (
     entry(
         "TASK_HALTED",
         _FAILED,
-        "The task was halted: {reason}",
+        "The task was halted[: {reason}]",
         "The task stopped because it no longer made progress.",
         "Try another approach, or end it",
         aliases=("TASK_FAILURE/execution_halted",),
@@ -168,7 +168,7 @@ ENTRIES = (
     entry(
         "TASK_SUBTASK_FAILED",
         _FAILED,
-        'Subtask "{subtask}" failed',
+        'Subtask[ "{subtask}"] failed',
         "A part of the task failed. What it had done so far is kept.",
         "Retry the subtask with a simpler description, or use its partial result",
         aliases=("TASK_FAILURE/subtask_failure",),
@@ -178,7 +178,7 @@ ENTRIES = (
     entry(
         "TASK_INPUT_INVALID",
         _PLAN,
-        "Task input is not valid: {reason}",
+        "Task input is not valid[: {reason}]",
         "The task was given something it cannot work with.",
         "Fix the input the message names",
         aliases=("TASK_FAILURE/input_validation_failure",),
@@ -187,7 +187,7 @@ ENTRIES = (
     entry(
         "TASK_UNEXPECTED",
         _FAILED,
-        "The task failed unexpectedly: {reason}",
+        "The task failed unexpectedly[: {reason}]",
         "The task failed for a reason nobody foresaw.",
         "Read the cause in the audit trail",
         aliases=("TASK_FAILURE/unexpected_error",),
@@ -197,7 +197,7 @@ ENTRIES = (
     entry(
         "TASK_LLM_FAILED",
         _FAILED,
-        "The model call of the task failed: {reason}",
+        "The model call of the task failed[: {reason}]",
         "The AI service failed during the task.",
         "Read the cause: it carries the provider's own fault",
         aliases=("TASK_FAILURE/llm_error",),
@@ -208,7 +208,7 @@ ENTRIES = (
     entry(
         "TASK_TEMPLATE_NOT_FOUND",
         _FAILED,
-        "No task template fits {request}",
+        "No task template fits [{request}|the request]",
         "There is no recipe for that kind of task.",
         "Register a template, or name an existing one",
         aliases=("TASK_FAILURE/template_not_found",),
@@ -222,7 +222,7 @@ ENTRIES = (
     entry(
         "TASK_MODEL_INVALID",
         _PLAN,
-        "Task definition is not valid at {path}",
+        "Task definition is not valid[ at {path}]",
         "The task is described wrongly.",
         "Fix the definition at the named path",
         aliases=("VALIDATION_ERROR",),
@@ -230,7 +230,7 @@ ENTRIES = (
     entry(
         "TASK_DEPTH_EXCEEDED",
         _FAILED,
-        "Subtasks are nested deeper than {limit}",
+        "Subtasks are nested [deeper than {limit}|too deep]",
         "The task was split too many times.",
         "Plan the task with fewer levels, or raise the limit (at most 10)",
         next_actor=NextActor.DEVELOPER,
@@ -249,7 +249,7 @@ ENTRIES = (
     entry(
         "TASK_UNBOUND_SYMBOL",
         _FAILED,
-        "Symbol {symbol} is not bound",
+        "Symbol[ {symbol}] is not bound",
         "The workflow uses a name that was never defined.",
         "Bind the symbol before using it",
         aliases=("TASK_FAILURE/unbound_symbol", "UnboundSymbolError"),
@@ -262,7 +262,7 @@ ENTRIES = (
     entry(
         "TASK_SYNTAX_ERROR",
         _PLAN,
-        "Workflow is not well-formed: {reason}",
+        "Workflow is not well-formed[: {reason}]",
         "The workflow cannot be read.",
         "Fix the expression at the named line and column",
         aliases=("SexpSyntaxError",),
@@ -270,7 +270,7 @@ ENTRIES = (
     entry(
         "TASK_EVALUATION_FAILED",
         _FAILED,
-        "Workflow failed at {expression}",
+        "Workflow failed[ at {expression}]",
         "A step of the workflow failed. The values bound so far are kept.",
         "Read the environment at the failure, then resume from the last binding",
         aliases=("SexpEvaluationError",),
@@ -282,7 +282,7 @@ ENTRIES = (
     entry(
         "TASK_LOOP_BOUND",
         _SPENT,
-        "The loop exceeded its bound of {limit}",
+        "The loop exceeded its bound[ of {limit}]",
         "The agent went round in circles and was stopped.",
         "Raise the bound, or give the agent a clearer end",
         aliases=("ExtensionHost/LoopBoundExceeded",),
@@ -291,7 +291,7 @@ ENTRIES = (
     entry(
         "TASK_SIBLING_FAILED",
         _FAILED,
-        "Parallel stage {stage} failed and its siblings were stopped",
+        "Parallel stage[ {stage}] failed and its siblings were stopped",
         "One of several parallel steps failed, so the others were stopped.",
         "Read the failed sibling's own fault",
         aliases=("ExtensionHost/ParallelSiblingFailure",),
@@ -301,7 +301,7 @@ ENTRIES = (
     entry(
         "TASK_PARALLEL_INVALID",
         _PLAN,
-        "Parallel plan is not valid: {reason}",
+        "Parallel plan is not valid[: {reason}]",
         "The workflow's parallel steps are described wrongly.",
         "Name at least two existing stages and their join",
         aliases=("ExtensionHost/InvalidParallelPlan",),
@@ -310,7 +310,7 @@ ENTRIES = (
     entry(
         "TASK_JOIN_VIOLATED",
         _FAILED,
-        "Join {stage} was reached before all its branches ended well",
+        "Join[ {stage}] was reached before all its branches ended well",
         "The workflow tried to go on before all its parts were done.",
         "Join only after every branch is ok",
         aliases=("ExtensionHost/JoinPreconditionViolated",),
@@ -320,7 +320,7 @@ ENTRIES = (
     entry(
         "TASK_JOIN_DANGLING",
         _PLAN,
-        "Join {stage} has no branch that leads to it",
+        "Join[ {stage}] has no branch that leads to it",
         "The workflow's steps are not connected.",
         "Point a branch at the join, or remove it",
         aliases=("Validation/StageJoinDangling",),
@@ -329,7 +329,7 @@ ENTRIES = (
     entry(
         "TASK_STAGE_CONTEXT_UNRESOLVED",
         _PLAN,
-        "Stage context {name} cannot be resolved",
+        "Stage context[ {name}] cannot be resolved",
         "A step of the workflow needs something nobody provides.",
         "Set the value in an earlier stage",
         aliases=("Validation/StageCtxUnresolved",),
@@ -338,7 +338,7 @@ ENTRIES = (
     entry(
         "TASK_CONTEXT_MUTATION",
         _PLAN,
-        "Stage phase {phase} may not change the context",
+        "Stage phase[ {phase}] may not change the context",
         "A step of the workflow changed something it may only read.",
         "Write to the context in Setup only",
         aliases=("Validation/ContextMutationForbidden",),
@@ -347,7 +347,7 @@ ENTRIES = (
     entry(
         "TASK_TURN_CAP_TOO_LOW",
         _PLAN,
-        "Stage turn cap must be at least 1, got {received}",
+        "Stage turn cap must be at least 1[, got {received}]",
         "A step of the workflow is allowed no turns at all.",
         "Set turnCap to 1 or more",
         aliases=("Validation/StageTurnCapTooLow",),
@@ -356,7 +356,7 @@ ENTRIES = (
     entry(
         "TASK_COMPLETION_SCHEMA_INVALID",
         _PLAN,
-        "Stage completion schema is not valid: {reason}",
+        "Stage completion schema is not valid[: {reason}]",
         "A step of the workflow describes its result wrongly.",
         "Fix the JSON Schema",
         aliases=("Validation/StageCompletionSchemaInvalid",),
@@ -365,7 +365,7 @@ ENTRIES = (
     entry(
         "TASK_GRANT_INVALID",
         _PLAN,
-        "Grant {grant} is not known",
+        "Grant[ {grant}] is not known",
         "A permission the step relies on does not exist.",
         "Request the grant again for this call",
         aliases=("Validation/GrantNotFound",),
@@ -376,7 +376,7 @@ ENTRIES = (
     entry(
         "TASK_GRANT_CONSUMED",
         _PLAN,
-        "Grant {grant} was already used",
+        "Grant[ {grant}] was already used",
         "That permission was for one use and is spent.",
         "Request a new grant",
         aliases=("Validation/GrantAlreadyConsumed",),
@@ -387,7 +387,7 @@ ENTRIES = (
     entry(
         "TASK_GRANT_EXPIRED",
         _PLAN,
-        "Grant {grant} ended with its stage",
+        "Grant[ {grant}] ended with its stage",
         "That permission belonged to an earlier step.",
         "Request a new grant in this stage",
         aliases=("Validation/GrantStageExpired",),
@@ -398,7 +398,7 @@ ENTRIES = (
     entry(
         "TASK_STAGE_FAILED",
         {**FATAL, "scope": Scope.AGENT, "severity": PERMANENT["severity"]},
-        "Stage {stage} cannot recover",
+        "Stage[ {stage}] cannot recover",
         "A step of the workflow failed for good.",
         "Resolution skip, retry-later or abort-workflow decides what follows",
         next_actor=NextActor.MACHINE,

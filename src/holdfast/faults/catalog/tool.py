@@ -26,7 +26,7 @@ ENTRIES = (
     entry(
         "TOOL_EXECUTION_FAILED",
         _TERMINAL,
-        "Tool failed: {reason}",
+        "Tool failed[: {reason}][ (exit code {exit_code})]",
         "A tool did not do what it was asked.",
         "Read the tool's output and change the call",
         aliases=(
@@ -42,7 +42,7 @@ ENTRIES = (
     entry(
         "TOOL_TIMEOUT",
         _PASSING,
-        "Tool did not finish within {timeout_s} s",
+        "Tool did not finish [within {timeout_s} s|in time]",
         "A tool took too long and was stopped.",
         "Ask for less at once, or raise the tool's timeout",
         "Check whether its effect happened before calling again",
@@ -111,7 +111,7 @@ ENTRIES = (
     entry(
         "TOOL_CRASHED",
         _PASSING,
-        "Tool's process died with {signal}",
+        "Tool's process died[ with {signal}][ (exit code {exit_code})]",
         "A tool crashed. Trying once more.",
         "Look at the tool's stderr and core dump",
         aliases=("ToolTransient/Crashed",),
@@ -123,7 +123,7 @@ ENTRIES = (
     entry(
         "TOOL_KILLED",
         _PASSING,
-        "Tool's process was killed ({signal})",
+        "Tool's process was killed[ ({signal})][ (exit code {exit_code})]",
         "A tool was killed from outside, often for using too much memory. Trying once more.",
         "Check the system log for the out-of-memory killer",
         "Give the tool less to do or more memory",
@@ -145,7 +145,7 @@ ENTRIES = (
     entry(
         "TOOL_INPUT_INVALID",
         _TERMINAL,
-        "Tool arguments are not valid: {reason}",
+        "Tool arguments are not valid[: {reason}]",
         "The agent called a tool with the wrong arguments.",
         "Fix the arguments the error names and call again",
         aliases=("ToolTerminal/InputInvalid",),
@@ -167,7 +167,7 @@ ENTRIES = (
     entry(
         "TOOL_OUTPUT_MALFORMED",
         _TERMINAL,
-        "Tool output does not fit its declared shape: {reason}",
+        "Tool output does not fit its declared shape[: {reason}]",
         "A tool answered with something unreadable.",
         "Fix the tool, or its output schema",
         aliases=("ToolTerminal/OutputMalformed",),
@@ -210,7 +210,7 @@ ENTRIES = (
     entry(
         "TOOL_NOT_FOUND",
         _TERMINAL,
-        "Unknown tool or method: {tool}",
+        "Unknown tool or method[: {tool}]",
         "The agent asked for a tool that does not exist.",
         "Use one of the tools that are listed",
         aliases=("ToolTerminal/NotFound",),
@@ -241,7 +241,7 @@ ENTRIES = (
     entry(
         "TOOL_SERVER_NOT_REGISTERED",
         _TERMINAL,
-        "Tool server {server} is not registered",
+        "Tool server[ {server}] is not registered",
         "A tool server is not set up.",
         "Add the server to the configuration",
         aliases=("Validation/MCPServerNotRegistered",),
@@ -253,7 +253,7 @@ ENTRIES = (
     entry(
         "TOOL_OUTCOME_UNKNOWN",
         _TERMINAL,
-        "Tool was started and its end was never recorded: {key}",
+        "Tool was started and its end was never recorded[: {key}]",
         "A tool was interrupted and may or may not have done its work. Please check before it is run again.",
         "Look at the real effect, then confirm or repeat",
         "Mark the tool idempotent or keyed if repeating is safe",

@@ -120,7 +120,7 @@ def read_snapshot(breaker: Breaker, snapshot: BreakerSnapshot, now: float, wall:
     breaker.open_time = min(snapshot.open_time, breaker.config.open_cap)
     if snapshot.state is CircuitState.OPEN and snapshot.until is not None:
         # The wall clock may have jumped in between; nobody waits longer than the open time for that (litellm#34416).
-        breaker.open_until = now + min(max(0.0, snapshot.until - wall), breaker.open_time)
+        breaker.open_until = now + min(snapshot.until - wall, breaker.open_time)
     if snapshot.state is not CircuitState.CLOSED:
         breaker.rejection = Rejection(
             name=snapshot.name,

@@ -1,0 +1,112 @@
+"""Recovery beyond retrying: change the request, the credential or the model, then send it (DESIGN section 4).
+
+Invariant: each repair is used at most its number of times in one operation, and no request that was sent and failed is
+sent again unchanged, unless what changed is the credential it is sent with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import msgspec
+
+from holdfast.faults import CATALOG, Code, InvalidError
+from holdfast.faults.catalog import nearest
+from holdfast.policies import options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from holdfast.faults import Fault
+
+__all__ = ["USUAL", "Action", "Changed", "Repair", "Repairs"]
+
+Action: TypeAlias = Literal["compact", "shrink", "reask", "refresh", "switch", "decompose", "ask"]
+"""The known kinds of repair; each has the codes it usually answers."""
+
+USUAL: dict[Action, tuple[Code, ...]] = {
+    "compact": ("PROVIDER_CONTEXT_OVERFLOW", "TASK_CONTEXT_EXHAUSTED", "PROVIDER_REQUEST_TOO_LARGE"),
+    "shrink": ("TASK_OUTPUT_EXHAUSTED",),
+    "reask": ("PROVIDER_OUTPUT_INVALID", "TASK_OUTPUT_INVALID", "TASK_OUTPUT_FORMAT", "TOOL_INPUT_INVALID"),
+    "refresh": ("AUTH_TOKEN_EXPIRED", "AUTH_FAILED", "AUTH_INVALID_TOKEN"),
+    "switch": (
+        "PROVIDER_MODEL_NOT_FOUND",
+        "PROVIDER_CAPABILITY_MISSING",
+        "PROVIDER_MISSING_STREAMING",
+        "PROVIDER_MISSING_TOOL_CALLING",
+        "PROVIDER_ENTITLEMENT_MISSING",
+    ),
+    "decompose": ("PROVIDER_CONTEXT_OVERFLOW", "TASK_CONTEXT_EXHAUSTED", "TASK_OUTPUT_EXHAUSTED"),
+    "ask": ("AUTH_REQUIRED", "AUTH_FORBIDDEN", "PROVIDER_CONTENT_POLICY", "TOOL_INPUT_INVALID"),
+}
+"""What each kind is for, unless told otherwise."""
+
+
+class Changed:
+    """The arguments to call with instead: `return Changed(shorter, model="haiku")`."""
+
+    __slots__ = ("args", "kwargs")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args = args
+        self.kwargs: Mapping[str, Any] = kwargs
+
+
+class Repair(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of repair: for which codes, and how often in one operation."""
+
+    name: str
+    codes: tuple[Code, ...]
+    times: int = 1
+    same_request: bool = False
+    """What it changes is not in the request (a refreshed credential), so the same one may be sent again."""
+
+    def __post_init__(self) -> None:
+        options.count(f"repair {self.name}: times", self.times)
+        if not self.codes:
+            raise InvalidError.at(f"repair {self.name}: codes", "at least one code", "none")
+        for code in self.codes:
+            if code not in CATALOG:
+                raise InvalidError.at(f"repair {self.name}: codes", f"a code ({', '.join(nearest(str(code)))}?)", code)
+
+    @classmethod
+    def of(cls, words: tuple[str, ...], name: str, times: int) -> Repair:
+        """Return the repair that these words name: kinds (`compact`) or codes."""
+        codes: dict[str, None] = {}
+        for word in words:
+            codes.update(dict.fromkeys(USUAL[word] if word in get_args(Action) else (word,)))  # type: ignore[index]
+        same = all(code in USUAL["refresh"] for code in codes)
+        return cls(name=name, codes=tuple(codes), times=times, same_request=same)  # type: ignore[arg-type]
+
+
+class Repairs:
+    """The repairs of one operation: which comes next, and what was sent already."""
+
+    __slots__ = ("_repairs", "_sent", "_used")
+
+    def __init__(self, repairs: Iterable[Repair]) -> None:
+        self._repairs = tuple(repairs)
+        self._used = [0] * len(self._repairs)
+        self._sent: list[tuple[tuple[Any, ...], Mapping[str, Any]]] = []
+
+    def choose(self, fault: Fault) -> int | None:
+        """Return which repair to try for this failure, counted as used; None where there is none left."""
+        for index, repair in enumerate(self._repairs):
+            if fault.code in repair.codes and self._used[index] < repair.times:
+                self._used[index] += 1
+                return index
+        return None
+
+    def sent(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Take note of a request that failed."""
+        self._sent.append((args, kwargs))
+
+    def repeats(self, changed: Changed) -> bool:
+        """Whether this very request was sent before. Arguments that cannot be compared count as changed."""
+        for args, kwargs in self._sent:
+            try:
+                if bool(args == changed.args and kwargs == changed.kwargs):
+                    return True
+            except Exception:  # noqa: BLE001, S112 - an array's == has no truth; the repair says it changed something
+                continue
+        return False

@@ -1,0 +1,70 @@
+"""What callers say about their own failures: worth another call, or not. What they do not name the classifier decides.
+
+Invariant: cancellation and its kin can be named nowhere, and a function that raises has said nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from holdfast.faults import InvalidError
+from holdfast.runtime.kinds import is_async
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["RetryOn", "Wishes", "wishes_of"]
+
+RetryOn: TypeAlias = "type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]"
+"""Which failures are meant: a type, several, or a function that looks at the exception."""
+
+
+class Wishes:
+    """Both lists of a recovery."""
+
+    __slots__ = ("_never", "_on")
+
+    def __init__(self, on: RetryOn | None, never: RetryOn | None) -> None:
+        self._on = on
+        self._never = never
+
+    def of(self, error: Exception, runtime: Runtime, run: str) -> bool | None:
+        """Return whether the caller wants another call after `error`; None where nothing was said."""
+        if self._names(self._never, "never_retry", error, runtime, run):
+            return False
+        return True if self._names(self._on, "retry_on", error, runtime, run) else None
+
+    @staticmethod
+    def _names(named: RetryOn | None, option: str, error: Exception, runtime: Runtime, run: str) -> bool:
+        if named is None:
+            return False
+        if isinstance(named, (type, tuple)):
+            return isinstance(error, named)
+        try:
+            return bool(named(error))
+        except Exception as broken:  # noqa: BLE001 - the failure that matters is the call's (R25)
+            runtime.bus.hook_raised(named, option, broken, at=runtime.clock.wall(), run=run)
+            return False
+
+
+def wishes_of(on: RetryOn | None, never: RetryOn | None) -> Wishes | None:
+    """Check both options; None where neither is given."""
+    _check("recover.retry_on", on)
+    _check("recover.never_retry", never)
+    return None if on is None and never is None else Wishes(on, never)
+
+
+def _check(path: str, named: Any) -> None:
+    if named is None:
+        return
+    if callable(named) and not isinstance(named, type):
+        if is_async(named):
+            raise InvalidError.saying(path, "a plain function of the exception", "an async function")
+        return
+    kinds = named if isinstance(named, tuple) else (named,)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            shown = kind.__name__ if isinstance(kind, type) else repr(kind)
+            raise InvalidError.saying(path, "types below Exception, or a function of the exception", shown)

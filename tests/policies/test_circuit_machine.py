@@ -1,0 +1,259 @@
+"""The breaker's own promises: permits, generations, growing open times, hands on it, transitions."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from circuit_line import CLOSED, FAILURE, HALF_OPEN, OPEN, START, SUCCESS, Line
+
+from holdfast.policies.circuit import PROVIDER, Breaker, Circuit, Permit, Rule, Transition, Verdict
+from holdfast.policies.circuit.machine import TRANSITIONS_KEPT
+
+
+@pytest.mark.parametrize("first", list(Verdict))
+@pytest.mark.parametrize("second", list(Verdict))
+def test_a_permit_is_settled_exactly_once(first, second):
+    line = Line(PROVIDER)
+    permit = line.permit()
+    line.end(permit, first)
+    before = line.metrics
+    line.end(permit, second)
+    assert line.metrics == before
+    assert before.total_calls == 1
+
+
+def test_a_probe_is_settled_exactly_once():
+    line = Line(Circuit(successes=2)).bad(5).wait(30.0)
+    probe = line.permit()
+    line.end(probe, SUCCESS)
+    line.end(probe, SUCCESS)
+    assert line.state is HALF_OPEN
+
+
+def test_an_outcome_of_an_earlier_closed_time_is_only_a_total():
+    """CLOSED, OPEN, HALF_OPEN and CLOSED again: a failure that began before must not count against the new start."""
+    line = Line(Circuit(failures=5, rate=None))
+    late = [line.permit() for _ in range(20)]
+    line.bad(5).wait(30.0).good()
+    for permit in late:
+        line.end(permit, FAILURE)
+    assert line.state is CLOSED
+    assert line.metrics.consecutive_failures == 0
+    assert line.metrics.window_calls == 0
+    assert line.metrics.failures == 25
+
+
+def test_a_late_success_of_an_earlier_closed_time_neither_ends_a_streak_nor_counts_as_a_call():
+    line = Line(Circuit(failures=5, rate=None))
+    late = line.permit()
+    line.bad(5).wait(30.0).good().bad(4)
+    line.end(late, SUCCESS)
+    assert line.metrics.window_calls == 4
+    assert line.metrics.successes == 2
+    assert line.bad().state is OPEN
+
+
+def test_a_success_ends_a_streak():
+    line = Line(Circuit(failures=5, rate=None)).bad(4).good().bad(4)
+    assert line.state is CLOSED
+    assert line.bad().state is OPEN
+
+
+def test_the_open_time_grows_with_each_bad_probe_up_to_its_cap():
+    line = Line(Circuit(open_for=10.0, open_growth=2.0, open_cap=60.0)).bad(5)
+    times = []
+    for _ in range(5):
+        until = line.refusal().retry_at
+        assert until is not None
+        times.append(until - line.now)
+        line.now = until
+        line.bad()
+    assert times == [10.0, 20.0, 40.0, 60.0, 60.0]
+
+
+def test_closing_resets_the_open_time():
+    line = Line(Circuit(open_for=10.0, open_growth=3.0)).bad(5).wait(10.0).bad().wait(30.0).good().bad(5)
+    assert line.refusal().retry_at == line.now + 10.0
+
+
+def test_ten_thousand_bad_probes_do_not_overflow_the_open_time():
+    line = Line(Circuit(open_for=1.0, open_growth=1e300, open_cap=2.0)).bad(5)
+    for _ in range(10_000):
+        line.wait(2.0).bad()
+    assert line.refusal().retry_at == line.now + 2.0
+
+
+@pytest.mark.parametrize("probes", [1, 2, 5])
+@pytest.mark.parametrize("seed", range(10))
+def test_the_half_open_limit_holds_under_any_interleaving(probes, seed):
+    rng = random.Random(seed)
+    line = Line(Circuit(probes=probes, successes=1_000)).bad(5).wait(30.0)
+    out: list[Permit] = []
+    for _ in range(500):
+        if out and rng.random() < 0.4:
+            line.end(out.pop(rng.randrange(len(out))), rng.choice([SUCCESS, Verdict.IGNORED, Verdict.CANCELLED]))
+        elif len(out) == probes:
+            line.refusal()
+        else:
+            out.append(line.permit())
+    assert line.state is HALF_OPEN
+
+
+def test_probes_out_when_it_reopens_do_not_hold_places_the_next_time():
+    line = Line(Circuit(probes=2)).bad(5).wait(30.0)
+    line.permit()
+    line.end(line.permit(), FAILURE)
+    line.wait(30.0)
+    line.permit()
+    line.permit()
+    line.refusal()
+
+
+def test_transitions_say_from_to_when_why_and_until_and_are_taken_once():
+    line = Line(PROVIDER).bad(5).wait(30.0).good()
+    assert line.taken() == (
+        Transition(
+            from_=CLOSED, to=OPEN, at=START, reason="PROVIDER_OVERLOADED", until=START + 30.0, rule=Rule.FAILURES
+        ),
+        Transition(from_=OPEN, to=HALF_OPEN, at=START + 30.0),
+        Transition(from_=HALF_OPEN, to=CLOSED, at=START + 30.0),
+    )
+    assert line.taken() == ()
+    assert line.breaker.pending == ()
+
+
+def test_transitions_nobody_takes_do_not_pile_up():
+    line = Line(PROVIDER).bad(5)
+    for _ in range(100):
+        line.wait(30.0).bad()
+    waiting = line.taken()
+    assert len(waiting) == TRANSITIONS_KEPT
+    assert waiting[-1].at == line.now
+
+
+def test_looking_at_the_state_changes_nothing():
+    line = Line(PROVIDER).bad(5).wait(30.0)
+    line.taken()
+    assert line.state is HALF_OPEN
+    assert line.metrics.state is HALF_OPEN
+    assert line.changes() == []
+
+
+def test_a_disabled_circuit_lets_everything_through_uncounted():
+    line = Line(Circuit(mode="disabled")).bad(50)
+    assert line.state is CLOSED
+    assert line.metrics.total_calls == 0
+
+
+def test_disabling_an_open_circuit_closes_it_and_enabling_makes_it_count_again():
+    line = Line(PROVIDER).bad(5)
+    line.breaker.disable(line.now)
+    assert line.breaker.held
+    assert line.bad(50).state is CLOSED
+    line.breaker.enable(line.now)
+    assert not line.breaker.held
+    assert line.bad(5).state is OPEN
+
+
+def test_a_call_from_before_disabling_cannot_open_it():
+    line = Line(PROVIDER)
+    permits = [line.permit() for _ in range(10)]
+    line.breaker.disable(line.now)
+    for permit in permits:
+        line.end(permit, FAILURE)
+    assert line.state is CLOSED
+
+
+def test_metrics_only_counts_and_never_opens():
+    line = Line(Circuit(mode="metrics-only")).bad(50)
+    assert line.state is CLOSED
+    assert line.metrics.failures == 50
+    assert line.metrics.failure_rate == 1.0
+    line.breaker.reconfigure(PROVIDER, line.now)
+    assert line.bad().state is OPEN
+
+
+def test_a_forced_open_circuit_refuses_everything_until_it_is_configured_otherwise():
+    line = Line(Circuit(mode="forced-open"))
+    assert line.wait(1e6).refusal().rule is Rule.FORCED
+    line.breaker.release(line.now)
+    line.breaker.reset(line.now)
+    line.refusal()
+    assert line.changes() == []
+    line.breaker.reconfigure(PROVIDER, line.now)
+    assert line.changes() == [(OPEN, CLOSED)]
+    assert line.good().state is CLOSED
+
+
+def test_holding_open_is_stronger_than_disabling():
+    line = Line(PROVIDER)
+    line.breaker.disable(line.now)
+    line.breaker.force_open(line.now)
+    line.refusal()
+    line.breaker.release(line.now)
+    line.good()
+    assert line.metrics.total_calls == 0
+
+
+def test_one_release_too_many_is_not_a_debt():
+    line = Line(PROVIDER)
+    line.breaker.release(line.now)
+    line.breaker.force_open(line.now)
+    line.refusal()
+
+
+def test_holding_open_what_is_open_is_no_change_but_ends_its_timer():
+    line = Line(PROVIDER).bad(5)
+    line.taken()
+    line.breaker.force_open(line.now)
+    assert line.changes() == []
+    assert line.wait(30.0).refusal().retry_at is None
+    assert line.metrics.opens == 1
+    assert line.metrics.open_until is None
+
+
+def test_a_call_that_was_out_when_it_was_held_open_does_not_count():
+    line = Line(PROVIDER).bad(4)
+    late = line.permit()
+    line.breaker.force_open(line.now)
+    line.breaker.release(line.now)
+    line.end(late, FAILURE)
+    assert line.state is CLOSED
+    assert line.metrics.consecutive_failures == 0
+
+
+def test_reset_closes_forgets_and_lifts_every_hand():
+    line = Line(PROVIDER).bad(5)
+    line.breaker.force_open(line.now)
+    line.breaker.disable(line.now)
+    line.breaker.reset(line.now)
+    assert line.state is CLOSED
+    assert not line.breaker.held
+    assert line.metrics.window_calls == 0
+    assert line.metrics.failures == 5
+    assert line.bad(4).state is CLOSED
+
+
+def test_reset_of_a_closed_circuit_forgets_without_an_event():
+    line = Line(PROVIDER).bad(4)
+    line.breaker.reset(line.now)
+    assert line.changes() == []
+    assert line.bad(4).state is CLOSED
+
+
+def test_R87_idle_since_tells_when_it_was_last_wanted():
+    breaker = Breaker(PROVIDER)
+    assert breaker.idle_since < 0
+    breaker.admit(7.0)
+    assert breaker.idle_since == 7.0
+    breaker.force_open(8.0)
+    breaker.admit(9.0)
+    assert breaker.idle_since == 9.0
+
+
+def test_a_reading_of_the_time_from_just_before_is_harmless():
+    """Threads read the clock before they wait for the lock, so a later call may bring an earlier time."""
+    line = Line(Circuit(failures=None, rate=0.5, volume=10)).good(4).wait(6.0).bad(2).wait(-4.0).bad(1).wait(4.0)
+    assert line.metrics.window_calls == 7
+    assert line.metrics.failure_rate == 3 / 7

@@ -1,0 +1,169 @@
+"""Places, a queue, and who is next (R69)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from holdfast.faults import InvalidError
+from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place, Waiting
+
+
+def taken(concurrency: int = 1, waiting: int | None = None) -> BulkheadMachine:
+    """A bulkhead whose places are all taken."""
+    machine = BulkheadMachine(Bulkhead(concurrency=concurrency, waiting=waiting))
+    for _ in range(concurrency):
+        assert machine.enter() is Place.ENTERED
+    return machine
+
+
+def queued(machine: BulkheadMachine) -> int:
+    entry = machine.enter()
+    assert isinstance(entry, Waiting)
+    return entry.ticket
+
+
+def test_more_than_the_places_wait_and_are_woken_in_order():
+    machine = taken(concurrency=2)
+    first, second = queued(machine), queued(machine)
+    assert machine.leave() == first
+    assert machine.leave() == second
+    assert (machine.running, machine.waiting) == (2, 0)
+    assert machine.leave(first) is None
+    assert machine.leave(second) is None
+    assert machine.running == 0
+
+
+def test_more_than_may_wait_are_refused():
+    machine = taken(waiting=1)
+    queued(machine)
+    assert machine.enter() is Place.FULL
+
+
+def test_R71_a_queue_of_zero_lets_nobody_wait():
+    assert taken(waiting=0).enter() is Place.FULL
+
+
+def test_nobody_overtakes_the_queue():
+    machine = taken()
+    first = queued(machine)
+    assert machine.leave() == first
+    assert isinstance(machine.enter(), Waiting)
+
+
+def test_R69_a_cancelled_waiter_frees_its_place_in_the_queue_and_the_next_runs():
+    machine = taken(waiting=2)
+    first, second = queued(machine), queued(machine)
+    assert machine.cancel(first) is None
+    assert queued(machine) > second, "there is room for one more again"
+    assert machine.leave() == second
+
+
+def test_R69_a_waiter_woken_and_cancelled_at_once_passes_its_turn_on():
+    machine = taken()
+    first, second = queued(machine), queued(machine)
+    assert machine.leave() == first
+    assert machine.cancel(first) == second
+    assert machine.running == 1
+
+
+def test_R69_with_nobody_behind_it_the_place_is_free_again():
+    machine = taken()
+    first = queued(machine)
+    assert machine.leave() == first
+    assert machine.cancel(first) is None
+    assert machine.running == 0
+    assert machine.enter() is Place.ENTERED
+
+
+def test_settling_a_ticket_twice_changes_nothing():
+    machine = taken()
+    first, second, third = queued(machine), queued(machine), queued(machine)
+    machine.leave()
+    assert machine.leave(first) == second
+    assert machine.leave(first) is None
+    assert machine.cancel(first) is None
+    assert (machine.running, machine.waiting) == (1, 1)
+    assert machine.cancel(third) is None
+    assert machine.cancel(third) is None
+    assert (machine.running, machine.waiting) == (1, 0)
+
+
+def test_leaving_an_empty_bulkhead_makes_no_place_out_of_nothing():
+    machine = BulkheadMachine(Bulkhead(concurrency=1))
+    assert machine.leave() is None
+    assert machine.enter() is Place.ENTERED
+    assert isinstance(machine.enter(), Waiting)
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"concurrency": 0}, "bulkhead.concurrency"),
+        ({"concurrency": True}, "bulkhead.concurrency"),
+        ({"concurrency": 2.0}, "bulkhead.concurrency"),
+        ({"concurrency": 1, "waiting": -1}, "bulkhead.waiting"),
+    ],
+)
+def test_wrong_options_say_where(options, path):
+    with pytest.raises(InvalidError, match=rf"{path}: expected .+, got "):
+        Bulkhead(**options)
+
+
+class EveryInterleaving(RuleBasedStateMachine):
+    """Callers enter, leave and are cancelled at any moment; a plain list is the model of the queue."""
+
+    def __init__(self):
+        super().__init__()
+        self.bulkhead = BulkheadMachine(Bulkhead(concurrency=3, waiting=4))
+        self.direct = 0
+        self.queue: list[int] = []
+        self.woken: list[int] = []
+
+    def handed_on(self, ticket):
+        """Whoever is woken must be the one who waited longest."""
+        assert ticket == (self.queue[0] if self.queue else None)
+        if ticket is not None:
+            self.woken.append(self.queue.pop(0))
+
+    @rule()
+    def enter(self):
+        running = self.direct + len(self.woken)
+        match self.bulkhead.enter():
+            case Place.ENTERED:
+                assert running < 3
+                self.direct += 1
+            case Place.FULL:
+                assert (running, len(self.queue)) == (3, 4)
+            case Waiting(ticket=ticket):
+                assert running == 3
+                self.queue.append(ticket)
+
+    @precondition(lambda self: self.direct)
+    @rule()
+    def leave(self):
+        self.direct -= 1
+        self.handed_on(self.bulkhead.leave())
+
+    @precondition(lambda self: self.woken)
+    @rule(pick=st.integers(0, 9), cancelled=st.booleans())
+    def end_of_a_woken_one(self, pick, cancelled):
+        ticket = self.woken.pop(pick % len(self.woken))
+        self.handed_on(self.bulkhead.cancel(ticket) if cancelled else self.bulkhead.leave(ticket))
+
+    @precondition(lambda self: self.queue)
+    @rule(pick=st.integers(0, 9))
+    def cancel_a_waiting_one(self, pick):
+        ticket = self.queue.pop(pick % len(self.queue))
+        assert self.bulkhead.cancel(ticket) is None
+
+    @invariant()
+    def never_too_many(self):
+        assert self.bulkhead.running == self.direct + len(self.woken) <= 3
+        assert self.bulkhead.waiting == len(self.queue) <= 4
+
+
+TestEveryInterleaving = EveryInterleaving.TestCase
+TestEveryInterleaving.settings = settings(max_examples=60, stateful_step_count=40)

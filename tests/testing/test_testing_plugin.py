@@ -1,0 +1,206 @@
+"""The pytest plugin, run by real pytest processes: as an installed wheel registers it, and as one that does not use it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+pytest_plugins = ["pytester"]
+
+SOURCE = Path(holdfast.__file__).parent
+ROOT = Path(__file__).parents[2]
+ENTRY_POINT = "[pytest11]\nholdfast = holdfast.testing.plugin\n"
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """A project in whose environment Holdfast is installed as a wheel: its files are listed, its plugin registered."""
+    installed = pytester.mkdir("site-packages") / "holdfast_as_a_wheel-1.dist-info"
+    installed.mkdir()
+    files = [str(path.relative_to(SOURCE.parent)) for path in SOURCE.rglob("*.py")]
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: holdfast-as-a-wheel\nVersion: 1\n")
+    (installed / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+    (installed / "entry_points.txt").write_text(ENTRY_POINT)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(installed.parent), str(SOURCE.parent)]))
+    pytester.makeini("[pytest]\naddopts = --strict-markers --strict-config\nfilterwarnings = error\n")
+    return pytester
+
+
+def run_in(project, *arguments):
+    return project.runpytest_subprocess("-p", "no:xdist", "-p", "no:hypothesispytest", "-p", "no:anyio", *arguments)
+
+
+def test_the_fixtures_and_the_marker_work_together(project):
+    project.makepyfile(
+        """
+        import asyncio
+        import pytest
+        from holdfast import recover
+        from holdfast.events import Retry
+
+        @recover("claude")
+        async def ask(calls):
+            return await calls.acall("q")
+
+        @pytest.mark.faults("429;retry-after=110, 503, ok:hello", seed=1)
+        def test_an_async_recovery(virtual_clock, virtual_run, faults, recorded_events):
+            assert virtual_run(ask(faults)) == "hello"
+            recorded_events.assert_recovered(attempts=3)
+            assert virtual_clock.monotonic() == sum(event.delay for event in recorded_events.of(Retry)) > 110
+            faults.assert_finished()
+
+        @pytest.mark.faults("429;retry-after=110, ok:hello")
+        def test_a_blocking_recovery(virtual_clock, faults, recorded_events):
+            assert recover("claude").call(faults) == "hello"
+            assert virtual_clock.monotonic() == 110
+            recorded_events.assert_recovered(attempts=2)
+
+        waits = []
+
+        @pytest.mark.parametrize("_", range(2))
+        @pytest.mark.faults("503, 503, ok", seed=7)
+        def test_the_same_seed_waits_the_same(_, virtual_clock, virtual_run, faults):
+            virtual_run(ask(faults))
+            waits.append(virtual_clock.monotonic())
+            assert set(waits) == {waits[0]}
+
+        @pytest.mark.parametrize("_", range(7))
+        @pytest.mark.faults("503*3")
+        def test_no_circuit_opens_from_one_test_to_the_next(_, virtual_run, faults):
+            with pytest.raises(Exception, match="HTTP 503"):
+                virtual_run(ask(faults))
+            faults.assert_finished()
+
+        @pytest.mark.faults(["ok"])
+        class TestInAClass:
+            def test_a_list_of_the_class(self, faults):
+                assert faults() is None
+
+            @pytest.mark.faults("ok:nearer")
+            def test_the_nearest_marker_counts(self, faults):
+                assert faults() == "nearer"
+
+        def test_one_clock_serves_all_of_a_test(virtual_clock, virtual_run):
+            virtual_run(asyncio.sleep(5))
+            virtual_run(asyncio.sleep(5))
+            assert virtual_clock.monotonic() == 10
+
+        def test_each_test_has_its_own(virtual_clock, recorded_events):
+            assert (virtual_clock.monotonic(), len(recorded_events)) == (0, 0)
+
+        def test_without_a_virtual_clock_time_is_real(recorded_events, holdfast_runtime):
+            assert holdfast_runtime.clock.wall() > 1_750_000_000
+            assert recover("claude").call(lambda: 42) == 42
+            assert recorded_events.types == ["attempt-started", "attempt-ended"]
+        """
+    )
+    run_in(project).assert_outcomes(passed=16)
+
+
+def test_mistakes_are_told_in_words(project):
+    project.makepyfile(
+        """
+        import pytest
+
+        def test_no_marker(faults): ...
+
+        @pytest.mark.faults("429, nonsense")
+        def test_bad_script(faults): ...
+
+        def test_no_recovery(recorded_events):
+            recorded_events.assert_recovered(attempts=3)
+        """
+    )
+    result = run_in(project)
+    result.assert_outcomes(errors=2, failed=1)
+    result.stdout.fnmatch_lines_random(
+        [
+            '*the fixture `faults` needs a script: @pytest.mark.faults("429, ok")*',
+            "*script?1?: expected ok, ok:VALUE, a status*, got 'nonsense'*",
+            "*expected a recovery after 3 attempts, got no end of a recovery; seen:*",
+        ]
+    )
+    # The line that failed is the test's own, not one of ours.
+    result.stdout.no_fnmatch_line("*capture.py:*")
+
+
+def test_a_project_that_does_not_use_it_does_not_notice(project):
+    """Neither by names of its own that are ours too, nor by what is imported, nor by a warning."""
+    project.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture
+        def faults():
+            return "the project's own"
+        """
+    )
+    project.makepyfile(
+        """
+        import sys
+
+        def test_of_the_project(faults):
+            assert faults == "the project's own"
+            ours = sorted(name for name in sys.modules if name.startswith("holdfast"))
+            assert ours == ["holdfast", "holdfast._lazy", "holdfast._version", "holdfast.testing", "holdfast.testing.plugin"]
+            assert "asyncio" not in sys.modules
+        """
+    )
+    run_in(project, "--assert=rewrite").assert_outcomes(passed=1)
+
+
+def test_it_can_be_left_out(project):
+    project.makepyfile(
+        """
+        import sys
+
+        def test_without():
+            assert "holdfast.testing.plugin" not in sys.modules
+        """
+    )
+    run_in(project, "-p", "no:holdfast").assert_outcomes(passed=1)
+
+
+def test_pytest_explains_it(project):
+    project.makepyfile("")
+    run_in(project, "--markers").stdout.fnmatch_lines(["@pytest.mark.faults(script, [*], seed=0): the failures that*"])
+    shown = run_in(project, "--fixtures").stdout
+    for fixture in ("faults", "holdfast_runtime", "recorded_events", "virtual_clock", "virtual_run"):
+        shown.fnmatch_lines([f"{fixture} -- *plugin.py:*"])
+    shown.no_fnmatch_line("*no docstring available*")
+
+
+def test_loading_it_loads_next_to_nothing():
+    program = (
+        "import sys, pytest; before = set(sys.modules)\n"
+        "import holdfast.testing.plugin\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == [
+        "holdfast",
+        "holdfast._lazy",
+        "holdfast._version",
+        "holdfast.testing",
+        "holdfast.testing.plugin",
+    ]
+
+
+def test_the_wheel_registers_it():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert declared["project"]["entry-points"]["pytest11"] == {"holdfast": "holdfast.testing.plugin"}
+
+
+def test_the_tests_that_the_how_to_page_shows_pass(project):
+    page = (ROOT / "docs" / "how-to" / "test-your-recovery.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    project.makepyfile("\n".join(shown))
+    run_in(project).assert_outcomes(passed=page.count("\ndef test_"))

@@ -1,0 +1,39 @@
+"""The types of the shipped test tools: read by mypy and basedpyright, never run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, assert_type
+
+from holdfast.clock import Clock, Rng
+from holdfast.events import Event, Failed, Recovered, Retry
+from holdfast.testing import Capture, Midpoint, Scripted, VirtualClock, VirtualLoop, loop_factory, run, script, seeded
+
+
+def what_a_coroutine_returns_comes_back() -> None:
+    assert_type(run(asyncio.sleep(160, "late")), str)
+
+
+def factories_make_loops() -> None:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(asyncio.sleep(1))
+    assert_type(loop_factory(VirtualClock())(), VirtualLoop)
+
+
+def a_capture_is_a_handler_and_sorts_by_kind(event: Event) -> None:
+    capture = Capture()
+    capture(event)
+    assert_type(capture.of(Retry), list[Retry])
+    assert_type(capture.assert_recovered(attempts=3), Recovered)
+    assert_type(capture.assert_gave_up(code="PROVIDER_OVERLOADED"), Failed)
+    capture.assert_gave_up(code="PROVIDER_OVERLODED")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def time_and_chance_fit_their_protocols() -> tuple[Clock, list[Rng]]:
+    return VirtualClock(), [Midpoint(), Scripted(0.5), seeded(1)]
+
+
+async def a_script_is_called_both_ways() -> None:
+    calls = script(["429;retry-after=7", KeyError("x"), {"text": "hi"}], seed=1)
+    assert_type(calls("q"), Any)
+    assert_type(await calls.acall("q"), Any)
