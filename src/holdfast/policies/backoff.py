@@ -86,6 +86,20 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rep
         except OverflowError:  # 2.0 ** 5000: far beyond any cap (R5)
             return self.cap if self.initial else 0.0
 
+    def shortest(self, retry: int) -> float:
+        """Return the shortest wait that chance may pick for `retry`."""
+        match self.jitter:
+            case "decorrelated":
+                return min(self.cap, self.steps[0] if self.steps else self.initial)
+            case "full":
+                return 0.0
+            case "equal":
+                return self.wait(retry) / 2
+            case "none":
+                return self.wait(retry)
+            case share:
+                return self.wait(retry) * (1 - share)
+
     def longest(self, retry: int) -> float:
         """Return the longest wait that chance may pick for `retry`: what a worst case adds up."""
         if self.jitter == "decorrelated":

@@ -5,7 +5,7 @@ Invariant: a mistake in the calling code, and a call that may have happened, are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -99,7 +99,8 @@ def check_when(path: str, when: When | None) -> None:
     """Refuse a condition that could never be met."""
     if when is None or callable(when):
         return
-    words: tuple[Any, ...] = when if isinstance(when, tuple) else (when,)
+    # What was written need not be what the types say.
+    words: tuple[object, ...] = when if isinstance(when, tuple) else (when,)
     for word in words:
         if not isinstance(word, str) or (word not in CATALOG and word not in set(Category)):
             raise InvalidError.at(path, f"a code, a category or a function ({', '.join(nearest(str(word)))}?)", word)

@@ -229,7 +229,7 @@ async def _concluded(op: Operation, call: Awaitable[Any]) -> Outcome[Any]:
 
 
 def _ok(op: Operation, value: Any) -> Outcome[Any]:
-    return Ok(value, via=op.via, attempts=op.timeline())
+    return Ok(value, via=op.via, attempts=op.timeline(value))
 
 
 def _chains(op: Operation, chain: Chain) -> bool:

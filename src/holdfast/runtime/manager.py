@@ -266,7 +266,7 @@ def _operation(binding: Binding, abort: Abort | None) -> Operation:
 
 
 def _ok(value: T, op: Operation | None) -> Ok[T]:
-    return Ok(value) if op is None else Ok(value, via=op.via, attempts=op.timeline())
+    return Ok(value) if op is None else Ok(value, via=op.via, attempts=op.timeline(value))
 
 
 def _plain(operation: Callable[[], Any]) -> Any:

@@ -9,6 +9,9 @@ The duty of a driver:
     delay = operation.failed(error)    None: raise the error again; else wait that long and begin again
     operation.stopped(error)           when the wait itself is cut short
 
+A driver that decides by rules of its own hands its decision to `failed` or `rejected`; what protects the caller still
+holds: an unsafe call is not repeated, no wait ends after the deadline, budget, circuit and quota must agree.
+
 Invariant: every permit is settled exactly once, cancellation passes through uncounted, and the exception that surfaces
 is the one the call raised, unless the failure is ours.
 """
@@ -37,8 +40,10 @@ from holdfast.faults import (
 from holdfast.policies.accounting import counted_by
 from holdfast.policies.circuit import Rejection, Verdict
 from holdfast.policies.effect import leaves_outcome_unknown
+from holdfast.policies.prices import LIST_PRICES
 from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
+from holdfast.policies.usage import model_of, usage_of
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, forget_account, gave_up_in, leave_account
@@ -46,6 +51,7 @@ from holdfast.runtime.mending import Mending
 
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
+    from holdfast.policies.retry import Decision
     from holdfast.runtime.abort import Abort
     from holdfast.runtime.ambient import Around
     from holdfast.runtime.binding import Binding
@@ -55,6 +61,9 @@ if TYPE_CHECKING:
 __all__ = ["Operation"]
 
 _TIMEOUT_CODES: dict[Scope, Code] = {Scope.PROVIDER: "PROVIDER_TIMEOUT", Scope.TOOL: "TOOL_TIMEOUT"}
+
+_ROUNDING = 1e-6
+"""A timer for what is left of a deadline may ring a rounding error before it."""
 
 # Looked up with every call: a global costs less than an enum's member.
 _SUCCESS = Verdict.SUCCESS
@@ -157,7 +166,7 @@ class Operation:
         if self.eventful:
             self._ended_well(value, now)
 
-    def failed(self, error: BaseException) -> float | None:
+    def failed(self, error: BaseException, decision: Decision | None = None) -> float | None:
         """Take in how the attempt ended; return the seconds to wait before the next one, or None to let `error` through.
 
         Where what surfaces is ours, it is raised from here.
@@ -165,12 +174,12 @@ class Operation:
         if not isinstance(error, Exception) or isinstance(error, AbortedError):
             self.stopped(error)
             return None
-        return self._answer(error, self._fault(error), self.binding.monotonic())
+        return self._answer(error, self._fault(error), self.binding.monotonic(), decision)
 
-    def rejected(self, fault: Fault) -> float:
+    def rejected(self, fault: Fault, decision: Decision | None = None) -> float:
         """Take in an answer that was not accepted; return the seconds to wait, or raise an error that carries it."""
         error = HoldfastError(fault)
-        delay = self._answer(error, fault, self.binding.monotonic())
+        delay = self._answer(error, fault, self.binding.monotonic(), decision)
         try:
             if delay is None:
                 raise error
@@ -210,14 +219,17 @@ class Operation:
         self._remember(fault, now)
         self._give_up(error, fault, Reason.PARTIAL, now)
 
-    def timeline(self) -> tuple[Attempt, ...]:
-        """Return every attempt, the good one last."""
+    def timeline(self, value: object) -> tuple[Attempt, ...]:
+        """Return every attempt, the good one last with what its answer says it used."""
+        usage = usage_of(value)
         last = Attempt(
             number=self.attempts,
             started=self.wall(self.attempt_started),
             took=self.binding.monotonic() - self.attempt_started,
             waited=self.waited,
             via=self.via,
+            usd=LIST_PRICES.cost(model_of(value), usage),
+            tokens=None if usage is None else usage.total,
         )
         return (*self.history, last)
 
@@ -326,23 +338,32 @@ class Operation:
 
     # --- what a failure means ---
 
-    def _answer(self, error: Exception, fault: Fault, now: float) -> float | None:
+    def _answer(self, error: Exception, fault: Fault, now: float, decided: Decision | None) -> float | None:
         # A call that our own protections refused was not made: there is nothing to settle or to remember.
-        if self.attempts > len(self.history):
+        made = self.attempts > len(self.history)
+        if made:
             if not self.binding.per_operation:
                 self._settle_failure(fault, now)
             elif counted_by(fault, self.binding.scopes) is not None:
                 self.blamed = fault
             self._remember(fault, now)
         if self.binding.repairs and self._mend(error, fault, now):
+            self._decided("repair", made=made)
             return 0.0
-        decision = self._decide(error, fault, now)
+        decision = self._decide(error, fault, now) if decided is None else self._allowed(decided, fault, now)
         if isinstance(decision, Again):
+            self._decided("retry", made=made)
             reports.retry(self, fault, decision)
             self.waited = decision.delay
             return decision.delay
+        self._decided(decision.reason, made=made)
         self._give_up(error, fault, decision.reason, now)
         return None
+
+    def _decided(self, then: str, *, made: bool) -> None:
+        """Write down what follows from the attempt just remembered."""
+        if made:
+            self.history = (*self.history[:-1], msgspec.structs.replace(self.history[-1], then=then))
 
     def _mend(self, error: Exception, fault: Fault, now: float) -> bool:
         """Whether a repair is due. It wins over sending the same again, and is bounded by its times and the scope."""
@@ -363,7 +384,7 @@ class Operation:
         """The repair could not help: what the call failed with is final."""
         self._give_up(error, fault, Reason.UNREPAIRED, self.binding.monotonic())
 
-    def _decide(self, error: Exception, fault: Fault, now: float) -> Again | GiveUp:
+    def _decide(self, error: Exception, fault: Fault, now: float) -> Decision:
         binding = self.binding
         if gave_up_in(error, self.run):
             return GiveUp(Reason.NESTED)
@@ -377,7 +398,17 @@ class Operation:
         )
         return decision if isinstance(decision, GiveUp) else self._granted(decision, now)
 
-    def _granted(self, decision: Again, now: float) -> Again | GiveUp:
+    def _allowed(self, decided: Decision, fault: Fault, now: float) -> Decision:
+        """Hold a driver's own decision against what protects the caller."""
+        if leaves_outcome_unknown(self.binding.effect, fault):
+            return GiveUp(Reason.UNSAFE)
+        if isinstance(decided, GiveUp):
+            return decided
+        if self.deadline is not None and now + decided.delay >= self.deadline:
+            return GiveUp(Reason.DEADLINE)
+        return self._granted(decided, now)
+
+    def _granted(self, decision: Again, now: float) -> Decision:
         """Ask what else must agree to another attempt: the budget, the circuit, the quota."""
         binding = self.binding
         if self.budget is not None and self.budget.exhausted(now) is not None:
@@ -438,7 +469,7 @@ class Operation:
     def timed_out(self) -> DeadlineError:
         """Return what to raise when our own limit cancelled the attempt."""
         now = self.binding.monotonic()
-        if self.deadline is not None and now >= self.deadline:
+        if self.deadline is not None and now >= self.deadline - _ROUNDING:
             return self.deadline_passed()
         binding = self.binding
         code = _TIMEOUT_CODES.get(binding.scopes[0], "SYS_TIMEOUT")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.runtime.operation import Operation
 
 if TYPE_CHECKING:
+    from holdfast.policies.retry import Decision
     from holdfast.runtime.binding import Binding
 
 __all__ = ["begin"]
@@ -34,7 +35,7 @@ class _PlainOperation(Operation):
     def succeeded(self, value: object = None) -> None:
         pass
 
-    def failed(self, error: BaseException) -> None:  # noqa: ARG002 - one shape for all
+    def failed(self, error: BaseException, decision: Decision | None = None) -> None:  # noqa: ARG002 - one shape for all
         return None
 
     def stopped(self, error: BaseException) -> None:

@@ -75,7 +75,7 @@ def read_text(text: str, source: str) -> dict[str, Any]:
 
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError.of(source, [Problem(path=source, expected="TOML", received=str(error))]) from error
 
 
@@ -85,6 +85,10 @@ def _file(path: str | Path | None, environ: Mapping[str, str], folder: Path | No
 
 
 def _tables(file: Path, problems: Problems) -> dict[str, Any]:
+    if file.exists() and not file.is_file():
+        # A pipe of that name would be waited for, for ever.
+        problems.add_saying(str(file), "a file that can be read", "something else of that name")
+        return {}
     try:
         return read_text(file.read_text(encoding="utf-8"), str(file))
     except OSError as error:

@@ -1,0 +1,197 @@
+"""How long to wait: `wait_fixed(3) + wait_random(0, 2)`. Any function of the state will do as well.
+
+Invariant: a wait is finite and never negative, however many attempts there were.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from holdfast.compat.tenacity.durations import MAX_WAIT, Duration, seconds
+from holdfast.faults import InvalidError
+from holdfast.policies import options
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.compat.tenacity.state import RetryCallState
+
+__all__ = [
+    "Wait",
+    "wait_base",
+    "wait_chain",
+    "wait_combine",
+    "wait_exception",
+    "wait_exponential",
+    "wait_exponential_jitter",
+    "wait_fixed",
+    "wait_full_jitter",
+    "wait_incrementing",
+    "wait_none",
+    "wait_random",
+    "wait_random_exponential",
+]
+
+Wait: TypeAlias = "Callable[[RetryCallState], Duration | Awaitable[Duration]]"
+_PlainWait: TypeAlias = "Callable[[RetryCallState], Duration]"
+
+
+class wait_base:
+    """What can be added with `+` and `sum`. Derive from it for strategies of your own."""
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        raise NotImplementedError
+
+    def __add__(self, other: _PlainWait) -> wait_combine:
+        return wait_combine(self, other)
+
+    def __radd__(self, other: _PlainWait | int) -> wait_base:
+        # `sum` begins with 0; any other number is no wait.
+        if isinstance(other, int):
+            return self if other == 0 else NotImplemented
+        return wait_combine(other, self)
+
+
+class wait_fixed(wait_base):
+    """The same wait each time."""
+
+    def __init__(self, wait: Duration) -> None:
+        self.wait_fixed = seconds("wait_fixed", wait)
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        return self.wait_fixed
+
+
+class wait_none(wait_fixed):
+    """No wait."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class wait_random(wait_base):
+    """Anything between two durations."""
+
+    def __init__(self, min: Duration = 0, max: Duration = 1) -> None:
+        self.wait_random_min = seconds("wait_random: min", min)
+        self.wait_random_max = seconds("wait_random: max", max)
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        return _between(self.wait_random_min, self.wait_random_max, retry_state)
+
+
+class wait_combine(wait_base):
+    """The sum of several waits."""
+
+    def __init__(self, *strategies: _PlainWait) -> None:
+        self.wait_funcs = strategies
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        return sum(seconds("wait_combine", wait(retry_state)) for wait in self.wait_funcs)
+
+
+class wait_chain(wait_base):
+    """One wait after another; the last one repeats."""
+
+    def __init__(self, *strategies: _PlainWait) -> None:
+        if not strategies:
+            raise InvalidError.saying("wait_chain", "at least one wait", "none")
+        self.strategies = strategies
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        place = min(max(retry_state.attempt_number, 1), len(self.strategies))
+        return seconds("wait_chain", self.strategies[place - 1](retry_state))
+
+
+class wait_exception(wait_base):
+    """As long as a function of the exception says; no wait after a result that was not accepted (R9)."""
+
+    def __init__(self, predicate: Callable[[BaseException], Duration]) -> None:
+        self.predicate = predicate
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        error = None if retry_state.outcome is None else retry_state.outcome.exception()
+        return 0.0 if error is None else seconds("wait_exception", self.predicate(error))
+
+
+class wait_incrementing(wait_base):
+    """`start`, then `increment` more each time, at most `max`."""
+
+    def __init__(self, start: Duration = 0, increment: float = 100, max: Duration = MAX_WAIT) -> None:
+        self.start = seconds("wait_incrementing: start", start)
+        options.at_least("wait_incrementing: increment", increment, -MAX_WAIT)
+        self.increment = increment
+        self.max = seconds("wait_incrementing: max", max)
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        wait = self.start + self.increment * (retry_state.attempt_number - 1)
+        return _clip(wait, 0.0, self.max)
+
+
+class wait_exponential(wait_base):
+    """`multiplier`, times `exp_base` each time, between `min` and `max`. No jitter: for many callers take the random one."""
+
+    def __init__(self, multiplier: float = 1, max: Duration = MAX_WAIT, exp_base: float = 2, min: Duration = 0) -> None:
+        options.at_least("wait_exponential: multiplier", multiplier, 0)
+        options.at_least("wait_exponential: exp_base", exp_base, 0)
+        self.multiplier = multiplier
+        self.max = seconds("wait_exponential: max", max)
+        self.exp_base = exp_base
+        self.min = seconds("wait_exponential: min", min)
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        return _clip(_power(self.multiplier, self.exp_base, retry_state.attempt_number), self.min, self.max)
+
+
+class wait_random_exponential(wait_exponential):
+    """Anything up to the exponential wait ("full jitter"): for many callers of one thing."""
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        return _between(self.min, super().__call__(retry_state), retry_state)
+
+
+wait_full_jitter = wait_random_exponential
+
+
+class wait_exponential_jitter(wait_base):
+    """The exponential wait plus anything up to `jitter`, at most `max`."""
+
+    def __init__(
+        self,
+        initial: float = 1,
+        max: Duration = MAX_WAIT,
+        exp_base: float = 2,
+        jitter: Duration = 1,
+        min: Duration = 0,
+        multiplier: float = 1,
+    ) -> None:
+        if initial != 1 and multiplier != 1:
+            raise InvalidError.saying("wait_exponential_jitter", "one of initial and multiplier", "both")
+        # Both are the first wait: tenacity renamed the one to the other.
+        self.multiplier = initial * multiplier
+        options.at_least("wait_exponential_jitter: initial", self.multiplier, 0)
+        options.at_least("wait_exponential_jitter: exp_base", exp_base, 0)
+        self.max = seconds("wait_exponential_jitter: max", max)
+        self.exp_base = exp_base
+        self.jitter = seconds("wait_exponential_jitter: jitter", jitter)
+        self.min = seconds("wait_exponential_jitter: min", min)
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        wait = _power(self.multiplier, self.exp_base, retry_state.attempt_number)
+        return _clip(wait + _between(0.0, self.jitter, retry_state), self.min, self.max)
+
+
+def _power(multiplier: float, base: float, attempt: int) -> float:
+    try:
+        return multiplier * float(base) ** (attempt - 1)
+    except OverflowError:  # far beyond any maximum (R5)
+        return MAX_WAIT if multiplier else 0.0
+
+
+def _clip(wait: float, least: float, most: float) -> float:
+    """Return the wait within its bounds; the lower one wins where they contradict, as in tenacity."""
+    return max(least, min(wait, most))
+
+
+def _between(least: float, most: float, retry_state: RetryCallState) -> float:
+    return least + retry_state.rng.random() * (most - least)
