@@ -7,6 +7,7 @@ import functools
 import gc
 import inspect
 import pickle
+import sys
 import threading
 import tracemalloc
 import weakref
@@ -868,10 +869,14 @@ def test_S1_1_a_hundred_thousand_calls_leave_no_memory_behind() -> None:
 
     some(2_000)
     gc.collect()
+    blocks = sys.getallocatedblocks()
+    some(100_000)
+    gc.collect()
+    assert sys.getallocatedblocks() - blocks < 500
     tracemalloc.start()
     try:
         before = tracemalloc.take_snapshot()
-        some(100_000)
+        some(5_000)
         gc.collect()
         grown = sum(stat.size_diff for stat in tracemalloc.take_snapshot().compare_to(before, "filename"))
     finally:
