@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from holdfast import CODES, Fault, InvalidError
-from holdfast.policies.fallback import Ask, Skip, Try, answerable, check_when, consider, meets
+from holdfast import CODES, Category, Fault, InvalidError
+from holdfast.policies.fallback import Ask, CategoryName, Skip, Try, answerable, check_when, consider, meets
 
 RESET = Fault.of("CONN_RESET")
 LIMITED = Fault.of("PROVIDER_RATE_LIMITED")
@@ -64,6 +64,10 @@ def test_R71_a_condition_that_could_never_be_met_is_refused(when: Any) -> None:
 @pytest.mark.parametrize("when", [None, "auth", "CONN_RESET", ("auth", "CONN_RESET"), lambda *_: True])
 def test_a_condition_that_can_be_met_is_taken(when: Any) -> None:
     check_when("fallback.when", when)
+
+
+def test_the_words_a_type_checker_takes_for_a_category_are_the_categories() -> None:
+    assert set(get_args(CategoryName)) == set(Category)
 
 
 def test_R74_a_mistake_and_a_call_that_may_have_happened_are_not_answered_by_another_way() -> None:

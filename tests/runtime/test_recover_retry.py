@@ -7,6 +7,7 @@ import functools
 import gc
 import inspect
 import pickle
+import sys
 import threading
 import tracemalloc
 import weakref
@@ -868,10 +869,14 @@ def test_S1_1_a_hundred_thousand_calls_leave_no_memory_behind() -> None:
 
     some(2_000)
     gc.collect()
+    blocks = sys.getallocatedblocks()
+    some(100_000)
+    gc.collect()
+    assert sys.getallocatedblocks() - blocks < 500
     tracemalloc.start()
     try:
         before = tracemalloc.take_snapshot()
-        some(100_000)
+        some(5_000)
         gc.collect()
         grown = sum(stat.size_diff for stat in tracemalloc.take_snapshot().compare_to(before, "filename"))
     finally:
@@ -1007,3 +1012,40 @@ def test_outcome_tells_the_whole_timeline_and_one_failure_is_told_once() -> None
         world.recover("a").outcome(Flaky(KeyboardInterrupt()))
     assert len(world.of(Cancelled)) == 1
     assert world.state("provider:a") is CircuitState.CLOSED
+
+
+# --- what kind of failure it is decides ---
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "calls", "code"),
+    [
+        pytest.param(200, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, 3, "PROVIDER_OVERLOADED", id="R81"),
+        pytest.param(429, {"error": {"code": "insufficient_quota", "message": "You exceeded your current quota"}}, 1, "PROVIDER_BILLING", id="R82"),
+        pytest.param(400, {"error": {"code": "context_length_exceeded", "message": "too long"}}, 1, "PROVIDER_CONTEXT_OVERFLOW", id="R83"),
+    ],
+)  # fmt: skip
+def test_R81_R82_R83_the_same_request_is_sent_again_only_where_that_can_help(
+    status: int, body: Any, calls: int, code: str
+) -> None:
+    world = World()
+    work = Always(lambda: ScriptedHTTPError(status, {}, body))
+    decorated = world.recover("a")(work)
+    with pytest.raises(ScriptedHTTPError) as failed:
+        decorated()
+    assert fault_of(failed.value).code == code
+    assert work.calls == calls
+    decorated.fallback(lambda: "another way")
+    assert decorated() == "another way"
+
+
+def test_R33_the_latest_reset_among_exhausted_limits_is_what_is_slept() -> None:
+    world = World()
+    headers = {
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "20s",
+        "x-ratelimit-remaining-tokens": "0",
+        "x-ratelimit-reset-tokens": "50s",
+    }
+    world.recover("a").call(script([ScriptedHTTPError(429, headers), "ok"]))
+    assert world.waits() == [50]

@@ -17,9 +17,28 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
 
-__all__ = ["Ask", "Consent", "Skip", "Try", "When", "answerable", "check_when", "consider", "meets"]
+__all__ = ["Ask", "CategoryName", "Consent", "Skip", "Try", "When", "answerable", "check_when", "consider", "meets"]
 
-When: TypeAlias = "Code | Category | tuple[Code | Category, ...] | Callable[[Fault, Fault], bool]"
+CategoryName: TypeAlias = Literal[
+    "rate_limit",
+    "timeout",
+    "network",
+    "unavailable",
+    "auth",
+    "invalid",
+    "not_found",
+    "overflow",
+    "tool_error",
+    "agent_crash",
+    "validation",
+    "unknown",
+    "cancelled",
+]
+"""A category as people type it; `Category` has the same words."""
+
+When: TypeAlias = (
+    "Code | Category | CategoryName | tuple[Code | Category | CategoryName, ...] | Callable[[Fault, Fault], bool]"
+)
 """Codes or categories, met by the latest failure or the primary one; or a function of both, the latest first."""
 
 Consent: TypeAlias = Literal["configured", "ask"]

@@ -125,6 +125,12 @@ class Line:
                 self.gate = None if wanted is None else gate_for(self.name, *wanted)
             self.renewing = False
 
+    def after_fork(self) -> None:
+        """What other threads of the parent held here, locks and places, nobody will give back."""
+        self.lock = threading.Lock()
+        if self.gate is not None and self.gate_of is not None:
+            self.gate = gate_for(self.name, *self.gate_of)
+
     def _begin(self, circuit: Circuit | None, now: float) -> None:
         """Begin with a circuit: as it was left before a restart, if that is known, else anew."""
         self.circuit = circuit
@@ -134,12 +140,6 @@ class Line:
             self.left = None
         else:
             self.breaker.reconfigure(circuit or _METRICS_ONLY, now)
-
-    def after_fork(self) -> None:
-        """What other threads of the parent held here, locks and places, nobody will give back."""
-        self.lock = threading.Lock()
-        if self.gate is not None and self.gate_of is not None:
-            self.gate = gate_for(self.name, *self.gate_of)
 
     def _is_new(self, option: str, had: Any, wanted: Any) -> bool:
         if wanted == had:
