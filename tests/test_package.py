@@ -17,7 +17,11 @@ import holdfast
 
 SOURCE = Path(holdfast.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
-ROOMS = [name for name in ("classify", "events", "faults", "runtime", "testing", "views") if (SOURCE / name).is_dir()]
+ROOMS = [
+    name
+    for name in ("classify", "events", "faults", "runtime", "sinks", "testing", "views")
+    if (SOURCE / name).is_dir()
+]
 
 MAX_MODULE_LINES = 500
 MAX_FUNCTION_LINES = 60

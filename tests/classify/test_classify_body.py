@@ -128,6 +128,10 @@ def test_a_body_over_the_limit_is_read_up_to_it(body: Any):
         ("<!DOCTYPE html><html><body><h1>Just a moment...</h1></body></html>", "Just a moment..."),
         ("\n<HTML><BODY>nothing here</BODY></HTML>", "nothing here"),
         ("Error:\n<html><title>Down</title></html>", "Down"),
+        ("<!--[if gt IE 8]><!--> <html> <!--<![endif]--><title>524: A timeout</title></html>", "524: A timeout"),
+        ("<html><title>Cut off</title><div cla", "Cut off"),
+        ("<no answer", "no answer"),
+        ("<HTML><SCRIPT>if (a < b) { overloaded }</SCRIPT><H1>Sorry</H1></HTML>", "Sorry"),
     ],
 )
 def test_a_page_is_known_for_one_and_its_words_are_kept(page: str, words: str):

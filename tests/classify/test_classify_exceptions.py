@@ -111,7 +111,7 @@ def test_R21_a_context_under_an_sdk_that_wraps_without_from_is_followed():
 
 def test_R21_a_suppressed_context_is_not_followed():
     wrapper = in_module("openai", "APIConnectionError")("Connection error.")
-    with pytest.raises(type(wrapper)) as caught:  # noqa: PT012 - raised while another is handled
+    with pytest.raises(type(wrapper)) as caught:
         try:
             raise ConnectionRefusedError(111, "Connection refused")
         except ConnectionRefusedError:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from holdfast.classify import CLASSIFIER, from_http, from_process, from_text
 from holdfast.classify.evidence import fold
 from holdfast.classify.phrases import SECRETS, listen, names, phrases
+from holdfast.faults.secrets import mask_secrets
 
 # Words no rule declares, so that these groups are heard for one reason only.
 SINGLE = phrases("zorgle")
@@ -181,6 +182,19 @@ def test_no_secret_is_shown_in_a_message(text: str):
     assert "[redacted]" in fault.message, fault.message
     for canary in ("hunter2", "abcdefghij", "abcdef0123456789", "AKIAIOSFODNN7", "eyJz"):
         assert canary not in fault.message
+
+
+PIECES = (
+    *SECRET_TEXTS, "sk-", "sk_live_", "gsk_", "hf_", "pplx-", "glpat-", "xoxb-", "xoxs-", "ghp_", "gho_", "github_pat_", "AIza", "AKIA", "eyJ", "ya29.",
+    "Bearer ", "basic ", "api key", "apiKey", "dbpassword", "passphrase", "pwd", "token", "credentials", "Cookie", "private_key", ":", "=", ": '", '": "',
+    " ", "\\n", "://", "@", "x", "a1B2c3D4e5F6g7H8", "-----BEGIN PRIVATE KEY-----",
+)  # fmt: skip
+
+
+@settings(max_examples=1_000, deadline=None, derandomize=True)
+@given(st.lists(st.sampled_from(PIECES), max_size=6).map("".join))
+def test_law_where_there_is_something_to_mask_a_secret_is_heard(text: str):
+    assert mask_secrets(text) == text or listen(fold(text)) & SECRETS
 
 
 def test_secrets_are_heard_near_their_names():

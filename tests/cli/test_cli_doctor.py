@@ -77,8 +77,17 @@ def test_a_configuration_that_cannot_be_opened_is_found(somewhere_quiet):
 
 
 def test_a_good_configuration_is_counted(somewhere_quiet):
-    (somewhere_quiet / "holdfast.toml").write_text("[sessions]\ngrace_s = 5\n[circuits]\n", encoding="utf-8")
-    assert findings()["holdfast.toml"]["found"] == "2 tables"
+    (somewhere_quiet / "holdfast.toml").write_text("[policy]\nattempts = 5\n[targets.claude]\n", encoding="utf-8")
+    assert findings()["holdfast.toml"]["found"].endswith("holdfast.toml, 1 targets")
+
+
+def test_every_mistake_in_the_settings_is_told(somewhere_quiet, monkeypatch):
+    (somewhere_quiet / "holdfast.toml").write_text("[policy]\nattempts = 0\nx = 1\n", encoding="utf-8")
+    monkeypatch.setenv("HOLDFAST_ATEMPTS", "3")
+    found = findings(status=1)
+    assert "policy.x" in found["holdfast.toml"]["found"]
+    assert "policy.attempts" in found["holdfast.toml"]["found"]
+    assert "HOLDFAST_ATTEMPTS" in found["HOLDFAST_*"]["found"]
 
 
 @pytest.mark.parametrize("name", ["HOLDFAST_ENABLED", "RESILIENCE_ENABLED"])

@@ -56,12 +56,11 @@ _fields: dict[str, st.SearchStrategy] = {
     "via": _texts,
     "unit": _texts,
     "items": st.integers(0, 9),
+    "rule": _texts,
     "how": st.sampled_from(["continue", "restart"]),
     "cause": _texts,
     "until": st.none() | _seconds,
     "because": st.sampled_from(CODES),
-    "how": st.sampled_from(["continue", "restart"]),
-    "items": st.integers(0, 10_000),
     "action": _texts,
     "code": st.none() | st.sampled_from(CODES),
 }

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.faults import (
+    AbortedError,
     BudgetError,
     CircuitOpenError,
     DeadlineError,
@@ -26,6 +27,7 @@ from holdfast.faults import (
 LEAVES = {
     CircuitOpenError: ("CIRCUIT_OPEN", ()),
     DeadlineError: ("SYS_DEADLINE_EXCEEDED", (TimeoutError, OSError)),
+    AbortedError: ("SYS_CANCELLED", ()),
     BudgetError: ("SYS_BUDGET_EXHAUSTED", ()),
     StreamCutError: ("PROVIDER_STREAM_CUT", ()),
     OutcomeUnknownError: ("TOOL_OUTCOME_UNKNOWN", ()),

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from typer.testing import CliRunner
 
 from holdfast.classify import from_exception, from_grpc, from_http, from_jsonrpc, from_process, from_stream, from_text
 from holdfast.cli.app import app
+from holdfast.config import read
 from holdfast.events import decode
 from holdfast.faults import CODES, Fault, resolve
 from holdfast.runtime import fault_of
@@ -241,6 +243,10 @@ def header_has_no_colon() -> Fault:
     return Fault.of(resolve(code).code)
 
 
+def settings_are(text: str) -> Fault:
+    return raised_by(lambda: read(tomllib.loads(text)))
+
+
 def tool_result(text: str) -> Fault:
     return from_jsonrpc(
         {"jsonrpc": "2.0", "id": 1, "result": {"isError": True, "content": [{"type": "text", "text": text}]}}
@@ -334,6 +340,9 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TASK_LOOP_BOUND", lambda: from_text("langgraph.errors.GraphRecursionError: Recursion limit of 25 reached without hitting a stop condition.")),
     ("ACTOR_CLI_NETWORK", lambda: from_process(1, "API Error: Connection error. (fetch failed)")),
     ("CONFIG_OPTION_INVALID", header_has_no_colon),
+    ("CONFIG_INVALID", lambda: settings_are("[policy]\nattempts = '300'")),
+    ("CONFIG_TIMEOUT_INVALID", lambda: settings_are("[policy]\ntimeout = 0")),
+    ("CONFIG_CODE_UNKNOWN", lambda: settings_are("[policy.per_code.PROVIDER_OVERLOAD]")),
 )  # fmt: skip
 
 

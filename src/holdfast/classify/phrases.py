@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
+from holdfast.faults.secrets import begins_a_key
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -39,7 +41,6 @@ _LATIN_WORD = re.compile(r"[a-z0-9_\u00c0-\u024f]+")
 _ASCII_WORD = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 # Tables for bytes: str.translate looks every character up in a dict and costs four times as much.
 _SPACED = bytes(code if code in _ASCII_WORD else ord(" ") for code in range(256))
-_SHAPE = bytes(ord("w") if code in _ASCII_WORD else ord(" ") for code in range(256))
 
 _coded: dict[str, Phrases] = {}
 """Every declared machine code with the groups it belongs to."""
@@ -67,10 +68,6 @@ _COMMON = names("""
 
 BEGINNING = 500
 """How many characters of a text are listened to at first, and how many of it a fault's message shows."""
-_LONG_WORD = b"w" * 15
-_LONG_KEY = 36
-_KEY_STARTS = ("aiza", "akia", "asia", "gh", "gsk_", "hf_", "r8_", "fw_", "tgp_", "eyj", "sk_", "pk_", "rk_")
-"""How a key looks: as long as no word is, and known by its beginning or by its length alone."""
 
 
 def phrases(*blocks: str) -> Phrases:
@@ -152,26 +149,14 @@ def _file(word: str, second: str, phrase: str, group: Phrases) -> None:
 
 
 def _may_hold_a_secret(text: str, spaced: str) -> bool:
-    """Whether a word ends like a secret's name, a URL may carry a password, or a word is as long as a key."""
+    """Whether a word ends like a secret's name, a URL may carry a password, or a word begins like a key."""
     if "\\" in text or ("@" in text and "://" in text):
         # In a repr, an escape stands before a word as if it belonged to it.
         return True
-    for ending in _SECRET_ENDINGS:
-        if ending in spaced:
+    for piece in _SECRET_PIECES:
+        if piece in spaced:
             return True
-    return _holds_a_key(spaced)
-
-
-def _holds_a_key(spaced: str) -> bool:
-    """Whether a word is as long as a key. Most texts hold no long word, and the shape of the text shows that cheaply."""
-    shape = spaced.encode("ascii", "replace").translate(_SHAPE)
-    start = shape.find(_LONG_WORD)
-    while start >= 0:
-        end = shape.find(b" ", start)
-        if end - start >= _LONG_KEY or spaced.startswith(_KEY_STARTS, start):
-            return True
-        start = shape.find(_LONG_WORD, end)
-    return False
+    return begins_a_key(text)
 
 
 def _split(blocks: tuple[str, ...]) -> list[str]:
@@ -208,10 +193,10 @@ PAGE: Phrases = _next_group()
 SECRETS: Phrases = _next_group()
 """The text may hold a secret; only such a text has to be searched for one."""
 for _word in names("""
-    authorization bearer basic cookie credential credentials private sk pk rk xai pplx nvapi csk glpat xoxb xoxp xoxa xoxe ya29
+    authorization bearer basic cookie credential credentials
 """):
-    # Words a secret stands next to or begins with: filed as they are, without endings.
+    # Words a secret stands next to: filed as they are, without endings.
     _file(_word, _word, "", SECRETS)
-_SECRET_ENDINGS = ("key ", "token ", "secret ", "pwd ", "pass")
-"""How longer names of secrets end: `anthropic_api_key`, `accesskey`, `db_password`. The last stands for all its kind: one look
-is cheaper than four, and the search itself is exact."""
+_SECRET_PIECES = ("key ", "token ", "secret ", "pwd ", "pass")
+"""How longer names of secrets end: `anthropic_api_key`, `accesskey`, `db_password`. The last stands for several: one look is cheaper
+than three, and the search itself is exact."""

@@ -74,8 +74,8 @@ def read_record(raw: bytes | str) -> Record:
 
 def from_record(record: Record, *, now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
     """Return the fault of a record. `now` is used where the record does not bring its own time."""
-    own = parse_rfc3339(record.now) if isinstance(record.now, str) else record.now
     try:
+        own = parse_rfc3339(record.now) if isinstance(record.now, str) else record.now
         return _from_record(record, now if own is None else own, classifier)
     except Exception as defect:  # noqa: BLE001 - total, like every door
         return unreadable(defect)

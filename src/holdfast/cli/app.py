@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -173,6 +173,69 @@ def doctor(as_json: _Json = False) -> None:
     _perform(lambda: verb(as_json=as_json))
 
 
+policy = typer.Typer(help="What a policy will do: its waits, its mistakes, an outage under it.", no_args_is_help=True)
+app.add_typer(policy, name="policy")
+config = typer.Typer(help="The settings.", no_args_is_help=True)
+app.add_typer(config, name="config")
+
+_File = Annotated[
+    str | None, typer.Argument(help="A holdfast.toml, - for stdin; without it, what a program started here would have.")
+]
+_Target = Annotated[str | None, typer.Option(help="The policy of this target: claude, tool:bash …")]
+
+
+@policy.command("show")
+def policy_show(file: _File = None, target: _Target = None, as_json: _Json = False) -> None:
+    """Show the waits for every class of failures, and the worst case in calls and time."""
+    from holdfast.cli.policy_file import with_config
+    from holdfast.cli.policy_show import policy_show as verb
+
+    _perform(lambda: with_config(file, lambda settings: verb(settings, target=target, as_json=as_json)))
+
+
+@policy.command("check")
+def policy_check(
+    file: _File = None,
+    strict: Annotated[bool, typer.Option(help="Exit 8 if there are warnings.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Say everything that is wrong with the settings, and what is suspicious about them."""
+    from holdfast.cli.policy_check import policy_check as verb
+
+    _perform(lambda: verb(file, strict=strict, as_json=as_json))
+
+
+@policy.command("simulate")
+def policy_simulate(
+    file: _File = None,
+    target: _Target = None,
+    outage: Annotated[str, typer.Option(help="When every call fails: FROM:TO in seconds.")] = "5:60",
+    rate: Annotated[str, typer.Option(help="How many operations begin: 10/s, 90/m.")] = "10/s",
+    duration: Annotated[float, typer.Option(help="Seconds in which operations begin.")] = 120.0,
+    code: Annotated[str, typer.Option(help="What the calls fail with.")] = "PROVIDER_UNAVAILABLE",
+    seed: Annotated[int, typer.Option(help="The same seed, the same result.")] = 1,
+    as_json: _Json = False,
+) -> None:
+    """Play an outage through under a policy, without waiting, and plot it."""
+    from holdfast.cli.policy_file import with_config
+    from holdfast.cli.policy_simulate import outage_of
+    from holdfast.cli.policy_simulate import policy_simulate as verb
+
+    def simulate() -> Exit:
+        what = outage_of(outage, rate, duration, code)
+        return with_config(file, lambda settings: verb(settings, what, target=target, seed=seed, as_json=as_json))
+
+    _perform(simulate)
+
+
+@config.command("schema")
+def config_schema() -> None:
+    """Print the JSON Schema of holdfast.toml, for editors."""
+    from holdfast.runtime.config.schema import json_schema
+
+    _perform(lambda: _show_schema(json_schema()))
+
+
 @app.command("help")
 def help_topic(
     topic: Annotated[_Topic, typer.Argument(help="What to read about.")],
@@ -180,6 +243,11 @@ def help_topic(
 ) -> None:
     """Read about a topic: exit-codes."""
     _perform(lambda: _show_topic(topic, as_json=as_json))
+
+
+def _show_schema(schema: dict[str, Any]) -> Exit:
+    show_json(schema)
+    return Exit.OK
 
 
 def _show_version() -> Exit:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import sys
 import time
-import tomllib
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +18,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_json, show_table
 from holdfast.faults import CODES
 from holdfast.runtime import page_of
+from holdfast.runtime.config import ConfigError, Problem, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +31,10 @@ _OPTIONAL = (
     ("httpx", "answers of httpx clients"),
     ("httpx2", "answers of httpx2 clients"),
 )
-_BOOLEANS = frozenset({"", "0", "1", "true", "false", "yes", "no", "on", "off"})
+_FILE = "holdfast.toml"
+_VARIABLES = "HOLDFAST_*"
+_SWITCHES = ("HOLDFAST_ENABLED", "RESILIENCE_ENABLED")
+_BOOLEANS = frozenset({"0", "1", "true", "false", "yes", "no", "on", "off"})
 _OLDEST_SANE_CLOCK = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "XAI_API_KEY")
 
@@ -89,14 +91,8 @@ def _clock() -> Iterator[Finding]:
 
 
 def _config(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
-    path = folder / "holdfast.toml"
-    try:
-        yield Finding("holdfast.toml", "ok", f"{len(_tables(path))} tables")
-    except FileNotFoundError:
-        yield Finding("holdfast.toml", "info", "none here; defaults hold")
-    except (OSError, ValueError, RecursionError) as error:
-        yield Finding("holdfast.toml", "failed", str(error), "fix the file at the named line")
-    for name in ("HOLDFAST_ENABLED", "RESILIENCE_ENABLED"):
+    yield from _settings(folder, environment)
+    for name in _SWITCHES:
         value = environment.get(name)
         if value is None:
             continue
@@ -109,11 +105,25 @@ def _config(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
     )
 
 
-def _tables(path: Path) -> dict[str, Any]:
-    if path.exists() and not path.is_file():
-        # A pipe of that name would be waited for, for ever.
-        raise OSError(errno.EINVAL, "not a file", str(path))
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+def _settings(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
+    try:
+        config = load(environ=environment, folder=folder)
+    except ConfigError as error:
+        for what in (_FILE, _VARIABLES):
+            told = [str(problem) for problem in error.problems if _place(problem) == what]
+            if told:
+                yield Finding(what, "failed", "; ".join(told), "fix what is named; `holdfast policy check` tells more")
+        return
+    if config.source == "defaults":
+        yield Finding(_FILE, "info", "none here or above; defaults hold")
+    else:
+        yield Finding(_FILE, "ok", f"{config.source}, {len(config.targets)} targets")
+
+
+def _place(problem: Problem) -> str:
+    if problem.path in _SWITCHES:
+        return problem.path
+    return _VARIABLES if problem.path.startswith("HOLDFAST_") else _FILE
 
 
 def _pages() -> Iterator[Finding]:

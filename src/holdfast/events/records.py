@@ -84,6 +84,8 @@ class CircuitStateChange(_Record, frozen=True, kw_only=True, tag="circuit-state-
     to: CircuitState
     reason: AnyCode | None = None
     """The code of the failure that opened it."""
+    rule: str = ""
+    """What opened it: failures in a row, their share, slow calls, or somebody by hand."""
     until: float | None = None
     """Wall clock at which an open circuit lets a probe through."""
 

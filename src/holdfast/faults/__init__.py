@@ -10,6 +10,7 @@ from __future__ import annotations
 from holdfast.faults.catalog import CATALOG, Entry, meaning, nearest, resolve
 from holdfast.faults.codes import CODES, AnyCode, Code
 from holdfast.faults.errors import (
+    AbortedError,
     BudgetError,
     CircuitOpenError,
     DeadlineError,
@@ -29,6 +30,7 @@ __all__ = [
     "CATALOG",
     "CODES",
     "REDACTOR",
+    "AbortedError",
     "AnyCode",
     "Attempt",
     "BudgetError",

@@ -6,6 +6,7 @@
     ├── BudgetError             the budget is spent
     ├── StreamCutError          a stream broke off; `.fault.partial` holds what arrived
     ├── OutcomeUnknownError     a call may have happened: `.key`
+    ├── AbortedError            the caller's own signal said stop: cancelled, not failed
     └── InvalidError            what we were given makes no sense (also a ValueError)
 
 Invariant: `str(error)` starts with the code and, like `repr`, shows no secret; the error survives pickling with its fault.
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.faults.partial import Partial
 
 __all__ = [
+    "AbortedError",
     "BudgetError",
     "CircuitOpenError",
     "DeadlineError",
@@ -113,10 +115,16 @@ class OutcomeUnknownError(HoldfastError):
         return str(self.fault.context.get("key", ""))
 
 
+class AbortedError(HoldfastError):
+    """The caller's abort signal is set: nothing more is tried. A cancellation, never a timeout (N1-9)."""
+
+    code = "SYS_CANCELLED"
+
+
 class InvalidError(HoldfastError, ValueError):
     """What we were given makes no sense: the message says what was expected, what came and where."""
 
-    code = "CONFIG_OPTION_INVALID"
+    code: ClassVar[Code] = "CONFIG_OPTION_INVALID"
 
     @classmethod
     def at(cls, path: str, expected: str, received: Any, code: Code | None = None) -> Self:

@@ -59,6 +59,9 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rep
             raise InvalidError.at("backoff.steps", "a list of seconds", self.steps)
         for index, step in enumerate(self.steps):
             options.seconds(f"backoff.steps[{index}]", step, zero=True)
+            if step > self.cap:
+                raise InvalidError.at(f"backoff.steps[{index}]", f"at most backoff.cap ({self.cap:g})", step)
+        options.flag("backoff.jitter_after_cap", self.jitter_after_cap)
         if not self.steps and self.cap < self.initial:
             raise InvalidError.at("backoff.cap", f"at least backoff.initial ({self.initial:g})", self.cap)
 
@@ -82,6 +85,20 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rep
             return min(self.cap, self.initial * self.factor ** (retry - 1))
         except OverflowError:  # 2.0 ** 5000: far beyond any cap (R5)
             return self.cap if self.initial else 0.0
+
+    def shortest(self, retry: int) -> float:
+        """Return the shortest wait that chance may pick for `retry`."""
+        match self.jitter:
+            case "decorrelated":
+                return min(self.cap, self.steps[0] if self.steps else self.initial)
+            case "full":
+                return 0.0
+            case "equal":
+                return self.wait(retry) / 2
+            case "none":
+                return self.wait(retry)
+            case share:
+                return self.wait(retry) * (1 - share)
 
     def longest(self, retry: int) -> float:
         """Return the longest wait that chance may pick for `retry`: what a worst case adds up."""

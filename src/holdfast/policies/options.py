@@ -13,7 +13,7 @@ from holdfast.faults import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["at_least", "count", "one_of", "seconds", "share"]
+__all__ = ["at_least", "count", "flag", "names", "one_of", "seconds", "share"]
 
 
 def seconds(path: str, value: Any, *, zero: bool = False, optional: bool = False) -> None:
@@ -52,6 +52,20 @@ def one_of(path: str, value: Any, words: Collection[str]) -> None:
     """Check a word from a closed list."""
     if not isinstance(value, str) or value not in words:
         raise InvalidError.at(path, f"one of {', '.join(sorted(words))}", value)
+
+
+def names(path: str, value: Any, *, optional: bool = False) -> None:
+    """Check a set of names. A text alone is refused: it would be taken for the set of its letters."""
+    if value is None and optional:
+        return
+    if not isinstance(value, (set, frozenset)) or not all(isinstance(name, str) for name in value):
+        raise InvalidError.at(path, f"a set of names{_or_none(optional)}", value)
+
+
+def flag(path: str, value: Any) -> None:
+    """Check a switch: True or False, and nothing that is merely true."""
+    if not isinstance(value, bool):
+        raise InvalidError.at(path, "True or False", value)
 
 
 def _is_number(value: Any) -> bool:

@@ -96,6 +96,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
         options.share("policy.spread", self.spread, zero=True)
         options.one_of("policy.profile", self.profile, PROFILES)
         options.one_of("policy.counts", self.counts, get_args(Counts))
+        options.flag("policy.wait_for_circuit", self.wait_for_circuit)
         for name, kind in _PARTS.items():
             if not isinstance(getattr(self, name), kind | None):
                 raise InvalidError.at(f"policy.{name}", f"a {kind.__name__} or None", getattr(self, name))
@@ -141,6 +142,8 @@ _PARTS: dict[str, type] = {"backoff": Backoff, "circuit": Circuit, "retry_quota"
 
 
 def _check_per_code(per_code: Mapping[Code, Tries]) -> None:
+    if not isinstance(per_code, Mapping):
+        raise InvalidError.at("policy.per_code", "a mapping of codes to Tries", per_code)
     for code, tries in per_code.items():
         if code not in CATALOG:
             raise InvalidError.at("policy.per_code", f"a code of the catalog ({', '.join(nearest(code))}?)", code)

@@ -150,7 +150,8 @@ LIST_PRICES = Prices({
     "o3": Price(input=2, output=8, cached=0.5),
     "o4-mini": Price(input=1.1, output=4.4, cached=0.275),
 })  # fmt: skip
-"""Public list prices as of 15 November 2026, standard tier, from the providers' pricing pages: check your contract.
+"""Public list prices, standard tier, as known on 15 November 2026: Claude's from Anthropic's pricing page, OpenAI's as last
+published when we looked. Prices move and contracts differ: give a `Budget` your own with `LIST_PRICES.with_prices`.
 
 Left out are models whose price depends on the length of the prompt, and whatever could not be looked up.
 """

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from holdfast.classify.delays import PATIENCE_S
+from holdfast.faults import CATALOG
 from holdfast.policies.effect import leaves_outcome_unknown, repeats_unknown
 
 if TYPE_CHECKING:
@@ -147,8 +149,14 @@ class Retrying:
             return None if wish else Reason.UNWANTED
         if fault.code in self.policy.per_code:
             return None
-        if not fault.retryable:
+        if not fault.retryable and not _asks_for_patience(fault):
             return Reason.PERMANENT
         if fault.code == "SYS_UNKNOWN" and not repeats_unknown(effect):
             return Reason.UNKNOWN
         return None
+
+
+def _asks_for_patience(fault: Fault) -> bool:
+    """Whether the classifier ruled a retry out only because of the wait: how long to wait is the policy's to say (R31)."""
+    asked = fault.retry_after
+    return asked is not None and asked > PATIENCE_S and CATALOG[fault.code].retryable

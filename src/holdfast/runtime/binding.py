@@ -1,7 +1,7 @@
 """`Binding`: everything an operation reads, looked up once: runtime, policy, circuits, limits.
 
-Invariant: whatever is looked up for speed is looked up again when `CHANGES` says so; a binding made at import time serves
-every thread and event loop.
+Invariant: a binding never changes once it is in use. When `CHANGES` says so, `fresh` gives another one, and calls under way
+finish on theirs (R85). A binding made at import time serves every thread and event loop.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import InvalidError, Scope
+from holdfast.policies import options
 from holdfast.policies.effect import repeats_unknown
 from holdfast.policies.policy import Policy
-from holdfast.runtime import results
 from holdfast.runtime.driving import limited
 from holdfast.runtime.gates import gated, gated_by
 from holdfast.runtime.hedging import hedging
@@ -27,7 +27,6 @@ from holdfast.runtime.tool import ToolContract, contract_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from holdfast.faults import Fault
     from holdfast.policies.effect import Effect
     from holdfast.policies.repair import Repair
     from holdfast.runtime.results import Accept
@@ -48,6 +47,7 @@ class Binding:
 
     runtime: Runtime
     policy: Policy
+    accept: Accept | None
     line: Line
     other_lines: tuple[tuple[Line, Scope], ...]
 
@@ -60,6 +60,7 @@ class Binding:
         accept: Accept | None = None,
         needs: frozenset[str] = frozenset(),
         threads: bool = False,
+        alone: bool = False,
         wishes: Wishes | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -67,57 +68,65 @@ class Binding:
             raise InvalidError.at("recover.policy", "a Policy such as INTERACTIVE", policy)
         if accept is not None and not callable(accept):
             raise InvalidError.at("recover.accept", "a function that looks at the answer", accept)
+        options.names("recover.needs", needs)
+        options.flag("recover.threads", threads)
+        if runtime is not None and not isinstance(runtime, Runtime):
+            raise InvalidError.at("recover.runtime", "a Runtime", runtime)
         contract = None if effect is None else ToolContract(effect=effect)
         self.target = Target() if aim is None else target_of(aim)
         self.name = str(self.target)
         self.provider = self.target.provider
-        self.accept = accept
+        self._given_accept = accept
         self.needs = needs
         self.threads = threads
+        self.alone = alone
+        """It shares nothing with other calls to its target, no circuit either."""
         self.wishes = wishes
         """What the caller says about its own failures."""
         self.contract = contract
         self._given_policy = policy
         self._given_runtime = runtime
         self.own_line = Line("")
-        self.has_fallbacks = False
         self.repairs: list[tuple[Repair, Callable[..., Any]]] = []
         """What may be put right, and by whom; in the order they were added."""
-        self.bind()
+        self.look_up()
 
-    def bind(self) -> None:
-        """Look everything up: the runtime, the policy, the circuits."""
+    def look_up(self) -> None:
+        """Look everything up: the runtime, the policy, the circuits. For a binding that nobody uses yet."""
         self.seen = CHANGES.count
         runtime = self.runtime = self._given_runtime or default_runtime()
+        runtime.catch_up()
         self.monotonic = runtime.clock.monotonic
         policy = self._contracted(self._given_policy or runtime.policy_for(self.target))
         self.policy = policy
         self.effect = None if self.contract is None else self.contract.effect
+        self.off = not runtime.enabled
         self.timeout = policy.timeout
         self.deadline = policy.deadline
         limits = [limit for limit in (policy.timeout, policy.deadline) if limit is not None]
-        self.wheels = Wheels(min(limits), runtime.clock) if limits else None
-        self.off = not runtime.enabled
+        self.wheels = Wheels(min(limits), runtime.clock) if limits and not self.off else None
         self.per_operation = policy.counts == "operation"
         self.count_all = policy.circuit is not None and policy.circuit.count_all
         self.watched = runtime.bus.wants_attempts
         self._bind_lines(runtime, policy)
         self.eventful = self.watched or bool(self.other_lines) or self.line.quota is not None
-        self.gate = self.line.gate
-        self.call = threaded if self.threads else None
+        self.gate = None if self.off else self.line.gate
+        self.call = threaded if self.threads and not self.off else None
         """How a sync attempt is made behind its gate; None: plainly."""
         self.perform = gated if self.gate else self.call
-        self.perform_async = self._way_of_calling()
+        self.perform_async = None if self.off else self._way_of_calling()
+        self.accept = None if self.off else self._given_accept
 
     def _bind_lines(self, runtime: Runtime, policy: Policy) -> None:
         now = self.monotonic()
         names = self.target.names
         self.scopes = tuple(scope for scope, _ in names or _NOWHERE)
-        lines = [runtime.lines.get(name) for _, name in names] or [self.own_line]
+        shared = [] if self.alone else [runtime.lines.get(name) for _, name in names]
+        lines = shared or [self.own_line]
         for line in lines:
             line.serve(policy, now)
         self.line = lines[0]
-        self.other_lines = tuple(zip(lines[1:], self.scopes[1:], strict=True))
+        self.other_lines = tuple(zip(lines[1:], self.scopes[1:], strict=False))
 
     def _way_of_calling(self) -> Callable[..., Awaitable[Any]] | None:
         """Return how one async attempt is made; None: plainly. Hedges only where a repeated call does no harm."""
@@ -140,10 +149,12 @@ class Binding:
         return policy
 
     def fresh(self) -> Binding:
-        """Return this binding, looked up again where something has changed."""
-        if self.seen != CHANGES.count:
-            self.bind()
-        return self
+        """Return this binding or, where something has changed, another that was looked up again."""
+        if self.seen == CHANGES.count:
+            return self
+        other = copy.copy(self)
+        other.look_up()
+        return other
 
     def copy_for(self, fn: Any) -> Binding:
         """Return a binding of `fn`'s own, with what it declares about itself."""
@@ -153,7 +164,7 @@ class Binding:
         other.name = self.name or name_of(fn)
         if not self.target.names:
             other.own_line = Line(f"function:{other.name}")
-        other.bind()
+        other.look_up()
         return other
 
     def of(self, fn: Any) -> Binding:
@@ -165,6 +176,3 @@ class Binding:
         """Whether a call now would be refused by a circuit."""
         now = self.monotonic()
         return any(line.refuses(now) for line in (self.line, *(line for line, _ in self.other_lines)))
-
-    def refusal(self, value: Any) -> Fault | None:
-        return None if self.accept is None else results.refusal(self.accept, value)

@@ -4,8 +4,8 @@
         async with attempt:
             …
 
-Invariant: the loop ends with the first attempt that ends well, or by raising. An attempt whose block was never entered
-gives its permit back.
+Invariant: the loop ends with the first attempt that ends well, or by raising. A call is admitted when its block is entered,
+so an attempt whose block never was holds nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast.faults import InvalidError
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.driving import begin_limit, leave, pause, pause_async
+from holdfast.runtime.gates import come_in, come_in_async
 
 if TYPE_CHECKING:
     from contextvars import Token
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from holdfast.runtime.ambient import Around
+    from holdfast.runtime.gates import Gate
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
 
@@ -36,14 +38,19 @@ class BlockAttempt:
         self._op = op
         self._limit: Limit | None = None
         self._token: Token[Around | None] | None = None
-        self.number = op.attempts
+        self._place: tuple[Gate, int] | None = None
+        self.number = op.attempts + 1
         """Counted from 1."""
+        self.entered = False
         self.over = False
-        """It ended well: the loop is done."""
+        """It ended well, or was given up: the loop is done."""
         self.delay = 0.0
         """Seconds to wait before the next one, where this one failed."""
 
     def __enter__(self) -> Self:
+        self._enter_once()
+        while (delay := self._admitted()) is not None:
+            pause(self._op, delay)
         self._token = AMBIENT.set(self._op)
         return self
 
@@ -53,6 +60,9 @@ class BlockAttempt:
         return self._end(error)
 
     async def __aenter__(self) -> Self:
+        self._enter_once()
+        while (delay := await self._admitted_async()) is not None:
+            await pause_async(self._op, delay)
         self._token = AMBIENT.set(self._op)
         self._limit = begin_limit(self._op)
         return self
@@ -61,59 +71,92 @@ class BlockAttempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         limit = self._limit
-        if limit is not None and limit.end() and isinstance(error, asyncio.CancelledError):
-            timed_out = self._op.timed_out()
+        if limit is None or not limit.end() or not isinstance(error, asyncio.CancelledError):
+            return self._end(error)
+        timed_out = self._op.timed_out()
+        try:
             if self._end(timed_out):
                 return True
             raise timed_out from error
-        return self._end(error)
+        finally:
+            # An exception in a frame that it passes through keeps itself alive.
+            del timed_out
 
-    @property
-    def entered(self) -> bool:
-        return self._token is not None
+    def _enter_once(self) -> None:
+        if self.entered:
+            raise InvalidError.saying("attempt", "one `with` per attempt", "an attempt that was entered before")
+        self.entered = True
+
+    def _admitted(self) -> float | None:
+        """Begin the call; return the seconds to wait where it must wait for that, or raise why it must not be made."""
+        op = self._op
+        try:
+            op.admit()
+            if (gate := op.binding.gate) is not None:
+                self._place = (gate, come_in(gate, op))
+        except BaseException as error:
+            delay = self._failed(error)
+            if delay is None:
+                raise
+            return delay
+        return None
+
+    async def _admitted_async(self) -> float | None:
+        op = self._op
+        try:
+            op.admit()
+            if (gate := op.binding.gate) is not None:
+                self._place = (gate, await come_in_async(gate, op))
+        except BaseException as error:
+            delay = self._failed(error)
+            if delay is None:
+                raise
+            return delay
+        return None
 
     def _end(self, error: BaseException | None) -> bool:
         """Settle, and swallow a failure that will be tried again."""
         if self._token is not None:
             leave(self._token)
+        if self._place is not None:
+            gate, ticket = self._place
+            gate.leave(ticket)
         op = self._op
         if error is None:
             op.succeeded()
             self.over = True
             return False
-        delay = op.failed(error)
+        delay = self._failed(error)
         if delay is None:
             return False
         self.delay = delay
         return True
 
+    def _failed(self, error: BaseException) -> float | None:
+        delay = self._op.failed(error)
+        self.over = delay is None
+        return delay
+
 
 class _Loop:
     def __init__(self, op: Operation) -> None:
         self._op = op
-        self._attempt: BlockAttempt | None = None
+        self._last: BlockAttempt | None = None
 
-    def _next(self) -> BlockAttempt | float | None:
-        """Return the next attempt, how long to wait for it, or None when the loop is over."""
-        last, op = self._attempt, self._op
-        if last is not None:
-            if last.over:
-                return None
-            if not last.entered:
-                op.stopped(misuse := InvalidError.saying("attempt", "`with attempt:` around the block", "no `with`"))
-                raise misuse
-            if last.delay:
-                delay, last.delay = last.delay, 0.0
-                return delay
-        try:
-            op.admit()
-        except Exception as error:
-            delay_or_none = op.failed(error)
-            if delay_or_none is None:
-                raise
-            return delay_or_none
-        self._attempt = BlockAttempt(op)
-        return self._attempt
+    def _wait(self) -> float | None:
+        """Return how long to wait before the next attempt; None when the loop is over."""
+        last = self._last
+        if last is None:
+            return 0.0
+        if last.over:
+            return None
+        if not last.entered:
+            raise InvalidError.saying("attempt", "`with attempt:` around the block", "no `with`")
+        return last.delay
+
+    def _next(self) -> BlockAttempt:
+        self._last = BlockAttempt(self._op)
+        return self._last
 
 
 class Attempts(_Loop):
@@ -123,13 +166,12 @@ class Attempts(_Loop):
         return self
 
     def __next__(self) -> BlockAttempt:
-        while True:
-            following = self._next()
-            if following is None:
-                raise StopIteration
-            if isinstance(following, BlockAttempt):
-                return following
-            pause(self._op, following)
+        delay = self._wait()
+        if delay is None:
+            raise StopIteration
+        if delay:
+            pause(self._op, delay)
+        return self._next()
 
 
 class AsyncAttempts(_Loop):
@@ -139,10 +181,9 @@ class AsyncAttempts(_Loop):
         return self
 
     async def __anext__(self) -> BlockAttempt:
-        while True:
-            following = self._next()
-            if following is None:
-                raise StopAsyncIteration
-            if isinstance(following, BlockAttempt):
-                return following
-            await pause_async(self._op, following)
+        delay = self._wait()
+        if delay is None:
+            raise StopAsyncIteration
+        if delay:
+            await pause_async(self._op, delay)
+        return self._next()

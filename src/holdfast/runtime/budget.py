@@ -33,8 +33,6 @@ class Budget:
     estimated. When a line is spent, calls are refused with `BudgetError` and retries are not made.
     """
 
-    run = ""
-
     def __init__(
         self,
         *,
@@ -53,11 +51,19 @@ class Budget:
         self._ledger: Ledger | None = None
         self._lock = threading.Lock()
         self._token: Token[Around | None] | None = None
+        self._around: Around | None = None
 
     @property
     def deadline(self) -> float | None:
-        """Monotonic seconds at which the time of this budget, or of one around it, is over."""
-        return self._open().deadline
+        """Monotonic seconds at which the time of this budget, or of what is around it, is over."""
+        own = self._open().deadline
+        outer = None if self._around is None else self._around.deadline
+        return outer if own is None or (outer is not None and outer < own) else own
+
+    @property
+    def run(self) -> str:
+        """The operation this budget is part of; empty where there is none."""
+        return "" if self._around is None else self._around.run
 
     @property
     def budget(self) -> Budget:
@@ -82,7 +88,7 @@ class Budget:
     def __enter__(self) -> Self:
         if self._token is not None:
             raise InvalidError.saying("Budget", "one block at a time", "a budget that is entered already")
-        around = AMBIENT.get()
+        around = self._around = AMBIENT.get()
         outer = None if around is None else around.budget
         if outer is not None:
             self._lock = outer._lock  # noqa: SLF001 - one lock guards the whole tree

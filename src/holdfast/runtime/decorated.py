@@ -8,14 +8,15 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from holdfast.faults import Err, Ok
+from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.repair import Repair
 from holdfast.runtime.binding import BINDING_ATTRIBUTE
 from holdfast.runtime.driving import drive, drive_async
-from holdfast.runtime.fallbacks import Chain, check_step, fall_back, fall_back_async
+from holdfast.runtime.fallbacks import Chain, check_step, drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.kinds import is_async, name_of, refuse_generator
 from holdfast.runtime.operation import Operation
+from holdfast.runtime.plain import begin
 from holdfast.runtime.runtime import CHANGES
 
 if TYPE_CHECKING:
@@ -60,9 +61,8 @@ if TYPE_CHECKING:
             """
             ...
 
-        @property
         def steps(self) -> tuple[str, ...]:
-            """The names of the fallbacks, in order."""
+            """Return the names of the fallbacks, in order."""
             ...
 
     class AsyncRecovered(_Steps[P, T]):
@@ -140,9 +140,11 @@ else:
 
 def decorate(binding: Binding, fn: Callable[..., Any]) -> Any:
     """Return `fn` with recovery around it, as a function of the same kind."""
+    if not callable(fn):
+        raise InvalidError.at("recover(…)", "a function", fn)
     refuse_generator(fn)
     binding = binding.copy_for(fn)
-    chain = Chain(binding, fn)
+    chain = Chain(fn)
     wrapper = _async(binding, chain, fn) if is_async(fn) else _sync(binding, chain, fn)
     functools.update_wrapper(wrapper, fn)
     wrapper.fallback = chain.fallback
@@ -150,6 +152,7 @@ def decorate(binding: Binding, fn: Callable[..., Any]) -> Any:
     wrapper.degraded = chain.degraded
     wrapper.notify = chain.notify
     wrapper.repair = _repair(binding, fn)
+    wrapper.steps = chain.names
     wrapper.outcome = _outcome_async(binding, chain, fn) if is_async(fn) else _outcome(binding, chain, fn)
     setattr(wrapper, BINDING_ATTRIBUTE, binding)
     return wrapper
@@ -169,67 +172,65 @@ def _repair(binding: Binding, fn: Callable[..., Any]) -> Any:
 
 def _async(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        nonlocal binding
         if binding.seen != CHANGES.count:
-            binding.bind()
+            binding = binding.fresh()
         if binding.off:
             return await fn(*args, **kwargs)
-        if binding.has_fallbacks:
-            return await _chained_async(Operation(binding), chain, fn, args, kwargs)
-        return await drive_async(Operation(binding), fn, args, kwargs)
+        op = Operation(binding)
+        if chain.configured:
+            return await drive_chain_async(op, chain, drive_async(op, fn, args, kwargs), args, kwargs)
+        return await drive_async(op, fn, args, kwargs)
 
     return wrapper
 
 
 def _sync(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        nonlocal binding
         if binding.seen != CHANGES.count:
-            binding.bind()
+            binding = binding.fresh()
         if binding.off:
             return fn(*args, **kwargs)
-        if binding.has_fallbacks:
-            return _chained(Operation(binding), chain, fn, args, kwargs)
+        if chain.configured:
+            return drive_chain(Operation(binding), chain, fn, args, kwargs)
         return drive(Operation(binding), fn, args, kwargs)
 
     return wrapper
 
 
-async def _chained_async(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    try:
-        value = await drive_async(op, fn, args, kwargs)
-    except Exception as error:  # noqa: BLE001 - each step decides what it answers; what none answers is raised again
-        return await fall_back_async(op, chain, error, args, kwargs)
-    chain.keep(value, args, kwargs)
-    return value
-
-
-def _chained(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    try:
-        value = drive(op, fn, args, kwargs)
-    except Exception as error:  # noqa: BLE001 - ditto
-        return fall_back(op, chain, error, args, kwargs)
-    chain.keep(value, args, kwargs)
-    return value
-
-
 def _outcome_async(binding: Binding, chain: Chain, fn: Any) -> Any:
     async def outcome(*args: Any, **kwargs: Any) -> Outcome[Any]:
-        op = Operation(binding.fresh())
-        try:
-            value = await _chained_async(op, chain, fn, args, kwargs)
-        except Exception as error:  # noqa: BLE001 - that is what an outcome is
-            return Err(fault_of(error), error)
-        return Ok(value, via=op.via, attempts=op.timeline())
+        op = begin(binding.fresh())
+        call = drive_async(op, fn, args, kwargs)
+        return await _concluded(op, drive_chain_async(op, chain, call, args, kwargs) if _chains(op, chain) else call)
 
     return outcome
 
 
 def _outcome(binding: Binding, chain: Chain, fn: Any) -> Any:
-    def outcome(*args: Any, **kwargs: Any) -> Outcome[Any]:
-        op = Operation(binding.fresh())
+    def outcome(*args: Any, **kwargs: Any) -> Any:
+        op = begin(binding.fresh())
         try:
-            value = _chained(op, chain, fn, args, kwargs)
-        except Exception as error:  # noqa: BLE001 - ditto
+            value = drive_chain(op, chain, fn, args, kwargs) if _chains(op, chain) else drive(op, fn, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - that is what an outcome is
             return Err(fault_of(error), error)
-        return Ok(value, via=op.via, attempts=op.timeline())
+        return _concluded(op, value) if hasattr(value, "__await__") else _ok(op, value)
 
     return outcome
+
+
+async def _concluded(op: Operation, call: Awaitable[Any]) -> Outcome[Any]:
+    try:
+        value = await call
+    except Exception as error:  # noqa: BLE001 - ditto
+        return Err(fault_of(error), error)
+    return _ok(op, value)
+
+
+def _ok(op: Operation, value: Any) -> Outcome[Any]:
+    return Ok(value, via=op.via, attempts=op.timeline(value))
+
+
+def _chains(op: Operation, chain: Chain) -> bool:
+    return chain.configured and not op.binding.off

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from holdfast.runtime.abort import parts_of
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.mending import mend, mend_async
-from holdfast.runtime.results import discard, discard_async
+from holdfast.runtime.results import refusal, throw_away, throw_away_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -21,13 +22,18 @@ if TYPE_CHECKING:
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
 
-__all__ = ["begin_limit", "drive", "drive_async", "limited", "pause_async"]
+__all__ = ["begin_limit", "drive", "drive_async", "leave", "limited", "pause", "pause_async"]
 
 
 async def drive_async(
-    op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    op: Operation,
+    fn: Callable[..., Awaitable[Any]],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    begun: bool = False,
 ) -> Any:
-    """Make the call until it succeeds or there is a reason not to."""
+    """Make the call until it succeeds or there is a reason not to. `begun`: its first attempt is admitted already."""
     binding = op.binding
     perform = binding.perform_async
     token = AMBIENT.set(op)
@@ -35,7 +41,10 @@ async def drive_async(
         while True:
             limit = None
             try:
-                op.admit()
+                if begun:
+                    begun = False
+                else:
+                    op.admit()
                 if perform is None:
                     # As `limited` does it, without its frame: nearly every call comes this way.
                     limit = begin_limit(op)
@@ -45,20 +54,16 @@ async def drive_async(
                 else:
                     value = await perform(op, fn, args, kwargs)
             except BaseException as error:
-                late = limit is not None and limit.end() and isinstance(error, asyncio.CancelledError)
-                failure = op.timed_out() if late else error
-                delay = op.failed(failure)
+                delay = op.failed(error) if limit is None else failed_in_time(op, limit, error)
                 if delay is None:
-                    if late:
-                        raise failure from error
                     raise
             else:
-                fault = None if binding.accept is None else binding.refusal(value)
+                fault = None if binding.accept is None else refusal(op, value)
                 if fault is None:
                     op.succeeded(value)
                     return value
                 delay = op.rejected(fault)
-                await discard_async(value)
+                await throw_away_async(op, value)
             await pause_async(op, delay)
             if op.mending is not None:
                 args, kwargs = await mend_async(op, args, kwargs)
@@ -81,17 +86,33 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
                 if delay is None:
                     raise
             else:
-                fault = None if binding.accept is None else binding.refusal(value)
+                if hasattr(value, "__await__"):
+                    # Not async by its looks, but what it gives must be awaited: the call is not over yet (R23).
+                    return drive_on(op, value, fn, args, kwargs)
+                fault = None if binding.accept is None else refusal(op, value)
                 if fault is None:
                     op.succeeded(value)
                     return value
                 delay = op.rejected(fault)
-                discard(value)
+                throw_away(op, value)
             pause(op, delay)
             if op.mending is not None:
                 args, kwargs = mend(op, args, kwargs)
     finally:
-        leave(token)
+        AMBIENT.reset(token)
+
+
+async def drive_on(
+    op: Operation, given: Awaitable[Any], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """Await what a sync call has given; where that fails, make the call again. The one begun is the first attempt."""
+    pending = [given]
+
+    async def go_on(*args: Any, **kwargs: Any) -> Any:
+        value = pending.pop() if pending else fn(*args, **kwargs)
+        return await value if hasattr(value, "__await__") else value
+
+    return await drive_async(op, go_on, args, kwargs, begun=True)
 
 
 async def limited(
@@ -114,6 +135,21 @@ async def limited(
     return value
 
 
+def failed_in_time(op: Operation, limit: Limit, error: BaseException) -> float | None:
+    """Take in a failure under a limit, as `Operation.failed` does; what the limit itself cancelled is our own error."""
+    if not limit.end() or not isinstance(error, asyncio.CancelledError):
+        return op.failed(error)
+    late = op.timed_out()
+    try:
+        delay = op.failed(late)
+        if delay is None:
+            raise late from error
+        return delay
+    finally:
+        # An exception in a frame that it passes through keeps itself alive.
+        del late
+
+
 def begin_limit(op: Operation) -> Limit | None:
     """Start the clock for the attempt just begun; None where it has no limit."""
     wheels = op.binding.wheels
@@ -130,7 +166,8 @@ def begin_limit(op: Operation) -> Limit | None:
 
 async def pause_async(op: Operation, seconds: float) -> None:
     try:
-        await asyncio.sleep(seconds if op.binding.runtime.waits else 0)
+        for part in (seconds,) if op.abort is None else parts_of(op.abort, seconds):
+            await asyncio.sleep(part if op.binding.runtime.waits else 0)
     except BaseException as stop:
         op.stopped(stop)
         raise
@@ -138,7 +175,8 @@ async def pause_async(op: Operation, seconds: float) -> None:
 
 def pause(op: Operation, seconds: float) -> None:
     try:
-        op.binding.runtime.sleep(seconds)
+        for part in (seconds,) if op.abort is None else parts_of(op.abort, seconds):
+            op.binding.runtime.sleep(part)
     except BaseException as stop:
         op.stopped(stop)
         raise

@@ -11,24 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.events import Degraded, Fallback, SuppressedError
-from holdfast.faults import Attempt, Fault, InvalidError
+from holdfast.events import AgentFallback, Degraded, Fallback
+from holdfast.faults import AbortedError, Attempt, Fault, HoldfastError, InvalidError
 from holdfast.policies import options
 from holdfast.policies.fallback import Ask, Consent, Skip, When, answerable, check_when, consider, meets
 from holdfast.runtime import reports
+from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.binding import BINDING_ATTRIBUTE
 from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
-from holdfast.runtime.driving import limited
+from holdfast.runtime.driving import drive, leave, limited
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of
 from holdfast.runtime.kinds import is_async, name_of
+from holdfast.runtime.results import discard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator
 
-    from holdfast.runtime.binding import Binding
     from holdfast.runtime.operation import Operation
 
-__all__ = ["CacheStore", "Chain", "Consent", "When", "check_step", "fall_back", "fall_back_async"]
+__all__ = ["CacheStore", "Chain", "Consent", "When", "check_step", "drive_chain", "drive_chain_async"]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,10 +45,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class Chain:
     """What to do when the primary has failed for good."""
 
-    def __init__(self, binding: Binding, fn: Callable[..., Any]) -> None:
-        self._binding = binding
+    def __init__(self, fn: Callable[..., Any], name: str = "") -> None:
+        self.configured = False
+        """There is something to do when the primary has failed."""
+        self.told_as: type[Fallback | AgentFallback] = Fallback
+        self.begins_with = "primary"
+        """What its events call the call itself."""
         self._fn = fn
-        self._fn_name = name_of(fn)
+        self._fn_name = name or name_of(fn)
         self.steps: tuple[Step, ...] = ()
         self.lesser: Callable[..., Any] | None = None
         self.tell: Callable[[Fault], object] | None = None
@@ -73,63 +78,66 @@ class Chain:
         check_step("fallback", fn, self._fn)
         check_when(f"fallback {name or name_of(fn)}: when", when)
         options.one_of("fallback.consent", consent, ("configured", "ask"))
+        options.names("fallback.offers", offers, optional=True)
+        if not isinstance(name, str):
+            raise InvalidError.at("fallback.name", "a name", name)
         step = Step(name=name or name_of(fn).rpartition(".")[2], fn=fn, when=when, offers=offers, consent=consent)
         self.steps = (*self.steps, step)
-        self._binding.has_fallbacks = True
+        self.configured = True
         return fn
 
     def cached(self, *, ttl: float, key: Callable[..., str] | None = None, store: CacheStore | None = None) -> None:
         """When the ways have failed, answer with the last good answer to the same call, if it is younger than `ttl`."""
         options.seconds("cached.ttl", ttl)
+        if key is not None and not callable(key):
+            raise InvalidError.at("cached.key", "a function of the call's arguments that returns a text", key)
+        if store is not None and not (callable(getattr(store, "get", None)) and callable(getattr(store, "put", None))):
+            raise InvalidError.at("cached.store", "a CacheStore, with `get` and `put`", store)
         self._ttl, self._key = ttl, key
         self._store = MemoryCache() if store is None else store
-        self._binding.has_fallbacks = True
+        self.configured = True
 
     def degraded(self, fn: Any) -> Any:
         """Set the lesser answer for when everything has failed; it gets the fault, then the call's arguments."""
         check_step("degraded", fn, self._fn)
         self.lesser = fn
-        self._binding.has_fallbacks = True
+        self.configured = True
         return fn
 
     def notify(self, fn: Any) -> Any:
         """Tell somebody when every step has failed; the primary's error is raised afterwards."""
         check_step("notify", fn, self._fn)
         self.tell = fn
-        self._binding.has_fallbacks = True
+        self.configured = True
         return fn
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the fallbacks, in order."""
+        return tuple(step.name for step in self.steps)
 
     # --- the cache ---
 
-    def keep(self, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Keep a good answer for a worse day."""
+    def keep(self, op: Operation, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Keep a good answer for a worse day. A cache that fails is no cache; it does not fail the call (S2-10)."""
         if self._store is None:
             return
-        key = self._call(lambda: key_of(self._key, self._fn_name, args, kwargs), None)
-        if key is not None:
-            now = self._binding.monotonic()
-            self._call(lambda: self._store.put(key, value, now, self._ttl) if self._store else None, None)
+        try:
+            key = key_of(self._key, self._fn_name, args, kwargs)
+            if key is not None:
+                self._store.put(key, value, op.binding.monotonic(), self._ttl)
+        except Exception as error:  # noqa: BLE001 - whatever a store or key function of the user's raises
+            reports.suppressed(op, error, "the cache of a fallback failed")
 
-    def recall(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def recall(self, op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the answer kept for this very call, or `Missing`."""
         if self._store is None:
             return Missing
-        key = self._call(lambda: key_of(self._key, self._fn_name, args, kwargs), None)
-        if key is None:
-            return Missing
-        now = self._binding.monotonic()
-        return self._call(lambda: self._store.get(key, now) if self._store else Missing, Missing)
-
-    def _call(self, ask: Callable[[], Any], otherwise: Any) -> Any:
-        """A cache that fails is no cache; it must not fail the call, nor in silence (S2-10)."""
         try:
-            return ask()
-        except Exception as error:  # noqa: BLE001
-            runtime = self._binding.runtime
-            runtime.bus.emit(
-                SuppressedError.of(fault_of(error), "the cache of a fallback failed", at=runtime.clock.wall())
-            )
-            return otherwise
+            key = key_of(self._key, self._fn_name, args, kwargs)
+            return Missing if key is None else self._store.get(key, op.binding.monotonic())
+        except Exception as error:  # noqa: BLE001 - ditto
+            reports.suppressed(op, error, "the cache of a fallback failed")
+            return Missing
 
 
 def check_step(what: str, step: Any, of: Any) -> None:
@@ -148,7 +156,7 @@ class _Walk:
     def __init__(self, op: Operation, chain: Chain, error: Exception) -> None:
         self.op = op
         self.chain = chain
-        self.error = error
+        self.error: Exception | None = error
         self.primary = self.latest = fault_of(error)
         self.failed: list[dict[str, str]] = []
 
@@ -161,7 +169,7 @@ class _Walk:
         try:
             return meets(step.when, self.latest, self.primary)
         except Exception as error:  # noqa: BLE001 - a condition that raises is reported and skips its step (R25)
-            self.suppress(error, f"the condition of fallback {step.name} raised")
+            reports.suppressed(self.op, error, f"the condition of fallback {step.name} raised")
             return False
 
     def question(self, step: Step) -> Call:
@@ -176,13 +184,14 @@ class _Walk:
             op.budget.attempt_begun(again=True)
         op.waited = 0.0
         op.attempt_started = op.binding.monotonic()
-        if runtime.bus.wants(Fallback):
+        told_as = self.chain.told_as
+        if runtime.bus.wants(told_as):
             runtime.bus.emit(
-                Fallback(
+                told_as(
                     at=runtime.clock.wall(),
                     run=op.run,
                     operation=op.binding.name,
-                    from_="primary",
+                    from_=self.chain.begins_with,
                     to=step.name,
                     fault=self.latest,
                 )
@@ -200,8 +209,8 @@ class _Walk:
             reports.attempt_ended(self.op, now, None)
         reports.recovered(self.op, now)
 
-    def step_failed(self, step: Step, error: Exception) -> None:
-        """Keep a step's error; a mistake in its code is raised, not taken for an outage (R74)."""
+    def step_failed(self, step: Step, error: Exception) -> bool:
+        """Keep a step's error and return True; False: a mistake in its code is raised, not taken for an outage (R74)."""
         fault = fault_of(error)
         op = self.op
         now = op.binding.monotonic()
@@ -211,7 +220,7 @@ class _Walk:
             reports.attempt_ended(op, now, fault)
         if fault.code == "SYS_PROGRAMMING_ERROR":
             reports.failed(op, fault)
-            raise error
+            return False
         self.latest = fault
         attempt = Attempt(
             number=op.attempts,
@@ -224,6 +233,7 @@ class _Walk:
         )
         op.history = (*op.history, attempt)
         self.failed.append({"step": step.name, "code": fault.code, "message": fault.message})
+        return True
 
     def skipped(self, step: Step, reason: str) -> None:
         self.failed.append({"step": step.name, "skipped": reason})
@@ -231,6 +241,7 @@ class _Walk:
     def degraded(self, reason: str) -> None:
         op, runtime = self.op, self.op.binding.runtime
         op.via = reason
+        op.degraded = True
         if runtime.bus.wants(Degraded):
             runtime.bus.emit(
                 Degraded(
@@ -245,22 +256,23 @@ class _Walk:
             attempts=self.op.history or self.primary.attempts,
             context={**self.primary.context, "fallbacks": self.failed} if self.failed else self.primary.context,
         )
-        self.error.__dict__[FAULT_ATTRIBUTE] = fault
+        # The walk is on the way the error takes; if it kept the error, the error would keep itself alive.
+        error, self.error = self.error, None
+        assert error is not None
+        error.__dict__[FAULT_ATTRIBUTE] = fault
+        if isinstance(error, HoldfastError):
+            error.fault = fault
         for told in self.failed:
             how = told.get("skipped") or f"{told['code']} {told['message']}"
-            self.error.add_note(f"holdfast: fallback {told['step']}: {how}")
+            error.add_note(f"holdfast: fallback {told['step']}: {how}")
         reports.failed(self.op, fault)
-        return self.error
+        return error
 
     def notification(self) -> Fault:
         """Return what the user is told when nothing is left."""
         steps = [told["step"] for told in self.failed]
         context = {"name": self.op.binding.name, "steps": steps, "primary": self.primary.code}
         return Fault.of("SYS_FALLBACKS_EXHAUSTED", context=context, cause=self.primary.cause)
-
-    def suppress(self, error: Exception, reason: str) -> None:
-        runtime = self.op.binding.runtime
-        runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=runtime.clock.wall(), run=self.op.run))
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -279,11 +291,13 @@ def walk_down(
     The driver must make each `Call` it is given and send the value, or throw the exception, back in.
     """
     walk = _Walk(op, chain, error)
+    del error
     if not answerable(walk.primary):
         raise walk.exhausted()
     for step in chain.steps:
+        op.heed_abort()
         verdict = walk.considered(step)
-        if isinstance(verdict, Ask) and not (yield walk.question(step)):
+        if isinstance(verdict, Ask) and not (yield from _consent(walk, step)):
             verdict = Skip("consent was not given")
         if isinstance(verdict, Skip):
             walk.skipped(step, verdict.reason)
@@ -291,34 +305,84 @@ def walk_down(
         walk.begin(step)
         try:
             value = yield Call(step.fn, args, kwargs)
-        except Exception as failure:  # noqa: BLE001 - kept, and the next step is tried
-            walk.step_failed(step, failure)
+        except Exception as failure:
+            if not walk.step_failed(step, failure):
+                raise
         else:
             walk.answered(value)
             return value
     return (yield from _last_resorts(walk, args, kwargs))
 
 
+def _consent(walk: _Walk, step: Step) -> Generator[Call, Any, bool]:
+    """Ask the user; who asks in vain, or cannot ask, has no consent (R25)."""
+    try:
+        return _is_yes((yield walk.question(step)))
+    except Exception as failure:  # noqa: BLE001 - whatever a callback of the user's raises
+        reports.suppressed(walk.op, failure, f"asking for consent to fallback {step.name} raised")
+        return False
+
+
+def _is_yes(answer: object) -> bool:
+    if hasattr(answer, "__await__"):
+        # Any object is true; a question that was not even asked yet must not pass for a yes.
+        discard(answer)
+        raise InvalidError.saying("consent", "a plain function, as the call itself is", "an async function")
+    return bool(answer)
+
+
 def _last_resorts(walk: _Walk, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[Call, Any, Any]:
     """The cache, a lesser answer, and when there is neither, telling somebody before the primary's error is raised."""
     chain = walk.chain
-    kept = chain.recall(args, kwargs)
+    kept = chain.recall(walk.op, args, kwargs)
     if kept is not Missing:
         walk.degraded("cached")
         return kept
     if chain.lesser is not None:
-        walk.degraded("degraded")
         try:
-            return (yield Call(chain.lesser, (walk.primary, *args), kwargs))
-        except Exception as failure:  # noqa: BLE001 - ditto
-            walk.step_failed(Step(name="degraded", fn=chain.lesser), failure)
-    raised = walk.exhausted()
+            value = yield Call(chain.lesser, (walk.primary, *args), kwargs)
+        except Exception as failure:
+            if not walk.step_failed(Step(name="degraded", fn=chain.lesser), failure):
+                raise
+        else:
+            walk.degraded("degraded")
+            return value
     if chain.tell is not None:
         try:
             yield Call(chain.tell, (walk.notification(),), {})
         except Exception as failure:  # noqa: BLE001 - the error to raise is the primary's (R25)
-            walk.suppress(failure, "the notification of a failed chain raised")
-    raise raised
+            reports.suppressed(walk.op, failure, "the notification of a failed chain raised")
+    raise walk.exhausted()
+
+
+async def drive_chain_async(
+    op: Operation, chain: Chain, call: Awaitable[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """Await the call; when it has failed for good, walk down the chain."""
+    op.has_fallbacks = True
+    try:
+        value = await call
+    except AbortedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - each step decides what it answers; what none answers is raised again
+        return await fall_back_async(op, chain, error, args, kwargs)
+    chain.keep(op, value, args, kwargs)
+    return value
+
+
+def drive_chain(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Make the call; when it has failed for good, walk down the chain."""
+    op.has_fallbacks = True
+    try:
+        value = drive(op, fn, args, kwargs)
+    except AbortedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - ditto
+        return fall_back(op, chain, error, args, kwargs)
+    if hasattr(value, "__await__"):
+        return drive_chain_async(op, chain, value, args, kwargs)
+    chain.keep(op, value, args, kwargs)
+    return value
 
 
 async def fall_back_async(
@@ -326,6 +390,8 @@ async def fall_back_async(
 ) -> Any:
     """Perform the walk in a task; a step has the time limit of an attempt."""
     walk = walk_down(op, chain, error, args, kwargs)
+    token = AMBIENT.set(op)
+    del error  # an exception in a frame that it passes through keeps itself alive
     try:
         call = next(walk)
         while True:
@@ -337,13 +403,21 @@ async def fall_back_async(
                 call = walk.send(value)
     except StopIteration as end:
         return end.value
+    except Exception:
+        raise
+    except BaseException as stop:
+        op.stopped(stop)
+        raise
     finally:
         walk.close()
+        leave(token)
 
 
 def fall_back(op: Operation, chain: Chain, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Perform the walk in a thread."""
     walk = walk_down(op, chain, error, args, kwargs)
+    token = AMBIENT.set(op)
+    del error  # ditto
     try:
         call = next(walk)
         while True:
@@ -355,8 +429,14 @@ def fall_back(op: Operation, chain: Chain, error: Exception, args: tuple[Any, ..
                 call = walk.send(value)
     except StopIteration as end:
         return end.value
+    except Exception:
+        raise
+    except BaseException as stop:
+        op.stopped(stop)
+        raise
     finally:
         walk.close()
+        leave(token)
 
 
 async def _awaiting(call: Call) -> Any:

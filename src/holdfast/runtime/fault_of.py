@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Redactor
 
-__all__ = ["FAULT_ATTRIBUTE", "GAVE_UP_IN", "fault_of", "gave_up_in", "leave_account"]
+__all__ = ["FAULT_ATTRIBUTE", "GAVE_UP_IN", "fault_of", "forget_account", "gave_up_in", "leave_account"]
 
 FAULT_ATTRIBUTE = "__holdfast_fault__"
 """Where a recovery leaves the fault, with every attempt, on the original exception it lets through."""
@@ -69,6 +69,12 @@ def leave_account(error: BaseException, fault: Fault, note: str, around: str) ->
     error.__dict__[GAVE_UP_IN] = around
     if isinstance(error, HoldfastError):
         error.fault = fault
+
+
+def forget_account(error: BaseException) -> None:
+    """Take back what an earlier operation left on an exception that is raised once more."""
+    error.__dict__.pop(FAULT_ATTRIBUTE, None)
+    error.__dict__.pop(GAVE_UP_IN, None)
 
 
 def gave_up_in(error: BaseException, run: str) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.operation import Operation
 
-__all__ = ["Gate", "gate_for", "gated", "gated_by"]
+__all__ = ["Gate", "come_in", "come_in_async", "gate_for", "gated", "gated_by"]
 
 
 class Gate:
@@ -160,13 +160,8 @@ def gated_by(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
     ) -> Any:
         gate = op.binding.gate
         assert gate is not None
-        ticket = await gate.enter_async(op)
+        ticket = await come_in_async(gate, op)
         try:
-            wait = gate.start_in(op)
-            if wait:
-                await _start_async(op, gate, wait)
-            # Waiting for a place is not the callee's time.
-            op.attempt_started = op.binding.monotonic()
             return await call(op, fn, args, kwargs)
         finally:
             gate.leave(ticket)
@@ -178,22 +173,53 @@ def gated(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     """Make one sync attempt behind the gate of the name it is made to."""
     gate = op.binding.gate
     assert gate is not None
-    ticket = gate.enter(op)
+    ticket = come_in(gate, op)
     try:
-        wait = gate.start_in(op)
-        if wait:
-            op.binding.runtime.sleep(wait)
-        op.attempt_started = op.binding.monotonic()
         call = op.binding.call
         return fn(*args, **kwargs) if call is None else call(op, fn, args, kwargs)
     finally:
         gate.leave(ticket)
 
 
-async def _start_async(op: Operation, gate: Gate, wait: float) -> None:
+async def come_in_async(gate: Gate, op: Operation) -> int:
+    """Wait for a place and for the start; return the ticket to `leave` with. Waiting is not the callee's time."""
+    ticket = await gate.enter_async(op)
+    try:
+        if wait := gate.start_in(op):
+            await _start_async(gate, op, wait)
+    except BaseException:
+        gate.leave(ticket)
+        raise
+    op.attempt_started = op.binding.monotonic()
+    return ticket
+
+
+def come_in(gate: Gate, op: Operation) -> int:
+    """The same in a thread."""
+    ticket = gate.enter(op)
+    try:
+        if wait := gate.start_in(op):
+            _start(gate, op, wait)
+    except BaseException:
+        gate.leave(ticket)
+        raise
+    op.attempt_started = op.binding.monotonic()
+    return ticket
+
+
+async def _start_async(gate: Gate, op: Operation, wait: float) -> None:
     start = op.binding.monotonic() + wait
     try:
         await asyncio.sleep(wait if op.binding.runtime.waits else 0)
+    except BaseException:
+        gate.start_cancelled(start)
+        raise
+
+
+def _start(gate: Gate, op: Operation, wait: float) -> None:
+    start = op.binding.monotonic() + wait
+    try:
+        op.binding.runtime.sleep(wait)
     except BaseException:
         gate.start_cancelled(start)
         raise

@@ -27,21 +27,29 @@ def hedging(hedge: Hedge, machine: HedgeMachine) -> Callable[..., Awaitable[Any]
         op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         running = {_start(fn, args, kwargs)}
-        added = 0
+        done: set[asyncio.Task[Any]] = set()
+        winner: asyncio.Task[Any] | None = None
+        added = most = 0
         try:
-            while True:
-                wait = _next(op, hedge, machine, added)
+            while winner is None:
+                wait = _next(op, hedge, machine, most)
                 done, running = await asyncio.wait(running, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
-                if (winner := _winner(done, running)) is not None:
-                    machine.took(op.binding.monotonic() - op.attempt_started)
-                    return winner.result()
-                if not done and _may_add(op):
+                winner = _winner(done, running)
+                if done:
+                    continue
+                most += 1
+                if _may_add(op):
                     added += 1
                     running.add(_start(fn, args, kwargs))
-                elif not done:
-                    added = hedge.most
+                else:
+                    most = hedge.most
+            _took(op, machine)
+            return winner.result()
         finally:
             await _stop(running)
+            _charge(op, added)
+            # A task in a frame that its exception passes through keeps that exception alive.
+            del done, winner
 
     async def hedged(
         op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -59,14 +67,28 @@ def _start(fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Map
 
 
 def _next(op: Operation, hedge: Hedge, machine: HedgeMachine, added: int) -> float | None:
+    with op.binding.line.lock:
+        after = machine.after()
     return next_hedge(
         hedge,
-        after=machine.after(),
+        after=after,
         started=op.attempt_started,
         added=added,
         now=op.binding.monotonic(),
         quota_allows=True,
     )
+
+
+def _took(op: Operation, machine: HedgeMachine) -> None:
+    with op.binding.line.lock:
+        machine.took(op.binding.monotonic() - op.attempt_started)
+
+
+def _charge(op: Operation, added: int) -> None:
+    """What a call that was added used nobody knows; the one that answers is charged with its answer (R90)."""
+    if op.budget is not None:
+        for _ in range(added):
+            op.budget.attempt_ended(None, again=True)
 
 
 def _may_add(op: Operation) -> bool:
@@ -83,9 +105,10 @@ def _may_add(op: Operation) -> bool:
 
 def _winner(done: set[asyncio.Task[Any]], running: set[asyncio.Task[Any]]) -> asyncio.Task[Any] | None:
     """Return the call that decides: one that answered, or a failed one where no other is left."""
-    for task in done:
-        if not task.cancelled() and task.exception() is None:
-            return task
+    # Each is asked for its exception: one that nobody asks for is logged as lost.
+    good = [task for task in done if not task.cancelled() and task.exception() is None]
+    if good:
+        return good[0]
     return next(iter(done), None) if not running else None
 
 

@@ -7,7 +7,7 @@ that are closed and idle go first, and nobody keeps using a line that has gone.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.events import CircuitState
 from holdfast.faults import InvalidError
@@ -17,11 +17,11 @@ from holdfast.policies.quota import QuotaMachine
 from holdfast.runtime.gates import gate_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from holdfast.faults import Code
     from holdfast.policies import Policy
-    from holdfast.policies.circuit import Permit, Rejection, Verdict
+    from holdfast.policies.circuit import BreakerSnapshot, Permit, Rejection, Verdict
     from holdfast.policies.hedge import Hedge
     from holdfast.policies.quota import Quota
     from holdfast.runtime.gates import Gate
@@ -31,6 +31,10 @@ __all__ = ["Line", "Lines"]
 _METRICS_ONLY = Circuit(mode="metrics-only")
 """What counts calls where no circuit is wanted."""
 _NO_GATE = (None, None, None)
+
+
+Left: TypeAlias = "tuple[BreakerSnapshot, float]"
+"""A circuit's state of before, and what to add to our clock to get the wall's."""
 
 
 class Line:
@@ -43,10 +47,12 @@ class Line:
         "gate_of",
         "hedge",
         "hedge_machine",
+        "left",
         "lock",
         "name",
         "quota",
         "quota_machine",
+        "renewing",
     )
 
     def __init__(self, name: str) -> None:
@@ -60,6 +66,10 @@ class Line:
         self.hedge_machine: HedgeMachine | None = None
         self.gate_of: tuple[int | None, int | None, float | None] | None = None
         self.gate: Gate | None = None
+        self.left: Left | None = None
+        """What its circuit was like before a restart."""
+        self.renewing = False
+        """The settings have changed: the next policy that it serves may differ from the last."""
 
     def admit(self, now: float) -> Permit | Rejection:
         with self.lock:
@@ -95,11 +105,10 @@ class Line:
                 self.quota_machine.succeeded(now, retries)
 
     def serve(self, policy: Policy, now: float) -> None:
-        """Take on a policy's circuit and quota; two policies that disagree about one name are a mistake (R86)."""
+        """Take on a policy's circuit, quota, hedges and places; two that disagree about one name are a mistake (R86)."""
         with self.lock:
             if self._is_new("circuit", self.circuit, policy.circuit):
-                self.circuit = policy.circuit
-                self.breaker.reconfigure(policy.circuit or _METRICS_ONLY, now)
+                self._begin(policy.circuit, now)
             if self._is_new("retry_quota", self.quota, policy.retry_quota):
                 self.quota = policy.retry_quota
                 self.quota_machine = None if self.quota is None else QuotaMachine(self.quota)
@@ -107,16 +116,30 @@ class Line:
                 self.hedge = policy.hedge
                 self.hedge_machine = None if self.hedge is None else HedgeMachine(self.hedge)
             gate = (policy.concurrency, policy.waiting, policy.per_second)
-            if gate != _NO_GATE and self._is_new("concurrency, waiting, per_second", self.gate_of, gate):
-                self.gate_of = gate
-                self.gate = gate_for(self.name, *gate)
+            wanted = None if gate == _NO_GATE else gate
+            if self._is_new("concurrency, waiting, per_second", self.gate_of, wanted):
+                self.gate_of = wanted
+                self.gate = None if wanted is None else gate_for(self.name, *wanted)
+            self.renewing = False
+
+    def _begin(self, circuit: Circuit | None, now: float) -> None:
+        """Begin with a circuit: as it was left before a restart, if that is known, else anew."""
+        self.circuit = circuit
+        if self.left is not None and circuit is not None and circuit.persist:
+            snapshot, to_wall = self.left
+            self.breaker = Breaker.restore(circuit, snapshot, now, now + to_wall)
+            self.left = None
+        else:
+            self.breaker.reconfigure(circuit or _METRICS_ONLY, now)
 
     def _is_new(self, option: str, had: Any, wanted: Any) -> bool:
-        if wanted is None or wanted == had:
+        if wanted == had:
             return False
-        if had is not None:
-            raise InvalidError.saying(f"policy.{option} of {self.name}", f"what it already has, {had!r}", repr(wanted))
-        return True
+        if had is None or self.renewing:
+            return True
+        if wanted is None:
+            return False
+        raise InvalidError.saying(f"policy.{option} of {self.name}", f"what it already has, {had!r}", repr(wanted))
 
 
 class Lines:
@@ -127,6 +150,8 @@ class Lines:
         self._evicted = evicted
         self._lock = threading.Lock()
         self._lines: dict[str, Line] = {}
+        self._opens_gone = 0
+        self._remembered: dict[str, Left] = {}
 
     def get(self, name: str) -> Line:
         """Return the line of this name, new if there is none."""
@@ -138,16 +163,24 @@ class Lines:
                     if len(self._lines) >= self._most:
                         self._evict_idle()
                     line = self._lines[name] = Line(name)
+                    line.left = self._remembered.pop(name, None)
         return line
 
-    def reconfigure(self, circuits: Mapping[str, Circuit | None], now: float) -> None:
-        """Give lines that exist the circuits of a new configuration; their state survives (R85)."""
-        for name, circuit in circuits.items():
-            line = self._lines.get(name)
-            if line is not None:
-                with line.lock:
-                    line.circuit = circuit
-                    line.breaker.reconfigure(circuit or _METRICS_ONLY, now)
+    def renew(self) -> None:
+        """The settings have changed: each line takes the next policy it serves for its own. Its state survives (R85)."""
+        for line in self:
+            line.renewing = True
+
+    def opens(self) -> int:
+        """Return how often circuits opened, those that have gone included."""
+        with self._lock:
+            return self._opens_gone + sum(line.breaker.opens for line in self._lines.values())
+
+    def remember(self, snapshots: Iterable[BreakerSnapshot], to_wall: float) -> None:
+        """Keep what circuits were like before a restart, for when they are first used."""
+        with self._lock:
+            for snapshot in snapshots:
+                self._remembered[snapshot.name] = (snapshot, to_wall)
 
     def known(self, name: str) -> Line | None:
         return self._lines.get(name)
@@ -172,6 +205,7 @@ class Lines:
         ranked = sorted(self._lines.values(), key=_worth)
         for line in ranked[: max(1, len(ranked) // 10)]:
             del self._lines[line.name]
+            self._opens_gone += line.breaker.opens
         self._evicted()
 
 

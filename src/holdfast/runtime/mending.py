@@ -47,6 +47,9 @@ async def mend_async(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, 
     except Exception as broken:  # noqa: BLE001 - the error that matters is the call's (R25)
         _suppress(op, mending, broken)
         answer = None
+    except BaseException as stop:
+        op.stopped(stop)
+        raise
     return _changed(op, mending, answer, args, kwargs)
 
 
@@ -59,6 +62,9 @@ def mend(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Req
     except Exception as broken:  # noqa: BLE001 - ditto
         _suppress(op, mending, broken)
         answer = None
+    except BaseException as stop:
+        op.stopped(stop)
+        raise
     return _changed(op, mending, answer, args, kwargs)
 
 

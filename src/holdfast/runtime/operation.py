@@ -26,6 +26,7 @@ import msgspec
 
 from holdfast.events import CircuitState
 from holdfast.faults import (
+    AbortedError,
     Attempt,
     BudgetError,
     CircuitOpenError,
@@ -39,16 +40,19 @@ from holdfast.faults import (
 from holdfast.policies.accounting import counted_by
 from holdfast.policies.circuit import Rejection, Verdict
 from holdfast.policies.effect import leaves_outcome_unknown
+from holdfast.policies.prices import LIST_PRICES
 from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
+from holdfast.policies.usage import model_of, usage_of
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, gave_up_in, leave_account
+from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, forget_account, gave_up_in, leave_account
 from holdfast.runtime.mending import Mending
 
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
     from holdfast.policies.retry import Decision
+    from holdfast.runtime.abort import Abort
     from holdfast.runtime.ambient import Around
     from holdfast.runtime.binding import Binding
     from holdfast.runtime.budget import Budget
@@ -57,6 +61,9 @@ if TYPE_CHECKING:
 __all__ = ["Operation"]
 
 _TIMEOUT_CODES: dict[Scope, Code] = {Scope.PROVIDER: "PROVIDER_TIMEOUT", Scope.TOOL: "TOOL_TIMEOUT"}
+
+_ROUNDING = 1e-6
+"""A timer for what is left of a deadline may ring a rounding error before it."""
 
 # Looked up with every call: a global costs less than an enum's member.
 _SUCCESS = Verdict.SUCCESS
@@ -69,15 +76,8 @@ _process = os.urandom(4).hex()
 class Operation:
     """The state of one call through a binding. One is made for every call, so what few calls need stays in the class."""
 
-    around: Around | None = None
-    """The scope it runs in."""
-    eventful = False
-    """There is more to do at the end than to settle one permit: somebody watches, pays, or something has failed."""
-    attempts = 0
-    """Calls made so far."""
     waited = 0.0
     """Seconds slept before the present attempt."""
-    permit: Permit | None = None
     others: tuple[tuple[Line, Permit, Scope], ...] = ()
     """Permits of the circuits besides the main one."""
     retrying: Retrying | None = None
@@ -87,16 +87,30 @@ class Operation:
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
+    degraded = False
+    """A lesser answer was given."""
+    has_fallbacks = False
+    """What to do when it has failed for good is decided elsewhere, and told there."""
     repairs: Repairs | None = None
     mending: Mending | None = None
     """A repair that the driver must perform before the next attempt."""
-    budget: Budget | None = None
     outer_deadline: float | None = None
     """The deadline of the scope around."""
+    abort: Abort | None = None
+    """The caller's signal to stop; a wait ends when it is set."""
     _run = ""
 
     def __init__(self, binding: Binding) -> None:
+        # What every call reads is set here: through the instance, a class's attribute takes three times as long.
         self.binding = binding
+        self.attempts = 0
+        """Calls made so far."""
+        self.permit: Permit | None = None
+        self.budget: Budget | None = None
+        self.around: Around | None = None
+        """The scope it runs in."""
+        self.eventful = False
+        """There is more to do at the end than to settle one permit: somebody watches, pays, or something has failed."""
         self.started = self.attempt_started = now = binding.monotonic()
         self.deadline: float | None = None if binding.deadline is None else now + binding.deadline
         around = AMBIENT.get()
@@ -155,7 +169,7 @@ class Operation:
 
         Where what surfaces is ours, it is raised from here.
         """
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, AbortedError):
             self.stopped(error)
             return None
         return self._answer(error, self._fault(error), self.binding.monotonic(), decision)
@@ -164,8 +178,12 @@ class Operation:
         """Take in an answer that was not accepted; return the seconds to wait, or raise an error that carries it."""
         error = HoldfastError(fault)
         delay = self._answer(error, fault, self.binding.monotonic(), decision)
-        if delay is None:
-            raise error
+        try:
+            if delay is None:
+                raise error
+        finally:
+            # An exception in a frame that it passes through keeps itself alive.
+            del error
         return delay
 
     def stopped(self, error: BaseException) -> None:
@@ -176,13 +194,20 @@ class Operation:
             self._settle_others(Verdict.CANCELLED, None, now)
         reports.cancelled(self, error)
 
+    def heed_abort(self) -> None:
+        """Raise where the caller's signal is set, between two ways of doing it."""
+        if self.abort is not None and self.abort.is_set():
+            error = self.aborted()
+            self.stopped(error)
+            raise error
+
     def abandoned(self, error: BaseException | None) -> None:
         """The caller turned away before the end: nothing is known about the callee (R78)."""
         now = self.binding.monotonic()
         self._settle(Verdict.IGNORED, None, now)
         if self.others:
             self._settle_others(Verdict.IGNORED, None, now)
-        if error is not None and not isinstance(error, Exception):
+        if self.attempts or (error is not None and not isinstance(error, Exception)):
             reports.cancelled(self, error)
 
     def cut_off(self, error: Exception) -> None:
@@ -192,14 +217,17 @@ class Operation:
         self._remember(fault, now)
         self._give_up(error, fault, Reason.PARTIAL, now)
 
-    def timeline(self) -> tuple[Attempt, ...]:
-        """Return every attempt, the good one last."""
+    def timeline(self, value: object) -> tuple[Attempt, ...]:
+        """Return every attempt, the good one last with what its answer says it used."""
+        usage = usage_of(value)
         last = Attempt(
             number=self.attempts,
             started=self.wall(self.attempt_started),
             took=self.binding.monotonic() - self.attempt_started,
             waited=self.waited,
             via=self.via,
+            usd=LIST_PRICES.cost(model_of(value), usage),
+            tokens=None if usage is None else usage.total,
         )
         return (*self.history, last)
 
@@ -310,19 +338,28 @@ class Operation:
 
     def _answer(self, error: Exception, fault: Fault, now: float, decided: Decision | None) -> float | None:
         # A call that our own protections refused was not made: there is nothing to settle or to remember.
-        if self.permit is not None:
+        made = self.permit is not None
+        if made:
             if not self.binding.per_operation:
                 self._settle_failure(fault, now)
             self._remember(fault, now)
         if self.binding.repairs and self._mend(error, fault, now):
+            self._decided("repair", made=made)
             return 0.0
         decision = self._decide(error, fault, now) if decided is None else self._allowed(decided, fault, now)
         if isinstance(decision, Again):
+            self._decided("retry", made=made)
             reports.retry(self, fault, decision)
             self.waited = decision.delay
             return decision.delay
+        self._decided(decision.reason, made=made)
         self._give_up(error, fault, decision.reason, now)
         return None
+
+    def _decided(self, then: str, *, made: bool) -> None:
+        """Write down what follows from the attempt just remembered."""
+        if made:
+            self.history = (*self.history[:-1], msgspec.structs.replace(self.history[-1], then=then))
 
     def _mend(self, error: Exception, fault: Fault, now: float) -> bool:
         """Whether a repair is due. It wins over sending the same again, and is bounded by its times and the scope."""
@@ -380,7 +417,7 @@ class Operation:
     def _fault(self, error: Exception) -> Fault:
         if FAULT_ATTRIBUTE in error.__dict__ and not gave_up_in(error, self.run):
             # Another operation raised this very object before; its verdict and history are not ours.
-            del error.__dict__[FAULT_ATTRIBUTE]
+            forget_account(error)
         return fault_of(error, provider=self.binding.provider, now=self.binding.runtime.clock.wall())
 
     def _remember(self, fault: Fault, now: float) -> None:
@@ -415,17 +452,20 @@ class Operation:
         around = "" if self.around is None else self.around.run
         leave_account(surfacing, fault, reports.account(self, fault, reason), around)
         reports.denied(self, fault, reason)
-        if not self.binding.has_fallbacks:
+        if not self.has_fallbacks:
             reports.failed(self, fault)
-        if surfacing is not error:
-            raise surfacing from error
+        try:
+            if surfacing is not error:
+                raise surfacing from error
+        finally:
+            del surfacing  # ditto
 
     # --- errors that are ours ---
 
     def timed_out(self) -> DeadlineError:
         """Return what to raise when our own limit cancelled the attempt."""
         now = self.binding.monotonic()
-        if self.deadline is not None and now >= self.deadline:
+        if self.deadline is not None and now >= self.deadline - _ROUNDING:
             return self.deadline_passed()
         binding = self.binding
         code = _TIMEOUT_CODES.get(binding.scopes[0], "SYS_TIMEOUT")
@@ -439,6 +479,11 @@ class Operation:
             limit = 0.0 if self.deadline is None else max(0.0, self.deadline - self.started)
         limit = round(limit, 3)
         return DeadlineError(Fault.of("SYS_DEADLINE_EXCEEDED", context={"limit_s": limit}).with_attempts(self.history))
+
+    def aborted(self) -> AbortedError:
+        """Return what to raise when the caller's signal is set."""
+        message = f"{self.binding.name or 'The call'} was cancelled by its caller after {self.attempts} attempts"
+        return AbortedError(Fault.of("SYS_CANCELLED", message).with_attempts(self.history))
 
     def _outcome_unknown(self, fault: Fault) -> Fault:
         message = f"{self.binding.name or 'The call'} failed and may have happened: {fault.message}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.faults import InvalidError
-from holdfast.policies.circuit import BreakerSnapshot
+from holdfast.policies.circuit import Breaker, BreakerSnapshot, Circuit
 
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
@@ -58,7 +58,11 @@ def load_circuits(runtime: Runtime, path: str | Path) -> int:
         raise InvalidError.saying(str(path), "circuits as save_circuits writes them", str(error)) from error
     if file.version != 1:
         raise InvalidError.at(f"{path}: version", "1; a newer Holdfast wrote this", file.version)
-    runtime.lines.remember({snapshot.name: snapshot for snapshot in file.circuits})
+    now, wall = runtime.clock.monotonic(), runtime.clock.wall()
+    for snapshot in file.circuits:
+        # What makes no sense is refused here, by name, and not by the first call to that circuit.
+        Breaker.restore(Circuit(persist=True), snapshot, now, wall)
+    runtime.lines.remember(file.circuits, wall - now)
     return len(file.circuits)
 
 

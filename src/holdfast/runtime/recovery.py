@@ -14,6 +14,7 @@ from holdfast.runtime.decorated import decorate
 from holdfast.runtime.driving import drive, drive_async
 from holdfast.runtime.kinds import is_async
 from holdfast.runtime.operation import Operation
+from holdfast.runtime.plain import begin
 from holdfast.runtime.streams import StreamOf
 from holdfast.runtime.wishes import wishes_of
 
@@ -109,7 +110,7 @@ class Recovery:
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `fn` now; await the result where `fn` is async."""
-        binding = self._binding.fresh().of(fn)
+        binding = self._fresh().of(fn)
         if binding.off:
             return fn(*args, **kwargs)
         op = Operation(binding)
@@ -147,11 +148,15 @@ class Recovery:
 
     def __aiter__(self) -> AsyncAttempts:
         """Loop over attempts at a block: `async for attempt in recover(…): async with attempt: …`."""
-        return AsyncAttempts(Operation(self._binding.fresh()))
+        return AsyncAttempts(begin(self._fresh()))
 
     def __iter__(self) -> Attempts:
         """Loop over attempts at a block: `for attempt in recover(…): with attempt: …`."""
-        return Attempts(Operation(self._binding.fresh()))
+        return Attempts(begin(self._fresh()))
+
+    def _fresh(self) -> Binding:
+        self._binding = self._binding.fresh()
+        return self._binding
 
     def __repr__(self) -> str:
         return f"recover({self._binding.name!r}, {self._binding.policy!r})"

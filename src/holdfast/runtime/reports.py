@@ -8,8 +8,18 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from holdfast.events import AttemptEnded, AttemptStarted, Cancelled, Failed, Recovered, Retry, RetryDenied
+from holdfast.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Cancelled,
+    Failed,
+    Recovered,
+    Retry,
+    RetryDenied,
+    SuppressedError,
+)
 from holdfast.policies.retry import Reason
+from holdfast.runtime.fault_of import fault_of
 
 if TYPE_CHECKING:
     from holdfast.faults import Code, Fault
@@ -25,6 +35,7 @@ __all__ = [
     "failed",
     "recovered",
     "retry",
+    "suppressed",
     "time_of_day",
 ]
 
@@ -108,11 +119,11 @@ def recovered(op: Operation, now: float) -> None:
         )
 
 
-def cancelled(op: Operation, error: BaseException) -> None:
+def cancelled(op: Operation, error: BaseException | None) -> None:
     bus = op.binding.runtime.bus
     if bus.wants(Cancelled):
-        name = type(error).__name__
-        bus.emit(Cancelled(at=_now(op), run=op.run, operation=op.binding.name, reason=name, attempts=op.attempts))
+        reason = "left early" if error is None else type(error).__name__
+        bus.emit(Cancelled(at=_now(op), run=op.run, operation=op.binding.name, reason=reason, attempts=op.attempts))
 
 
 def denied(op: Operation, fault: Fault, reason: Reason) -> None:
@@ -140,6 +151,12 @@ def failed(op: Operation, fault: Fault) -> None:
                 attempts=op.attempts,
             )
         )
+
+
+def suppressed(op: Operation, error: Exception, reason: str) -> None:
+    """Something beside the call failed and is left out on purpose (S2-10)."""
+    if not op.binding.off:
+        op.binding.runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=_now(op), run=op.run))
 
 
 def account(op: Operation, fault: Fault, reason: Reason) -> str:

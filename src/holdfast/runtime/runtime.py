@@ -10,10 +10,12 @@ import random
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from holdfast.events import KINDS, CircuitStateChange, Event
 from holdfast.policies.policy import INTERACTIVE
 from holdfast.runtime.bus import Bus, Handler, Queue, Subscription
+from holdfast.runtime.config import load
 from holdfast.runtime.lines import Lines
 
 if TYPE_CHECKING:
@@ -74,6 +76,8 @@ class Runtime:
         self._policies: Mapping[str, Policy] = {}
         self.bus = Bus(CHANGES.happened)
         self.lines = Lines(most_circuits, CHANGES.happened)
+        self._due: Callable[[], None] | None = None
+        _runtimes.add(self)
 
     @property
     def enabled(self) -> bool:
@@ -99,8 +103,19 @@ class Runtime:
     def configure(self, policy: Policy, by_name: Mapping[str, Policy]) -> None:
         """Set the policies of recoveries that are given none; calls under way finish on the old ones (R85)."""
         self._policy, self._policies = policy, dict(by_name)
-        self.lines.reconfigure({name: own.circuit for name, own in by_name.items()}, self.clock.monotonic())
+        self.lines.renew()
         CHANGES.happened()
+
+    def before_next_call(self, do: Callable[[], None]) -> None:
+        """Have something done before the next call looks its settings up. Takes no lock: signal handlers may ask."""
+        self._due = do
+        CHANGES.happened()
+
+    def catch_up(self) -> None:
+        """Do what `before_next_call` asked for."""
+        due, self._due = self._due, None
+        if due is not None:
+            due()
 
     def on(self, handler: Handler, *kinds: type[Event]) -> Subscription:
         """Call `handler` with every event, or with those of these kinds only."""
@@ -119,6 +134,13 @@ class Runtime:
             sleep: Callable[[float], None] = getattr(self.clock, "sleep", time.sleep)
             sleep(seconds)
 
+    def after_fork(self) -> None:
+        """A forked worker must not share its parent's locks and jitter (pre-fork servers)."""
+        self.lines.after_fork()
+        self.bus.after_fork()
+        if isinstance(self.rng, random.Random):
+            self.rng.seed()
+
     def report_transitions(self, line: Line, run: str = "") -> None:
         """Tell of a circuit's changes, outside its lock."""
         with line.lock:
@@ -134,6 +156,7 @@ class Runtime:
                     from_=change.from_,
                     to=change.to,
                     reason=change.reason,
+                    rule=change.rule or "",
                     until=until,
                 )
             )
@@ -145,14 +168,21 @@ def enabled_by_environment() -> bool:
     return said.strip().lower() not in {"false", "0", "no", "off"}
 
 
+_runtimes: WeakSet[Runtime] = WeakSet()
+"""All there are: a fork concerns every one of them."""
 _default: Runtime | None = None
 
 
 def default_runtime() -> Runtime:
-    """Return the runtime of recoveries that were given none."""
+    """Return the runtime of recoveries that were given none: with the settings of `holdfast.toml` and the environment.
+
+    Settings that are wrong are refused here, so that a program with mistaken ones does not start.
+    """
     global _default  # noqa: PLW0603 - one default per process is the point
     if _default is None:
-        _default = Runtime()
+        runtime = Runtime()
+        load().apply(runtime)
+        _default = runtime
     return _default
 
 
@@ -170,12 +200,8 @@ def use_runtime(runtime: Runtime) -> Iterator[Runtime]:
 
 
 def _after_fork() -> None:
-    """A forked worker must not share its parent's locks, timers and jitter (pre-fork servers)."""
-    if _default is not None:
-        _default.lines.after_fork()
-        _default.bus.after_fork()
-        if isinstance(_default.rng, random.Random):
-            _default.rng.seed()
+    for runtime in tuple(_runtimes):
+        runtime.after_fork()
     CHANGES.happened()
 
 

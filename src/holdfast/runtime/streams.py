@@ -20,13 +20,16 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Ty
 from holdfast.events import StreamResumed
 from holdfast.faults import Fault, HoldfastError, InvalidError, StreamCutError
 from holdfast.policies import options
+from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.driving import leave, pause_async
 from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.gates import come_in_async
 from holdfast.runtime.limits import Wheels
-from holdfast.runtime.operation import Operation
 from holdfast.runtime.partials import Delivered
+from holdfast.runtime.plain import begin
 from holdfast.runtime.results import discard_async
+from holdfast.runtime.surroundings import Surroundings, admit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
@@ -35,7 +38,9 @@ if TYPE_CHECKING:
 
     from holdfast.faults import DeadlineError, Partial
     from holdfast.runtime.binding import Binding
+    from holdfast.runtime.gates import Gate
     from holdfast.runtime.limits import Limit
+    from holdfast.runtime.operation import Operation
 
 __all__ = ["AfterFirst", "Stream", "StreamOf"]
 
@@ -65,6 +70,8 @@ class StreamOf(Generic[P, T]):
         options.one_of("stream.after_first", after_first, get_args(AfterFirst))
         if not callable(fn):
             raise InvalidError.at("stream", "a function that gives an async iterator", fn)
+        if resume is not None and not callable(resume):
+            raise InvalidError.at("stream.resume", "a function that gives an async iterator", resume)
         if resume is not None and after_first != "continue":
             raise InvalidError.saying(
                 "stream.resume", 'after_first="continue" beside it', f"after_first={after_first!r}"
@@ -78,9 +85,14 @@ class StreamOf(Generic[P, T]):
         self.resume = resume
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Stream[T]:
-        if self.binding.fresh().runtime is not self._runtime:
-            self._bind()
         return Stream(self, args, kwargs)
+
+    def begin(self) -> Operation:
+        """Return the operation of a stream that is entered now."""
+        binding = self.binding = self.binding.fresh()
+        if binding.runtime is not self._runtime:
+            self._bind()
+        return begin(binding)
 
     def _bind(self) -> None:
         """Take the clock of the runtime that is in use."""
@@ -94,13 +106,15 @@ class StreamOf(Generic[P, T]):
 class Stream(Generic[T]):
     """One stream. Enter it with `async with`, then iterate over it once."""
 
+    _op: Operation
+
     def __init__(self, of: StreamOf[Any, T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self._of = of
         self._args = args
         self._kwargs = kwargs
-        self._op = Operation(of.binding.fresh())
         self._source: AsyncIterator[T] | None = None
-        self._ticket: int | None = None
+        self._place: tuple[Gate, int] | None = None
+        self._surroundings: Surroundings | None = None
         self._entered = self._over = False
         self._delivered = Delivered()
         self._fresh = True
@@ -118,6 +132,7 @@ class Stream(Generic[T]):
         if self._entered:
             raise InvalidError.saying("stream", "one `async with` per stream", "a stream that was entered before")
         self._entered = True
+        self._op = self._of.begin()
         self._began = self._op.binding.monotonic()
         return self
 
@@ -139,14 +154,15 @@ class Stream(Generic[T]):
         while not self._over:
             try:
                 if self._source is None:
-                    await self._open()
-                item = await self._limited_next()
+                    await self._begin()
+                item = await self._next()
             except StopAsyncIteration:
                 self._over = True
                 self._op.succeeded(self._source)
                 await self._close()
-            except BaseException as error:  # noqa: BLE001 - raised again there unless it is tried again
-                await self._recover(error)
+            except BaseException as error:
+                if not await self._recovers(error):
+                    raise
             else:
                 self._fresh = False
                 self._delivered.add(item)
@@ -155,35 +171,22 @@ class Stream(Generic[T]):
 
     # --- the source ---
 
-    async def _open(self) -> None:
-        op, of = self._op, self._of
-        op.admit()
-        gate = op.binding.gate
-        if gate is not None:
-            self._ticket = await gate.enter_async(op)
-            await asyncio.sleep(gate.start_in(op))
-            op.attempt_started = op.binding.monotonic()
-        token = AMBIENT.set(op)
-        try:
-            going_on = of.after_first == "continue" and self._delivered.count and of.resume is not None
-            source: Any = (
-                of.resume(self.partial, *self._args, **self._kwargs)
-                if going_on and of.resume is not None
-                else of.fn(*self._args, **self._kwargs)
-            )
-            if inspect.isawaitable(source):
-                source = await source
-            self._source = aiter(source)
-        finally:
-            leave(token)
+    async def _begin(self) -> None:
+        """Begin an attempt; the source itself is opened under the first item's limit."""
+        op = self._op
+        self._surroundings = admit(op)
+        if (gate := op.binding.gate) is not None:
+            self._place = (gate, await come_in_async(gate, op))
         self._fresh = True
 
-    async def _limited_next(self) -> T:
+    async def _next(self) -> T:
         """Await the next item no longer than its limit; the limit ends before the item is handed on."""
-        assert self._source is not None
         limit = self._begin_limit()
         token = AMBIENT.set(self._op)
+        inside = None if self._surroundings is None else self._surroundings.enter()
         try:
+            if self._source is None:
+                self._source = await self._open()
             item = await anext(self._source)
         except asyncio.CancelledError as error:
             if limit is not None and limit.end():
@@ -194,14 +197,27 @@ class Stream(Generic[T]):
                 limit.end()
             raise
         finally:
+            if inside is not None:
+                Surroundings.leave(inside)
             leave(token)
         if limit is not None:
             limit.end()
         return item
 
+    async def _open(self) -> AsyncIterator[T]:
+        of = self._of
+        source: Any = (
+            of.fn(*self._args, **self._kwargs)
+            if of.resume is None or not self._delivered.count
+            else of.resume(self.partial, *self._args, **self._kwargs)
+        )
+        return aiter(await source if inspect.isawaitable(source) else source)
+
     def _begin_limit(self) -> Limit | None:
         wheels = self._of.first if self._fresh else self._of.idle
         ends = self._total_ends()
+        if self._op.binding.off:
+            return None
         now = self._op.binding.monotonic()
         left = None if ends is None else max(0.0, ends - now)
         if wheels is not None and (left is None or wheels.seconds <= left):
@@ -228,41 +244,50 @@ class Stream(Generic[T]):
 
     async def _close(self) -> None:
         source, self._source = self._source, None
-        ticket, self._ticket = self._ticket, None
+        place, self._place = self._place, None
         try:
             if source is not None:
                 await discard_async(source)
         finally:
-            if ticket is not None and self._op.binding.gate is not None:
-                self._op.binding.gate.leave(ticket)
+            if place is not None:
+                gate, ticket = place
+                gate.leave(ticket)
 
     # --- failures ---
 
-    async def _recover(self, error: BaseException) -> None:
-        """Settle the failure; return to try again, or raise what surfaces."""
+    async def _recovers(self, error: BaseException) -> bool:
+        """Settle the failure; return True to try again, False to let it through, or raise what surfaces instead."""
+        op = self._op
+        # An outer cancellation may come while we close: then leaving the stream settles it.
         try:
             await self._close()
         except Exception as closing:  # noqa: BLE001 - the failure that matters is the first
-            error.add_note(f"holdfast: closing the stream's source failed too: {type(closing).__name__}")
-        cut = self._delivered.count > 0
-        if cut and isinstance(error, Exception) and self._of.after_first == "raise":
+            reports.suppressed(op, closing, "closing the source of a stream that had failed raised")
+        cut = self._delivered.count > 0 and isinstance(error, Exception) and not op.binding.off
+        if cut and self._of.after_first == "raise":
             self._cut(error)
-        delay = self._op.failed(error)
+        delay = op.failed(error)
         if delay is None:
             self._over = True
-            if cut and isinstance(error, Exception):
+            if cut:
                 self._surface_cut(error)
-            raise error
-        await pause_async(self._op, delay)
+            return False
+        try:
+            await pause_async(op, delay)
+        except BaseException:
+            self._over = True
+            raise
         if cut:
             self._resume()
+        return True
 
-    def _cut(self, error: Exception) -> None:
+    def _cut(self, error: BaseException) -> NoReturn:
+        assert isinstance(error, Exception)
         self._over = True
         self._op.cut_off(error)
         self._surface_cut(error)
 
-    def _surface_cut(self, error: Exception) -> NoReturn:
+    def _surface_cut(self, error: BaseException) -> NoReturn:
         """Raise the cut with what arrived; a mistake in the source's own code stays what it is."""
         fault = fault_of(error)
         if fault.code == "SYS_PROGRAMMING_ERROR":

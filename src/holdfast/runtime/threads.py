@@ -9,6 +9,7 @@ Invariant: no thread started here keeps the interpreter from exiting (R67).
 from __future__ import annotations
 
 import contextvars
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,19 @@ class _Call:
             return False
 
     def result(self) -> Any:
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # in a frame that it passes through it would keep itself alive
         return self._value
+
+
+def _after_fork() -> None:
+    """The threads of the parent are not in the child; its lock may have been held by one of them."""
+    global _behind, _lock
+    _behind, _lock = 0, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

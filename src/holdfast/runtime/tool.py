@@ -48,7 +48,10 @@ def tool(*, effect: Effect, timeout: float | None = None, retry: Tries | None = 
     def declare(fn: F) -> F:
         if not callable(fn):
             raise InvalidError.at("tool", "a function", fn)
-        setattr(fn, _ATTRIBUTE, contract)
+        try:
+            setattr(fn, _ATTRIBUTE, contract)
+        except AttributeError:
+            raise InvalidError.at("tool", "a function that can be marked: put a `def` around this one", fn) from None
         return fn
 
     return declare

@@ -246,8 +246,12 @@ def _raw_headers(held: Any) -> dict[str, str] | None:
     raw = _attr(held, "raw")
     if not isinstance(raw, list) or not raw:
         return None
-    names, values = zip(*raw, strict=True)
-    headers = dict(zip(_decoded(names), _decoded(values), strict=True))
+    try:
+        names, values = zip(*raw, strict=True)
+        headers = dict(zip(_decoded(names), _decoded(values), strict=True))
+    except (TypeError, ValueError):
+        # Somebody else's `raw`, or a line end inside a value.
+        return None
     # A name that came twice is merged by the library.
     return headers if len(headers) == len(raw) else None
 

@@ -48,7 +48,7 @@ ENTRIES = (
         _WRONG,
         "Timeout must be a number above 0[, got {received}]",
         "A time limit is set wrongly.",
-        "Give seconds above 0; leave it out for no limit",
+        "Give seconds above 0; for no limit write none",
         aliases=("Validation/TimeoutMsInvalid",),
         classed="Validation/TimeoutMsInvalid",
     ),

@@ -1,0 +1,106 @@
+"""What is suspicious about a policy that is valid: it will not do what its numbers say, or do more than somebody expects.
+
+Invariant: a warning is about something that was written down; what our own defaults do is at most a note.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.policies.outlook import Outlook, outlook
+from holdfast.policies.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["SDK_CALLS", "Advice", "advice"]
+
+Level: TypeAlias = Literal["warning", "note"]
+
+SDK_CALLS = 3
+"""Calls the official SDKs of Anthropic and OpenAI make by themselves for each of ours unless told not to (max_retries=2)."""
+
+_DEFAULT = Policy()
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing worth a second look."""
+
+    level: Level
+    about: str
+    text: str
+
+
+def advice(policy: Policy) -> tuple[Advice, ...]:
+    """Return what is suspicious about a policy, the most serious first."""
+    told = [*_unlimited(policy), *_waits(policy), *_calls(policy), *_circuit(policy)]
+    return tuple(sorted(told, key=lambda each: each.level == "note"))
+
+
+def _unlimited(policy: Policy) -> Iterator[Advice]:
+    if policy.timeout is None and policy.deadline is None and policy.attempts != 1:
+        yield _warning("timeout", "nothing limits how long a call may hang: set timeout or deadline")
+
+
+def _waits(policy: Policy) -> Iterator[Advice]:
+    cut: dict[tuple[int, int, bool], list[str]] = {}
+    for each in outlook(policy):
+        if each.reached < len(each.waits):
+            cut.setdefault((each.reached + 1, len(each.waits), _is_own(policy, each)), []).append(each.what)
+    for (first, of, own), names in cut.items():
+        text = (
+            f"{', '.join(names)}: retry {first} of {of} and later never happen, "
+            f"their waits end after the deadline of {policy.deadline:g} s"
+        )
+        yield (_warning if own else _note)("deadline", text)
+    if policy.backoff is not None and not policy.backoff.jitter and not policy.backoff.steps:
+        yield _warning("backoff.jitter", "without jitter, callers that failed together come back together")
+
+
+def _calls(policy: Policy) -> Iterator[Advice]:
+    most = max(each.calls for each in outlook(policy))
+    if most > 1:
+        text = (
+            f"up to {most} calls per operation; an SDK that retries too makes {most * SDK_CALLS} of them: "
+            "set its max_retries to 0"
+        )
+        yield _note("attempts", text)
+    if policy.timeout and policy.deadline and policy.attempts and policy.attempts * policy.timeout > policy.deadline:
+        text = (
+            f"{policy.attempts} attempts of {policy.timeout:g} s do not fit into the deadline of {policy.deadline:g} s"
+        )
+        yield _note("deadline", text)
+
+
+def _circuit(policy: Policy) -> Iterator[Advice]:
+    circuit = policy.circuit
+    if circuit is None:
+        if policy.attempts != 1:
+            yield _note("circuit", "nothing stops calls to what is down")
+        return
+    most = policy.attempts or 0
+    if policy.counts == "attempt" and circuit.counted == "consecutive" and circuit.failures and circuit.failures < most:
+        text = f"{circuit.failures} failures open the circuit, and one operation may fail {most} times: the rest is cut off"
+        yield _warning("circuit.failures", text)
+    if policy.wait_for_circuit and policy.deadline is not None and circuit.open_for >= policy.deadline:
+        text = (
+            f"the circuit stays open for {circuit.open_for:g} s, the deadline is {policy.deadline:g} s: "
+            "no operation waits for its end"
+        )
+        yield _warning("wait_for_circuit", text)
+
+
+def _is_own(policy: Policy, each: Outlook) -> bool:
+    """Whether the numbers behind it were written down, or are a profile's."""
+    own_deadline = policy.deadline != _DEFAULT.deadline
+    return policy.attempts is not None or policy.backoff is not None or each.what in policy.per_code or own_deadline
+
+
+def _warning(about: str, text: str) -> Advice:
+    return Advice(level="warning", about=about, text=text)
+
+
+def _note(about: str, text: str) -> Advice:
+    return Advice(level="note", about=about, text=text)

@@ -1,0 +1,98 @@
+"""What a policy will do, before it does it: its waits, and the most calls and seconds it can take.
+
+Invariant: no run of the policy takes more calls or longer than the worst case told here, waits that the other side asks for
+aside; those are told apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.faults import CATALOG, Code, Fault, Schedule
+
+if TYPE_CHECKING:
+    from holdfast.policies.policy import Policy
+    from holdfast.policies.tries import Tries
+
+__all__ = ["Outlook", "Wait", "outlook"]
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """The wait before one retry, as chance may have it."""
+
+    retry: int
+    """Counted from 1."""
+    least: float
+    most: float
+
+
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of an operation whose every call ends in the same way."""
+
+    what: str
+    """The schedule, or the code that has one of its own."""
+    codes: tuple[Code, ...]
+    """Which failures it is for."""
+    calls: int
+    """Calls at most."""
+    waits: tuple[Wait, ...]
+    seconds: float | None
+    """The longest it can take, every call at its limit. None: nothing limits it."""
+    reached: int
+    """Retries that can happen at all before the deadline, every call failing at once and every wait the shortest."""
+
+
+def outlook(policy: Policy) -> tuple[Outlook, ...]:
+    """Return what the policy does about each class of failures that has a schedule, then about its own codes."""
+    return (*_schedules(policy), *_own_codes(policy))
+
+
+def _schedules(policy: Policy) -> list[Outlook]:
+    told = []
+    for schedule in Schedule:
+        codes = tuple(
+            entry.code
+            for entry in CATALOG.values()
+            if entry.schedule is schedule and entry.retryable and entry.code not in policy.per_code
+        )
+        if codes:
+            told.append(_told(policy, schedule.value, codes, policy.tries(Fault.of(codes[0]))))
+    return told
+
+
+def _own_codes(policy: Policy) -> list[Outlook]:
+    return [_told(policy, code, (code,), tries) for code, tries in policy.per_code.items()]
+
+
+def _told(policy: Policy, what: str, codes: tuple[Code, ...], tries: Tries) -> Outlook:
+    backoff = tries.backoff
+    waits = tuple(
+        Wait(retry=retry, least=backoff.shortest(retry), most=backoff.longest(retry))
+        for retry in range(1, tries.attempts)
+    )
+    return Outlook(
+        what=what,
+        codes=codes,
+        calls=tries.attempts,
+        waits=waits,
+        seconds=_longest(policy, tries.attempts, waits),
+        reached=_reached(policy.deadline, waits),
+    )
+
+
+def _longest(policy: Policy, calls: int, waits: tuple[Wait, ...]) -> float | None:
+    if policy.timeout is None:
+        return policy.deadline
+    whole = calls * policy.timeout + sum(wait.most for wait in waits)
+    return whole if policy.deadline is None else min(whole, policy.deadline)
+
+
+def _reached(deadline: float | None, waits: tuple[Wait, ...]) -> int:
+    waited = 0.0
+    for done, wait in enumerate(waits):
+        waited += wait.least
+        if deadline is not None and waited >= deadline:
+            return done
+    return len(waits)

@@ -1,0 +1,27 @@
+"""An operation whose caller may call it off with a signal of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.runtime.operation import Operation
+
+if TYPE_CHECKING:
+    from holdfast.runtime.abort import Abort
+    from holdfast.runtime.binding import Binding
+
+__all__ = ["AbortableOperation"]
+
+
+class AbortableOperation(Operation):
+    """Looks at the signal before every attempt; only operations that were given one pay for the look."""
+
+    def __init__(self, binding: Binding, abort: Abort) -> None:
+        super().__init__(binding)
+        self.abort: Abort = abort
+
+    def admit(self) -> None:
+        """Begin an attempt, unless the caller has called it off."""
+        if self.abort.is_set():
+            raise self.aborted()
+        super().admit()

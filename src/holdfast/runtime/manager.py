@@ -1,0 +1,284 @@
+"""`ResilienceManager`: circuits, executions, metrics and events under one roof, as document 001 has it (S1-22).
+
+    manager = ResilienceManager()
+    answer = manager.execute(ask, ExecutionOptions(provider="claude", operation_type="llm-call"))
+    manager.get_circuit("provider:claude").state
+    manager.get_metrics().successful_retries
+
+Invariant: it adds no machinery. Whatever it executes recovers as `recover` does, on the same circuits; it counts what was
+executed through it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from holdfast.events import KINDS, CircuitState, Event
+from holdfast.faults import Err, InvalidError, Ok
+from holdfast.runtime.aborting import AbortableOperation
+from holdfast.runtime.binding import Binding
+from holdfast.runtime.circuit_handle import CircuitHandle
+from holdfast.runtime.driving import drive, drive_async
+from holdfast.runtime.execution import AgentExecutionContext, ExecutionOptions, agents_in_place
+from holdfast.runtime.fallbacks import drive_chain, drive_chain_async
+from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.kinds import is_async
+from holdfast.runtime.operation import Operation
+from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
+from holdfast.runtime.tallies import ResilienceMetrics, Tallies
+from holdfast.runtime.target import target_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+
+    from holdfast.faults import Outcome
+    from holdfast.policies import Policy
+    from holdfast.runtime.abort import Abort
+    from holdfast.runtime.bus import Handler, Subscription
+    from holdfast.runtime.fallbacks import Chain
+    from holdfast.runtime.target import Aim
+
+__all__ = ["EVENT_NAMES", "ResilienceManager"]
+
+T = TypeVar("T")
+
+EVENT_NAMES: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in KINDS}
+"""Document 001's names of events, and ours: `retry`, `circuit-state-change`, `fallback`, `agent-fallback` …"""
+
+MOST_BINDINGS = 1000
+"""Different options whose policies are kept ready. More are made again when they come back."""
+
+_NO_OPTIONS = ExecutionOptions()
+
+
+class ResilienceManager:
+    """The named registry behind recoveries. Make as many as you like: circuits belong to the runtime, counts to each."""
+
+    def __init__(self, runtime: Runtime | None = None) -> None:
+        self._runtime = default_runtime() if runtime is None else runtime
+        self._tallies = Tallies()
+        self._opens_before = self._runtime.lines.opens()
+        self._bindings: dict[tuple[Any, ...], Binding] = {}
+        self._seen = CHANGES.count
+
+    # --- circuits ---
+
+    def get_circuit(self, name: Aim) -> CircuitHandle:
+        """Return the circuit of a name (`"provider:claude"`, `"claude"`, `"agent:builder"`), new if there is none."""
+        target = target_of(name)
+        if not target.names:
+            raise InvalidError.at("circuit", "a name such as 'provider:claude' or 'agent:builder'", str(name))
+        return CircuitHandle(target.names[0][1], target, self._runtime, self._through)
+
+    def get_circuit_states(self) -> dict[str, CircuitState]:
+        """Return the state of every circuit there is, by name."""
+        return {line.name: self.get_circuit(line.name).state for line in self._runtime.lines}
+
+    def reset_circuit(self, name: Aim) -> bool:
+        """Close a circuit and forget what led here; False where there is none of that name."""
+        handle = self.get_circuit(name)
+        if self._runtime.lines.known(handle.name) is None:
+            return False
+        handle.reset()
+        return True
+
+    def reset_all_circuits(self) -> int:
+        """Close every circuit; return how many there are."""
+        return sum(self.reset_circuit(line.name) for line in self._runtime.lines)
+
+    # --- executing ---
+
+    @overload
+    def execute(
+        self, operation: Callable[[], Coroutine[Any, Any, T]], options: ExecutionOptions = ...
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def execute(self, operation: Callable[[], T], options: ExecutionOptions = ...) -> T: ...
+    def execute(self, operation: Callable[[], Any], options: ExecutionOptions = _NO_OPTIONS) -> Any:
+        """Call `operation` with retries, circuit, time limit and fallbacks as `options` say; await it where it is async.
+
+        For a plain function that returns a coroutine, such as a lambda, use `execute_async`.
+        """
+        if is_async(operation):
+            return self.execute_async(operation, options)
+        return self._call(operation, options)[0]
+
+    async def execute_async(self, operation: Callable[[], Awaitable[T]], options: ExecutionOptions = _NO_OPTIONS) -> T:
+        """Do the same for whatever gives something to await."""
+        value: T = (await self._call_async(operation, options))[0]
+        return value
+
+    def outcome(self, operation: Callable[[], T], options: ExecutionOptions = _NO_OPTIONS) -> Outcome[T]:
+        """Execute and return how it ended as a value: who answered (`via`) and every attempt."""
+        try:
+            return _ok(*self._call(operation, options))
+        except Exception as error:  # noqa: BLE001 - that is what an outcome is
+            return Err(fault_of(error), error)
+
+    async def outcome_async(
+        self, operation: Callable[[], Awaitable[T]], options: ExecutionOptions = _NO_OPTIONS
+    ) -> Outcome[T]:
+        """Do the same for whatever gives something to await."""
+        try:
+            return _ok(*await self._call_async(operation, options))
+        except Exception as error:  # noqa: BLE001 - ditto
+            return Err(fault_of(error), error)
+
+    @overload
+    def execute_agent(
+        self, context: AgentExecutionContext, run: Callable[[str], Coroutine[Any, Any, T]]
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def execute_agent(self, context: AgentExecutionContext, run: Callable[[str], T]) -> T: ...
+    def execute_agent(self, context: AgentExecutionContext, run: Callable[[str], Any]) -> Any:
+        """Call `run` with the agent's name; when it has failed for good, with those of the agents that take over (S1-19).
+
+        The circuit counts one outcome per operation. While it is open the next agent takes over at once. When all have
+        failed, the first agent's error is raised.
+        """
+        first = partial(run, context.agent_id)
+        options = context.options
+        binding = self._binding(options, per_operation=True)
+        chain = agents_in_place(context, run, first)
+        if is_async(run):
+            return self._value_async(binding, chain, first, options.abort)
+        return self._run(binding, chain, first, options.abort)[0]
+
+    # --- what came of it ---
+
+    def get_metrics(self) -> ResilienceMetrics:
+        """Return what was counted since this manager was made."""
+        return self._tallies.metrics(self._runtime.lines.opens() - self._opens_before)
+
+    def on(self, event: str, handler: Handler) -> Subscription:
+        """Call `handler` with every event of this name; see `EVENT_NAMES`."""
+        kind = EVENT_NAMES.get(event)
+        if kind is None:
+            raise InvalidError.at("on", f"one of {', '.join(sorted(EVENT_NAMES))}", event)
+        return self._runtime.on(handler, kind)
+
+    def events(self) -> AsyncIterator[Event]:
+        """Iterate over what happens from now on: `async for event in manager.events()`."""
+        return self._runtime.events()
+
+    # --- how it is done ---
+
+    def _call(self, operation: Callable[[], Any], options: ExecutionOptions) -> tuple[Any, Operation | None]:
+        calling = partial(_plain, operation)
+        chain = None if options.fallback_chain is None else options.fallback_chain.chain_for(calling)
+        return self._run(self._binding(options), chain, calling, options.abort)
+
+    async def _call_async(
+        self, operation: Callable[[], Awaitable[Any]], options: ExecutionOptions
+    ) -> tuple[Any, Operation | None]:
+        calling = operation if is_async(operation) else partial(_awaited, operation)
+        chain = None if options.fallback_chain is None else options.fallback_chain.chain_for(calling)
+        return await self._run_async(self._binding(options), chain, calling, options.abort)
+
+    def _through(self, handle: CircuitHandle, operation: Callable[[], Any]) -> Any:
+        """Make one call through a circuit: no retries, no limits."""
+        policy = self._runtime.policy_for(handle.target)
+        policy = policy.replace(
+            attempts=1, per_code={}, timeout=None, deadline=None, circuit=handle.circuit_for(policy)
+        )
+        binding = Binding(handle.target, policy, runtime=self._runtime)
+        if is_async(operation):
+            return self._value_async(binding, None, operation, None)
+        return self._run(binding, None, operation, None)[0]
+
+    def _run(
+        self, binding: Binding, chain: Chain | None, operation: Callable[[], Any], abort: Abort | None
+    ) -> tuple[Any, Operation | None]:
+        if binding.off:
+            return operation(), None
+        op = _operation(binding, abort)
+        try:
+            value = drive(op, operation, (), {}) if chain is None else drive_chain(op, chain, operation, (), {})
+        except BaseException as error:
+            self._tallies.ended(op, error)
+            raise
+        self._tallies.succeeded(op)
+        return value, op
+
+    async def _run_async(
+        self, binding: Binding, chain: Chain | None, operation: Callable[[], Awaitable[Any]], abort: Abort | None
+    ) -> tuple[Any, Operation | None]:
+        if binding.off:
+            return await operation(), None
+        op = _operation(binding, abort)
+        try:
+            if chain is None:
+                value = await drive_async(op, operation, (), {})
+            else:
+                value = await drive_chain_async(op, chain, drive_async(op, operation, (), {}), (), {})
+        except BaseException as error:
+            self._tallies.ended(op, error)
+            raise
+        self._tallies.succeeded(op)
+        return value, op
+
+    async def _value_async(
+        self, binding: Binding, chain: Chain | None, operation: Callable[[], Awaitable[Any]], abort: Abort | None
+    ) -> Any:
+        return (await self._run_async(binding, chain, operation, abort))[0]
+
+    def _binding(self, options: ExecutionOptions, *, per_operation: bool = False) -> Binding:
+        """Return what these options come to, kept ready for the next time."""
+        if self._seen != CHANGES.count:
+            # Other settings, circuits or readers: what was looked up no longer holds.
+            self._seen = CHANGES.count
+            self._bindings = {}
+        key = (per_operation, options.key)
+        binding = self._bindings.get(key)
+        if binding is None:
+            if len(self._bindings) >= MOST_BINDINGS:
+                self._bindings = {}
+            binding = self._bindings[key] = self._bound(options, per_operation=per_operation)
+        return binding
+
+    def _bound(self, options: ExecutionOptions, *, per_operation: bool) -> Binding:
+        target = options.target
+        policy = self._runtime.policy_for(target)
+        if options.circuit_breaker is None:
+            policy = self._with_circuit_there_is(policy, options)
+        policy = options.applied_to(policy)
+        if per_operation:
+            policy = policy.replace(counts="operation")
+        binding = Binding(
+            target, policy, threads=options.threads, alone=options.skip_circuit_breaker, runtime=self._runtime
+        )
+        binding.name = options.operation_name or binding.name
+        return binding
+
+    def _with_circuit_there_is(self, policy: Policy, options: ExecutionOptions) -> Policy:
+        """Somebody may have given the circuit settings of its own already; then those hold."""
+        for _, name in options.target.names:
+            line = self._runtime.lines.known(name)
+            if line is not None and line.circuit is not None and not line.renewing:
+                return policy.replace(circuit=line.circuit)
+        return policy
+
+
+def _operation(binding: Binding, abort: Abort | None) -> Operation:
+    return Operation(binding) if abort is None else AbortableOperation(binding, abort)
+
+
+def _ok(value: T, op: Operation | None) -> Ok[T]:
+    return Ok(value) if op is None else Ok(value, via=op.via, attempts=op.timeline(value))
+
+
+def _plain(operation: Callable[[], Any]) -> Any:
+    value = operation()
+    if inspect.iscoroutine(value):
+        value.close()
+        raise InvalidError.saying(
+            "execute", "an async function, or execute_async", "a plain function that returns a coroutine"
+        )
+    return value
+
+
+async def _awaited(operation: Callable[[], Any]) -> Any:
+    value = operation()
+    return await value if inspect.isawaitable(value) else value

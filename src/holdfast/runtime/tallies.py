@@ -1,0 +1,100 @@
+"""What a manager counts, once per operation, when it is over (S1-23).
+
+Invariant: a count means what its name says (N1-9), and is exact however many threads execute at once. A call that goes well
+costs one lock and one addition.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.faults import CATALOG, AbortedError, Category
+
+if TYPE_CHECKING:
+    from holdfast.runtime.operation import Operation
+
+__all__ = ["ResilienceMetrics", "Tallies"]
+
+RECOVERIES_KEPT = 100
+"""How many recoveries the average is taken over (N1-8)."""
+
+
+class ResilienceMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """How a manager's operations went, since it was made."""
+
+    total_attempts: int
+    """Calls made, first ones, retries and fallbacks alike."""
+    successful_retries: int
+    """Operations that failed, were tried again, and then succeeded."""
+    failed_retries: int
+    """Operations that were tried again and did not succeed by it, whether or not a fallback answered then."""
+    circuit_opens: int
+    """How often circuits of this runtime opened."""
+    fallbacks_used: int
+    """Operations answered by a fallback, the cache or a degraded answer."""
+    avg_recovery_time: float
+    """Seconds from the first failure to success, averaged over the last 100 operations that recovered; 0 without any."""
+    errors_by_category: Mapping[Category, int]
+    """Attempts that failed, by category. A call that an open circuit refused was not made and is not here."""
+
+
+class Tallies:
+    """The counts behind the metrics. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._attempts = self._good_retries = self._bad_retries = self._fallbacks = 0
+        self._recoveries: deque[float] = deque(maxlen=RECOVERIES_KEPT)
+        self._errors: Counter[Category] = Counter()
+
+    def succeeded(self, op: Operation) -> None:
+        """An operation was answered, by whichever way."""
+        if op.first_failure is None and op.via == "primary":
+            with self._lock:
+                self._attempts += op.attempts
+            return
+        took = op.binding.monotonic() - (op.started if op.first_failure is None else op.first_failure)
+        failures = _failures_of_the_call_itself(op)
+        with self._lock:
+            self._count_attempts(op)
+            if op.via != "primary":
+                self._fallbacks += 1
+                self._bad_retries += failures > 1
+            else:
+                self._good_retries += failures > 0
+            if not op.degraded:
+                self._recoveries.append(took)
+
+    def ended(self, op: Operation, error: BaseException) -> None:
+        """An operation ended in an error. One that was cancelled has not failed."""
+        cancelled = isinstance(error, AbortedError) or not isinstance(error, Exception)
+        with self._lock:
+            self._count_attempts(op)
+            self._bad_retries += not cancelled and _failures_of_the_call_itself(op) > 1
+
+    def metrics(self, circuit_opens: int) -> ResilienceMetrics:
+        """Return the counts as of now, all of one moment."""
+        with self._lock:
+            recoveries = self._recoveries
+            return ResilienceMetrics(
+                total_attempts=self._attempts,
+                successful_retries=self._good_retries,
+                failed_retries=self._bad_retries,
+                circuit_opens=circuit_opens,
+                fallbacks_used=self._fallbacks,
+                avg_recovery_time=sum(recoveries) / len(recoveries) if recoveries else 0.0,
+                errors_by_category=dict(self._errors),
+            )
+
+    def _count_attempts(self, op: Operation) -> None:
+        self._attempts += op.attempts
+        self._errors.update(CATALOG[attempt.code].category for attempt in op.history if attempt.code is not None)
+
+
+def _failures_of_the_call_itself(op: Operation) -> int:
+    return sum(attempt.via == "primary" for attempt in op.history)

@@ -1,0 +1,42 @@
+"""Readers of events that show them elsewhere: in logs, traces and metrics. They read, and decide nothing.
+
+    logging     `log_events`: one line when an operation recovered, one warning when it was given up
+    structlog   `log_to_structlog`: the same facts as an event dict
+    otel        `trace_recoveries`: a span per operation, a child per attempt
+    prometheus  `count_events`: counters and histograms with bounded labels
+
+    wording     what the lines say; facts: an event's JSON without secrets and content; conventions: names of attributes
+    tracking    operations under way; reading: handlers to events
+
+Each function returns a subscription: `cancel` it, or use it as a context manager. A sink that raises is reported once and
+changes nothing (R25). Names are loaded when they are first used, so that no sink loads the library of another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast._lazy import loader
+
+if TYPE_CHECKING:
+    from holdfast.sinks.logging import log_events
+    from holdfast.sinks.otel import trace_recoveries
+    from holdfast.sinks.prometheus import count_events
+    from holdfast.sinks.structlog import log_to_structlog
+    from holdfast.sinks.wording import Levels
+
+__all__ = ["Levels", "count_events", "log_events", "log_to_structlog", "trace_recoveries"]
+
+_HOMES = {
+    "Levels": "holdfast.sinks.wording",
+    "count_events": "holdfast.sinks.prometheus",
+    "log_events": "holdfast.sinks.logging",
+    "log_to_structlog": "holdfast.sinks.structlog",
+    "trace_recoveries": "holdfast.sinks.otel",
+}
+
+__getattr__ = loader(__name__, globals(), _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

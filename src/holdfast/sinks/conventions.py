@@ -1,0 +1,78 @@
+"""The names our spans use: OpenTelemetry's own at one stated version, and ours for what it has no name for.
+
+The GenAI conventions are not stable and have moved to a repository of their own since. A new version is a change of this
+page and of nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "ERROR_TYPE",
+    "SCHEMA_URL",
+    "SEMCONV_VERSION",
+    "Ours",
+    "attributes_of",
+]
+
+SEMCONV_VERSION = "1.41.0"
+"""The version of the OpenTelemetry semantic conventions whose names are used here."""
+SCHEMA_URL = f"https://opentelemetry.io/schemas/{SEMCONV_VERSION}"
+
+ERROR_TYPE = "error.type"
+_OPERATION_NAME = "gen_ai.operation.name"
+_PROVIDER_NAME = "gen_ai.provider.name"
+_REQUEST_MODEL = "gen_ai.request.model"
+_TOOL_NAME = "gen_ai.tool.name"
+_AGENT_NAME = "gen_ai.agent.name"
+
+_PROVIDERS = {
+    "anthropic": "anthropic",
+    "claude": "anthropic",
+    "openai": "openai",
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "vertex": "gcp.vertex_ai",
+    "gemini": "gcp.gemini",
+    "cohere": "cohere",
+    "deepseek": "deepseek",
+    "groq": "groq",
+    "mistral": "mistral_ai",
+    "perplexity": "perplexity",
+    "watsonx": "ibm.watsonx.ai",
+    "xai": "x_ai",
+    "grok": "x_ai",
+}
+"""Well-known values of the conventions, by what people call a provider. A name that is not here may be anything."""
+
+
+class Ours:
+    """Attributes of our own."""
+
+    OPERATION = "holdfast.operation"
+    OUTCOME = "holdfast.outcome"
+    """ok, recovered, degraded, failed, cancelled; unknown where the end was never told."""
+    ATTEMPTS = "holdfast.attempts"
+    ATTEMPT = "holdfast.attempt"
+    VIA = "holdfast.via"
+    WAITED = "holdfast.waited_s"
+    DEGRADED = "holdfast.degraded"
+
+
+def attributes_of(operation: str) -> Mapping[str, str]:
+    """Return what the name of an operation says about it: `tool:bash` is a tool, `claude` a provider."""
+    kind, colon, name = operation.partition(":")
+    known: dict[str, str] = {Ours.OPERATION: operation} if operation else {}
+    if colon and kind == "tool":
+        known |= {_OPERATION_NAME: "execute_tool", _TOOL_NAME: name}
+    elif colon and kind == "agent":
+        known |= {_OPERATION_NAME: "invoke_agent", _AGENT_NAME: name}
+    elif colon and kind == "model":
+        known[_REQUEST_MODEL] = name
+    elif (provider := _PROVIDERS.get(operation.lower())) is not None:
+        known[_PROVIDER_NAME] = provider
+    return known

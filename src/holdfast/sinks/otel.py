@@ -1,0 +1,274 @@
+"""Events to OpenTelemetry: one span per operation, a child per attempt, waits and fallbacks as events between them.
+
+Status is ERROR only where the operation failed: a failed attempt of one that recovered carries `error.type` and no more.
+While an attempt runs its span is current, so that whatever the call itself traces hangs below it.
+
+Invariant: every span that was started is ended, once: by its end, by cancellation, or by being the oldest of too many. No
+text of a failure, prompt or answer is recorded: names, codes, counts and times only.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from holdfast import __version__
+from holdfast.events import (
+    AgentFallback,
+    AttemptEnded,
+    AttemptStarted,
+    BudgetWarning,
+    Cancelled,
+    CircuitStateChange,
+    Degraded,
+    Failed,
+    Fallback,
+    Recovered,
+    Repaired,
+    Retry,
+    RetryDenied,
+    StreamResumed,
+)
+from holdfast.faults import Fault
+from holdfast.sinks.conventions import ERROR_TYPE, SCHEMA_URL, Ours, attributes_of
+from holdfast.sinks.facts import tag_of
+from holdfast.sinks.reading import missing, read
+from holdfast.sinks.tracking import Tracker
+
+try:
+    from opentelemetry import trace as otel
+    from opentelemetry.context import attach, get_current
+except ModuleNotFoundError as absent:
+    raise missing("trace_recoveries", "opentelemetry-api", "otel") from absent
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
+    from holdfast.events import Event
+    from holdfast.runtime.bus import Subscription
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["trace_recoveries"]
+
+
+def trace_recoveries(
+    tracer_provider: otel.TracerProvider | None = None,
+    runtime: Runtime | None = None,
+    *,
+    first_attempts: bool = True,
+) -> Subscription:
+    """Trace every operation, with `tracer_provider` or the process's own.
+
+    `first_attempts=False` gives a call that works at once one span instead of two: what it traces itself hangs below the
+    operation, and the first attempt has a span only if it failed.
+    """
+    tracer = otel.get_tracer("holdfast", __version__, tracer_provider, SCHEMA_URL)
+    tracing = _Tracing(tracer, first_attempts=first_attempts)
+    handlers: dict[type[Event], Any] = dict.fromkeys(_NOTED, tracing.noted)
+    handlers |= {
+        AttemptStarted: tracing.attempt_started,
+        AttemptEnded: tracing.attempt_ended,
+        Retry: tracing.retry,
+        Fallback: tracing.trouble,
+        AgentFallback: tracing.trouble,
+        Repaired: tracing.trouble,
+        Recovered: tracing.recovered,
+        Failed: tracing.failed,
+        Degraded: tracing.degraded,
+        Cancelled: tracing.cancelled,
+    }
+    return read(runtime, handlers, ended=tracing.stop)
+
+
+_NOTED = (RetryDenied, StreamResumed, CircuitStateChange, BudgetWarning)
+"""What is an event on the span of the operation under way, if there is one, and no more."""
+
+
+class _Trace:
+    """The spans of one operation."""
+
+    __slots__ = ("attempt", "began", "inside", "outside", "recording", "span", "troubled", "waited")
+
+    def __init__(self, span: otel.Span) -> None:
+        self.span = span
+        self.recording = span.is_recording()
+        self.attempt: otel.Span | None = None
+        self.inside: Context | None = None
+        """The context that is in force during the attempt under way."""
+        self.outside: Context | None = None
+        self.began: float | None = None
+        """When an attempt without a span began."""
+        self.troubled = False
+        """Something failed, so a good attempt is not the last that is heard of it."""
+        self.waited = 0.0
+
+
+class _Tracing:
+    def __init__(self, tracer: otel.Tracer, *, first_attempts: bool) -> None:
+        self._tracer = tracer
+        self._first_attempts = first_attempts
+        self._traces: Tracker[_Trace] = Tracker(dropped=_lose)
+        self._known: dict[str, tuple[str, dict[str, Any]]] = {}
+
+    def attempt_started(self, event: AttemptStarted) -> None:
+        trace = self._traces.get(event.run)
+        if trace is None:
+            trace = self._begin(event)
+        outside = trace.outside = get_current()
+        span = trace.span
+        if not trace.recording:
+            pass
+        elif self._first_attempts or event.attempt > 1:
+            span = trace.attempt = self._tracer.start_span(
+                f"attempt {event.attempt}",
+                otel.set_span_in_context(span, outside),
+                attributes=_attempt(event),
+            )
+        else:
+            trace.began = event.at
+        trace.inside = otel.set_span_in_context(span, outside)
+        attach(trace.inside)
+
+    def attempt_ended(self, event: AttemptEnded) -> None:
+        trace = self._traces.get(event.run)
+        if trace is None:
+            return
+        fault = event.fault
+        if fault is not None:
+            trace.troubled = True
+            if trace.began is not None:
+                self._add_attempt(trace, event)
+        _end_attempt(trace, None if fault is None else fault.code)
+        if not trace.troubled:
+            self._traces.take(event.run)
+            trace.span.end()
+
+    def retry(self, event: Retry) -> None:
+        self.trouble(event).waited += event.delay
+
+    def noted(self, event: Event) -> None:
+        trace = self._traces.get(event.run)
+        if trace is not None and trace.recording:
+            trace.span.add_event(tag_of(event), _attributes(event))
+
+    def recovered(self, event: Recovered) -> None:
+        attributes: dict[str, Any] = {Ours.ATTEMPTS: event.attempts}
+        if event.via != "primary":
+            attributes[Ours.VIA] = event.via
+        self._end(event, "recovered", attributes)
+
+    def failed(self, event: Failed) -> None:
+        self._end(
+            event, "failed", {Ours.ATTEMPTS: event.attempts, ERROR_TYPE: event.fault.code}, error=event.fault.code
+        )
+
+    def degraded(self, event: Degraded) -> None:
+        self._end(event, "degraded", {Ours.DEGRADED: event.reason})
+
+    def cancelled(self, event: Cancelled) -> None:
+        self._end(event, "cancelled", {Ours.ATTEMPTS: event.attempts})
+
+    def stop(self) -> None:
+        """End what is under way: nobody will tell its end any more."""
+        self._traces.drop_all()
+
+    def trouble(self, event: Event) -> _Trace:
+        """Note it. It may be the first that is heard of the operation: an open circuit lets no attempt begin."""
+        trace = self._traces.get(event.run) or self._begin(event)
+        trace.troubled = True
+        self.noted(event)
+        return trace
+
+    def _begin(self, event: Event) -> _Trace:
+        known = self._known.get(event.operation)
+        if known is None:
+            known = self._learn(event.operation)
+        name, attributes = known
+        trace = _Trace(self._tracer.start_span(name, attributes=attributes))
+        self._traces.put(event.run, trace)
+        return trace
+
+    def _learn(self, operation: str) -> tuple[str, dict[str, Any]]:
+        """Return the name and attributes that a span of this operation begins with."""
+        if len(self._known) >= _MOST_NAMES:
+            self._known.clear()
+        # How a call without failures ends stands there from its beginning: setting it later costs each of them more.
+        attributes = {**attributes_of(operation), Ours.OUTCOME: "ok", Ours.ATTEMPTS: 1}
+        known = self._known[operation] = (f"recover {operation}".rstrip(), attributes)
+        return known
+
+    def _add_attempt(self, trace: _Trace, event: AttemptEnded) -> None:
+        """Add the span of an attempt that was not traced while it ran."""
+        assert trace.began is not None
+        trace.attempt = self._tracer.start_span(
+            f"attempt {event.attempt}",
+            otel.set_span_in_context(trace.span),
+            attributes=_attempt(event),
+            start_time=int(trace.began * 1e9),
+        )
+
+    def _end(self, event: Event, outcome: str, attributes: dict[str, Any], *, error: str | None = None) -> None:
+        trace = self._traces.take(event.run)
+        if trace is None:
+            if outcome == "cancelled":
+                return  # it was not begun, or has ended before
+            trace = self._begin(event)
+            self._traces.take(event.run)
+        _end_attempt(trace, None)
+        if trace.recording:
+            attributes[Ours.OUTCOME] = outcome
+            if trace.waited:
+                attributes[Ours.WAITED] = trace.waited
+            trace.span.set_attributes(attributes)
+            if error is not None:
+                trace.span.set_status(otel.StatusCode.ERROR, error)
+        trace.span.end()
+
+
+_MOST_NAMES = 1_000
+"""Operations whose attributes are kept; names made up per call must not fill the memory."""
+
+_TOLD = frozenset({"action", "because", "circuit", "from_", "how", "reason", "rule", "to", "unit"})
+"""Texts that are names. Others may be content."""
+
+
+def _attempt(event: AttemptStarted | AttemptEnded) -> dict[str, Any]:
+    # Like an event's JSON it leaves out what is always so: each attribute costs every call.
+    if event.via == "primary":
+        return {Ours.ATTEMPT: event.attempt}
+    return {Ours.ATTEMPT: event.attempt, Ours.VIA: event.via}
+
+
+def _attributes(event: Event) -> dict[str, Any]:
+    """Return the event's numbers and names."""
+    told: dict[str, Any] = {}
+    for field in event.__struct_fields__:
+        value = getattr(event, field)
+        if field in {"at", "run", "operation", "v"} or value is None:
+            continue
+        if isinstance(value, Fault):
+            told[ERROR_TYPE] = value.code
+        elif isinstance(value, (int, float)) or field in _TOLD:
+            told[f"holdfast.{field.rstrip('_')}"] = value.value if isinstance(value, Enum) else value
+    return told
+
+
+def _end_attempt(trace: _Trace, code: str | None) -> None:
+    """End the attempt under way, if there is one, and put back the context it ran in."""
+    inside, trace.inside = trace.inside, None
+    # Attached, not detached: a token is good only in the context it was made in, and a call that is closed by the garbage
+    # collector ends in another one. There the current context is not ours, and is left alone.
+    if inside is not None and trace.outside is not None and get_current() is inside:
+        attach(trace.outside)
+    trace.began = None
+    attempt, trace.attempt = trace.attempt, None
+    if attempt is not None:
+        if code is not None:
+            attempt.set_attribute(ERROR_TYPE, code)
+        attempt.end()
+
+
+def _lose(trace: _Trace) -> None:
+    _end_attempt(trace, None)
+    trace.span.set_attribute(Ours.OUTCOME, "unknown")
+    trace.span.end()

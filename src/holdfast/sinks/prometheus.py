@@ -1,0 +1,193 @@
+"""Events to Prometheus: how many operations ended how, what their attempts failed with, how long recovering took.
+
+Invariant: the number of series is bounded. Labels are targets (the first of them by name, the rest together), codes of the
+catalog and words of ours; never a run, a session or a text.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.events import (
+    AgentFallback,
+    AttemptEnded,
+    Cancelled,
+    CircuitState,
+    CircuitStateChange,
+    Degraded,
+    Failed,
+    Fallback,
+    Recovered,
+    Retry,
+    RetryDenied,
+)
+from holdfast.faults import CATALOG
+from holdfast.policies import options
+from holdfast.sinks.reading import missing, read
+from holdfast.sinks.tracking import Tracker
+
+try:
+    import prometheus_client as prometheus
+except ModuleNotFoundError as absent:
+    raise missing("count_events", "prometheus-client", "prometheus") from absent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.events import Event
+    from holdfast.runtime.bus import Subscription
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["count_events"]
+
+OTHER = "other"
+"""The label of every target beyond the cap."""
+
+_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
+"""From a retry that is not noticed to the longest wait a server may ask for."""
+_STATES = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitState.OPEN: 2}
+
+
+def count_events(
+    registry: prometheus.CollectorRegistry | None = None, runtime: Runtime | None = None, *, most_targets: int = 100
+) -> Subscription:
+    """Count what happens, in `registry` or the process's own. Targets beyond `most_targets` are counted as `other`."""
+    options.count("most_targets", most_targets)
+    registry = prometheus.REGISTRY if registry is None else registry
+    counts = _Counts(registry, most_targets)
+    return read(runtime, counts.handlers(), ended=counts.unregister)
+
+
+def _code(code: str) -> str:
+    """Return the label of a code; one of a newer catalog may be anything."""
+    return code if code in CATALOG else OTHER
+
+
+class _Names:
+    """The first names that come are kept; later ones are all one."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def keeps(self, name: str) -> bool:
+        known = self._known
+        if name in known:
+            return True
+        if len(known) >= self._most:
+            return False
+        known.add(name)
+        return True
+
+    def label(self, name: str) -> str:
+        return name if self.keeps(name) else OTHER
+
+
+class _Counts:
+    def __init__(self, registry: prometheus.CollectorRegistry, most: int) -> None:
+        self._registry = registry
+        self._targets = _Names(most)
+        self._circuits = _Names(most)
+        self._troubled: Tracker[bool] = Tracker()
+        """Operations in which something failed: a good attempt is not all that is told of their end."""
+        self._collectors: list[Any] = []
+        self._operations = self._series(
+            prometheus.Counter, "operations", "Operations by how they ended", "target", "outcome"
+        )
+        self._attempts = self._series(
+            prometheus.Counter, "attempts", "Attempts that ended, by code of the failure or OK", "target", "code"
+        )
+        self._failures = self._series(prometheus.Counter, "give_ups", "Operations given up, by code", "target", "code")
+        self._denied = self._series(
+            prometheus.Counter, "retries_denied", "Retries that a limit of ours forbade", "target", "because"
+        )
+        self._fallbacks = self._series(prometheus.Counter, "fallbacks", "Fallback steps tried", "target")
+        self._waited = self._series(
+            prometheus.Counter, "retry_wait_seconds", "Seconds of waiting before retries", "target"
+        )
+        self._recovery = self._series(
+            prometheus.Histogram,
+            "recovery_seconds",
+            "Seconds from the first failure to success",
+            "target",
+            buckets=_BUCKETS,
+        )
+        self._changes = self._series(prometheus.Counter, "circuit_changes", "Changes of circuits", "circuit", "to")
+        self._state = self._series(prometheus.Gauge, "circuit_state", "State of a circuit: 0 closed, 1 half-open, 2 open", "circuit")  # fmt: skip
+
+    def handlers(self) -> dict[type[Event], Callable[[Any], object]]:
+        return {
+            AttemptEnded: self._attempt_ended,
+            Retry: self._retry,
+            Fallback: self._fallback,
+            AgentFallback: self._fallback,
+            Recovered: self._recovered,
+            Failed: self._failed,
+            Degraded: self._degraded,
+            Cancelled: self._cancelled,
+            RetryDenied: self._retry_denied,
+            CircuitStateChange: self._circuit_changed,
+        }
+
+    def unregister(self) -> None:
+        for collector in self._collectors:
+            self._registry.unregister(collector)
+
+    def _attempt_ended(self, event: AttemptEnded) -> None:
+        target = self._targets.label(event.operation)
+        if event.fault is not None:
+            self._troubled.put(event.run, True)  # noqa: FBT003 - presence is all that matters
+            self._attempts(target, _code(event.fault.code)).inc()
+            return
+        self._attempts(target, "OK").inc()
+        if self._troubled.get(event.run) is None:
+            self._operations(target, "ok").inc()
+
+    def _retry(self, event: Retry) -> None:
+        self._troubled.put(event.run, True)  # noqa: FBT003 - ditto
+        self._waited(self._targets.label(event.operation)).inc(event.delay)
+
+    def _fallback(self, event: Fallback | AgentFallback) -> None:
+        self._troubled.put(event.run, True)  # noqa: FBT003 - ditto
+        self._fallbacks(self._targets.label(event.operation)).inc()
+
+    def _recovered(self, event: Recovered) -> None:
+        self._recovery(self._ended(event, "recovered")).observe(event.after)
+
+    def _failed(self, event: Failed) -> None:
+        self._failures(self._ended(event, "failed"), _code(event.fault.code)).inc()
+
+    def _degraded(self, event: Degraded) -> None:
+        self._ended(event, "degraded")
+
+    def _cancelled(self, event: Cancelled) -> None:
+        self._ended(event, "cancelled")
+
+    def _retry_denied(self, event: RetryDenied) -> None:
+        self._denied(self._targets.label(event.operation), _code(event.because)).inc()
+
+    def _circuit_changed(self, event: CircuitStateChange) -> None:
+        self._changes(self._circuits.label(event.circuit), event.to.value).inc()
+        # A state of many circuits together would say nothing.
+        if self._circuits.keeps(event.circuit):
+            self._state(event.circuit).set(_STATES[event.to])
+
+    def _ended(self, event: Event, outcome: str) -> str:
+        self._troubled.take(event.run)
+        target = self._targets.label(event.operation)
+        self._operations(target, outcome).inc()
+        return target
+
+    def _series(self, kind: Any, name: str, text: str, *labels: str, **options: Any) -> Callable[..., Any]:
+        """Register a metric; return what gives the series of its labels, looked up once."""
+        metric = kind(f"holdfast_{name}", text, labels, registry=self._registry, **options)
+        self._collectors.append(metric)
+        known: dict[tuple[str, ...], Any] = {}
+
+        def series(*values: str) -> Any:
+            found = known.get(values)
+            if found is None:
+                found = known[values] = metric.labels(*values)
+            return found
+
+        return series

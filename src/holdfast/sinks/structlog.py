@@ -1,0 +1,42 @@
+"""Events to structlog: the same facts as `log_events`, as an event dict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.events import KINDS, AttemptEnded, AttemptStarted, Event
+from holdfast.runtime.secrets import process_redactor
+from holdfast.sinks.facts import facts_of
+from holdfast.sinks.reading import missing, read
+from holdfast.sinks.wording import Levels, Wording
+
+try:
+    import structlog
+except ModuleNotFoundError as absent:
+    raise missing("log_to_structlog", "structlog", "structlog") from absent
+
+if TYPE_CHECKING:
+    from holdfast.runtime.bus import Subscription
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["log_to_structlog"]
+
+
+def log_to_structlog(
+    runtime: Runtime | None = None, logger: Any = None, *, levels: Levels | None = None, attempts: bool = False
+) -> Subscription:
+    """Log what happens to a structlog logger (`structlog.get_logger("holdfast")` unless given one).
+
+    The event is the line `log_events` writes; `holdfast` holds the event's JSON, secrets masked. `attempts` adds the
+    beginning and end of every call.
+    """
+    log = structlog.get_logger("holdfast") if logger is None else logger
+    wording = Wording(levels)
+
+    def write(event: Event) -> None:
+        level, line = wording.of(event)
+        if level is not None:
+            log.log(level, line, holdfast=facts_of(event, process_redactor()))
+
+    silent = () if attempts else (AttemptStarted, AttemptEnded)
+    return read(runtime, {kind: write for kind in KINDS if kind not in silent})

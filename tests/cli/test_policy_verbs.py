@@ -1,0 +1,182 @@
+"""`holdfast policy show|check|simulate` and `holdfast config schema`"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_runs import holdfast
+
+from holdfast import Policy
+from holdfast.config import json_schema
+
+GOOD = "[policy]\nattempts = 2\n[targets.claude]\ntimeout = 5\n"
+WRONG = "[policy]\nattempts = 0\ntimeot = 3\n"
+SUSPICIOUS = "[policy]\nattempts = 4\ncircuit = { failures = 2 }\n"
+
+
+@pytest.fixture(autouse=True)
+def somewhere_quiet(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def file(tmp_path):
+    def written(text: str) -> str:
+        path = tmp_path / "settings.toml"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return written
+
+
+def document(*arguments: str, given: str | None = None, status: int = 0):
+    result = holdfast("policy", *arguments, "--json", given=given)
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+# --- show ---
+
+
+def test_show_tells_the_waits_and_the_worst_case(file):
+    result = holdfast("policy", "show", file(GOOD))
+    assert result.exit_code == 0
+    shown = [line.split() for line in result.stdout.splitlines()]
+    assert ["transient", "18", "2", "0.8-1.2", "s", "2", "min"] in shown
+    assert "default  Policy(attempts=2)" in result.stdout
+    assert "provider:claude  Policy(attempts=2, timeout=5.0)" in result.stdout
+
+
+def test_show_is_the_same_in_json(file):
+    shown = document("show", file(GOOD))
+    assert shown["schema"] == "holdfast.policy.show/1"
+    assert [policy["name"] for policy in shown["policies"]] == ["default", "provider:claude"]
+    (transient,) = (each for each in shown["policies"][1]["outlook"] if each["what"] == "transient")
+    assert (transient["calls"], transient["seconds"]) == (2, pytest.approx(11.2))
+    assert eval(shown["policies"][1]["policy"]) == Policy(attempts=2, timeout=5)
+
+
+def test_show_of_one_target_and_of_stdin():
+    shown = document("show", "-", "--target", "claude", given=GOOD)
+    assert (shown["source"], [policy["timeout_s"] for policy in shown["policies"]]) == ("stdin", [5])
+
+
+def test_without_a_file_it_is_what_a_program_started_here_would_have(somewhere_quiet, monkeypatch):
+    assert document("show")["source"] == "defaults"
+    (somewhere_quiet / "holdfast.toml").write_text(GOOD)
+    monkeypatch.setenv("HOLDFAST_ATTEMPTS", "7")
+    assert "attempts=7" in document("show")["policies"][0]["policy"]
+
+
+def test_what_never_happens_is_not_shown_as_if_it_did(file):
+    result = holdfast("policy", "show", file("[policy]\nattempts = 9\nbackoff = { initial = 60, cap = 60 }\n"))
+    assert "48-60 s, 48-60 s, (6 more never fit)" in result.stdout
+
+
+# --- check ---
+
+
+def test_check_of_what_is_right(file):
+    result = holdfast("policy", "check", file(GOOD))
+    assert result.exit_code == 0
+    assert result.stderr.endswith("is valid, 0 warnings\n")
+
+
+def test_check_tells_every_mistake_and_exits_2(file):
+    result = holdfast("policy", "check", file(WRONG))
+    assert result.exit_code == 2
+    assert "policy.attempts" in result.stdout
+    assert "policy.timeot" in result.stdout
+    assert "2 mistakes; a program with it does not start" in result.stderr
+    told = document("check", file(WRONG), status=2)
+    assert (told["schema"], told["valid"]) == ("holdfast.policy.check/1", False)
+    assert [problem["path"] for problem in told["problems"]] == ["policy.timeot", "policy.attempts"]
+
+
+def test_check_warns_and_only_strict_makes_it_an_exit_code(file):
+    assert holdfast("policy", "check", file(SUSPICIOUS)).exit_code == 0
+    assert holdfast("policy", "check", file(SUSPICIOUS), "--strict").exit_code == 8
+    assert holdfast("policy", "check", file(GOOD), "--strict").exit_code == 0
+    told = document("check", file(SUSPICIOUS))
+    assert [each["about"] for each in told["advice"] if each["level"] == "warning"] == ["circuit.failures"]
+
+
+def test_check_warns_that_recovery_is_off(file):
+    told = document("check", file("enabled = false"))
+    assert told["advice"][0]["about"] == "enabled"
+
+
+def test_what_two_policies_share_is_told_once(file):
+    told = document("check", file(SUSPICIOUS + "[targets.claude]\ntimeout = 9\n"))
+    assert [each["policy"] for each in told["advice"] if each["about"] == "circuit.failures"] == ["default"]
+
+
+@pytest.mark.parametrize("verb", ["show", "check", "simulate"])
+def test_a_file_that_is_not_there_exits_3_and_a_wrong_one_2(verb, file):
+    missing = holdfast("policy", verb, "nowhere.toml")
+    assert (missing.exit_code, missing.stdout) == (3, "")
+    assert "cannot read nowhere.toml: No such file" in missing.stderr
+    assert holdfast("policy", verb, file(WRONG)).exit_code == 2
+    assert holdfast("policy", verb, "-", given="[policy").exit_code == 2
+    assert holdfast("policy", verb, ".").exit_code == 1
+
+
+# --- simulate ---
+
+
+def test_simulate_is_seeded_and_plots(file):
+    settings = file("base = 'patient'")
+    result = holdfast("policy", "simulate", settings, "--seed", "4")
+    assert result.stdout == holdfast("policy", "simulate", settings, "--seed", "4").stdout
+    assert result.stdout != holdfast("policy", "simulate", settings, "--seed", "5").stdout
+    lanes = {line.split()[0]: line for line in result.stdout.splitlines() if "|" in line}
+    assert list(lanes) == ["good", "failed", "blocked", "outage"]
+    assert len({lane.count("|") for lane in lanes.values()}) == 1
+    assert "█" in lanes["good"]
+    assert "x" in lanes["outage"]
+
+
+def test_simulate_in_json_holds_what_is_shown(file):
+    told = document("simulate", file(""), "--outage", "5:30", "--rate", "60/m", "--duration", "60", "--seed", "2")
+    assert told["schema"] == "holdfast.policy.simulate/1"
+    assert (told["outage"]["begins"], told["outage"]["ends"], told["outage"]["rate"]) == (5, 30, 1)
+    assert told["succeeded"] + told["failed"] == told["operations"]
+    assert sum(second["good"] for second in told["seconds"]) == told["succeeded"]
+    shown = holdfast(
+        "policy", "simulate", file(""), "--outage", "5:30", "--rate", "60/m", "--duration", "60", "--seed", "2"
+    )
+    assert ["wasted", "calls", str(told["wasted_calls"])] in [line.split() for line in shown.stdout.splitlines()]
+
+
+def test_simulate_of_an_outage_without_end(file):
+    result = holdfast("policy", "simulate", file(""), "--outage", "0:9999", "--duration", "10")
+    assert ["time", "to", "recovery", "s", "never"] in [line.split() for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "told"),
+    [
+        ("--outage", "60", "--outage: expected FROM:TO in seconds"),
+        ("--outage", "1.2.3:5", "--outage: expected FROM:TO in seconds"),
+        ("--outage", "60:5", "outage.ends: expected after it begins"),
+        ("--rate", "fast", "--rate: expected a number per s, m or h"),
+        ("--rate", "1000000/s", "outage.rate: expected at most 1,000,000 operations"),
+        ("--duration", "0", "outage.duration"),
+        ("--code", "NO_SUCH", "--code: expected a code of the catalog"),
+    ],
+)
+def test_simulate_with_wrong_flags_exits_2(flag, value, told):
+    result = holdfast("policy", "simulate", flag, value)
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+# --- schema ---
+
+
+def test_the_schema_is_printed():
+    result = holdfast("config", "schema")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == json_schema()

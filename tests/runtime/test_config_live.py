@@ -1,0 +1,108 @@
+"""R85: settings of a running program."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from holdfast import Circuit, Runtime, recover
+from holdfast.config import ConfigError, LiveConfig
+from holdfast.events import SuppressedError
+from holdfast.runtime.target import Target
+from holdfast.testing import Capture, VirtualClock
+
+CLAUDE = Target(provider="claude")
+
+
+@pytest.fixture
+def runtime() -> Runtime:
+    return Runtime(clock=VirtualClock())
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "holdfast.toml"
+    path.write_text("[policy]\nattempts = 5\n")
+    return path
+
+
+def attempts(runtime: Runtime) -> int | None:
+    return runtime.policy_for(CLAUDE).attempts
+
+
+def test_R85_a_reload_is_live(runtime, file):
+    live = LiveConfig(runtime, file, environ={})
+    assert attempts(runtime) == 5
+    file.write_text("[policy]\nattempts = 6\n")
+    assert live.reload().policy.attempts == 6
+    assert attempts(runtime) == 6
+
+
+def test_R85_a_bad_reload_keeps_the_old_one_and_says_why(runtime, file):
+    live = LiveConfig(runtime, file, environ={})
+    before = live.config
+    file.write_text("enabled = false\n[policy]\nattempts = 0\n")
+    with pytest.raises(ConfigError, match=r"policy\.attempts"):
+        live.reload()
+    assert (attempts(runtime), runtime.enabled) == (5, True)
+    assert live.config is before
+    assert live.problem is not None
+    file.write_text("[policy]\nattempts = 7\n")
+    live.reload()
+    assert (attempts(runtime), live.problem) == (7, None)
+
+
+def test_a_bad_configuration_refuses_to_begin(runtime, file):
+    file.write_text("x = 1")
+    with pytest.raises(ConfigError):
+        LiveConfig(runtime, file, environ={})
+
+
+def test_R85_breakers_keep_their_state_over_a_reload(runtime, file):
+    live = LiveConfig(runtime, file, environ={})
+
+    def fail() -> None:
+        raise ConnectionResetError
+
+    file.write_text("[policy]\nattempts = 1\ncircuit = { failures = 1 }\n")
+    live.reload()
+    with pytest.raises(ConnectionResetError):
+        recover("claude", runtime=runtime).call(fail)
+    file.write_text("[policy]\nattempts = 1\ncircuit = { failures = 50 }\n")
+    live.reload()
+    with pytest.raises(Exception, match="CIRCUIT_OPEN"):
+        recover("claude", runtime=runtime).call(fail)
+    assert runtime.lines.get("provider:claude").circuit == Circuit(failures=50)
+
+
+def test_a_signal_reloads_before_the_next_call(runtime, file):
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        live = LiveConfig(runtime, file, environ={})
+        live.reload_on_signal()
+        calling = recover("claude", runtime=runtime)
+        file.write_text("[policy]\nattempts = 6\n")
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert attempts(runtime) == 5
+        calling.call(len, "x")
+        assert attempts(runtime) == 6
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_bad_reload_on_a_signal_is_told_and_breaks_no_call(runtime, file):
+    heard = Capture()
+    runtime.on(heard, SuppressedError)
+    live = LiveConfig(runtime, file, environ={})
+    calling = recover("claude", runtime=runtime)
+    file.write_text("[policy]\nattempts = 0\n")
+    live.reload_soon()
+    assert calling.call(len, "x") == 1
+    (told,) = heard.of(SuppressedError)
+    assert "the old one holds" in told.reason
+    assert "policy.attempts" in told.cause
+    assert attempts(runtime) == 5
+    assert calling.call(len, "x") == 1
+    assert len(heard) == 1

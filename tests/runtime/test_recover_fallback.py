@@ -1,0 +1,527 @@
+"""Fallbacks: what is tried when the call has failed for good, in which order, and what is left when all of it fails."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from recover_kit import LOOSE, Always, Flaky, World, reset
+
+from holdfast import Circuit, Err, Fault, InvalidError, Ok, OutcomeUnknownError, Policy, fault_of, recover
+from holdfast.events import Cancelled, Degraded, Failed, Fallback, Recovered, SuppressedError
+from holdfast.runtime.cache import MemoryCache, Missing
+from holdfast.testing import ScriptedHTTPError, script
+
+ONCE = Policy(attempts=1, circuit=LOOSE)
+FORMS = pytest.mark.parametrize("form", ["sync", "async"])
+
+
+class Chained:
+    """A decorated function that always fails, in either form."""
+
+    def __init__(self, world: World, form: str, fails: Any = None, policy: Policy = ONCE, **options: Any) -> None:
+        self.world = world
+        self.sync = form == "sync"
+        self.work = fails or Always(reset)
+        self.fn = world.recover("a", policy, **options)(self._as(self.work))
+
+    def _as(self, step: Any) -> Any:
+        return step if self.sync or not hasattr(step, "acall") else step.acall
+
+    def add(self, step: Any, **options: Any) -> Any:
+        self.fn.fallback(**options)(self._as(step)) if options else self.fn.fallback(self._as(step))
+        return step
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs) if self.sync else self.world.run(self.fn(*args, **kwargs))
+
+    def outcome(self, *args: Any) -> Any:
+        return self.fn.outcome(*args) if self.sync else self.world.run(self.fn.outcome(*args))
+
+
+@FORMS
+def test_R73_steps_are_tried_in_order_and_the_first_answer_counts(form: str) -> None:
+    world = World()
+    chained = Chained(world, form)
+    first, second, third = chained.add(Always(reset)), chained.add(Flaky(value="second")), chained.add(Flaky())
+    assert chained() == "second"
+    assert (chained.work.calls, first.calls, second.calls, third.calls) == (1, 1, 1, 0)
+    assert [(event.from_, event.to) for event in world.of(Fallback)] == [
+        ("primary", "acall"),
+        ("primary", "acall"),
+    ] or (form == "sync")
+    (recovered,) = world.of(Recovered)
+    assert recovered.attempts == 3
+    assert not world.of(Failed)
+
+
+@FORMS
+def test_R73_all_failed_the_primarys_error_surfaces_with_every_step_on_it(form: str) -> None:
+    world = World()
+    chained = Chained(world, form)
+    chained.add(Always(lambda: ScriptedHTTPError(503)), name="second")
+    chained.add(Flaky(), name="never", when="PROVIDER_BILLING")
+    chained.add(Always(TimeoutError), name="third")
+    with pytest.raises(ConnectionResetError) as failed:
+        chained()
+    assert failed.value is chained.work.raised[0]
+    fault = fault_of(failed.value)
+    assert fault.code == "CONN_RESET"
+    assert [attempt.via for attempt in fault.attempts] == ["primary", "second", "third"]
+    assert fault.attempts[0].code == "CONN_RESET"
+    told = fault.context["fallbacks"]
+    assert [step["step"] for step in told] == ["second", "never", "third"]
+    assert told[1]["skipped"] == "its condition is not met"
+    assert len([note for note in failed.value.__notes__ if "fallback" in note]) == 3
+    assert len(world.of(Failed)) == 1
+
+
+@FORMS
+def test_R73_a_condition_looks_at_the_latest_and_the_primary_failure(form: str) -> None:
+    world = World()
+    chained = Chained(world, form, Always(lambda: ScriptedHTTPError(401)))
+    chained.add(Always(lambda: ScriptedHTTPError(529)), name="second", when="auth")
+    overloaded = chained.add(Always(reset), name="overloaded", when="PROVIDER_OVERLOADED")
+    both = chained.add(Flaky(value="both"), name="both", when=lambda latest, primary: (latest.code, primary.category) == ("CONN_RESET", "auth"))  # fmt: skip
+    assert chained() == "both"
+    assert (overloaded.calls, both.calls) == (1, 1)
+
+
+@FORMS
+def test_R73_a_step_whose_circuit_is_open_is_skipped_and_the_next_is_tried(form: str) -> None:
+    world = World()
+    broken = Always(reset)
+    second = world.recover("b", Policy(attempts=1, circuit=Circuit(failures=1)))(broken)
+    with pytest.raises(ConnectionResetError):
+        second()
+    chained = Chained(world, form)
+    chained.add(second, name="second")
+    chained.add(Flaky(value="third"), name="third")
+    assert chained() == "third"
+    assert broken.calls == 1
+    assert [event.to for event in world.of(Fallback)] == ["third"]
+
+
+@FORMS
+def test_R73_a_step_that_lacks_what_is_needed_is_skipped(form: str) -> None:
+    world = World()
+    chained = Chained(world, form, needs=frozenset({"vision"}))
+    blind = chained.add(Flaky(), offers=frozenset({"tools"}))
+    seeing = chained.add(Flaky(value="seen"), offers=frozenset({"vision", "tools"}))
+    assert chained() == "seen"
+    assert (blind.calls, seeing.calls) == (0, 1)
+
+
+@FORMS
+@pytest.mark.parametrize("defect", [TypeError("a defect"), KeyError("gone"), AttributeError("no such thing")])
+def test_R74_a_programming_error_in_a_step_is_not_taken_for_an_outage(form: str, defect: Exception) -> None:
+    world = World()
+    chained = Chained(world, form)
+    chained.add(Flaky(defect))
+    later = chained.add(Flaky())
+    with pytest.raises(type(defect)) as failed:
+        chained()
+    assert failed.value is defect
+    assert later.calls == 0
+    assert len(world.of(Failed)) == 1
+
+
+@FORMS
+def test_R74_a_programming_error_of_the_primary_is_not_answered_by_a_fallback(form: str) -> None:
+    world = World()
+    chained = Chained(world, form, Always(lambda: TypeError("a defect")))
+    step = chained.add(Flaky())
+    with pytest.raises(TypeError):
+        chained()
+    assert step.calls == 0
+
+
+@FORMS
+def test_S2_16_a_call_that_may_have_happened_is_not_done_another_way(form: str) -> None:
+    world = World()
+    chained = Chained(world, form, effect="unsafe")
+    step = chained.add(Flaky())
+    with pytest.raises(OutcomeUnknownError):
+        chained()
+    assert step.calls == 0
+    assert len(world.of(Failed)) == 1
+
+
+@FORMS
+def test_S1_29_an_open_circuit_falls_back_at_once(form: str) -> None:
+    world = World()
+    chained = Chained(world, form, policy=Policy(attempts=1, circuit=Circuit(failures=1)))
+    chained.add(Flaky(value="other"))
+    assert [chained(), chained(), chained()] == ["other"] * 3
+    assert chained.work.calls == 1
+    assert world.now == 0
+
+
+@FORMS
+def test_S1_15_the_cache_answers_the_very_same_call_until_its_time_is_over(form: str) -> None:
+    world = World()
+    answers = {"one": "first", "two": "second"}
+
+    def look(question: str) -> str:
+        if not answers:
+            raise reset()
+        return answers[question]
+
+    async def look_later(question: str) -> str:
+        return look(question)
+
+    decorated = world.recover("a", ONCE)(look if form == "sync" else look_later)
+    decorated.cached(ttl=60)
+
+    def ask(question: str) -> str:
+        return decorated(question) if form == "sync" else world.run(decorated(question))
+
+    assert ask("one") == "first"
+    world.clock.advance(1)
+    answers.clear()
+    assert ask("one") == "first"
+    assert [event.reason for event in world.of(Degraded)] == ["cached"]
+    with pytest.raises(ConnectionResetError):
+        ask("two")
+    world.clock.advance(58.9)
+    assert ask("one") == "first"
+    world.clock.advance(0.2)
+    with pytest.raises(ConnectionResetError):
+        ask("one")
+
+
+def test_S1_15_none_is_an_answer_worth_keeping() -> None:
+    world = World()
+    work = Flaky(value=None)
+    decorated = world.recover("a", ONCE)(work)
+    decorated.cached(ttl=60)
+    assert decorated() is None
+    work.failures = [reset()] * 9
+    assert decorated() is None
+
+
+def test_S1_15_a_key_of_ones_own_and_arguments_that_cannot_be_told_apart() -> None:
+    world = World()
+    work = Flaky()
+    decorated = world.recover("a", ONCE)(work)
+    decorated.cached(ttl=60)
+    decorated(object())
+    work.failures = [reset()] * 9
+    with pytest.raises(ConnectionResetError):
+        decorated(object())
+    assert not world.of(SuppressedError)
+    keyed_work = Flaky()
+    keyed = world.recover("b", ONCE)(keyed_work)
+    keyed.cached(ttl=60, key=lambda thing: type(thing).__name__)
+    keyed(object())
+    keyed_work.failures = [reset()] * 9
+    assert keyed(object()) == "ok"
+
+
+def test_S1_15_two_functions_may_share_a_store() -> None:
+    world = World()
+    store = MemoryCache(most=2)
+    works = [Flaky(value=1), Flaky(value=2)]
+
+    def first() -> Any:
+        return works[0]()
+
+    def second() -> Any:
+        return works[1]()
+
+    decorated = [world.recover("a", ONCE)(fn) for fn in (first, second)]
+    for fn in decorated:
+        fn.cached(ttl=60, store=store)
+        fn()
+    for work in works:
+        work.failures = [reset()] * 9
+    assert [fn() for fn in decorated] == [1, 2]
+
+
+def test_S1_15_the_memory_of_the_cache_is_bounded() -> None:
+    cache = MemoryCache(most=10)
+    for number in range(1000):
+        cache.put(str(number), number, 0.0, 60)
+    assert len(cache._kept) == 10
+    assert cache.get("999", 1.0) == 999
+    assert cache.get("0", 1.0) is Missing
+
+
+class BrokenStore:
+    def get(self, key: str, now: float) -> Any:
+        raise OSError("the store is down")
+
+    def put(self, key: str, value: Any, now: float, ttl: float) -> None:
+        raise OSError("the store is down")
+
+
+def _bad_key(*_: Any) -> str:
+    raise LookupError("a defect of the key")
+
+
+@FORMS
+@pytest.mark.parametrize("options", [{"store": BrokenStore()}, {"key": _bad_key}])
+def test_R25_a_cache_that_fails_is_told_and_changes_nothing(form: str, options: dict[str, Any]) -> None:
+    world = World()
+    chained = Chained(world, form, Flaky(value="fine"))
+    chained.fn.cached(ttl=60, **options)
+    assert chained() == "fine"
+    assert len(world.of(SuppressedError)) == 1
+    failing = Chained(world, form)
+    failing.fn.cached(ttl=60, **options)
+    with pytest.raises(ConnectionResetError):
+        failing()
+    assert len(world.of(SuppressedError)) == 2
+
+
+@FORMS
+def test_R25_a_condition_that_raises_skips_its_step_and_is_told_once(form: str) -> None:
+    world = World()
+    chained = Chained(world, form)
+
+    def broken(latest: Fault, primary: Fault) -> bool:
+        raise LookupError("a defect of the condition")
+
+    skipped = chained.add(Flaky(), when=broken)
+    chained.add(Flaky(value="next"))
+    assert chained() == "next"
+    assert skipped.calls == 0
+    assert len(world.of(SuppressedError)) == 1
+
+
+@FORMS
+def test_S1_4_a_step_that_must_ask_is_skipped_without_consent_and_used_with_it(form: str) -> None:
+    asked: list[tuple[str, str, str]] = []
+
+    def consent(operation: str, step: str, fault: Fault) -> bool:
+        asked.append((operation, step, fault.code))
+        return len(asked) == 2
+
+    world = World(consent=consent)
+    chained = Chained(world, form)
+    step = chained.add(Flaky(value="other"), name="other", consent="ask")
+    with pytest.raises(ConnectionResetError) as failed:
+        chained()
+    assert fault_of(failed.value).context["fallbacks"] == [{"step": "other", "skipped": "consent was not given"}]
+    assert chained() == "other"
+    assert step.calls == 1
+    assert asked == [("a", "other", "CONN_RESET")] * 2
+
+
+@FORMS
+def test_S1_4_nobody_to_ask_is_a_no(form: str) -> None:
+    chained = Chained(World(), form)
+    step = chained.add(Flaky(), consent="ask")
+    with pytest.raises(ConnectionResetError):
+        chained()
+    assert step.calls == 0
+
+
+@FORMS
+def test_R25_a_consent_that_raises_is_a_no_and_is_told(form: str) -> None:
+    def consent(*_: Any) -> bool:
+        raise LookupError("a defect of the question")
+
+    world = World(consent=consent)
+    chained = Chained(world, form)
+    step = chained.add(Flaky(), consent="ask")
+    with pytest.raises(ConnectionResetError):
+        chained()
+    assert step.calls == 0
+    assert len(world.of(SuppressedError)) == 1
+
+
+def test_S1_4_consent_may_be_asked_asynchronously() -> None:
+    async def consent(*_: Any) -> bool:
+        await asyncio.sleep(3)
+        return True
+
+    world = World(consent=consent)
+    chained = Chained(world, "async")
+    chained.add(Flaky(value="other"), consent="ask")
+    assert chained() == "other"
+    assert world.now == 3
+
+
+def test_S1_4_async_consent_in_sync_code_is_a_no_and_leaks_no_coroutine() -> None:
+    async def consent(*_: Any) -> bool:
+        return True
+
+    world = World(consent=consent)
+    chained = Chained(world, "sync")
+    step = chained.add(Flaky(), consent="ask")
+    with pytest.raises(ConnectionResetError):
+        chained()
+    assert step.calls == 0
+
+
+@FORMS
+def test_S1_16_degraded_gets_the_fault_and_the_arguments(form: str) -> None:
+    world = World()
+    chained = Chained(world, form)
+    chained.add(Always(reset))
+    chained.fn.degraded(lambda fault, question: f"{fault.code}: {question}")
+    assert chained("hi") == "CONN_RESET: hi"
+    assert [event.reason for event in world.of(Degraded)] == ["degraded"]
+    assert chained.outcome("hi").via == "degraded"
+    assert not world.of(Failed)
+
+
+@FORMS
+def test_S1_16_a_degraded_answer_that_fails_is_one_more_failed_step(form: str) -> None:
+    world = World()
+    chained = Chained(world, form)
+    chained.fn.degraded(lambda _: Always(TimeoutError)())
+    with pytest.raises(ConnectionResetError) as failed:
+        chained()
+    assert [step["step"] for step in fault_of(failed.value).context["fallbacks"]] == ["degraded"]
+
+
+@FORMS
+def test_S1_31_when_all_fails_somebody_is_told_and_the_first_error_raised(form: str) -> None:
+    world = World()
+    told: list[Fault] = []
+    chained = Chained(world, form)
+    chained.add(Always(TimeoutError), name="second")
+    chained.fn.notify(told.append)
+    with pytest.raises(ConnectionResetError):
+        chained()
+    (fault,) = told
+    assert fault.code == "SYS_FALLBACKS_EXHAUSTED"
+    assert fault.context["steps"] == ["second"]
+    assert fault.context["primary"] == "CONN_RESET"
+
+
+@FORMS
+def test_R25_a_notification_that_raises_changes_nothing(form: str) -> None:
+    world = World()
+    chained = Chained(world, form)
+
+    @chained.fn.notify
+    def broken(_: Fault) -> None:
+        raise LookupError("a defect of the notification")
+
+    with pytest.raises(ConnectionResetError):
+        chained()
+    assert len(world.of(SuppressedError)) == 1
+    assert len(world.of(Failed)) == 1
+
+
+@FORMS
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_R18_who_asks_to_stop_in_a_step_ends_it_all(form: str, stop: type[BaseException]) -> None:
+    world = World()
+    chained = Chained(world, form)
+    chained.add(Flaky(stop()))
+    later = chained.add(Flaky())
+    with pytest.raises(stop):
+        chained()
+    assert later.calls == 0
+    assert not world.of(Failed)
+    assert len(world.of(Cancelled)) == 1
+
+
+def test_a_step_has_the_time_limit_of_an_attempt() -> None:
+    world = World()
+    chained = Chained(world, "async", policy=Policy(attempts=1, timeout=5, circuit=LOOSE))
+    chained.add(Flaky(takes=60), name="slow")
+    chained.add(Flaky(value="quick"), name="quick")
+    assert chained() == "quick"
+    assert world.now == 5
+
+
+@FORMS
+def test_the_deadline_holds_for_the_steps_too(form: str) -> None:
+    """A step that recovers by itself sees the deadline of the whole."""
+    world = World()
+    work = Always(reset)
+    policy = Policy(deadline=None, timeout=None, attempts=50, circuit=LOOSE)
+    step = world.recover("b", policy)(work if form == "sync" else work.acall)
+    chained = Chained(world, form, policy=Policy(attempts=1, timeout=None, deadline=10, circuit=LOOSE))
+    chained.fn.fallback(step)
+    with pytest.raises(ConnectionResetError):
+        chained()
+    assert world.now == 7
+    assert work.calls == 4
+
+
+def test_outcome_says_which_way_it_came() -> None:
+    world = World()
+    chained = Chained(world, "sync")
+    chained.add(Flaky(value="other"), name="other")
+    outcome = chained.outcome()
+    assert isinstance(outcome, Ok)
+    assert (outcome.value, outcome.via) == ("other", "other")
+    assert [attempt.via for attempt in outcome.attempts] == ["primary", "other"]
+    failing = Chained(world, "sync")
+    failing.add(Always(reset), name="other")
+    failed = failing.outcome()
+    assert isinstance(failed, Err)
+    assert [attempt.via for attempt in failed.fault.attempts] == ["primary", "other"]
+    assert failing.fn.steps() == ("other",)
+
+
+def test_fallbacks_added_later_and_after_a_change_count() -> None:
+    world = World()
+    chained = Chained(world, "sync")
+    with pytest.raises(ConnectionResetError):
+        chained()
+    world.runtime.on(lambda _: None)
+    with pytest.raises(ConnectionResetError):
+        chained()
+    chained.add(Flaky(value="late"))
+    assert chained() == "late"
+
+
+def test_S1_24_all_providers_down_the_user_gets_a_degraded_message_and_may_retry() -> None:
+    world = World()
+    policy = Policy(attempts=1, circuit=Circuit(failures=1))
+    claude = world.recover("claude", policy)(script("503*2, ok:claude is back"))
+    gpt = world.recover("openai", policy)(script("503*2, ok"))
+    claude.fallback(gpt)
+    claude.degraded(lambda fault: fault.for_user())
+    texts = [claude(), claude()]
+    assert world.state("provider:claude") == world.state("provider:openai") == "open"
+    assert all(texts)
+    world.clock.advance(60)
+    claude()
+    world.clock.advance(60)
+    assert claude() == "claude is back"
+
+
+# --- bad input ---
+
+
+async def _async_step() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("add", "where"),
+    [
+        (lambda fn: fn.fallback(5), "fallback"),
+        (lambda fn: fn.fallback("text"), "fallback"),
+        (lambda fn: fn.fallback(when="NO_SUCH_CODE")(len), "when"),
+        (lambda fn: fn.fallback(when=5)(len), "when"),
+        (lambda fn: fn.fallback(consent="maybe")(len), "consent"),
+        (lambda fn: fn.fallback(offers="vision")(len), "offers"),
+        (lambda fn: fn.fallback(name=5)(len), "name"),
+        (lambda fn: fn.fallback(_async_step), "plain function"),
+        (lambda fn: fn.degraded(5), "degraded"),
+        (lambda fn: fn.degraded(_async_step), "plain function"),
+        (lambda fn: fn.notify(5), "notify"),
+        (lambda fn: fn.cached(ttl=0), "ttl"),
+        (lambda fn: fn.cached(ttl=-1), "ttl"),
+        (lambda fn: fn.cached(ttl=float("nan")), "ttl"),
+        (lambda fn: fn.cached(ttl=float("inf")), "ttl"),
+        (lambda fn: fn.cached(ttl="60"), "ttl"),
+        (lambda fn: fn.cached(ttl=60, key="name"), "key"),
+        (lambda fn: fn.cached(ttl=60, store={}), "store"),
+        (lambda fn: MemoryCache(most=0), "most"),
+    ],
+)
+def test_R71_bad_options_fail_where_they_are_written(add: Any, where: str) -> None:
+    fn = recover("a")(lambda: None)
+    with pytest.raises(InvalidError, match=where):
+        add(fn)
+    assert fn.steps() == ()

@@ -1,0 +1,69 @@
+"""`.outcome` tells the whole story: attempts, waits, reasons, spend."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from holdfast import Backoff, Err, Ok, Policy, Runtime, recover
+from holdfast.testing import Midpoint, VirtualClock, script
+
+STEADY = Policy(attempts=3, backoff=Backoff(initial=2, jitter="none"))
+
+
+@pytest.fixture
+def runtime():
+    return Runtime(clock=VirtualClock(), rng=Midpoint())
+
+
+def test_a_recovered_call_shows_each_attempt_with_its_wait_and_what_was_decided(runtime):
+    match recover("claude", STEADY, runtime=runtime).outcome(script("503, 503, ok:hello")):
+        case Ok(value="hello", via="primary", attempts=attempts):
+            told = [(one.number, one.code, one.waited, one.then) for one in attempts]
+        case other:
+            pytest.fail(repr(other))
+    assert told == [
+        (1, "PROVIDER_UNAVAILABLE", 0.0, "retry"),
+        (2, "PROVIDER_UNAVAILABLE", 2.0, "retry"),
+        (3, None, 4.0, ""),
+    ]
+    assert attempts[2].started - attempts[0].started == pytest.approx(6)
+
+
+@pytest.mark.parametrize(
+    ("policy", "plays", "reasons"),
+    [
+        (STEADY, "503*3", ["retry", "retry", "attempts"]),
+        (STEADY, "401", ["permanent"]),
+        (STEADY.replace(timeout=3, deadline=3), "503*3", ["retry", "deadline"]),
+        (STEADY, "429;retry-after=1000", ["retry-after"]),
+        (STEADY.replace(max_retry_after=5), "429;retry-after=10", ["retry-after"]),
+    ],
+)
+def test_a_failed_call_says_why_each_attempt_was_or_was_not_followed_by_another(runtime, policy, plays, reasons):
+    match recover("claude", policy, runtime=runtime).outcome(script(plays)):
+        case Err(fault=fault):
+            assert [attempt.then for attempt in fault.attempts] == reasons
+        case other:
+            pytest.fail(repr(other))
+
+
+def test_the_good_attempt_shows_what_its_answer_used(runtime):
+    usage = SimpleNamespace(
+        input_tokens=1_000_000, output_tokens=0, cache_read_input_tokens=0, cache_creation_input_tokens=0
+    )
+    answer = SimpleNamespace(model="claude-haiku-4-5", usage=usage)
+    match recover("claude", runtime=runtime).outcome(lambda: answer):
+        case Ok(attempts=(one,)):
+            assert (one.tokens, one.usd) == (1_000_000, 1.0)
+        case other:
+            pytest.fail(repr(other))
+
+
+def test_what_nobody_knows_the_cost_of_is_not_free(runtime):
+    match recover("claude", runtime=runtime).outcome(lambda: "text"):
+        case Ok(attempts=(one,)):
+            assert (one.tokens, one.usd) == (None, None)
+        case other:
+            pytest.fail(repr(other))

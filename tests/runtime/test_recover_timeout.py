@@ -1,0 +1,233 @@
+"""Time limits: of an attempt, of the whole, and of what is nested in it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from recover_kit import LOOSE, Always, Flaky, World, reset
+
+from holdfast import Budget, DeadlineError, Policy, Runtime, fault_of, recover, tool
+from holdfast.events import AttemptEnded, Failed, Retry
+from holdfast.runtime.runtime import use_runtime
+
+
+def test_S1_32_a_late_attempt_is_cancelled_and_named() -> None:
+    world = World()
+    ended: list[str] = []
+
+    async def hangs() -> None:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    with pytest.raises(TimeoutError) as failed:
+        world.run(world.recover("tool:bash", Policy(timeout=120, deadline=200, attempts=1)).call(hangs))
+    assert ended == ["cancelled"]
+    assert isinstance(failed.value, DeadlineError)
+    assert isinstance(failed.value.__cause__, asyncio.CancelledError)
+    assert failed.value.fault.code == "TOOL_TIMEOUT"
+    assert "120 s" in str(failed.value)
+    assert world.now == 120
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [("claude", "PROVIDER_TIMEOUT"), ("tool:bash", "TOOL_TIMEOUT"), ("agent:x", "SYS_TIMEOUT"), (None, "SYS_TIMEOUT")],
+)
+def test_S1_20_the_code_of_a_timeout_says_what_was_late(target: str | None, code: str) -> None:
+    world = World()
+    with pytest.raises(DeadlineError) as failed:
+        world.run(world.recover(target, Policy(timeout=1, attempts=1)).call(Flaky(takes=5).acall))
+    assert failed.value.fault.code == code
+
+
+def test_R65_an_inner_timeout_error_keeps_its_identity() -> None:
+    world = World()
+    own = TimeoutError("mine")
+    with pytest.raises(TimeoutError) as failed:
+        world.run(world.recover("a", Policy(timeout=10, attempts=1)).call(Flaky(own).acall))
+    assert failed.value is own
+
+
+def test_each_attempt_has_the_whole_limit() -> None:
+    world = World()
+    with pytest.raises(DeadlineError):
+        world.run(world.recover("a", Policy(timeout=5, circuit=LOOSE)).call(Flaky(takes=50).acall))
+    assert [event.took for event in world.of(AttemptEnded)] == [5, 5, 5]
+    assert world.now == 5 + 1 + 5 + 2 + 5
+
+
+def test_R66_a_deadline_in_the_wait_starts_no_further_attempt() -> None:
+    world = World()
+    work = Always(reset, takes=1)
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.5):
+                await world.recover("a").call(work.acall)
+        await asyncio.sleep(100)
+
+    world.run(main())
+    assert work.calls == 1
+
+
+def test_R66_the_last_attempt_gets_what_is_left_of_the_deadline() -> None:
+    world = World()
+    work = Flaky(reset(), takes=4)
+    with pytest.raises(DeadlineError) as failed:
+        world.run(world.recover("a", Policy(timeout=6, deadline=7)).call(work.acall))
+    assert world.now == 7
+    assert failed.value.fault.code == "SYS_DEADLINE_EXCEEDED"
+    assert [attempt.code for attempt in fault_of(failed.value).attempts] == ["CONN_RESET", "SYS_DEADLINE_EXCEEDED"]
+
+
+def test_the_deadline_around_clips_everything_below() -> None:
+    world = World()
+    inner = world.recover("inner", Policy(timeout=None, deadline=None))(Flaky(takes=1000).acall)
+
+    async def outer() -> None:
+        await inner()
+
+    with pytest.raises(DeadlineError):
+        world.run(world.recover("outer", Policy(timeout=None, deadline=30)).call(outer))
+    assert world.now == 30
+
+
+def test_the_deadline_around_clips_a_wait_below_in_sync_code() -> None:
+    world = World()
+    work = Always(reset)
+    inner = world.recover("inner", Policy(deadline=None, attempts=50, circuit=LOOSE))(work)
+    with pytest.raises(ConnectionResetError):
+        world.recover("outer", Policy(timeout=None, deadline=10)).call(inner)
+    assert world.now == 7  # 1 + 2 + 4; eight more seconds would pass the deadline
+    assert work.calls == 4
+
+
+def test_a_budget_between_two_recoveries_does_not_hide_the_outer_deadline() -> None:
+    """A scope is never wider than the one around it."""
+    world = World()
+    work = Always(reset)
+    inner = world.recover("inner", Policy(deadline=None, attempts=50, circuit=LOOSE))(work)
+
+    def between() -> None:
+        with Budget(attempts=100):
+            inner()
+
+    with use_runtime(world.runtime), pytest.raises(ConnectionResetError):
+        world.recover("outer", Policy(timeout=None, deadline=10)).call(between)
+    assert (work.calls, world.now) == (4, 7)
+
+
+def test_R15_a_budget_between_two_recoveries_does_not_multiply_the_attempts() -> None:
+    world = World()
+    work = Always(reset)
+    inner = world.recover("inner", Policy(circuit=LOOSE))(work)
+
+    def between() -> None:
+        with Budget(usd=100):
+            inner()
+
+    with use_runtime(world.runtime), pytest.raises(ConnectionResetError):
+        world.recover("outer", Policy(circuit=LOOSE)).call(between)
+    assert work.calls == 3
+
+
+def test_the_seconds_of_a_budget_are_a_deadline() -> None:
+    world = World()
+
+    async def main() -> None:
+        with Budget(seconds=5), pytest.raises(DeadlineError):
+            await world.recover("a").call(Flaky(takes=60).acall)
+        assert world.now == 5
+
+    with use_runtime(world.runtime):
+        world.run(main())
+
+
+def test_R71_a_budget_of_no_seconds_allows_no_call() -> None:
+    world = World()
+    work = Flaky()
+    with use_runtime(world.runtime), Budget(seconds=0), pytest.raises(DeadlineError):
+        world.recover("a").call(work)
+    assert work.calls == 0
+
+
+def test_many_calls_with_one_limit_each_end_in_their_own_time() -> None:
+    """One timer serves them all; each expires by its own start."""
+    world = World()
+    recovery = world.recover("a", Policy(timeout=10, attempts=1, circuit=LOOSE))
+    ends: list[float] = []
+
+    async def one(number: int) -> None:
+        await asyncio.sleep(number)
+        with pytest.raises(DeadlineError):
+            await recovery.call(Flaky(takes=60).acall)
+        ends.append(world.now)
+
+    async def main() -> None:
+        await asyncio.gather(*(one(number) for number in (3, 1, 2, 1)))
+        # The timer is free again, and a call in time is left alone.
+        assert await recovery.call(Flaky(takes=9).acall) == "ok"
+
+    world.run(main())
+    assert ends == [11, 11, 12, 13]
+
+
+def test_S1_20_a_tools_own_limit_wins_over_the_policys() -> None:
+    world = World()
+
+    @tool(effect="read", timeout=200)
+    async def slow() -> str:
+        await asyncio.sleep(150)
+        return "done"
+
+    assert world.run(world.recover("tool:slow", Policy(timeout=10, deadline=20)).call(slow)) == "done"
+
+
+def test_R70_one_recovery_made_at_import_serves_two_loops_in_two_threads() -> None:
+    runtime = Runtime(waits=False)
+    recovery = recover("a", Policy(timeout=0.02, concurrency=2, per_second=10_000, circuit=LOOSE), runtime=runtime)
+    results: list[Any] = []
+    ready = threading.Barrier(2)
+
+    async def main() -> None:
+        await asyncio.gather(*(recovery.call(Flaky(reset()).acall) for _ in range(20)))
+        with pytest.raises(DeadlineError):
+            await recovery.call(Flaky(takes=60).acall)
+        results.append("done")
+
+    def thread() -> None:
+        ready.wait()
+        asyncio.run(main())
+
+    threads = [threading.Thread(target=thread) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert results == ["done", "done"]
+    assert asyncio.run(recovery.call(Flaky(value="third loop").acall)) == "third loop"
+
+
+def test_R70_a_hundred_loops_one_after_the_other_leave_no_wheels_behind() -> None:
+    recovery = recover("a", Policy(timeout=5), runtime=Runtime(waits=False))
+    for _ in range(100):
+        asyncio.run(recovery.call(Flaky().acall))
+    assert len(recovery._binding.wheels._by_loop) <= 1
+
+
+def test_sync_code_has_no_limit_unless_it_asks_for_a_thread() -> None:
+    world = World()
+
+    def slow() -> str:
+        world.clock.advance(1000)
+        return "done"
+
+    assert world.recover("a", Policy(timeout=1, deadline=5)).call(slow) == "done"
+    assert not world.of(Failed)
+    assert not world.of(Retry)

@@ -1,0 +1,121 @@
+"""R85: settings change while calls are under way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import INTERACTIVE, Backoff, Circuit, InvalidError, Policy, Runtime, recover
+from holdfast.events import CircuitState, Failed
+from holdfast.testing import Capture, VirtualClock, run
+
+THREE = Policy(attempts=3, backoff=Backoff(initial=1, jitter=0), deadline=None, circuit=None)
+ONE = Policy(attempts=1, deadline=None, circuit=None)
+
+
+@pytest.fixture
+def runtime() -> Runtime:
+    return Runtime(clock=VirtualClock())
+
+
+def test_R85_calls_under_way_finish_on_the_settings_they_began_with(runtime):
+    runtime.configure(THREE, {})
+    calls = []
+
+    @recover("claude", runtime=runtime)
+    async def ask(who: str) -> str:
+        calls.append(who)
+        await asyncio.sleep(1)
+        raise ConnectionResetError(who)
+
+    async def main() -> None:
+        early = asyncio.create_task(ask.outcome("early"))
+        also = asyncio.create_task(ask("also"))
+        await asyncio.sleep(0.5)
+        runtime.configure(ONE, {})
+        await ask.outcome("late")
+        with pytest.raises(ConnectionResetError):
+            await ask("later")
+        await early
+        with pytest.raises(ConnectionResetError):
+            await also
+
+    run(main(), clock=runtime.clock)
+    assert {who: calls.count(who) for who in calls} == {"early": 3, "also": 3, "late": 1, "later": 1}
+
+
+@pytest.mark.parametrize("way", ["default", "by name"])
+def test_R85_a_circuit_keeps_its_state_under_other_settings(runtime, way):
+    def configure(circuit: Circuit | None) -> None:
+        policy = Policy(attempts=1, circuit=circuit)
+        runtime.configure(*((policy, {}) if way == "default" else (INTERACTIVE, {"provider:claude": policy})))
+
+    def state() -> CircuitState:
+        return runtime.lines.get("provider:claude").breaker.state(runtime.clock.monotonic())
+
+    @recover("claude", runtime=runtime)
+    def ask(fails: bool) -> str:
+        if fails:
+            raise ConnectionResetError
+        return "hi"
+
+    configure(Circuit(failures=2, rate=None))
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError):
+            ask(fails=True)
+    assert state() is CircuitState.OPEN
+    configure(Circuit(failures=9, rate=None))
+    with pytest.raises(Exception, match="CIRCUIT_OPEN"):
+        ask(fails=False)
+    runtime.clock.advance(30)
+    assert ask(fails=False) == "hi"
+    assert state() is CircuitState.CLOSED
+    configure(None)
+    for _ in range(20):
+        with pytest.raises(ConnectionResetError):
+            ask(fails=True)
+
+
+def test_R86_after_a_change_two_policies_that_disagree_are_still_a_mistake(runtime):
+    recover("claude", Policy(circuit=Circuit(failures=2)), runtime=runtime).call(len, "x")
+    runtime.configure(INTERACTIVE, {})
+    other = Policy(circuit=Circuit(failures=3))
+    assert recover("claude", other, runtime=runtime).call(len, "x") == 1
+    with pytest.raises(InvalidError, match=r"policy.circuit of provider:claude"):
+        recover("claude", Policy(circuit=Circuit(failures=4)), runtime=runtime)
+
+
+def test_R69_places_are_kept_over_a_change_that_leaves_them_as_they_were(runtime):
+    two = Policy(concurrency=2, attempts=1)
+    runtime.configure(two, {})
+    most = now = 0
+
+    @recover("claude", runtime=runtime)
+    async def ask() -> None:
+        nonlocal most, now
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(1)
+        now -= 1
+
+    async def main() -> None:
+        early = [asyncio.create_task(ask()) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        runtime.configure(two.replace(attempts=2), {})
+        await asyncio.gather(*early, *(ask() for _ in range(3)))
+
+    run(main(), clock=runtime.clock)
+    assert most == 2
+
+
+def test_an_outcome_that_is_an_error_is_told_once(runtime):
+    heard = Capture()
+    runtime.on(heard, Failed)
+    runtime.configure(ONE, {})
+
+    def fail() -> None:
+        raise ConnectionResetError
+
+    recover("claude", runtime=runtime).outcome(fail)
+    assert heard.types == ["failed"]

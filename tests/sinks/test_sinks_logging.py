@@ -1,0 +1,273 @@
+"""Logging: quiet while all is well, one line when something recovered or was given up, the event's JSON beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+import pytest
+from sinks_scenes import CANARY, PROMPT, STEADY
+
+from holdfast import Circuit, Fault, InvalidError, Partial
+from holdfast.events import (
+    KINDS,
+    AgentFallback,
+    BudgetWarning,
+    CircuitState,
+    CircuitStateChange,
+    Degraded,
+    Failed,
+    Recovered,
+    Repaired,
+    Retry,
+    RetryDenied,
+    StreamResumed,
+    SuppressedError,
+)
+from holdfast.faults import HoldfastError
+from holdfast.runtime.secrets import process_redactor
+from holdfast.sinks import Levels, log_events
+from holdfast.testing import Capture, script
+
+
+@pytest.fixture
+def logged(caplog, stage):
+    """What is logged at INFO and above; DEBUG is for tests that ask for it."""
+    caplog.set_level(logging.INFO, logger="holdfast")
+    return lambda: [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "holdfast"]
+
+
+def test_an_operation_that_recovered_is_one_line_at_info(stage, logged):
+    log_events(stage.runtime)
+    assert stage.play("529, 529, ok:hello") == "hello"
+    assert logged() == [("INFO", "claude recovered after 3 attempts in 3.0 s (PROVIDER_OVERLOADED ×2)")]
+
+
+def test_an_operation_that_was_given_up_is_one_warning(stage, logged):
+    log_events(stage.runtime)
+    stage.play("503, 529, 529")
+    ((level, line),) = logged()
+    assert level == "WARNING"
+    assert line.startswith("claude failed after 3 attempts in 3.0 s (PROVIDER_OVERLOADED); next to act: ")
+    assert line.endswith("holdfast explain PROVIDER_OVERLOADED")
+
+
+def test_a_call_that_works_logs_nothing_and_its_attempts_are_not_even_reported(stage, logged):
+    log_events(stage.runtime)
+    stage.play("ok")
+    assert logged() == []
+    assert not stage.runtime.bus.wants_attempts
+
+
+def test_a_fallback_is_named_and_its_failures_counted(stage, logged):
+    log_events(stage.runtime)
+
+    @stage.recovery()
+    async def answer():
+        raise PermissionError("no")
+
+    @answer.fallback
+    async def by_openai():
+        return "hello"
+
+    assert stage.run(answer()) == "hello"
+    assert logged() == [("INFO", "claude recovered via by_openai after 2 attempts in 0.0 s (TOOL_FORBIDDEN)")]
+
+
+def test_a_lesser_answer_is_a_warning(stage, logged):
+    log_events(stage.runtime)
+
+    @stage.recovery()
+    async def answer():
+        raise PermissionError("no")
+
+    answer.degraded(lambda fault: "sorry")
+    assert stage.run(answer()) == "sorry"
+    assert logged() == [("WARNING", "claude gave a lesser answer: degraded (TOOL_FORBIDDEN)")]
+
+
+def test_circuits_warn_when_they_open_and_inform_when_they_close(stage, logged):
+    log_events(stage.runtime)
+    policy = STEADY.replace(attempts=1, circuit=Circuit(failures=2, open_for=5))
+    for step in ("529", "529"):
+        stage.play(step, policy=policy)
+    stage.clock.advance(6)
+    stage.play("ok", policy=policy)
+    circuits = [(level, line) for level, line in logged() if line.startswith("circuit")]
+    assert circuits == [
+        ("WARNING", "circuit provider:claude closed → open (PROVIDER_OVERLOADED)"),
+        ("INFO", "circuit provider:claude open → half-open"),
+        ("INFO", "circuit provider:claude half-open → closed"),
+    ]
+
+
+def test_at_debug_every_attempt_and_retry_has_its_line(stage, caplog):
+    caplog.set_level(logging.DEBUG, logger="holdfast")
+    log_events(stage.runtime)
+    stage.play("429;retry-after=7, ok")
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG and record.name == "holdfast"] == [
+        "claude attempt 1 begins",
+        "claude attempt 1 failed with PROVIDER_RATE_LIMITED after 0.000 s",
+        "claude retries in 7.0 s, as the other side asked (2/3, PROVIDER_RATE_LIMITED)",
+        "claude attempt 2 begins",
+        "claude attempt 2 ended well after 0.000 s",
+    ]  # fmt: skip
+
+
+def test_attempts_are_logged_where_they_are_asked_for(stage, logged):
+    log_events(stage.runtime, attempts=True, levels=Levels(attempt=logging.INFO))
+    stage.play("ok")
+    assert [line for _, line in logged()] == ["claude attempt 1 begins", "claude attempt 1 ended well after 0.000 s"]
+
+
+def test_levels_are_the_users(stage, logged):
+    log_events(stage.runtime, levels=Levels(recovered=logging.ERROR, step=logging.INFO, failed=None))
+    stage.play("529, ok")
+    stage.play("401")
+    assert [level for level, _ in logged()] == ["INFO", "ERROR"]
+
+
+def test_the_name_of_the_logger_is_the_users(stage, caplog):
+    caplog.set_level(logging.INFO)
+    log_events(stage.runtime, "my.app")
+    log_events(stage.runtime, logging.getLogger("my.other"))
+    stage.play("529, ok")
+    assert [record.name for record in caplog.records] == ["my.app", "my.other"]
+
+
+def test_a_percent_sign_in_a_name_is_no_format(stage, logged):
+    log_events(stage.runtime)
+    stage.play("529, ok", target="100%s")
+    assert logged() == [("INFO", "100%s recovered after 2 attempts in 1.0 s (PROVIDER_OVERLOADED)")]
+
+
+def test_a_cancelled_operation_is_forgotten(stage, caplog):
+    caplog.set_level(logging.DEBUG, logger="holdfast")
+    log_events(stage.runtime, attempts=False)
+
+    async def main():
+        task = asyncio.create_task(stage.recovery().call(script("529, hang").acall))
+        await asyncio.sleep(2)
+        task.cancel()
+        await asyncio.wait([task])
+
+    stage.run(main())
+    assert [record.getMessage() for record in caplog.records if record.name == "holdfast"] == [
+        "claude retries in 1.0 s (2/3, PROVIDER_OVERLOADED)",
+        "claude was stopped in attempt 2 (CancelledError)",
+    ]
+
+
+def test_cancelling_the_subscription_ends_it(stage, logged):
+    with log_events(stage.runtime):
+        pass
+    stage.play("529, ok")
+    assert logged() == []
+
+
+# The facts
+
+
+def test_the_fields_are_those_of_the_events_json(stage, caplog):
+    caplog.set_level(logging.DEBUG, logger="holdfast")
+    heard = Capture()
+    stage.runtime.on(heard)
+    log_events(stage.runtime)
+    stage.play("529, ok")
+    facts = [record.holdfast for record in caplog.records if record.name == "holdfast"]
+    assert facts == [msgspec.to_builtins(event) for event in heard]
+
+
+def leaky(text):
+    """A failure whose text quotes a key and whose partial quotes an answer."""
+    fault = Fault.of("PROVIDER_OVERLOADED", f"overloaded, key {text}", partial=Partial(payload=PROMPT))
+    return HoldfastError(fault)
+
+
+def test_B105_no_key_and_no_content_is_in_a_record(stage, caplog, monkeypatch):
+    plain = "hunter2-hunter2-hunter2"
+    monkeypatch.setenv("MY_API_KEY", plain)
+    process_redactor.cache_clear()
+    caplog.set_level(logging.DEBUG, logger="holdfast")
+    log_events(stage.runtime)
+    stage.play(script([leaky(CANARY), leaky(plain), leaky(CANARY)]).acall)
+    whole = str([vars(record) for record in caplog.records if record.name == "holdfast"])
+    assert "failed after 3 attempts" in whole
+    assert [secret for secret in (CANARY, plain, PROMPT) if secret in whole] == []
+    process_redactor.cache_clear()
+
+
+FAULT = Fault.of("PROVIDER_OVERLOADED")
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (Recovered(at=1.0, after=0.5, attempts=2), "the call recovered after 2 attempts in 0.5 s"),
+        (Failed(at=1.0, fault=FAULT, exhausted=False, attempts=0), "the call failed after 0 attempts (PROVIDER_OVERLOADED)"),
+        (Degraded(at=1.0, reason="cached"), "the call gave a lesser answer: cached"),
+        (RetryDenied(at=1.0, attempt=1, because="SYS_BUDGET_EXHAUSTED", fault=FAULT), "the call may not retry after attempt 1: SYS_BUDGET_EXHAUSTED"),
+        (AgentFallback(at=1.0, from_="opus", to="haiku", fault=FAULT), "the call falls back from opus to haiku (PROVIDER_OVERLOADED)"),
+        (Repaired(at=1.0, attempt=1, action="compact", fault=FAULT), "the call tries again after compact (PROVIDER_OVERLOADED)"),
+        (StreamResumed(at=1.0, how="restart", items=3, operation="claude"), "claude stream begins again after 3 items"),
+        (StreamResumed(at=1.0, how="continue", items=3, operation="claude"), "claude stream goes on after 3 items"),
+        (BudgetWarning(at=1.0, unit="usd", used=0.41, limit=0.5), "budget nearly spent: 0.41 of 0.5 usd"),
+        (SuppressedError(at=1.0, reason="the cache failed", cause=PROMPT, code="SYS_UNKNOWN"), "a failure was ignored: the cache failed (SYS_UNKNOWN)"),
+        (CircuitStateChange(at=1.0, circuit="c", from_=CircuitState.OPEN, to=CircuitState.CLOSED), "circuit c open → closed"),
+    ],
+)  # fmt: skip
+def test_every_kind_has_its_line(stage, caplog, event, line):
+    caplog.set_level(logging.DEBUG, logger="holdfast")
+    log_events(stage.runtime)
+    stage.runtime.bus.emit(event)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(line)
+
+
+def test_no_kind_of_event_is_forgotten(stage):
+    log_events(stage.runtime, attempts=True)
+    assert [kind for kind in KINDS if not stage.runtime.bus.wants(kind)] == []
+
+
+# Bad input and bad readers
+
+
+def test_R25_a_logger_that_raises_changes_nothing(stage, caplog):
+    class Broken(logging.Logger):
+        def log(self, *args, **kwargs):
+            raise RuntimeError(f"disk full {CANARY}")
+
+    log_events(stage.runtime, Broken("broken"))
+    assert stage.play("529, ok:hello") == "hello"
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "disk full" in told
+    assert CANARY not in told
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"logger": 7}, {"levels": {"failed": 10}}, {"runtime": "mine"}],
+    ids=["logger", "levels", "runtime"],
+)
+def test_wrong_options_are_refused_by_name(options):
+    with pytest.raises(InvalidError, match=next(iter(options))):
+        log_events(**options)
+
+
+@pytest.mark.parametrize("level", ["INFO", True, -1, 1.5])
+def test_a_wrong_level_is_refused_by_name(level):
+    with pytest.raises(InvalidError, match=r"levels\.failed"):
+        Levels(failed=level)
+
+
+def test_the_summary_survives_an_operation_that_never_ends(stage, caplog):
+    """An operation whose end is never told must not be remembered for ever."""
+    caplog.set_level(logging.INFO, logger="holdfast")
+    log_events(stage.runtime)
+    retry = Retry(at=1.0, attempt=1, max_attempts=3, delay=1.0, fault=FAULT)
+    for number in range(10_001):
+        stage.runtime.bus.emit(msgspec.structs.replace(retry, run=str(number)))
+    for run in ("0", "10000"):
+        stage.runtime.bus.emit(Recovered(at=2.0, run=run, after=1.0, attempts=2))
+    assert [record.getMessage().endswith("(PROVIDER_OVERLOADED)") for record in caplog.records] == [False, True]
