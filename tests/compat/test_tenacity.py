@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -43,6 +44,7 @@ from holdfast.compat.tenacity import (
     wait_random,
 )
 from holdfast.events import Cancelled, Failed, Recovered, Retry, RetryDenied, SuppressedError
+from holdfast.faults import AbortedError
 from holdfast.testing import Capture, Midpoint, VirtualClock, run, use_runtime
 
 
@@ -822,6 +824,51 @@ def test_nested_retries_multiply_as_in_tenacity_but_not_under_a_recovery_of_ours
     with pytest.raises(RetryError):
         recover("disk", effect="read").call(inner)
     assert calls.count == 8
+
+
+@pytest.mark.parametrize("reraise", [False, True])
+@pytest.mark.parametrize("world", ["sync", "async"])
+def test_what_was_raised_is_gone_when_it_is_dropped_without_waiting_for_the_collector(world, reraise):
+    class Heavy(Exception):
+        pass
+
+    def fetch():
+        raise Heavy
+
+    async def fetch_later():
+        raise Heavy
+
+    gone = []
+    options = {"stop": stop_after_attempt(2), "reraise": reraise}
+
+    def attempt():
+        try:
+            Retrying(**options)(fetch)
+        except (Heavy, RetryError) as error:
+            gone.append(weakref.ref(error.__cause__ or error))
+
+    async def attempt_later():
+        try:
+            await AsyncRetrying(**options)(fetch_later)
+        except (Heavy, RetryError) as error:
+            gone.append(weakref.ref(error.__cause__ or error))
+
+    gc.collect()
+    gc.disable()
+    try:
+        attempt() if world == "sync" else run(attempt_later())
+        assert gone[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_an_abort_of_a_recovery_inside_is_cancellation_too(events):
+    calls = Calls(AbortedError.because())
+    with pytest.raises(AbortedError):
+        Retrying()(calls)
+    assert calls.count == 1
+    assert len(events.of(Cancelled)) == 1
+    assert events.of(Failed) == []
 
 
 # What it gains

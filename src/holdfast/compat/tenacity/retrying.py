@@ -179,12 +179,16 @@ class Retrying(BaseRetrying):
             return fn(*args, **kwargs)
         self._board = board
         rounds = Rounds(self, binding, board, fn, args, kwargs)
-        while True:
-            run(rounds.advance())
-            if rounds.over:
-                return _answer(rounds)
-            with AttemptManager(rounds.state, rounds):
-                rounds.state.set_result(fn(*args, **kwargs))
+        try:
+            while True:
+                run(rounds.advance())
+                if rounds.over:
+                    return _answer(rounds)
+                with AttemptManager(rounds.state, rounds):
+                    rounds.state.set_result(fn(*args, **kwargs))
+        finally:
+            # An exception that can be reached from a frame it passes through keeps itself alive.
+            del rounds
 
     def __iter__(self) -> Generator[AttemptManager, None, None]:
         """Loop over attempts at a block: `for attempt in Retrying(…): with attempt: …`."""
@@ -230,12 +234,15 @@ class AsyncRetrying(BaseRetrying):
             return await _awaited(fn(*args, **kwargs))
         self._board = board
         rounds = Rounds(self, binding, board, fn, args, kwargs)
-        while True:
-            await run_async(rounds.advance())
-            if rounds.over:
-                return _answer(rounds)
-            with AttemptManager(rounds.state, rounds, limited=True):
-                rounds.state.set_result(await _awaited(fn(*args, **kwargs)))
+        try:
+            while True:
+                await run_async(rounds.advance())
+                if rounds.over:
+                    return _answer(rounds)
+                with AttemptManager(rounds.state, rounds, limited=True):
+                    rounds.state.set_result(await _awaited(fn(*args, **kwargs)))
+        finally:
+            del rounds  # ditto
 
     def __iter__(self) -> NoReturn:
         raise InvalidError.saying("for attempt in AsyncRetrying", "async for", "for")
@@ -277,9 +284,12 @@ class _AsyncLoop:
 
 
 def _answer(rounds: Rounds) -> Any:
-    if rounds.error is not None:
-        raise rounds.error
-    return rounds.answer
+    try:
+        if rounds.error is not None:
+            raise rounds.error
+        return rounds.answer
+    finally:
+        del rounds  # ditto
 
 
 def _plain_attempt(retrying: BaseRetrying) -> AttemptManager:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from holdfast.compat.tenacity.durations import seconds
 from holdfast.compat.tenacity.state import RetryAction, RetryCallState, TryAgain
 from holdfast.compat.tenacity.stops import most_attempts, why_stopped
-from holdfast.faults import Fault, HoldfastError, InvalidError, OutcomeUnknownError, Partial
+from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError, OutcomeUnknownError, Partial
 from holdfast.policies.retry import Again, GiveUp, Reason
 from holdfast.runtime import ours
 from holdfast.runtime.ambient import AMBIENT
@@ -176,7 +176,7 @@ class Rounds:
             # Whoever asks for the fault of this error gets every attempt.
             kept = (FAULT_ATTRIBUTE, GAVE_UP_IN)
             failure.__dict__.update({name: told_on.__dict__[name] for name in kept if name in told_on.__dict__})
-        self._end(error=_raised_by(failure.reraise) if retrying.reraise else failure)
+        self._end(error=failure.behind() if retrying.reraise else failure)
 
     def _rest(self, delay: float) -> Steps:
         state, board = self.state, self._board
@@ -236,7 +236,7 @@ class AttemptManager:
                 self.retry_state.set_result(None)
             return False
         rounds = self._rounds
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, AbortedError):
             if rounds is not None:
                 rounds.stopped(error)
             return False
@@ -288,11 +288,3 @@ async def run_async(steps: Steps) -> None:
             answer = steps.send(answer)
     except StopIteration:
         return
-
-
-def _raised_by(reraise: Callable[[], object]) -> BaseException:
-    try:
-        reraise()
-    except BaseException as error:  # noqa: BLE001 - it is raised again, by the loop
-        return error
-    raise AssertionError("RetryError.reraise raises")

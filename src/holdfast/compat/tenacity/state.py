@@ -73,11 +73,15 @@ class RetryError(Exception):
 
     def reraise(self) -> NoReturn:
         """Raise the last attempt's own exception; this one, where it ended in a value."""
+        raise self.behind()
+
+    def behind(self) -> BaseException:
+        """Return what `reraise` raises."""
         error = self.last_attempt.exception()
         if isinstance(error, TryAgain):
             # What made the function ask for another attempt tells more than that it asked.
             error = error.__cause__ or error.__context__ or error
-        raise self if error is None else error
+        return self if error is None else error
 
     def __str__(self) -> str:
         return f"{type(self).__name__}[{self.last_attempt!r}]"
@@ -169,16 +173,17 @@ class Board:
 
     def __init__(self) -> None:
         self.shown: dict[str, Any] = {}
-        self._owner: RetryCallState | None = None
+        # The numbers, not the call: what it ended in would live as long as the decorated function.
+        self._owner: dict[str, Any] | None = None
 
     def show(self, state: RetryCallState) -> None:
         """Show this call from now on."""
-        self._owner = state
+        self._owner = state.statistics
         self.shown.clear()
         self.shown.update(state.statistics)
 
     def note(self, state: RetryCallState, **numbers: float) -> None:
         """Write numbers of this call down; they are shown unless another has begun since."""
         state.statistics.update(numbers)
-        if self._owner is state:
+        if self._owner is state.statistics:
             self.shown.update(numbers)
