@@ -8,9 +8,9 @@ import os
 import platform
 from pathlib import Path
 
-from benchmarks import accuracy, classify, imports, peers
+from benchmarks import accuracy, classify, imports, peers, recover
 
-PARTS = {"classify": classify.run, "import": imports.run, "accuracy": accuracy.run}
+PARTS = {"classify": classify.run, "import": imports.run, "accuracy": accuracy.run, "recover": recover.run}
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from benchmarks.cases import Failure, failures, read_corpus
-from benchmarks.contenders import CONTENDERS
+from benchmarks.inside.contenders import CONTENDERS
 from benchmarks.peers import Worker
 from benchmarks.table import show
 
@@ -38,7 +38,7 @@ def run(*, quick: bool) -> dict[str, Any]:  # noqa: ARG001 - one pass is the who
     answers: dict[str, list[Any]] = {}
     broken: dict[str, str] = {}
     for name in CONTENDERS:
-        worker = Worker(name)
+        worker = Worker("classify", name)
         got = worker.ask("judge", lines=snapshot)
         worker.close()
         if got is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.contenders import CONTENDERS
+from benchmarks.inside.contenders import CONTENDERS
 from benchmarks.peers import Worker
 from benchmarks.table import ratio, show, verdict
 
@@ -23,7 +23,7 @@ not equal: litellm gets the error its own handlers make of the answer (in the li
 
 def run(*, quick: bool) -> dict[str, Any]:
     rounds, seconds = (3, 0.02) if quick else (15, 0.06)
-    workers = {name: Worker(name) for name in CONTENDERS}
+    workers = {name: Worker("classify", name) for name in CONTENDERS}
     calls = {name: worker.ask("warm_up", seconds=seconds) or {} for name, worker in workers.items()}
     best: dict[str, dict[str, dict[str, float]]] = {}
     for _ in range(rounds):

@@ -71,11 +71,11 @@ def _pip(*what: str) -> str:
 class Worker:
     """One contender in a process of its own, so that no peer's heap or collector weighs on another."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, part: str, name: str) -> None:
         self.name = name
         self.broken = ""
         self._process = subprocess.Popen(
-            [str(PYTHON), "-m", "benchmarks.worker", name],
+            [str(PYTHON), "-m", "benchmarks.worker", part, name],
             cwd=ROOT,
             env=ENV,
             stdin=subprocess.PIPE,

@@ -1,0 +1,98 @@
+"""What recovery costs around a call, stack beside stack: while all is well, when it fails, when a circuit refuses it."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from benchmarks.inside.recover import CASES
+from benchmarks.peers import Worker
+from benchmarks.table import ratio, show, verdict
+
+OURS = "holdfast"
+
+TARGETS_US = {
+    ("async, it works", OURS): 4.0,
+    ("async, it works, OpenTelemetry on", "holdfast, not sampled"): 15.0,
+    ("sync, it works", OURS): 2.0,
+    ("sync, refused by an open circuit", "holdfast, the circuit alone"): 1.5,
+}
+
+LACKS = {
+    "tenacity + asyncio.timeout + aiobreaker": "no deadline over all attempts, no classification, hooks instead of events",
+    "tenacity + pybreaker": "no deadline, no classification; the breaker opens on failures in a row only",
+    "tenacity": "no circuit, no time limit on a call, no classification",
+    "stamina": "no circuit, no time limit on a call (its timeout is checked between attempts), no classification",
+    "backoff": "no circuit, no time limit, no classification",
+    "pyresilience": "no deadline over all attempts, no classification; sync: no time limit here, as in all sync rows",
+    "nopanic": "no classification; tells its listeners of failures only",
+    "redress": "its limit on a call is asyncio.wait_for; classifies by type, status and name; sync: no limit here",
+    "hyx": "async only; no deadline, no classification, no events; a limit made outside a running loop raises",
+    "pybreaker": "a breaker alone, failures in a row",
+    "aiobreaker": "a breaker alone, failures in a row",
+    "circuitbreaker": "a breaker alone, failures in a row, no lock",
+    "asyncio.timeout": "a time limit alone",
+    "bare": "the call alone",
+    "two bare spans": "what the SDK takes for two spans, the least that a span per operation and per attempt can cost",
+    "holdfast, the circuit alone": "asking an open circuit, without the error that tells the caller who, why and until when",
+}
+
+NOTES = [
+    "medians over the rounds; stacks take turns within every round, each in a process of its own",
+    "cpu: time of the thread, which other work on the machine disturbs less than the wall clock; ratio and targets are of it",
+    "ratio: over holdfast in the same case and round, the median of the rounds; above 1x it is slower than holdfast",
+    "every stack: three attempts, no waiting between them; a limit of 60 s per call in the async cases, where it has one",
+    "holdfast: `recover('claude')` with its defaults: retries, limit, deadline, circuit by row and by share, budget scope",
+    "not equal: a failure costs holdfast its classification, the record of the attempt, and a note on what surfaces",
+]
+
+
+def run(*, quick: bool) -> dict[str, Any]:
+    rounds, seconds = (3, 0.01) if quick else (15, 0.03)
+    names = dict.fromkeys(name for case in CASES.values() for name in case.stacks)
+    workers = {name: Worker("recover", name) for name in names}
+    calls = {name: worker.ask("warm_up", seconds=seconds) or {} for name, worker in workers.items()}
+    taken: dict[str, dict[str, list[tuple[float, float]]]] = {case: {} for case in CASES}
+    for _ in range(rounds):
+        for case, by_name in taken.items():
+            for name in CASES[case].stacks:
+                if case in calls[name] and (got := workers[name].ask("round", case=case, calls=calls[name][case])):
+                    by_name.setdefault(name, []).append(tuple(got))
+    broken = {name: worker.broken for name, worker in workers.items() if worker.broken}
+    for worker in workers.values():
+        worker.close()
+    figures = {case: _figures(by_name) for case, by_name in taken.items()}
+    _print(figures, broken, rounds)
+    targets = {f"{case}: {name}": target for (case, name), target in TARGETS_US.items()}
+    return {"targets_us": targets, "rounds": rounds, "cases": figures, "lacks": LACKS, "broken": broken}
+
+
+def _figures(by_name: dict[str, list[tuple[float, float]]]) -> dict[str, dict[str, float]]:
+    ours = [cpu for _, cpu in next(iter(by_name.values()), [])]
+    return {
+        name: {
+            "wall_us": median(wall for wall, _ in rounds),
+            "cpu_us": median(cpu for _, cpu in rounds),
+            "least_us": min(cpu for _, cpu in rounds),
+            "ratio": median(cpu / mine for (_, cpu), mine in zip(rounds, ours, strict=False)),
+        }
+        for name, rounds in by_name.items()
+    }
+
+
+def _print(figures: dict[str, Any], broken: dict[str, str], rounds: int) -> None:
+    rows = []
+    for case, by_name in figures.items():
+        rows.append([case, "", "", "", "", ""])
+        for name, got in by_name.items():
+            target = TARGETS_US.get((case, name))
+            said = "" if target is None else verdict(got["cpu_us"], target, "µs")
+            columns = [f"{got[key]:.2f}" for key in ("cpu_us", "least_us", "wall_us")]
+            rows.append([f"  {name}", *columns, ratio(got["ratio"], 1.0), said])
+    notes = [
+        *NOTES,
+        *(f"{name}: {lacks}" for name, lacks in LACKS.items()),
+        f"{rounds} rounds",
+        *(f"{name} could not be measured: {why}" for name, why in broken.items()),
+    ]
+    show("Recovering a call", ["", "cpu µs", "least", "wall µs", "ratio", ""], rows, notes)
