@@ -113,8 +113,8 @@ class Recovery:
         binding = self._fresh().of(fn)
         if binding.off:
             return fn(*args, **kwargs)
-        op = Operation(binding)
-        return drive_async(op, fn, args, kwargs) if is_async(fn) else drive(op, fn, args, kwargs)
+        # An async call begins when it is awaited: its time, and the scope it runs in, are those of then.
+        return _call_async(binding, fn, args, kwargs) if is_async(fn) else drive(Operation(binding), fn, args, kwargs)
 
     @overload
     def outcome(  # type: ignore[overload-overlap] # ditto
@@ -160,3 +160,9 @@ class Recovery:
 
     def __repr__(self) -> str:
         return f"recover({self._binding.name!r}, {self._binding.policy!r})"
+
+
+async def _call_async(
+    binding: Binding, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    return await drive_async(Operation(binding.fresh()), fn, args, kwargs)
