@@ -257,7 +257,7 @@ class Operation:
         if line.breaker.pending:
             self.binding.runtime.report_transitions(line, self.run)
         if isinstance(permit, Rejection):
-            raise self._refused(permit, now)
+            raise self._refused(line, permit, now)
         self.permit = permit
 
     def _admitted(self, now: float) -> None:
@@ -285,19 +285,26 @@ class Operation:
                 self.others = tuple(permits)
                 self._settle_others(Verdict.CANCELLED, None, now)
                 self._settle(Verdict.CANCELLED, None, now)
-                raise self._refused(permit, now)
+                raise self._refused(line, permit, now)
             permits.append((line, permit, scope))
         self.others = tuple(permits)
 
-    def _refused(self, rejection: Rejection, now: float) -> CircuitOpenError:
+    def _refused(self, line: Line, rejection: Rejection, now: float) -> CircuitOpenError:
         left = None if rejection.retry_at is None else max(0.0, rejection.retry_at - now)
+        told = line.refusal
+        if told is None or told[0] is not rejection:
+            told = line.refusal = (rejection, self._refusal(rejection, left, now))
+        fault = told[1]
+        return CircuitOpenError(msgspec.structs.replace(fault, retry_after=left, context=fault.context.copy()))
+
+    def _refusal(self, rejection: Rejection, left: float | None, now: float) -> Fault:
         context: dict[str, Any] = {"circuit": rejection.name, "reason": rejection.reason or "held open by hand"}
         if left is not None:
             context["retry_at"] = round(self.wall(now) + left, 3)
             context["until"] = reports.time_of_day(context["retry_at"])
         else:
             context["until"] = "it is released"
-        return CircuitOpenError.because(retry_after=left, **context)
+        return Fault.of(CircuitOpenError.code, context=context)
 
     def _settle_failure(self, fault: Fault, now: float) -> None:
         binding = self.binding
@@ -361,7 +368,7 @@ class Operation:
 
     def _decide(self, error: Exception, fault: Fault, now: float) -> Again | GiveUp:
         binding = self.binding
-        if gave_up_in(error, self.run):
+        if self._gave_up_inside(error):
             return GiveUp(Reason.NESTED)
         retrying = self.retrying
         if retrying is None:
@@ -384,10 +391,14 @@ class Operation:
         return decision if binding.line.may_retry(now) else GiveUp(Reason.QUOTA)
 
     def _fault(self, error: Exception) -> Fault:
-        if FAULT_ATTRIBUTE in error.__dict__ and not gave_up_in(error, self.run):
+        if FAULT_ATTRIBUTE in error.__dict__ and not self._gave_up_inside(error):
             # Another operation raised this very object before; its verdict and history are not ours.
             forget_account(error)
         return fault_of(error, provider=self.binding.provider, now=self.binding.runtime.clock.wall())
+
+    def _gave_up_inside(self, error: Exception) -> bool:
+        """Whether a recovery inside this one has given up on the error. It would have asked for our run's name."""
+        return bool(self._run) and gave_up_in(error, self._run)
 
     def _remember(self, fault: Fault, now: float) -> None:
         if self.first_failure is None:
