@@ -148,12 +148,17 @@ class Operation:
         """The attempt just made gave a good answer."""
         binding = self.binding
         now = binding.monotonic()
-        line = binding.line
         permit, self.permit = self.permit, None
         if permit is not None:
-            with line.lock:
-                line.breaker.settle(permit, _SUCCESS, now)
-            if line.breaker.pending:
+            line = binding.line
+            breaker = line.breaker
+            # As `with` does it, for half of what it costs on Python 3.11: every call comes here.
+            line.lock.acquire()
+            try:
+                breaker.settle(permit, _SUCCESS, now)
+            finally:
+                line.lock.release()
+            if breaker.pending:
                 binding.runtime.report_transitions(line, self.run)
         if self.eventful:
             self._ended_well(value, now)
