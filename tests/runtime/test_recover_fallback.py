@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 from recover_kit import LOOSE, Always, Flaky, World, reset
 
-from holdfast import Circuit, Err, Fault, InvalidError, Ok, OutcomeUnknownError, Policy, fault_of, recover
+from holdfast import (
+    INTERACTIVE,
+    Circuit,
+    DeadlineError,
+    Err,
+    Fault,
+    InvalidError,
+    Ok,
+    OutcomeUnknownError,
+    Policy,
+    fault_of,
+    recover,
+)
 from holdfast.events import Cancelled, Degraded, Failed, Fallback, Recovered, SuppressedError
 from holdfast.runtime.cache import MemoryCache, Missing
 from holdfast.testing import ScriptedHTTPError, script
@@ -525,3 +537,32 @@ def test_R71_bad_options_fail_where_they_are_written(add: Any, where: str) -> No
     with pytest.raises(InvalidError, match=where):
         add(fn)
     assert fn.steps() == ()
+
+
+def test_a_primary_that_hung_until_the_deadline_leaves_its_fallback_the_time_of_an_attempt() -> None:
+    """A hanging provider is what fallbacks are for: with the default policy it uses up the whole deadline."""
+    world = World()
+    chained = Chained(world, "async", Flaky(takes=1_000), policy=INTERACTIVE)
+    chained.add(Flaky(takes=50, value="other"), name="other")
+    assert chained() == "other"
+    assert world.now == INTERACTIVE.deadline + 50
+
+
+def test_a_lesser_answer_may_take_time_after_the_deadline() -> None:
+    world = World()
+    chained = Chained(world, "async", Flaky(takes=1_000), policy=Policy(timeout=None, deadline=10))
+    chained.fn.degraded(Flaky(takes=5, value="sorry").acall)
+    assert chained() == "sorry"
+
+
+def test_the_deadline_around_a_call_clips_its_fallbacks() -> None:
+    world = World()
+    chained = Chained(world, "async", Flaky(takes=1_000), policy=INTERACTIVE)
+    chained.add(Flaky(takes=50), name="other")
+
+    async def within() -> None:
+        await chained.fn("q")
+
+    with pytest.raises(DeadlineError):
+        world.run(world.recover("outer", Policy(timeout=None, deadline=130)).call(within))
+    assert world.now == 130

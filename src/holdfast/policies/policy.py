@@ -59,7 +59,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
     timeout: float | None = 60.0
     """Seconds for one attempt. None: no limit."""
     deadline: float | None = 120.0
-    """Seconds for the whole, waits and fallbacks included. None: no limit."""
+    """Seconds for all attempts and the waits between them; a fallback has at least `timeout` after it. None: no limit."""
     circuit: Circuit | None = PROVIDER
     """When to stop calling what is down. None: never."""
     concurrency: int | None = None

@@ -174,16 +174,17 @@ class _Walk:
 
     def question(self, step: Step) -> Call:
         """Ask whoever the runtime has for such questions; nobody there is a no."""
+        self.give_time()
         return Call(self.op.binding.runtime.consent, (self.op.binding.name, step.name, self.latest), {})
 
     def begin(self, step: Step) -> None:
         op, runtime = self.op, self.op.binding.runtime
+        self.give_time()
         op.via = step.name
         op.attempts += 1
         if op.budget is not None:
             op.budget.attempt_begun(again=True)
         op.waited = 0.0
-        op.attempt_started = op.binding.monotonic()
         told_as = self.chain.told_as
         if runtime.bus.wants(told_as):
             runtime.bus.emit(
@@ -198,6 +199,18 @@ class _Walk:
             )
         if op.binding.watched:
             reports.attempt_started(op)
+
+    def give_time(self) -> None:
+        """Let what comes next take what is left of the deadline, and never less than one attempt may take.
+
+        A callee that hangs uses up the whole deadline; that is when its fallbacks are wanted. What is around holds.
+        """
+        op = self.op
+        now = op.attempt_started = op.binding.monotonic()
+        least = op.binding.timeout or op.binding.deadline
+        if op.deadline is not None and least is not None:
+            ends = now + least if op.outer_deadline is None else min(now + least, op.outer_deadline)
+            op.deadline = max(op.deadline, ends)
 
     def answered(self, value: object) -> None:
         now = self.op.binding.monotonic()
@@ -338,6 +351,7 @@ def _last_resorts(walk: _Walk, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     if kept is not Missing:
         walk.degraded("cached")
         return kept
+    walk.give_time()
     if chain.lesser is not None:
         try:
             value = yield Call(chain.lesser, (walk.primary, *args), kwargs)
@@ -347,6 +361,7 @@ def _last_resorts(walk: _Walk, args: tuple[Any, ...], kwargs: Mapping[str, Any])
         else:
             walk.degraded("degraded")
             return value
+    walk.give_time()
     if chain.tell is not None:
         try:
             yield Call(chain.tell, (walk.notification(),), {})
