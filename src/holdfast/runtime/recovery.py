@@ -113,8 +113,7 @@ class Recovery:
         binding = self._fresh().of(fn)
         if binding.off:
             return fn(*args, **kwargs)
-        op = Operation(binding)
-        return drive_async(op, fn, args, kwargs) if is_async(fn) else drive(op, fn, args, kwargs)
+        return _later(binding, fn, args, kwargs) if is_async(fn) else drive(Operation(binding), fn, args, kwargs)
 
     @overload
     def outcome(  # type: ignore[overload-overlap] # ditto
@@ -160,3 +159,8 @@ class Recovery:
 
     def __repr__(self) -> str:
         return f"recover({self._binding.name!r}, {self._binding.policy!r})"
+
+
+async def _later(binding: Binding, fn: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
+    """Begin when it is awaited: a coroutine that waits its turn somewhere has not begun, and its time does not run."""
+    return await drive_async(Operation(binding), fn, args, kwargs)
