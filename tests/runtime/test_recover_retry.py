@@ -1049,3 +1049,16 @@ def test_R33_the_latest_reset_among_exhausted_limits_is_what_is_slept() -> None:
     }
     world.recover("a").call(script([ScriptedHTTPError(429, headers), "ok"]))
     assert world.waits() == [50]
+
+
+def test_R26_an_error_of_ours_raised_again_and_again_is_judged_anew_each_time() -> None:
+    """What one operation wrote on the object, that it was final for it, says nothing to the next."""
+    world = World()
+    error = HoldfastError(Fault.of("PROVIDER_OVERLOADED"))
+    for _ in range(3):
+        failing = Always(lambda: error)
+        with pytest.raises(HoldfastError):
+            world.recover("a", Policy(attempts=3, circuit=LOOSE)).call(failing)
+        assert failing.calls == 3
+        assert len(fault_of(error).attempts) == 3
+        assert not error.fault.retryable

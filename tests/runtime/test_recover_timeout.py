@@ -231,3 +231,71 @@ def test_sync_code_has_no_limit_unless_it_asks_for_a_thread() -> None:
     assert world.recover("a", Policy(timeout=1, deadline=5)).call(slow) == "done"
     assert not world.of(Failed)
     assert not world.of(Retry)
+
+
+def test_a_coroutine_awaited_later_has_its_whole_time_from_then_on() -> None:
+    """Coroutines wait behind semaphores; that is not the callee's time."""
+    world = World()
+
+    async def main() -> str:
+        call = world.recover("a", Policy(timeout=5, deadline=10)).call(Flaky(takes=4).acall)
+        await asyncio.sleep(100)
+        return await call
+
+    assert world.run(main()) == "ok"
+
+
+@pytest.mark.parametrize("form", ["decorated", "fallback", "block", "stream", "given later"])
+def test_a_task_that_outlives_the_call_it_was_started_in_is_free_of_its_deadline(form: str) -> None:
+    world = World()
+    policy = Policy(timeout=5, deadline=10, circuit=LOOSE, attempts=1)
+    inner = world.recover("inner", Policy(timeout=None, deadline=None))(Flaky(takes=1).acall)
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def outlives() -> Any:
+        await asyncio.sleep(100)
+        return await inner()
+
+    async def start() -> str:
+        tasks.append(asyncio.create_task(outlives()))
+        return await inner()
+
+    async def starting() -> Any:
+        yield await start()
+
+    async def main() -> Any:
+        recovery = world.recover("outer", policy)
+        if form == "decorated":
+            await recovery(start)()
+        elif form == "fallback":
+            failing = recovery(Always(reset).acall)
+            failing.fallback(start)
+            await failing()
+        elif form == "block":
+            async for attempt in recovery:
+                async with attempt:
+                    await start()
+        elif form == "stream":
+            async with recovery.stream(starting)() as stream:
+                assert [item async for item in stream] == ["ok"]
+        else:
+            await recovery.call(lambda: start())
+        return await tasks[0]
+
+    assert world.run(main()) == "ok"
+
+
+def test_a_task_that_outlives_its_call_still_sees_the_deadline_around_that() -> None:
+    world = World()
+    inner = world.recover("inner", Policy(timeout=None, deadline=None))(Flaky(takes=100).acall)
+
+    async def outer() -> None:
+        task = await world.recover("middle", Policy(timeout=5, deadline=10)).call(start)
+        await task
+
+    async def start() -> asyncio.Task[Any]:
+        return asyncio.create_task(inner())
+
+    with pytest.raises(DeadlineError):
+        world.run(world.recover("outer", Policy(timeout=None, deadline=30, attempts=1)).call(outer))
+    assert world.now == 30

@@ -1,6 +1,7 @@
 """The scope a call runs in: its deadline and its budget, seen by everything it calls.
 
-Invariant: a scope is never wider than the one around it.
+Invariant: a scope is never wider than the one around it. A task that outlives the call it was started in is no longer in
+that call's scope, only in what is around it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from holdfast.runtime.budget import Budget
 
-__all__ = ["AMBIENT", "Around"]
+__all__ = ["AMBIENT", "Around", "in_force"]
 
 
 class Around(Protocol):
@@ -32,5 +33,22 @@ class Around(Protocol):
         """What its events are correlated by; empty for a budget."""
         ...
 
+    @property
+    def over(self) -> bool:
+        """Whether it has ended; tasks that were started in it may go on."""
+        ...
+
+    @property
+    def around(self) -> Around | None:
+        """The scope it is in itself."""
+        ...
+
 
 AMBIENT: ContextVar[Around | None] = ContextVar("holdfast_ambient", default=None)
+
+
+def in_force(around: Around | None) -> Around | None:
+    """Return the innermost scope, from this one outwards, that is not over."""
+    while around is not None and around.over:
+        around = around.around
+    return around

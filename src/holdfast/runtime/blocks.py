@@ -125,7 +125,7 @@ class BlockAttempt:
         op = self._op
         if error is None:
             op.succeeded()
-            self.over = True
+            self.over = op.over = True
             return False
         delay = self._failed(error)
         if delay is None:
@@ -135,7 +135,7 @@ class BlockAttempt:
 
     def _failed(self, error: BaseException) -> float | None:
         delay = self._op.failed(error)
-        self.over = delay is None
+        self.over = self._op.over = delay is None
         return delay
 
 

@@ -13,7 +13,7 @@ from holdfast.faults import InvalidError
 from holdfast.policies.budget import Ledger, Left, Limits, Spend
 from holdfast.policies.prices import LIST_PRICES, Prices
 from holdfast.policies.usage import model_of, usage_of
-from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:
@@ -54,6 +54,14 @@ class Budget:
         self._token: Token[Around | None] | None = None
         self._around: Around | None = None
 
+    over = False
+    """Never: what was started inside is paid from here however long it runs."""
+
+    @property
+    def around(self) -> Around | None:
+        """The scope it was entered in."""
+        return self._around
+
     @property
     def deadline(self) -> float | None:
         """Monotonic seconds at which the time of this budget, or of what is around it, is over."""
@@ -89,7 +97,7 @@ class Budget:
     def __enter__(self) -> Self:
         if self._token is not None:
             raise InvalidError.saying("Budget", "one block at a time", "a budget that is entered already")
-        around = self._around = AMBIENT.get()
+        around = self._around = in_force(AMBIENT.get())
         outer = None if around is None else around.budget
         if outer is not None:
             self._lock = outer._lock  # noqa: SLF001 - one lock guards the whole tree

@@ -68,6 +68,7 @@ async def drive_async(
             if op.mending is not None:
                 args, kwargs = await mend_async(op, args, kwargs)
     finally:
+        op.over = True
         leave(token)
 
 
@@ -99,6 +100,7 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
             if op.mending is not None:
                 args, kwargs = mend(op, args, kwargs)
     finally:
+        op.over = True
         AMBIENT.reset(token)
 
 
@@ -107,6 +109,7 @@ async def drive_on(
 ) -> Any:
     """Await what a sync call has given; where that fails, make the call again. The one begun is the first attempt."""
     pending = [given]
+    op.over = False
 
     async def go_on(*args: Any, **kwargs: Any) -> Any:
         value = pending.pop() if pending else fn(*args, **kwargs)

@@ -405,6 +405,7 @@ async def fall_back_async(
 ) -> Any:
     """Perform the walk in a task; a step has the time limit of an attempt."""
     walk = walk_down(op, chain, error, args, kwargs)
+    op.over = False
     token = AMBIENT.set(op)
     del error  # an exception in a frame that it passes through keeps itself alive
     try:
@@ -425,12 +426,14 @@ async def fall_back_async(
         raise
     finally:
         walk.close()
+        op.over = True
         leave(token)
 
 
 def fall_back(op: Operation, chain: Chain, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Perform the walk in a thread."""
     walk = walk_down(op, chain, error, args, kwargs)
+    op.over = False
     token = AMBIENT.set(op)
     del error  # ditto
     try:
@@ -451,6 +454,7 @@ def fall_back(op: Operation, chain: Chain, error: Exception, args: tuple[Any, ..
         raise
     finally:
         walk.close()
+        op.over = True
         leave(token)
 
 

@@ -32,6 +32,9 @@ FAULT_ATTRIBUTE = "__holdfast_fault__"
 GAVE_UP_IN = "__holdfast_gave_up_in__"
 """Which run a recovery was part of when it gave up: that run need not try again what was tried already."""
 
+_JUDGED_BEFORE = "__holdfast_judged_before__"
+"""The fault an exception of ours was made with, while an operation's account stands in its place."""
+
 _CAUSES = 10
 """How far back a wrapped error is looked at."""
 
@@ -68,6 +71,7 @@ def leave_account(error: BaseException, fault: Fault, note: str, around: str) ->
     error.__dict__[FAULT_ATTRIBUTE] = fault
     error.__dict__[GAVE_UP_IN] = around
     if isinstance(error, HoldfastError):
+        error.__dict__.setdefault(_JUDGED_BEFORE, error.fault)
         error.fault = fault
 
 
@@ -75,6 +79,8 @@ def forget_account(error: BaseException) -> None:
     """Take back what an earlier operation left on an exception that is raised once more."""
     error.__dict__.pop(FAULT_ATTRIBUTE, None)
     error.__dict__.pop(GAVE_UP_IN, None)
+    if isinstance(error, HoldfastError):
+        error.fault = error.__dict__.pop(_JUDGED_BEFORE, error.fault)
 
 
 def gave_up_in(error: BaseException, run: str) -> bool:

@@ -42,7 +42,7 @@ from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
 from holdfast.policies.usage import model_of, usage_of
 from holdfast.runtime import ours, permits, reports
-from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, forget_account, gave_up_in, leave_account
 from holdfast.runtime.mending import Mending
 
@@ -92,6 +92,8 @@ class Operation:
     """The deadline of the scope around."""
     abort: Abort | None = None
     """The caller's signal to stop; a wait ends when it is set."""
+    over = False
+    """It has ended: what still runs in its context is not in its scope."""
     _run = ""
 
     def __init__(self, binding: Binding) -> None:
@@ -108,7 +110,7 @@ class Operation:
         self.started = self.attempt_started = now = binding.monotonic()
         self.deadline: float | None = None if binding.deadline is None else now + binding.deadline
         around = AMBIENT.get()
-        if around is not None:
+        if around is not None and (around := in_force(around)) is not None:
             self._narrow(around)
 
     @property

@@ -113,8 +113,7 @@ class Recovery:
         binding = self._fresh().of(fn)
         if binding.off:
             return fn(*args, **kwargs)
-        # An async call begins when it is awaited: its time, and the scope it runs in, are those of then.
-        return _call_async(binding, fn, args, kwargs) if is_async(fn) else drive(Operation(binding), fn, args, kwargs)
+        return _later(binding, fn, args, kwargs) if is_async(fn) else drive(Operation(binding), fn, args, kwargs)
 
     @overload
     def outcome(  # type: ignore[overload-overlap] # ditto
@@ -162,7 +161,8 @@ class Recovery:
         return f"recover({self._binding.name!r}, {self._binding.policy!r})"
 
 
-async def _call_async(
+async def _later(
     binding: Binding, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
+    """Begin when it is awaited: a coroutine that waits its turn somewhere has not begun, and its time does not run."""
     return await drive_async(Operation(binding.fresh()), fn, args, kwargs)

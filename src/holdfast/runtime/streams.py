@@ -143,6 +143,7 @@ class Stream(Generic[T]):
         if not self._over:
             self._over = True
             self._op.abandoned(error)
+        self._op.over = True
         await self._close()
 
     def __aiter__(self) -> Self:
