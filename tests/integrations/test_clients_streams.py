@@ -30,7 +30,7 @@ from clients_kit import (
     world,
 )
 
-from holdfast import Policy, StreamCutError
+from holdfast import Budget, Policy, StreamCutError, recover
 from holdfast.anthropic import recovering
 from holdfast.events import AttemptEnded, AttemptStarted, Cancelled, Failed, Recovered
 from holdfast.openai import recovering as recovering_openai
@@ -230,6 +230,25 @@ def test_cancelling_the_reader_is_no_failure():
     in_time(runtime, cancelled())
     breaker = runtime.lines.get("provider:anthropic").breaker
     assert (breaker.failures, breaker.cancelled, len(heard.of(Cancelled))) == (0, 1, 1)
+
+
+def test_what_a_stream_used_is_charged_to_the_budget():
+    wire, (runtime, _) = Wire(Streaming(*WHOLE)), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    with Budget(tokens=100) as budget:
+        list(claude.messages.create(**ASKED, stream=True))
+    assert budget.left().tokens == 97  # one read, two written
+
+
+def test_a_recovery_around_one_does_not_multiply_its_attempts():
+    wire, (runtime, _) = Wire(OVERLOADED), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    with pytest.raises(anthropic.APIStatusError):
+        recover("agent:asker", runtime=runtime).call(claude.messages.create, **ASKED)
+    alone = len(wire.requests)
+    with pytest.raises(anthropic.APIStatusError):
+        recovering(anthropic_on(wire), runtime=world()[0]).messages.create(**ASKED)
+    assert len(wire.requests) == 2 * alone
 
 
 # --- OpenAI's two protocols ---

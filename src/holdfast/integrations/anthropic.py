@@ -16,7 +16,7 @@ from anthropic import (
     AsyncAnthropicVertex,
 )
 
-from holdfast.integrations.clients import Dialect, recover_clients
+from holdfast.integrations.clients import Dialect, Used, recover_clients
 from holdfast.integrations.inner import RecoveryWarning
 
 if TYPE_CHECKING:
@@ -75,6 +75,14 @@ def _no_failure(event: Any, request: Any) -> None:  # noqa: ARG001 - this SDK ra
     return None
 
 
+def _used(event: Any) -> Used | None:
+    """The start tells the model and what was read, each later change of the message what was written so far."""
+    kind = getattr(event, "type", None)
+    if kind == "message_start":
+        return Used(event.message.model, event.message.usage.to_dict())
+    return Used(None, event.usage.to_dict()) if kind == "message_delta" else None
+
+
 _DIALECT = Dialect(
     sync=(Anthropic, AnthropicBedrock, AnthropicVertex),
     async_=(AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex),
@@ -82,4 +90,5 @@ _DIALECT = Dialect(
     opens=_opens,
     ends=_ends,
     failure=_no_failure,
+    used=_used,
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from openai import APIError, AsyncOpenAI, OpenAI
 
-from holdfast.integrations.clients import Dialect, recover_clients
+from holdfast.integrations.clients import Dialect, Used, recover_clients
 from holdfast.integrations.inner import RecoveryWarning
 
 if TYPE_CHECKING:
@@ -92,6 +92,13 @@ def _failure(event: Any, request: Any) -> Exception | None:
     return APIError(error.message, request=request, body=body)
 
 
+def _used(event: Any) -> Used | None:
+    """A chunk that tells it, where the caller asked for one, or the last event of a response."""
+    teller = getattr(event, "response", event)
+    usage = getattr(teller, "usage", None)
+    return None if usage is None else Used(getattr(teller, "model", None), usage.to_dict())
+
+
 _DIALECT = Dialect(
     sync=(OpenAI,),
     async_=(AsyncOpenAI,),
@@ -99,4 +106,5 @@ _DIALECT = Dialect(
     opens=_opens,
     ends=_ends,
     failure=_failure,
+    used=_used,
 )

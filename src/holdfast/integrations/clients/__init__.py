@@ -12,7 +12,7 @@ Invariant: a client comes back as its own type, and nothing is set on the one th
 
 from __future__ import annotations
 
-from holdfast.integrations.clients.dialect import Dialect
+from holdfast.integrations.clients.dialect import Dialect, Used
 from holdfast.integrations.clients.wrapping import recover_clients
 
-__all__ = ["Dialect", "recover_clients"]
+__all__ = ["Dialect", "Used", "recover_clients"]

@@ -7,7 +7,18 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Dialect"]
+__all__ = ["Dialect", "Used"]
+
+
+class Used(msgspec.Struct, frozen=True):
+    """Who answered and what was used; later counts of a stream take the place of earlier ones."""
+
+    model: str | None
+    usage: Mapping[str, Any]
+
+    def then(self, later: Used) -> Used:
+        told = {name: count for name, count in later.usage.items() if count is not None}
+        return Used(later.model or self.model, {**self.usage, **told})
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,3 +35,5 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an event is the last that a whole stream must have; None for events of a kind that has no such sign."""
     failure: Callable[[Any, Any], Exception | None]
     """The exception for an event that tells of a failure where the SDK raises none; takes the event and its request."""
+    used: Callable[[Any], Used | None]
+    """What an event says about the model and the tokens used so far."""

@@ -18,6 +18,7 @@ from holdfast.runtime.operation import Operation
 from holdfast.runtime.surroundings import Surroundings
 
 if TYPE_CHECKING:
+    from holdfast.integrations.clients.dialect import Used
     from holdfast.integrations.clients.pool import Member, Pool
     from holdfast.policies.retry import Decision
 
@@ -122,7 +123,7 @@ class StreamOperation(ClientOperation):
         if not self.flowing:
             super().succeeded(value)
 
-    def ended_well(self) -> None:
-        """The stream that was handed out came to its end."""
+    def ended_well(self, used: Used | None) -> None:
+        """The stream that was handed out came to its end; the budget is charged what it says it used."""
         self.flowing = False
-        self.succeeded()
+        self.succeeded(used)

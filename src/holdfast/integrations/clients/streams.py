@@ -21,6 +21,7 @@ from holdfast.runtime.surroundings import Surroundings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from holdfast.integrations.clients.dialect import Used
     from holdfast.integrations.clients.operation import StreamOperation
     from holdfast.runtime.surroundings import Tokens
 
@@ -83,6 +84,7 @@ class _Watched:
         self.opening = True
         self._ended: bool | None = None
         """Whether its last event came; None: its kind has none."""
+        self._used: Used | None = None
         self._told: Exception | None = None
         """A failure that was told in an event, which the caller has seen."""
 
@@ -105,6 +107,9 @@ class _Watched:
         ends = self._dialect.ends(event)
         if ends is not None:
             self._ended = self._ended or ends
+        used = self._dialect.used(event)
+        if used is not None:
+            self._used = used if self._used is None else self._used.then(used)
 
     def _give(self, event: Any) -> Any:
         self._note(event)
@@ -123,7 +128,7 @@ class _Watched:
             return
         self._over = True
         if self._told is None:
-            self._op.ended_well()
+            self._op.ended_well(self._used)
         else:
             self._op.cut_off(self._told)
 
