@@ -111,6 +111,21 @@ def test_another_host_is_another_provider():
     assert providers == {"provider:xai", "provider:box", "provider:mine"}
 
 
+def test_azure_is_recovered_like_the_rest():
+    wire, (runtime, _) = Wire(OVERLOADED, completion()), world()
+    given = openai.AzureOpenAI(
+        api_key="a",
+        api_version="2025-01-01",
+        azure_endpoint="https://mine.openai.azure.com",
+        http_client=httpx2.Client(transport=httpx2.MockTransport(wire)),
+    )
+    azure = holdfast.openai.recovering(given, runtime=runtime)
+    assert type(azure) is openai.AzureOpenAI
+    assert azure.chat.completions.create(**CHAT).choices[0].message.content == "hi"
+    assert len(wire.requests) == 2
+    assert "provider:mine.openai.azure.com" in {line.name for line in runtime.lines}
+
+
 def test_an_open_circuit_sends_nothing():
     wire, (runtime, _) = Wire(OVERLOADED), world()
     claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime, policy=Policy(attempts=1))

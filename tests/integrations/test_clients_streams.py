@@ -232,6 +232,21 @@ def test_cancelling_the_reader_is_no_failure():
     assert (breaker.failures, breaker.cancelled, len(heard.of(Cancelled))) == (0, 1, 1)
 
 
+def test_the_span_of_an_attempt_is_current_in_the_attempt_only():
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    wire, (runtime, _) = Wire(OVERLOADED, Streaming(*WHOLE)), world()
+    trace_recoveries(runtime, tracer_provider=provider)
+    outside = []
+    for _ in recovering(anthropic_on(wire), runtime=runtime).messages.create(**ASKED, stream=True):
+        outside.append(trace.get_current_span().get_span_context().is_valid)
+    assert not any(outside)
+    assert not trace.get_current_span().get_span_context().is_valid
+    attempts = [span for span in exporter.get_finished_spans() if span.parent is not None]
+    assert len(attempts) == 2
+
+
 def test_what_a_stream_used_is_charged_to_the_budget():
     wire, (runtime, _) = Wire(Streaming(*WHOLE)), world()
     claude = recovering(anthropic_on(wire), runtime=runtime)
