@@ -96,7 +96,7 @@ def _may_add(op: Operation) -> bool:
     now = op.binding.monotonic()
     if op.budget is not None and op.budget.exhausted(now) is not None:
         return False
-    if not op.binding.line.may_retry(now):
+    if op.binding.rationed and not op.binding.line.may_retry(now):
         return False
     if op.budget is not None:
         op.budget.attempt_begun(again=True)

@@ -256,7 +256,7 @@ class ResilienceManager:
         """Somebody may have given the circuit settings of its own already; then those hold."""
         for _, name in options.target.names:
             line = self._runtime.lines.known(name)
-            if line is not None and line.circuit is not None and not line.renewing:
+            if line is not None and line.circuit is not None and "circuit" not in line.renewing:
                 return policy.replace(circuit=line.circuit)
         return policy
 
