@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.events import AgentFallback, Degraded, Fallback
-from holdfast.faults import AbortedError, Attempt, Fault, HoldfastError, InvalidError
+from holdfast.faults import AbortedError, Attempt, Fault, HoldfastError, InvalidError, Scope
 from holdfast.policies import options
 from holdfast.policies.fallback import Ask, Consent, Skip, When, answerable, check_when, consider, meets
 from holdfast.runtime import reports
@@ -231,7 +231,7 @@ class _Walk:
             op.budget.attempt_ended(None, again=True)
         if op.binding.watched:
             reports.attempt_ended(op, now, fault)
-        if fault.code == "SYS_PROGRAMMING_ERROR":
+        if self._is_mistake(error, fault):
             reports.failed(op, fault)
             return False
         self.latest = fault
@@ -247,6 +247,17 @@ class _Walk:
         op.history = (*op.history, attempt)
         self.failed.append({"step": step.name, "code": fault.code, "message": fault.message})
         return True
+
+    def answerable(self) -> bool:
+        """Whether any step may answer what the primary failed with."""
+        assert self.error is not None
+        return answerable(self.primary) and not self._is_mistake(self.error, self.primary)
+
+    def _is_mistake(self, error: Exception, fault: Fault) -> bool:
+        """Whether it is a mistake in somebody's code; wrong arguments are a model's only where a tool was called."""
+        if fault.code == "TOOL_INPUT_INVALID" and isinstance(error, TypeError):
+            return Scope.TOOL not in self.op.binding.scopes
+        return fault.code == "SYS_PROGRAMMING_ERROR"
 
     def skipped(self, step: Step, reason: str) -> None:
         self.failed.append({"step": step.name, "skipped": reason})
@@ -305,7 +316,7 @@ def walk_down(
     """
     walk = _Walk(op, chain, error)
     del error
-    if not answerable(walk.primary):
+    if not walk.answerable():
         raise walk.exhausted()
     for step in chain.steps:
         op.heed_abort()
