@@ -161,11 +161,8 @@ class Binding:
         return other
 
     def copy_for(self, fn: Any) -> Binding:
-        """Return a binding of `fn`'s own, with what it declares about itself."""
-        other = copy.copy(self)
-        other.repairs = []
-        other.contract = contract_of(fn) or self.contract
-        other.name = self.name or name_of(fn)
+        """Return a binding of `fn`'s own, with what it declares about itself; without a target, with a circuit of its own."""
+        other = self._with(contract_of(fn) or self.contract, fn)
         if not self.target.names:
             other.own_line = line_of_its_own(f"function:{other.name}")
         other.look_up()
@@ -174,7 +171,18 @@ class Binding:
     def of(self, fn: Any) -> Binding:
         """Return this binding, or one with what `fn` declares about itself."""
         contract = contract_of(fn)
-        return self if contract is None or contract is self.contract else self.copy_for(fn)
+        if contract is None or contract is self.contract:
+            return self
+        other = self._with(contract, fn)
+        other.look_up()
+        return other
+
+    def _with(self, contract: ToolContract | None, fn: Any) -> Binding:
+        other = copy.copy(self)
+        other.repairs = []
+        other.contract = contract
+        other.name = self.name or name_of(fn)
+        return other
 
     def refuses(self) -> bool:
         """Whether a call now would be refused by a circuit."""

@@ -51,7 +51,7 @@ class Chain:
         self.told_as: type[Fallback | AgentFallback] = Fallback
         self.begins_with = "primary"
         """What its events call the call itself."""
-        self._fn = fn
+        self.fn = fn
         self._fn_name = name or name_of(fn)
         self.steps: tuple[Step, ...] = ()
         self.lesser: Callable[..., Any] | None = None
@@ -75,7 +75,7 @@ class Chain:
         """Add what to try when the call has failed for good; steps are tried in the order they are added."""
         if fn is None:
             return lambda later: self.fallback(later, when=when, name=name, offers=offers, consent=consent)
-        check_step("fallback", fn, self._fn)
+        check_step("fallback", fn, self.fn)
         check_when(f"fallback {name or name_of(fn)}: when", when)
         options.one_of("fallback.consent", consent, ("configured", "ask"))
         options.names("fallback.offers", offers, optional=True)
@@ -99,14 +99,14 @@ class Chain:
 
     def degraded(self, fn: Any) -> Any:
         """Set the lesser answer for when everything has failed; it gets the fault, then the call's arguments."""
-        check_step("degraded", fn, self._fn)
+        check_step("degraded", fn, self.fn)
         self.lesser = fn
         self.configured = True
         return fn
 
     def notify(self, fn: Any) -> Any:
         """Tell somebody when every step has failed; the primary's error is raised afterwards."""
-        check_step("notify", fn, self._fn)
+        check_step("notify", fn, self.fn)
         self.tell = fn
         self.configured = True
         return fn
