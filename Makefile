@@ -12,6 +12,7 @@ WORKERS ?= auto
 
 run: $(READY)  ## the fullest demonstration there is
 	@$(BIN)/python examples/tour.py
+	@$(BIN)/python examples/recovering.py
 
 test: check  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"

@@ -45,12 +45,17 @@ class Callee:
 
 class Case(NamedTuple):
     stacks: Mapping[str, stacks.Stack]
-    is_async: bool
+    kind: str
+    """`async` or `sync`."""
     callee: tuple[int, int]
     """Failures out of how many calls."""
     calls: int
     """Calls that one operation must make: who makes more or fewer is not measured."""
     opens_after: int = 5
+
+    @property
+    def is_async(self) -> bool:
+        return self.kind == "async"
 
     @property
     def works(self) -> bool:
@@ -59,16 +64,16 @@ class Case(NamedTuple):
 
 WORKS, ONCE, NEVER = (0, 1), (1, 2), (1, 1)
 CASES = {
-    "async, it works": Case(stacks.ASYNC, True, WORKS, 1),
-    "async, it works, every attempt heard": Case(stacks.HEARD, True, WORKS, 1),
-    "async, it works, OpenTelemetry on": Case(stacks.TRACED, True, WORKS, 1),
-    "async, it works the second time": Case(stacks.RETRYING_ASYNC, True, ONCE, 2, stacks.NEVER),
-    "async, given up after 3 attempts": Case(stacks.RETRYING_ASYNC, True, NEVER, 3, stacks.NEVER),
-    "async, refused by an open circuit": Case(stacks.REFUSING_ASYNC, True, NEVER, 0),
-    "sync, it works": Case(stacks.SYNC, False, WORKS, 1),
-    "sync, it works the second time": Case(stacks.RETRYING_SYNC, False, ONCE, 2, stacks.NEVER),
-    "sync, given up after 3 attempts": Case(stacks.RETRYING_SYNC, False, NEVER, 3, stacks.NEVER),
-    "sync, refused by an open circuit": Case(stacks.REFUSING_SYNC, False, NEVER, 0),
+    "async, it works": Case(stacks.ASYNC, "async", WORKS, 1),
+    "async, it works, every attempt heard": Case(stacks.HEARD, "async", WORKS, 1),
+    "async, it works, OpenTelemetry on": Case(stacks.TRACED, "async", WORKS, 1),
+    "async, it works the second time": Case(stacks.RETRYING_ASYNC, "async", ONCE, 2, stacks.NEVER),
+    "async, given up after 3 attempts": Case(stacks.RETRYING_ASYNC, "async", NEVER, 3, stacks.NEVER),
+    "async, refused by an open circuit": Case(stacks.REFUSING_ASYNC, "async", NEVER, 0),
+    "sync, it works": Case(stacks.SYNC, "sync", WORKS, 1),
+    "sync, it works the second time": Case(stacks.RETRYING_SYNC, "sync", ONCE, 2, stacks.NEVER),
+    "sync, given up after 3 attempts": Case(stacks.RETRYING_SYNC, "sync", NEVER, 3, stacks.NEVER),
+    "sync, refused by an open circuit": Case(stacks.REFUSING_SYNC, "sync", NEVER, 0),
 }
 
 

@@ -7,7 +7,7 @@ Where a library has no circuit or no limit, the driver's notes say so; nothing i
 from __future__ import annotations
 
 import asyncio
-import datetime
+import datetime as dt
 import functools
 import logging
 import os
@@ -168,7 +168,7 @@ def backoff_heard(fn: Fn, _: int) -> Fn:
 def aiobreaker(fn: Fn, failures: int) -> Fn:
     from aiobreaker import CircuitBreaker
 
-    return CircuitBreaker(fail_max=failures, timeout_duration=datetime.timedelta(seconds=LIMIT_S))(fn)
+    return CircuitBreaker(fail_max=failures, timeout_duration=dt.timedelta(seconds=LIMIT_S))(fn)
 
 
 def pybreaker(fn: Fn, failures: int) -> Fn:

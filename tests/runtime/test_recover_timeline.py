@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
 
 from holdfast import Backoff, Err, Ok, Policy, Runtime, recover
-from holdfast.testing import Midpoint, VirtualClock, script
+from holdfast.testing import Midpoint, VirtualClock, run, script
 
 STEADY = Policy(attempts=3, backoff=Backoff(initial=2, jitter="none"))
 
@@ -67,3 +68,19 @@ def test_what_nobody_knows_the_cost_of_is_not_free(runtime):
             assert (one.tokens, one.usd) == (None, None)
         case other:
             pytest.fail(repr(other))
+
+
+def test_an_async_call_begins_when_it_is_awaited():
+    """Its clock and its runtime are those of then, not of where the coroutine was made."""
+
+    async def slow() -> str:
+        await asyncio.sleep(50)
+        return "done"
+
+    call = recover("claude", Policy(timeout=55, deadline=60)).call(slow)
+
+    async def later() -> str:
+        await asyncio.sleep(30)
+        return await call
+
+    assert run(later()) == "done"

@@ -279,7 +279,7 @@ def test_a_task_that_outlives_the_call_it_was_started_in_is_free_of_its_deadline
             async with recovery.stream(starting)() as stream:
                 assert [item async for item in stream] == ["ok"]
         else:
-            await recovery.call(lambda: start())
+            await recovery.call(start)
         return await tasks[0]
 
     assert world.run(main()) == "ok"

@@ -52,7 +52,7 @@ assert_type(plain.retry_with(stop=stop_after_attempt(1))(1), str)
 assert_type(plain.statistics, dict[str, Any])
 
 plain("1")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
-retry(stop=3)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue, reportArgumentType]
+retry(stop=3)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
 retry(attempts=3)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
 
 for attempt in Retrying(stop=stop_after_attempt(3)):
@@ -73,4 +73,4 @@ class MyError(Exception):
 
 recover("shop", retry_on=MyError, never_retry=(KeyError, ValueError))
 recover("shop", retry_on=lambda error: "busy" in str(error))
-recover("shop", retry_on=KeyboardInterrupt)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]
+recover("shop", retry_on=KeyboardInterrupt)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

@@ -18,6 +18,7 @@ from holdfast.classify.phrases import BEGINNING, SECRETS, Phrases, listen
 from holdfast.classify.rules import RULES
 from holdfast.faults import CATALOG, REDACTOR, Category, Fault, Kind
 from holdfast.faults.effects import MAY_HAVE_HAPPENED
+from holdfast.faults.secrets import LONGEST_SECRET
 from holdfast.faults.surfaces import fill
 
 if TYPE_CHECKING:
@@ -100,11 +101,11 @@ class Classifier:
         """Return the fault of a verdict: its code's defaults, corrected by what the other side said."""
         entry = CATALOG[verdict.code]
         wait = stated_delay(evidence) if verdict.code in _WAITED_FOR else None
-        message = evidence.message[:BEGINNING].strip()
+        message = _shown(evidence)
         context = _context(evidence)
         return Fault(
             code=verdict.code,
-            message=_shown(message, evidence) if message else fill(entry.message, context),
+            message=message or fill(entry.message, context),
             retryable=_retryable(
                 entry.retryable if verdict.retryable is None else verdict.retryable, verdict, evidence, wait
             ),
@@ -134,9 +135,14 @@ def _agenda(
     return tuple((reduce(or_, (wanted for wanted, _, _ in block)), block) for block in blocks)
 
 
-def _shown(message: str, evidence: Evidence) -> str:
-    """Search for secrets only where one may be: the search costs as much as all the rest."""
-    return REDACTOR.text(message) if evidence.heard & SECRETS or not message.isascii() else message
+def _shown(evidence: Evidence) -> str:
+    """Return what a fault shows of the text. Secrets are searched for only where one may be: the search costs much."""
+    message = evidence.message
+    if len(message) > BEGINNING:
+        # Masked before it is cut: half a secret looks like none, and half of it would show.
+        return REDACTOR.text(message[: BEGINNING + LONGEST_SECRET])[:BEGINNING].strip()
+    unsafe = evidence.heard & SECRETS or not message.isascii()
+    return (REDACTOR.text(message) if unsafe else message).strip()
 
 
 def _retryable(retryable: bool, verdict: Verdict, evidence: Evidence, wait: float | None) -> bool:  # noqa: FBT001

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MASK", "begins_a_key", "is_secret_name", "mask_secrets"]
+__all__ = ["LONGEST_SECRET", "MASK", "begins_a_key", "is_secret_name", "mask_secrets"]
 
 MASK = "[redacted]"
+
+LONGEST_SECRET = 1_500
+"""How far beyond a cut a text has to be searched, so that no secret is cut in two and shows its head."""
 
 # A key has digits or mixed case; `hf_hub_download` and `pk_orders` have neither, and are shorter. Bounded, or a run of prefixes would cost its square.
 _DIGIT_AHEAD = r"(?=[A-Za-z_*-]{0,120}?(?:\d|[a-z][A-Z]))"

@@ -123,7 +123,10 @@ class Budget:
         """Return which line is spent, as an error's context; None where something is left of all."""
         with self._lock:
             reached = self._open().check(now)
-        return None if reached is None else {"unit": reached.unit, "limit": reached.limit, "used": reached.used}
+        if reached is None:
+            return None
+        # Text for people: 4 attempts, not 4.0.
+        return {"unit": reached.unit, "limit": f"{reached.limit:g}", "used": f"{reached.used:g}"}
 
     def attempt_begun(self, *, again: bool) -> None:
         """Charge the attempt itself, so that calls at the same time cannot overdraw together."""

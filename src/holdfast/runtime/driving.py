@@ -31,8 +31,7 @@ async def drive_async(
     fn: Callable[..., Awaitable[Any]],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    *,
-    begun: bool = False,
+    begun: bool = False,  # noqa: FBT001, FBT002 - keyword-only it would make every call dearer on Python 3.11
 ) -> Any:
     """Make the call until it succeeds or there is a reason not to. `begun`: its first attempt is admitted already."""
     binding = op.binding

@@ -9,11 +9,13 @@ Invariant: after `end`, the task has exactly as many cancellations pending as ot
 
 from __future__ import annotations
 
-from asyncio import current_task, get_running_loop
+from asyncio import Task, current_task, get_running_loop
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Task, TimerHandle
+    from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Callable
 
     from holdfast.clock import Clock
@@ -21,23 +23,18 @@ if TYPE_CHECKING:
 __all__ = ["Limit", "Wheels"]
 
 
-class Limit:
-    """One limited piece of work in one task, running since it was made. You must call `end` in the same task."""
+class Limit(msgspec.Struct, eq=False):
+    """One limited piece of work in one task, running since it was made. You must call `end` in the same task.
 
-    __slots__ = ("cancelling", "expired", "expires", "task", "wheel")
+    A struct, because every call makes one and a class's own `__init__` costs more than all it would do here.
+    """
 
-    def __init__(self, wheel: _Wheel, began: float) -> None:
-        task = current_task(wheel.loop)
-        if task is None:
-            raise RuntimeError("a time limit needs a running asyncio task to cancel")
-        self.wheel = wheel
-        self.task: Task[Any] = task
-        self.expired = False
-        self.cancelling = task.cancelling()
-        self.expires = began + wheel.seconds
-        wheel.running[self] = None
-        if wheel.handle is None:
-            wheel.set_timer(self)
+    wheel: _Wheel
+    task: Task[Any]
+    cancelling: int
+    """Cancellations that were pending when it began."""
+    expires: float
+    expired: bool = False
 
     def end(self) -> bool:
         """Stop the clock. Return whether the cancellation just seen, if any, was ours alone.
@@ -45,8 +42,7 @@ class Limit:
         A cancellation from outside that came at the same moment wins (R65).
         """
         wheel = self.wheel
-        if self in wheel.running:
-            del wheel.running[self]
+        wheel.running.pop(self, None)
         if wheel.single:
             wheel.stop()
         return self.expired and self.task.uncancel() <= self.cancelling
@@ -67,6 +63,17 @@ class _Wheel:
         """Made for one call whose limit is its own, such as what is left of a deadline; its timer ends with it."""
         self.running: dict[Limit, None] = {}
         self.handle: TimerHandle | None = None
+
+    def begin(self, began: float) -> Limit:
+        """Start the clock in the running task, as of `began`."""
+        task = current_task(self.loop)
+        if task is None:
+            raise RuntimeError("a time limit needs a running asyncio task to cancel")
+        limit = Limit(self, task, task.cancelling(), began + self.seconds)
+        self.running[limit] = None
+        if self.handle is None:
+            self.set_timer(limit)
+        return limit
 
     def set_timer(self, limit: Limit) -> None:
         # The loop may count time from another start than we do, so it is told a duration.
@@ -107,12 +114,14 @@ class Wheels:
         loop = get_running_loop()
         # A wheel keeps its loop alive, so an id cannot be reused while it stands here.
         wheel = self._by_loop.get(id(loop))
-        return Limit(wheel if wheel is not None else self._new(loop), began)
+        if wheel is None:
+            wheel = self._new(loop)
+        return wheel.begin(began)
 
     def begin_own(self, seconds: float) -> Limit:
         """Start the clock in the running task for a duration of its own."""
         wheel = _Wheel(get_running_loop(), seconds, self._monotonic, single=True)
-        return Limit(wheel, self._monotonic())
+        return wheel.begin(self._monotonic())
 
     def _new(self, loop: AbstractEventLoop) -> _Wheel:
         live = {key: wheel for key, wheel in self._by_loop.items() if not wheel.loop.is_closed()}

@@ -22,7 +22,7 @@ from holdfast.runtime.gates import gate_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from holdfast.faults import Code
+    from holdfast.faults import Code, Fault
     from holdfast.policies import Policy
     from holdfast.policies.circuit import BreakerSnapshot, Permit, Rejection, Verdict
     from holdfast.policies.hedge import Hedge
@@ -59,6 +59,7 @@ class Line:
         "name",
         "quota",
         "quota_machine",
+        "refusal",
         "renewing",
     )
 
@@ -75,6 +76,8 @@ class Line:
         self.gate: Gate | None = None
         self.left: Left | None = None
         """What its circuit was like before a restart."""
+        self.refusal: tuple[Rejection, Fault] | None = None
+        """What the callers it refuses are told: in an outage they are many, and until the next change it is the same."""
         self.renewing = _NONE
         """The settings have changed: in these options the next policy that it serves may differ from the last."""
 

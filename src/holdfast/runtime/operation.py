@@ -150,12 +150,17 @@ class Operation:
         """The attempt just made gave a good answer."""
         binding = self.binding
         now = binding.monotonic()
-        line = binding.line
         permit, self.permit = self.permit, None
         if permit is not None:
-            with line.lock:
-                line.breaker.settle(permit, _SUCCESS, now)
-            if line.breaker.pending:
+            line = binding.line
+            breaker = line.breaker
+            # As `with` does it, for half of what it costs on Python 3.11: every call comes here.
+            line.lock.acquire()
+            try:
+                breaker.settle(permit, _SUCCESS, now)
+            finally:
+                line.lock.release()
+            if breaker.pending:
                 binding.runtime.report_transitions(line, self.run)
         if self.eventful:
             self._ended_well(value, now)
@@ -316,7 +321,7 @@ class Operation:
 
     def _decide(self, error: Exception, fault: Fault, now: float) -> Decision:
         binding = self.binding
-        if gave_up_in(error, self.run):
+        if self._gave_up_inside(error):
             return GiveUp(Reason.NESTED)
         retrying = self.retrying
         if retrying is None:
@@ -350,10 +355,14 @@ class Operation:
         return decision if not binding.rationed or line.may_retry(now) else GiveUp(Reason.QUOTA)
 
     def _fault(self, error: Exception) -> Fault:
-        if FAULT_ATTRIBUTE in error.__dict__ and not gave_up_in(error, self.run):
+        if FAULT_ATTRIBUTE in error.__dict__ and not self._gave_up_inside(error):
             # Another operation raised this very object before; its verdict and history are not ours.
             forget_account(error)
         return fault_of(error, provider=self.binding.provider, now=self.binding.runtime.clock.wall())
+
+    def _gave_up_inside(self, error: Exception) -> bool:
+        """Whether a recovery inside this one has given up on the error. It would have asked for our run's name."""
+        return bool(self._run) and gave_up_in(error, self._run)
 
     def _remember(self, fault: Fault, now: float) -> None:
         if self.first_failure is None:

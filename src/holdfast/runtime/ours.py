@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.faults import AbortedError, CircuitOpenError, Code, DeadlineError, Fault, OutcomeUnknownError, Scope
 from holdfast.runtime import reports
 
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Rejection
+    from holdfast.runtime.lines import Line
     from holdfast.runtime.operation import Operation
 
 __all__ = ["aborted", "deadline_passed", "outcome_unknown", "refused", "timed_out"]
@@ -42,16 +45,25 @@ def deadline_passed(op: Operation, limit: float | None = None) -> DeadlineError:
     return DeadlineError(fault.with_attempts(op.history))
 
 
-def refused(op: Operation, rejection: Rejection, now: float) -> CircuitOpenError:
+def refused(op: Operation, line: Line, rejection: Rejection, now: float) -> CircuitOpenError:
     """Return what to raise where a circuit refuses the call: who, why, and until when."""
     left = None if rejection.retry_at is None else max(0.0, rejection.retry_at - now)
+    told = line.refusal
+    if told is None or told[0] is not rejection:
+        # An open circuit may refuse many callers: what it tells them is worded once.
+        told = line.refusal = (rejection, _refusal(op, rejection, left, now))
+    fault = told[1]
+    return CircuitOpenError(msgspec.structs.replace(fault, retry_after=left, context=fault.context.copy()))
+
+
+def _refusal(op: Operation, rejection: Rejection, left: float | None, now: float) -> Fault:
     context: dict[str, Any] = {"circuit": rejection.name, "reason": rejection.reason or "held open by hand"}
     if left is None:
         context["until"] = "it is released"
     else:
         context["retry_at"] = round(op.wall(now) + left, 3)
         context["until"] = reports.time_of_day(context["retry_at"])
-    return CircuitOpenError.because(retry_after=left, **context)
+    return Fault.of(CircuitOpenError.code, context=context)
 
 
 def aborted(op: Operation) -> AbortedError:

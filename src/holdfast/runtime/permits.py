@@ -77,7 +77,7 @@ def _ask(op: Operation, line: Line, now: float) -> Permit:
     if line.breaker.pending:
         op.binding.runtime.report_transitions(line, op.run)
     if isinstance(permit, Rejection):
-        raise ours.refused(op, permit, now)
+        raise ours.refused(op, line, permit, now)
     return permit
 
 

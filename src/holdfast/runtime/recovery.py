@@ -167,6 +167,8 @@ class Recovery:
         return f"recover({self._binding.name!r}, {self._binding.policy!r})"
 
 
-async def _later(binding: Binding, fn: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
+async def _later(
+    binding: Binding, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Begin when it is awaited: a coroutine that waits its turn somewhere has not begun, and its time does not run."""
-    return await drive_async(Operation(binding), fn, args, kwargs)
+    return await drive_async(Operation(binding.fresh()), fn, args, kwargs)

@@ -19,6 +19,7 @@ from holdfast.classify.readers.grpc import read_grpc
 from holdfast.classify.readers.named import read_named
 from holdfast.classify.readers.process import read_process
 from holdfast.faults import REDACTOR, Cause
+from holdfast.faults.secrets import LONGEST_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,7 @@ __all__ = ["cause_of", "causes", "leaves", "read_exception"]
 
 _MAX_CHAIN = 12
 _MAX_LEAVES = 10_000
+_CAUSE_CHARS = 4_096
 
 # Libraries whose wrappers are raised inside an `except` without `from`: there __context__ is the cause.
 _WRAPPERS = ("openai", "anthropic", "litellm", "httpx", "httpx2", "requests", "urllib3", "aiohttp", "botocore", "google",
@@ -131,7 +133,7 @@ def _cause(error: BaseException, chain: tuple[Cause, ...] = ()) -> Cause:
     name = type(error).__qualname__
     return Cause(
         type=name if module == "builtins" else f"{module}.{name}",
-        message=REDACTOR.text(_text(error)[:4_096]),
+        message=REDACTOR.text(_text(error)[: _CAUSE_CHARS + LONGEST_SECRET])[:_CAUSE_CHARS],
         chain=chain,
     )
 

