@@ -196,7 +196,9 @@ def test_R71_bad_options_fail_where_they_are_written(options: Any, where: str) -
         Hedge(**options)
 
 
-@pytest.mark.parametrize(("limit", "most"), [({"concurrency": 2}, 2), ({"concurrency": 1}, 1), ({"per_second": 0.001}, 1)])
+@pytest.mark.parametrize(
+    ("limit", "most"), [({"concurrency": 2}, 2), ({"concurrency": 1}, 1), ({"per_second": 0.001}, 1)]
+)
 def test_hedges_are_added_only_where_a_place_and_a_start_are_free(limit: Any, most: int) -> None:
     """A hedge that waited for a place would be no help, and one that needs none would make the limit a lie."""
     world = World()

@@ -187,7 +187,9 @@ class Binding:
     def refuses(self) -> bool:
         """Whether a call now would be refused by a circuit."""
         now = self.monotonic()
-        return any(self.heeds(line) and line.refuses(now) for line in (self.line, *(line for line, _ in self.other_lines)))
+        return any(
+            self.heeds(line) and line.refuses(now) for line in (self.line, *(line for line, _ in self.other_lines))
+        )
 
     def heeds(self, line: Line) -> bool:
         """Whether a call is refused where this circuit is open."""

@@ -123,10 +123,19 @@ class Chain:
             return
         try:
             key = key_of(self._key, self._fn_name, args, kwargs)
-            if key is not None:
+            if key is None:
+                self._tell_no_key(op)
+            else:
                 self._store.put(key, value, op.binding.monotonic(), self._ttl)
         except Exception as error:  # noqa: BLE001 - whatever a store or key function of the user's raises
             reports.suppressed(op, error, "the cache of a fallback failed")
+
+    def _tell_no_key(self, op: Operation) -> None:
+        """A cache that can keep nothing must not look like one (methods: `self` is an argument, too)."""
+        where = f"cached of {self._fn_name}"
+        error = InvalidError.saying(where, "arguments that can be written as JSON, or key=", "others: nothing is kept")
+        runtime = op.binding.runtime
+        runtime.bus.hook_raised(self, where, error, at=runtime.clock.wall(), run=op.run)
 
     def recall(self, op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the answer kept for this very call, or `Missing`."""
