@@ -49,6 +49,10 @@ class FallbackStep(msgspec.Struct, frozen=True, kw_only=True):
     offers: frozenset[str] | None = None
     consent: Consent = "configured"
 
+    def __post_init__(self) -> None:
+        if not callable(self.operation):
+            raise InvalidError.at("fallback.operation", "a function", self.operation)
+
 
 class CachedAnswers(msgspec.Struct, frozen=True, kw_only=True):
     """Where good answers are kept for a worse day."""
@@ -108,6 +112,9 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defa
 
     def __post_init__(self) -> None:
         options.seconds("options.timeout", self.timeout, optional=True)
+        for name in ("operation_name", "provider", "agent", "operation_type"):
+            if not isinstance(getattr(self, name), str):
+                raise InvalidError.at(f"options.{name}", "a name", getattr(self, name))
         for name, kind in (("retry", Tries), ("circuit_breaker", Circuit), ("fallback_chain", FallbackChain)):
             if not isinstance(getattr(self, name), kind | None):
                 raise InvalidError.at(f"options.{name}", f"a {kind.__name__} or None", getattr(self, name))

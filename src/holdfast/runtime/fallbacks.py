@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.events import AgentFallback, Degraded, Fallback
-from holdfast.faults import AbortedError, Attempt, Fault, HoldfastError, InvalidError
+from holdfast.faults import AbortedError, Attempt, Fault, HoldfastError, InvalidError, Scope
 from holdfast.policies import options
 from holdfast.policies.fallback import Ask, Consent, Skip, When, answerable, check_when, consider, meets
 from holdfast.runtime import reports
@@ -51,7 +51,7 @@ class Chain:
         self.told_as: type[Fallback | AgentFallback] = Fallback
         self.begins_with = "primary"
         """What its events call the call itself."""
-        self._fn = fn
+        self.fn = fn
         self._fn_name = name or name_of(fn)
         self.steps: tuple[Step, ...] = ()
         self.lesser: Callable[..., Any] | None = None
@@ -75,7 +75,7 @@ class Chain:
         """Add what to try when the call has failed for good; steps are tried in the order they are added."""
         if fn is None:
             return lambda later: self.fallback(later, when=when, name=name, offers=offers, consent=consent)
-        check_step("fallback", fn, self._fn)
+        check_step("fallback", fn, self.fn)
         check_when(f"fallback {name or name_of(fn)}: when", when)
         options.one_of("fallback.consent", consent, ("configured", "ask"))
         options.names("fallback.offers", offers, optional=True)
@@ -99,14 +99,14 @@ class Chain:
 
     def degraded(self, fn: Any) -> Any:
         """Set the lesser answer for when everything has failed; it gets the fault, then the call's arguments."""
-        check_step("degraded", fn, self._fn)
+        check_step("degraded", fn, self.fn)
         self.lesser = fn
         self.configured = True
         return fn
 
     def notify(self, fn: Any) -> Any:
         """Tell somebody when every step has failed; the primary's error is raised afterwards."""
-        check_step("notify", fn, self._fn)
+        check_step("notify", fn, self.fn)
         self.tell = fn
         self.configured = True
         return fn
@@ -123,10 +123,19 @@ class Chain:
             return
         try:
             key = key_of(self._key, self._fn_name, args, kwargs)
-            if key is not None:
+            if key is None:
+                self._tell_no_key(op)
+            else:
                 self._store.put(key, value, op.binding.monotonic(), self._ttl)
         except Exception as error:  # noqa: BLE001 - whatever a store or key function of the user's raises
             reports.suppressed(op, error, "the cache of a fallback failed")
+
+    def _tell_no_key(self, op: Operation) -> None:
+        """A cache that can keep nothing must not look like one (methods: `self` is an argument, too)."""
+        where = f"cached of {self._fn_name}"
+        error = InvalidError.saying(where, "arguments that can be written as JSON, or key=", "others: nothing is kept")
+        runtime = op.binding.runtime
+        runtime.bus.hook_raised(self, where, error, at=runtime.clock.wall(), run=op.run)
 
     def recall(self, op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the answer kept for this very call, or `Missing`."""
@@ -231,7 +240,7 @@ class _Walk:
             op.budget.attempt_ended(None, again=True)
         if op.binding.watched:
             reports.attempt_ended(op, now, fault)
-        if fault.code == "SYS_PROGRAMMING_ERROR":
+        if self._is_mistake(error, fault):
             reports.failed(op, fault)
             return False
         self.latest = fault
@@ -247,6 +256,17 @@ class _Walk:
         op.history = (*op.history, attempt)
         self.failed.append({"step": step.name, "code": fault.code, "message": fault.message})
         return True
+
+    def answerable(self) -> bool:
+        """Whether any step may answer what the primary failed with."""
+        assert self.error is not None
+        return answerable(self.primary) and not self._is_mistake(self.error, self.primary)
+
+    def _is_mistake(self, error: Exception, fault: Fault) -> bool:
+        """Whether it is a mistake in somebody's code; wrong arguments are a model's only where a tool was called."""
+        if fault.code == "TOOL_INPUT_INVALID" and isinstance(error, TypeError):
+            return Scope.TOOL not in self.op.binding.scopes
+        return fault.code == "SYS_PROGRAMMING_ERROR"
 
     def skipped(self, step: Step, reason: str) -> None:
         self.failed.append({"step": step.name, "skipped": reason})
@@ -305,7 +325,7 @@ def walk_down(
     """
     walk = _Walk(op, chain, error)
     del error
-    if not answerable(walk.primary):
+    if not walk.answerable():
         raise walk.exhausted()
     for step in chain.steps:
         op.heed_abort()

@@ -1,6 +1,7 @@
 """A second call when the first is late; whichever answers first wins.
 
-Invariant: when the attempt is over no call of it is left running, and every call that was added is charged.
+Invariant: when the attempt is over no call of it is left running, and every call that was added is charged. Added calls are
+held to the places and the pace of the name like any other, but do not wait for them: late help is none.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def hedging(hedge: Hedge, machine: HedgeMachine) -> Callable[..., Awaitable[Any]
             return winner.result()
         finally:
             await _stop(running)
-            _charge(op, added)
+            _give_back(op, added)
             # A task in a frame that its exception passes through keeps that exception alive.
             del done, winner
 
@@ -84,10 +85,16 @@ def _took(op: Operation, machine: HedgeMachine) -> None:
         machine.took(op.binding.monotonic() - op.attempt_started)
 
 
-def _charge(op: Operation, added: int) -> None:
-    """What a call that was added used nobody knows; the one that answers is charged with its answer (R90)."""
-    if op.budget is not None:
-        for _ in range(added):
+def _give_back(op: Operation, added: int) -> None:
+    """Leave the places of the calls that were added, and charge them.
+
+    What they used nobody knows; the one that answers is charged with its answer (R90).
+    """
+    gate = op.binding.gate
+    for _ in range(added):
+        if gate is not None:
+            gate.leave(0)
+        if op.budget is not None:
             op.budget.attempt_ended(None, again=True)
 
 
@@ -96,7 +103,9 @@ def _may_add(op: Operation) -> bool:
     now = op.binding.monotonic()
     if op.budget is not None and op.budget.exhausted(now) is not None:
         return False
-    if not op.binding.line.may_retry(now):
+    if op.binding.rationed and not op.binding.line.may_retry(now):
+        return False
+    if op.binding.gate is not None and not op.binding.gate.slip_in(now):
         return False
     if op.budget is not None:
         op.budget.attempt_begun(again=True)

@@ -236,7 +236,8 @@ class Operation:
         if self.binding.watched:
             reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
-            self.binding.line.retried_well(now, len(self.history))
+            if self.binding.rationed:
+                self.binding.line.retried_well(now, len(self.history))
             reports.recovered(self, now)
 
     # --- the scope around ---
@@ -263,7 +264,7 @@ class Operation:
         binding = self.binding
         if binding.other_lines and not self.others:
             permits.admit_others(self, now)
-        if self.attempts == 1:
+        if self.attempts == 1 and binding.rationed:
             binding.line.called(now)
         if self.budget is not None:
             self.budget.attempt_begun(again=self.attempts > 1)
@@ -347,10 +348,11 @@ class Operation:
         binding = self.binding
         if self.budget is not None and self.budget.exhausted(now) is not None:
             return GiveUp(Reason.BUDGET)
-        if not binding.policy.wait_for_circuit and binding.line.refuses(now + decision.delay):
+        line = binding.line
+        if not binding.policy.wait_for_circuit and binding.heeds(line) and line.refuses(now + decision.delay):
             # Waiting would end at a closed door; and who tripped the circuit must see why (R55).
             return GiveUp(Reason.CIRCUIT)
-        return decision if binding.line.may_retry(now) else GiveUp(Reason.QUOTA)
+        return decision if not binding.rationed or line.may_retry(now) else GiveUp(Reason.QUOTA)
 
     def _fault(self, error: Exception) -> Fault:
         if FAULT_ATTRIBUTE in error.__dict__ and not self._gave_up_inside(error):
