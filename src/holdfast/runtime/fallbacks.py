@@ -15,7 +15,7 @@ from holdfast.events import AgentFallback, Degraded, Fallback
 from holdfast.faults import AbortedError, Attempt, Fault, HoldfastError, InvalidError, Scope
 from holdfast.policies import options
 from holdfast.policies.fallback import Ask, Consent, Skip, When, answerable, check_when, consider, meets
-from holdfast.runtime import reports
+from holdfast.runtime import charging, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.binding import BINDING_ATTRIBUTE
 from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
@@ -170,6 +170,9 @@ class _Walk:
         self.failed: list[dict[str, str]] = []
 
     def considered(self, step: Step) -> Any:
+        op = self.op
+        if op.budget is not None and op.budget.exhausted(op.binding.monotonic()) is not None:
+            return Skip("the budget is spent")
         open_ = _is_open(step.fn)
         met = self._condition(step)
         return consider(met=met, needs=self.op.binding.needs, offers=step.offers, circuit_open=open_, consent=step.consent)  # fmt: skip
@@ -191,8 +194,7 @@ class _Walk:
         self.give_time()
         op.via = step.name
         op.attempts += 1
-        if op.budget is not None:
-            op.budget.attempt_begun(again=True)
+        charging.begun(op)
         op.waited = 0.0
         told_as = self.chain.told_as
         if runtime.bus.wants(told_as):
@@ -223,8 +225,7 @@ class _Walk:
 
     def answered(self, value: object) -> None:
         now = self.op.binding.monotonic()
-        if self.op.budget is not None:
-            self.op.budget.attempt_ended(value, again=True)
+        charging.ended(self.op, value)
         if self.op.first_failure is None:
             self.op.first_failure = self.op.started
         if self.op.binding.watched:
@@ -236,8 +237,7 @@ class _Walk:
         fault = fault_of(error)
         op = self.op
         now = op.binding.monotonic()
-        if op.budget is not None:
-            op.budget.attempt_ended(None, again=True)
+        charging.ended(op, None)
         if op.binding.watched:
             reports.attempt_ended(op, now, fault)
         if self._is_mistake(error, fault):

@@ -41,7 +41,7 @@ from holdfast.policies.prices import LIST_PRICES
 from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
 from holdfast.policies.usage import model_of, usage_of
-from holdfast.runtime import ours, permits, reports
+from holdfast.runtime import charging, ours, permits, reports
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, forget_account, gave_up_in, leave_account
 from holdfast.runtime.mending import Mending
@@ -92,6 +92,8 @@ class Operation:
     """The deadline of the scope around."""
     abort: Abort | None = None
     """The caller's signal to stop; a wait ends when it is set."""
+    inside: list[object] | None = None
+    """Answers of recoveries inside the present attempt, which were charged for them; None where there are none."""
     over = False
     """It has ended: what still runs in its context is not in its scope."""
     _run = ""
@@ -119,6 +121,14 @@ class Operation:
         if not self._run:
             self._run = f"{_process}-{next(_runs):x}"
         return self._run
+
+    @property
+    def outer(self) -> Operation | None:
+        """The operation that it is part of."""
+        around = self.around
+        while around is not None and not isinstance(around, Operation):
+            around = around.around
+        return around
 
     def admit(self) -> None:
         """Begin an attempt, or raise why there is none: the circuit, the deadline or the budget forbids it."""
@@ -231,8 +241,7 @@ class Operation:
     def _ended_well(self, value: object, now: float) -> None:
         if self.others:
             permits.settle_others(self, _SUCCESS, now)
-        if self.budget is not None:
-            self.budget.attempt_ended(value, again=self.attempts > 1)
+        charging.ended(self, value)
         if self.binding.watched:
             reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
@@ -254,6 +263,8 @@ class Operation:
         if self.deadline is not None and now >= self.deadline:
             raise ours.deadline_passed(self)
         if self.budget is not None:
+            if not self.attempts:
+                charging.entered(self)
             spent = self.budget.exhausted(now)
             if spent is not None:
                 raise BudgetError.because(**spent)
@@ -266,8 +277,7 @@ class Operation:
             permits.admit_others(self, now)
         if self.attempts == 1 and binding.rationed:
             binding.line.called(now)
-        if self.budget is not None:
-            self.budget.attempt_begun(again=self.attempts > 1)
+        charging.begun(self)
         if binding.watched:
             reports.attempt_started(self)
 
@@ -379,8 +389,7 @@ class Operation:
             via=self.via,
         )
         self.history = (*self.history, attempt)
-        if self.budget is not None:
-            self.budget.attempt_ended(None, again=self.attempts > 1)
+        charging.ended(self, None)
         if self.binding.watched:
             reports.attempt_ended(self, now, fault)
 
