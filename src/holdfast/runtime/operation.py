@@ -29,6 +29,7 @@ from holdfast.faults import (
     AbortedError,
     Attempt,
     BudgetError,
+    CircuitOpenError,
     Fault,
     HoldfastError,
     OutcomeUnknownError,
@@ -43,7 +44,7 @@ from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
 from holdfast.policies.usage import model_of, usage_of
 from holdfast.runtime import charging, ours, permits, reports
 from holdfast.runtime.ambient import AMBIENT, in_force
-from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, forget_account, gave_up_in, leave_account
+from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, fault_of, forget_account, gave_up_in, leave_account
 from holdfast.runtime.mending import Mending
 
 if TYPE_CHECKING:
@@ -183,7 +184,18 @@ class Operation:
         if not isinstance(error, Exception) or isinstance(error, AbortedError):
             self.stopped(error)
             return None
+        if not self.attempts and isinstance(error, CircuitOpenError) and not self.binding.policy.wait_for_circuit:
+            # Nothing was called, so there is nothing to recognise, settle or tell on the error that it does not say.
+            self._refused(error)
+            return None
         return self._answer(error, self._fault(error), self.binding.monotonic(), decision)
+
+    def _refused(self, error: CircuitOpenError) -> None:
+        self.reason = Reason.CIRCUIT
+        if self.around is not None:
+            error.__dict__[GAVE_UP_IN] = self.around.run
+        if not self.has_fallbacks:
+            reports.failed(self, error.fault)
 
     def rejected(self, fault: Fault, decision: Decision | None = None) -> float:
         """Take in an answer that was not accepted; return the seconds to wait, or raise an error that carries it."""
