@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.repair import Repair
 from holdfast.runtime.binding import BINDING_ATTRIBUTE
+from holdfast.runtime.chain import Chain, check_step
 from holdfast.runtime.driving import drive, drive_async
-from holdfast.runtime.fallbacks import Chain, check_step, drive_chain, drive_chain_async
+from holdfast.runtime.fallbacks import drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.kinds import is_async, name_of, refuse_generator
 from holdfast.runtime.operation import Operation
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Code, Fault, Outcome
     from holdfast.policies.repair import Action
     from holdfast.runtime.binding import Binding
-    from holdfast.runtime.fallbacks import CacheStore, Consent, When
+    from holdfast.runtime.chain import CacheStore, Consent, When
 
 __all__ = ["AsyncRecovered", "Recovered", "decorate", "outcome_of"]
 

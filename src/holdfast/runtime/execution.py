@@ -20,7 +20,7 @@ from holdfast.policies.profiles import PROFILES
 from holdfast.policies.tries import Tries
 from holdfast.runtime.abort import Abort
 from holdfast.runtime.cache import CacheStore
-from holdfast.runtime.fallbacks import Chain
+from holdfast.runtime.chain import Chain
 from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:

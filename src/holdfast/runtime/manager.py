@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.policies import Policy
     from holdfast.runtime.abort import Abort
     from holdfast.runtime.bus import Handler, Subscription
-    from holdfast.runtime.fallbacks import Chain
+    from holdfast.runtime.chain import Chain
     from holdfast.runtime.target import Aim
 
 __all__ = ["EVENT_NAMES", "ResilienceManager"]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.runtime.binding import Binding
 from holdfast.runtime.blocks import AsyncAttempts, Attempts
+from holdfast.runtime.chain import Chain
 from holdfast.runtime.decorated import decorate, outcome_of
 from holdfast.runtime.driving import drive, drive_async
-from holdfast.runtime.fallbacks import Chain
 from holdfast.runtime.kinds import is_async, refuse_generator
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plain import begin
