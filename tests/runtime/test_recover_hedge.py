@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -218,3 +219,28 @@ def test_hedges_are_added_only_where_a_place_and_a_start_are_free(limit: Any, mo
     world.run(world.recover("a", policy, effect="read").call(slow))
     assert max(running) == most
     assert_places_free(world.line("provider:a"))
+
+
+@pytest.mark.parametrize("late", ["in the same turn", "though it was told to stop"])
+def test_R27_the_answer_that_nobody_gets_is_closed(late: str) -> None:
+    world = World()
+    answers: list[Any] = []
+
+    class Answer:
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    begun = iter([10, 10] if late == "in the same turn" else [10, 60])
+
+    async def call() -> Answer:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(next(begun))
+        answers.append(Answer())
+        return answers[-1]
+
+    policy = Policy(circuit=LOOSE, hedge=Hedge(after=0))
+    kept = world.run(world.recover("a", policy, effect="read").call(call))
+    assert len(answers) == 2
+    assert [answer.closed for answer in answers] == [answer is not kept for answer in answers]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.policies.hedge import next_hedge
 from holdfast.runtime.driving import limited
+from holdfast.runtime.results import throw_away_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -47,8 +48,10 @@ def hedging(hedge: Hedge, machine: HedgeMachine) -> Callable[..., Awaitable[Any]
             _took(op, machine)
             return winner.result()
         finally:
-            await _stop(running)
-            _give_back(op, added)
+            try:
+                await _stop(op, (running | done) - {winner})
+            finally:
+                _give_back(op, added)
             # A task in a frame that its exception passes through keeps that exception alive.
             del done, winner
 
@@ -121,8 +124,11 @@ def _winner(done: set[asyncio.Task[Any]], running: set[asyncio.Task[Any]]) -> as
     return next(iter(done), None) if not running else None
 
 
-async def _stop(running: set[asyncio.Task[Any]]) -> None:
-    for task in running:
+async def _stop(op: Operation, others: set[asyncio.Task[Any]]) -> None:
+    """Stop the calls that lost; an answer that came all the same is closed, since nobody will see it (R27)."""
+    for task in others:
         task.cancel()
-    if running:
-        await asyncio.gather(*running, return_exceptions=True)
+    if others:
+        for answer in await asyncio.gather(*others, return_exceptions=True):
+            if not isinstance(answer, BaseException):
+                await throw_away_async(op, answer)
