@@ -31,13 +31,14 @@ from holdfast.runtime.tallies import ResilienceMetrics, Tallies
 from holdfast.runtime.target import target_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from holdfast.faults import Outcome
     from holdfast.policies import Policy
     from holdfast.runtime.abort import Abort
     from holdfast.runtime.bus import Handler, Subscription
     from holdfast.runtime.chain import Chain
+    from holdfast.runtime.listening import Listening
     from holdfast.runtime.target import Aim
 
 __all__ = ["EVENT_NAMES", "ResilienceManager"]
@@ -161,7 +162,7 @@ class ResilienceManager:
             raise InvalidError.at("on", f"one of {', '.join(sorted(EVENT_NAMES))}", event)
         return self._runtime.on(handler, kind)
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> Listening:
         """Iterate over what happens from now on: `async for event in manager.events()`."""
         return self._runtime.events()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from holdfast.faults import InvalidError
 from holdfast.runtime.binding import Binding
 from holdfast.runtime.blocks import AsyncAttempts, Attempts
 from holdfast.runtime.chain import Chain
@@ -149,15 +150,23 @@ class Recovery:
 
     def __aiter__(self) -> AsyncAttempts:
         """Loop over attempts at a block: `async for attempt in recover(…): async with attempt: …`."""
-        return AsyncAttempts(begin(self._fresh()))
+        return AsyncAttempts(begin(self._for_block()))
 
     def __iter__(self) -> Attempts:
         """Loop over attempts at a block: `for attempt in recover(…): with attempt: …`."""
-        return Attempts(begin(self._fresh()))
+        return Attempts(begin(self._for_block()))
 
     def _called(self, fn: Callable[..., Any]) -> Binding:
         refuse_generator(fn)
         return self._fresh().of(fn)
+
+    def _for_block(self) -> Binding:
+        binding = self._fresh()
+        if binding.accept is not None:
+            raise InvalidError.saying(
+                "recover.accept", "a function to look at the answer of", "a block, which gives none"
+            )
+        return binding
 
     def _fresh(self) -> Binding:
         self._binding = self._binding.fresh()

@@ -16,12 +16,13 @@ from holdfast.events import KINDS, CircuitStateChange, Event
 from holdfast.faults import InvalidError
 from holdfast.policies import options
 from holdfast.policies.policy import INTERACTIVE
-from holdfast.runtime.bus import Bus, Handler, Queue, Subscription
+from holdfast.runtime.bus import Bus, Handler, Subscription
 from holdfast.runtime.config import load
 from holdfast.runtime.lines import Lines
+from holdfast.runtime.listening import Listening
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from holdfast.clock import Clock, Rng
     from holdfast.faults import Fault
@@ -133,12 +134,9 @@ class Runtime:
                 raise InvalidError.at("on", "kinds of events, such as Retry", kind)
         return self.bus.subscribe(handler, kinds or KINDS)
 
-    async def events(self, *kinds: type[Event]) -> AsyncIterator[Event]:
+    def events(self, *kinds: type[Event]) -> Listening:
         """Iterate over what happens from now on. A slow reader loses the oldest events, never holds up a call."""
-        queue = Queue()
-        with self.bus.subscribe(queue.put, kinds or KINDS):
-            async for event in queue.read():
-                yield event
+        return Listening(self.bus, kinds or KINDS)
 
     def sleep(self, seconds: float) -> None:
         """Wait in a thread; a clock that knows how to sleep does it."""
