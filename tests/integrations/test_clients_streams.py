@@ -29,11 +29,16 @@ from clients_kit import (
     text,
     world,
 )
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from holdfast import Budget, Policy, StreamCutError, recover
 from holdfast.anthropic import recovering
 from holdfast.events import AttemptEnded, AttemptStarted, Cancelled, Failed, Recovered
 from holdfast.openai import recovering as recovering_openai
+from holdfast.sinks import trace_recoveries
 
 CHAT = {"model": "gpt-test", "messages": [{"role": "user", "content": "hi"}], "stream": True}
 HELLO = ["Hel", "lo"]
@@ -237,12 +242,14 @@ def test_the_span_of_an_attempt_is_current_in_the_attempt_only():
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     wire, (runtime, _) = Wire(OVERLOADED, Streaming(*WHOLE)), world()
-    trace_recoveries(runtime, tracer_provider=provider)
-    outside = []
-    for _ in recovering(anthropic_on(wire), runtime=runtime).messages.create(**ASKED, stream=True):
-        outside.append(trace.get_current_span().get_span_context().is_valid)
+    current, inside = (lambda: trace.get_current_span().get_span_context().is_valid), []
+    client = anthropic_on(wire)
+    client._client.event_hooks["response"].append(lambda _: inside.append(current()))
+    with trace_recoveries(provider, runtime):
+        outside = [current() for _ in recovering(client, runtime=runtime).messages.create(**ASKED, stream=True)]
+    assert inside == [True, True]
     assert not any(outside)
-    assert not trace.get_current_span().get_span_context().is_valid
+    assert not current()
     attempts = [span for span in exporter.get_finished_spans() if span.parent is not None]
     assert len(attempts) == 2
 

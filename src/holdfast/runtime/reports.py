@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from holdfast.events import (
+    AgentFallback,
     AttemptEnded,
     AttemptStarted,
     Cancelled,
     Failed,
+    Fallback,
     Recovered,
     Retry,
     RetryDenied,
@@ -33,6 +35,7 @@ __all__ = [
     "cancelled",
     "denied",
     "failed",
+    "fell_back",
     "recovered",
     "retry",
     "suppressed",
@@ -62,6 +65,13 @@ _WHY = {
     Reason.QUOTA: "retries have used their share of the traffic",
     Reason.BUDGET: "the budget is spent",
 }
+
+
+_OUR_WHY: dict[Code, str] = {
+    "SYS_DEADLINE_EXCEEDED": "its time is over",
+    "SYS_BUDGET_EXHAUSTED": "the budget is spent",
+}
+"""What is permanent because of our own limits is told as such."""
 
 
 def attempt_started(op: Operation) -> None:
@@ -159,12 +169,22 @@ def suppressed(op: Operation, error: Exception, reason: str) -> None:
         op.binding.runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=_now(op), run=op.run))
 
 
+def fell_back(
+    op: Operation, primary: str, step: str, fault: Fault, told_as: type[Fallback | AgentFallback] = Fallback
+) -> None:
+    """Tell that the next step of a chain is tried."""
+    bus = op.binding.runtime.bus
+    if bus.wants(told_as):
+        bus.emit(told_as(at=_now(op), run=op.run, operation=op.binding.name, from_=primary, to=step, fault=fault))
+
+
 def account(op: Operation, fault: Fault, reason: Reason) -> str:
     """Return the one line that is added to the exception as a note."""
     calls = f"{op.attempts} attempt{'' if op.attempts == 1 else 's'}"
     took = op.binding.monotonic() - op.started
+    why = _OUR_WHY.get(fault.code, _WHY[reason]) if reason is Reason.PERMANENT else _WHY[reason]
     return (
-        f"holdfast: gave up on {op.binding.name or 'the call'} after {calls} in {took:.1f} s: {_WHY[reason]}. "
+        f"holdfast: gave up on {op.binding.name or 'the call'} after {calls} in {took:.1f} s: {why}. "
         f"{fault.code}; next to act: {fault.next_actor}. `holdfast explain {fault.code}`"
     )
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.integrations.clients.dialect import Used
     from holdfast.integrations.clients.pool import Member, Pool
     from holdfast.policies.retry import Decision
+    from holdfast.runtime.surroundings import Tokens
 
 __all__ = ["ClientOperation", "StreamOperation"]
 
@@ -53,6 +54,10 @@ class ClientOperation(Operation):
         if decision is None and isinstance(error, Exception) and self.attempts > len(self.history):
             decision = self._own_decision(error)
         return super().failed(error, decision)
+
+    def surround(self) -> Tokens:
+        """Put in force what the attempt's beginning changed in the context; `Surroundings.leave` with what this returns."""
+        return ()
 
     def _choose(self) -> None:
         now = self.binding.monotonic()
@@ -112,6 +117,9 @@ class StreamOperation(ClientOperation):
     """What the attempt's beginning put into the context, for its own steps only: the consumer runs in between."""
     flowing = False
     """The stream was handed out; whoever watches it settles this operation."""
+
+    def surround(self) -> Tokens:
+        return () if self.surroundings is None else self.surroundings.enter()
 
     def admit(self) -> None:
         if self.binding.watched:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from holdfast.integrations.clients.dialect import Used
     from holdfast.integrations.clients.operation import StreamOperation
-    from holdfast.runtime.surroundings import Tokens
 
 __all__ = ["open_stream", "open_stream_async"]
 
@@ -141,9 +140,6 @@ class _Watched:
             raise error
         raise StreamCutError(self._delivered.on(fault)) from error
 
-    def _enter(self) -> Tokens:
-        return () if self._op.surroundings is None else self._op.surroundings.enter()
-
     def _stop(self, error: BaseException) -> None:
         """Somebody asked to stop."""
         if not self._over:
@@ -170,7 +166,7 @@ class Events(_Watched):
             return self._deliver(self._held.popleft())
         if self._over:
             raise StopIteration
-        inside = self._enter()
+        inside = self._op.surround()
         try:
             event = next(self.source)
         except StopIteration:
@@ -218,7 +214,7 @@ class AsyncEvents(_Watched):
 
     async def _next(self) -> Any:
         limit = None if self._idle is None else self._idle.begin(self._op.binding.monotonic())
-        inside = self._enter()
+        inside = self._op.surround()
         try:
             return await anext(self.source)
         except asyncio.CancelledError as error:

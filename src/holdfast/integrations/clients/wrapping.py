@@ -18,6 +18,7 @@ from holdfast.integrations.clients.streams import open_stream, open_stream_async
 from holdfast.integrations.inner import warn, warn_of_transport
 from holdfast.policies.pool import check_weights
 from holdfast.runtime.driving import drive, drive_async
+from holdfast.runtime.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -116,13 +117,13 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
         op = (StreamOperation if stream else ClientOperation)(pool, first, options)
 
         def attempt() -> Any:
-            token = ASKING.set((pool, op.member.index))
+            tokens = (*op.surround(), ASKING.set((pool, op.member.index)))
             try:
                 sent = limited_to(op.limit(), options, op.member.client)
                 answer = op.member.send(cast_to, sent, stream=stream, stream_cls=stream_cls)
+                return open_stream(op, answer) if isinstance(op, StreamOperation) else answer
             finally:
-                ASKING.reset(token)
-            return open_stream(op, answer) if isinstance(op, StreamOperation) else answer
+                Surroundings.leave(tokens)
 
         return drive(op, attempt, (), {})
 
@@ -137,12 +138,12 @@ def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
         op = (StreamOperation if stream else ClientOperation)(pool, first, options)
 
         async def attempt() -> Any:
-            token = ASKING.set((pool, op.member.index))
+            tokens = (*op.surround(), ASKING.set((pool, op.member.index)))
             try:
                 answer = await op.member.send(cast_to, options, stream=stream, stream_cls=stream_cls)
+                return await open_stream_async(op, answer) if isinstance(op, StreamOperation) else answer
             finally:
-                ASKING.reset(token)
-            return await open_stream_async(op, answer) if isinstance(op, StreamOperation) else answer
+                Surroundings.leave(tokens)
 
         return await drive_async(op, attempt, (), {})
 
