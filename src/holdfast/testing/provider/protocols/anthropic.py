@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["ANTHROPIC"]
 
 _REFUSALS = {
-    "bad-request": Refusal(400, "invalid_request_error", None, "max_tokens: Input should be greater than or equal to 1"),
+    "bad-request": Refusal(
+        400, "invalid_request_error", None, "max_tokens: Input should be greater than or equal to 1"
+    ),
     "auth": Refusal(401, "authentication_error", None, "invalid x-api-key"),
     "expired": Refusal(
         401,
