@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_json, show_table
 from holdfast.testing.provider import FaultProvider, Script, read_file, read_script
-from holdfast.testing.provider.faults import FAULTS, REFUSALS, STATUSES
+from holdfast.testing.provider.faults import FAULTS, REFUSALS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,8 +44,7 @@ def serve(file: str | None, steps: str, *, seed: int | None, port: int, as_json:
 
 def list_faults(*, as_json: bool) -> Exit:
     """Show every fault with its options."""
-    usual = {name: status for status, name in STATUSES.items()}
-    refusals = [(name, _status(usual.get(name)), summary) for name, summary in REFUSALS.items()]
+    refusals = [(name, "any header, hint", summary) for name, summary in REFUSALS.items()]
     broken = [(name, _options(fault.options), fault.summary) for name, fault in FAULTS.items()]
     rows = [("ok", "", "a good answer"), ("300 … 599", "any header, hint", "a status"), *refusals, *broken]
     if as_json:
@@ -74,10 +73,6 @@ async def _serve(provider: FaultProvider, *, as_json: bool) -> None:
         sys.stdout.flush()
         narrate(f"counters: {provider.url}/_holdfast/counters; Ctrl-C ends it")
         await asyncio.get_running_loop().create_future()
-
-
-def _status(status: int | None) -> str:
-    return "any header, hint" + (f" (as {status})" if status else "")
 
 
 def _options(options: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ import re
 import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.steps import Step
 
 __all__ = ["Rule", "Script", "Scripted", "read_file", "read_script"]
+
+T = TypeVar("T", "Rule", "Script")
 
 _LOOP = "loop"
 
@@ -121,30 +123,42 @@ def read_file(path: str | Path) -> Script:
 
 def _read_toml(text: str, source: str) -> Script:
     try:
-        script = msgspec.convert(tomllib.loads(text), Script)
+        script = _convert(tomllib.loads(text))
         Scripted(script)
     except tomllib.TOMLDecodeError as error:
         raise InvalidError.saying(source, "TOML", str(error)) from error
-    except msgspec.ValidationError as error:
-        raise _placed(_of_msgspec(error), text, source) from error
     except InvalidError as error:
         raise _placed(error, text, source) from error
     return script
 
 
-def _of_msgspec(error: msgspec.ValidationError) -> InvalidError:
-    unknown = re.match(r"Object contains unknown field `(?P<field>[^`]*)`(?: - at `(?P<at>[^`]*)`)?", str(error))
-    if unknown is None:
-        return InvalidError.from_msgspec(error)
-    kind = Rule if unknown["at"] else Script
-    known = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
-    return InvalidError.saying(f"{unknown['at'] or '$'}.{unknown['field']}", f"one of {known}", "a field not known")
+def _convert(tables: dict[str, Any]) -> Script:
+    # One rule at a time: msgspec's own path does not say which one is wrong.
+    rules = tables.pop("rules", [])
+    if not isinstance(rules, list):
+        raise InvalidError.at("rules", "tables headed [[rules]]", rules)
+    script = _read_as(Script, tables, "")
+    read = tuple(_read_as(Rule, rule, f"rules[{place}].") for place, rule in enumerate(rules))
+    return msgspec.structs.replace(script, rules=read)
+
+
+def _read_as(kind: type[T], table: Any, prefix: str) -> T:
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        unknown = re.match(r"Object contains unknown field `(?P<field>[^`]*)`", str(error))
+        if unknown:
+            known = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
+            raise InvalidError.saying(prefix + unknown["field"], f"one of {known}", "a field not known") from error
+        said: Any = InvalidError.from_msgspec(error).fault.context
+        path = prefix + str(said["path"]).removeprefix("$").removeprefix(".")
+        raise InvalidError.saying(path, str(said["expected"]), str(said["received"])) from error
 
 
 def _placed(error: InvalidError, text: str, source: str) -> InvalidError:
     """Return the error with the file and line in front of the field."""
     said: Any = error.fault.context
-    path = str(said["path"]).removeprefix("$.").replace("...", "0")
+    path = str(said["path"])
     return InvalidError.saying(f"{source}:{_line(text, path)}: {path}", str(said["expected"]), str(said["received"]))
 
 

@@ -24,10 +24,12 @@ _EXPECTED = (
     f"ok, a status from 300 to 599 or one of {', '.join([*REFUSALS, *FAULTS])}, "
     "each perhaps ;OPTION=VALUE, %CHANCE and *TIMES (429;retry-after=7*2)"
 )
-_STATUS = re.compile(r"[345][0-9][0-9]")
+_STATUS = re.compile(r"(?!304)[345][0-9][0-9]")  # 304 has no body, and so is no error anybody sends
 _LATER = re.compile(r"(?P<form>date|rfc3339|epoch)\+(?P<seconds>[0-9]{1,9})")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _HINT = "hint"
+_FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
+"""Headers that are the server's own; what breaks them is a fault by name."""
 
 
 class Step(NamedTuple):
@@ -96,6 +98,8 @@ def _number(where: str, value: str, kind: type[Any]) -> Any:
 
 def _headers(path: str, given: dict[str, str]) -> Callable[[float], Headers]:
     for name, value in given.items():
+        if name in _FRAMING:
+            raise InvalidError.at(path, f"a header other than {', '.join(sorted(_FRAMING))}", name)
         if not _NAME.fullmatch(name) or not value.isprintable() or not value.isascii():
             raise InvalidError.at(path, "a header of printable ASCII as NAME=VALUE", f"{name}={value}")
     return lambda wall: tuple((name, _moment(value, wall)) for name, value in given.items())
