@@ -8,9 +8,17 @@ import os
 import platform
 from pathlib import Path
 
-from benchmarks import accuracy, classify, imports, peers, recover
+from benchmarks import accuracy, classify, imports, peers, provider, recover
 
-PARTS = {"classify": classify.run, "import": imports.run, "accuracy": accuracy.run, "recover": recover.run}
+PARTS = {
+    "classify": classify.run,
+    "import": imports.run,
+    "accuracy": accuracy.run,
+    "recover": recover.run,
+    "provider": provider.run,
+}
+ALONE = {"provider"}
+"""Parts without peers: for them no environment is built."""
 
 
 def main() -> None:
@@ -21,16 +29,18 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    missing = peers.ready()
+    parts = options.parts or list(PARTS)
+    missing = peers.ready() if set(parts) - ALONE else {}
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start"
-    print(
-        f"beside {peers.versions('litellm', 'redress', 'tenacity', 'openai', 'anthropic', 'msgspec')}; certifi is older than litellm asks for"
-    )
+    if set(parts) - ALONE:
+        print(
+            f"beside {peers.versions('litellm', 'redress', 'tenacity', 'openai', 'anthropic', 'msgspec')}; certifi is older than litellm asks for"
+        )
     print(machine + (", --quick: few rounds, rough figures" if options.quick else ""))
     for name, why in missing.items():
         print(f"not installed: {name}: {why}")
     result = {"machine": machine, "quick": options.quick, "not_installed": missing}
-    for part in options.parts or PARTS:
+    for part in parts:
         result[part] = PARTS[part](quick=options.quick)
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")

@@ -64,15 +64,20 @@ def _script_of(file: str) -> Script:
 
 async def _serve(provider: FaultProvider, *, as_json: bool) -> None:
     async with provider:
-        if as_json:
-            show_json({"schema": "holdfast.faults.serve/1", "url": provider.url, "environment": provider.environment})
-        else:
-            print(provider.url)
-            for name, value in provider.environment.items():
-                print(f"export {name}={value}")
-        sys.stdout.flush()
+        _announce(provider, as_json=as_json)
         narrate(f"counters: {provider.url}/_holdfast/counters; Ctrl-C ends it")
         await asyncio.get_running_loop().create_future()
+
+
+def _announce(provider: FaultProvider, *, as_json: bool) -> None:
+    if as_json:
+        # Without the variables: a document's keys are masked, and these take any.
+        show_json({"schema": "holdfast.faults.serve/1", "url": provider.url, "openai_url": provider.openai_url})
+    else:
+        print(provider.url)
+        for name, value in provider.environment.items():
+            print(f"export {name}={value}")
+    sys.stdout.flush()
 
 
 def _options(options: Mapping[str, Any]) -> str:
