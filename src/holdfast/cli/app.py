@@ -236,6 +236,34 @@ def config_schema() -> None:
     _perform(lambda: _show_schema(json_schema()))
 
 
+faults = typer.Typer(help="Failures on demand, to test against.", no_args_is_help=True)
+app.add_typer(faults, name="faults")
+
+
+@faults.command("serve")
+def faults_serve(
+    script: Annotated[str | None, typer.Option(help="A script in TOML; - reads it from stdin.")] = None,
+    steps: Annotated[str, typer.Option(help="A script in one line: '429;retry-after=7, 529*2, ok, loop'.")] = "",
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The same seed, the same faults; without it, the script's.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on loopback; 0 takes a free one.")] = 8429,
+    as_json: _Json = False,
+) -> None:
+    """Serve the providers' protocols and misbehave on script, until Ctrl-C."""
+    from holdfast.cli.faults import serve
+
+    _perform(lambda: serve(script, steps, seed=seed, port=port, as_json=as_json))
+
+
+@faults.command("list")
+def faults_list(as_json: _Json = False) -> None:
+    """List what a script may hold."""
+    from holdfast.cli.faults import list_faults
+
+    _perform(lambda: list_faults(as_json=as_json))
+
+
 @app.command("help")
 def help_topic(
     topic: Annotated[_Topic, typer.Argument(help="What to read about.")],

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from holdfast.testing.clock import VirtualClock
     from holdfast.testing.faults import Script, ScriptedHTTPError, ScriptEndedError, script
     from holdfast.testing.loop import VirtualLoop, loop_factory
+    from holdfast.testing.provider import FaultProvider, serve_in_thread
     from holdfast.testing.running import run
     from holdfast.testing.selector import StuckError
     from holdfast.testing.waiting import no_waiting
 
 __all__ = [
     "Capture",
+    "FaultProvider",
     "Midpoint",
     "Script",
     "ScriptEndedError",
@@ -41,11 +43,13 @@ __all__ = [
     "run",
     "script",
     "seeded",
+    "serve_in_thread",
     "use_runtime",
 ]
 
 _HOMES = {
     "Capture": "holdfast.testing.capture",
+    "FaultProvider": "holdfast.testing.provider",
     "ScriptedHTTPError": "holdfast.testing.faults",
     "Midpoint": "holdfast.testing.chance",
     "Script": "holdfast.testing.faults",
@@ -59,6 +63,7 @@ _HOMES = {
     "run": "holdfast.testing.running",
     "script": "holdfast.testing.faults",
     "seeded": "holdfast.testing.chance",
+    "serve_in_thread": "holdfast.testing.provider",
     "use_runtime": "holdfast.runtime.runtime",
 }
 

@@ -25,9 +25,17 @@ if TYPE_CHECKING:
         def __call__(self, coroutine: Coroutine[Any, Any, T]) -> T: ...
 
 
-__all__ = ["faults", "holdfast_runtime", "pytest_configure", "recorded_events", "virtual_clock", "virtual_run"]
+__all__ = [
+    "fault_provider",
+    "faults",
+    "holdfast_runtime",
+    "pytest_configure",
+    "recorded_events",
+    "virtual_clock",
+    "virtual_run",
+]
 
-_MARKER = 'faults(script, *, seed=0): the failures that the `faults` fixture plays: "429;retry-after=7, 503, ok:hello"'
+_MARKER = 'faults(script, *, seed=0): the failures that the fixture `faults` or `fault_provider` plays: "429;retry-after=7, 503, ok"'
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -77,3 +85,14 @@ def faults(request: pytest.FixtureRequest, holdfast_runtime: holdfast.Runtime) -
     if marker is None:
         pytest.fail('the fixture `faults` needs a script: @pytest.mark.faults("429, ok")', pytrace=False)
     return testing.script(*marker.args, **marker.kwargs)
+
+
+@pytest.fixture
+def fault_provider(
+    request: pytest.FixtureRequest,
+    holdfast_runtime: holdfast.Runtime,  # noqa: ARG001 - its clock is the provider's
+) -> Iterator[testing.FaultProvider]:
+    """A provider on loopback that plays the script of the marker `faults`, or answers well where there is none."""
+    marker = request.node.get_closest_marker("faults")
+    with testing.serve_in_thread(*(marker.args if marker else ()), **(marker.kwargs if marker else {})) as provider:
+        yield provider
