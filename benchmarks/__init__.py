@@ -1,8 +1,14 @@
-"""Holdfast beside its peers, in one run on one machine: `python -m benchmarks [classify|import|accuracy] [--quick] [--json FILE]`.
+"""Holdfast beside its peers, in one run on one machine: `python -m benchmarks [PART …] [--quick] [--json FILE]`.
+
+    classify, accuracy   recognising failures
+    import               what `import holdfast` adds to the start of a program
+    recover              what recovery costs around a call that works, fails, or is refused
+    circuits, memory     a hundred thousand circuits, a million calls, ten thousand streams
+    sinks                what each sink adds; by itself, `python -m benchmarks.sinks`
 
 `peers` builds `.venv-bench` on first use. `worker` runs there, one process per contender, and does what the driver asks
-over a pipe; `contenders` says how each one is asked and how its answer is read; `classify`, `imports` and `accuracy`
-drive the workers in turn (A B A B) and hand rows to `table`. Figures are printed, never asserted.
+over a pipe; what it can do is in `inside`. The drivers let the workers take turns (A B A B) and hand rows to `table`.
+Figures are printed, never asserted.
 """
 
 from __future__ import annotations

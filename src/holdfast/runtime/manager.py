@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.policies import Policy
     from holdfast.runtime.abort import Abort
     from holdfast.runtime.bus import Handler, Subscription
-    from holdfast.runtime.fallbacks import Chain
+    from holdfast.runtime.chain import Chain
     from holdfast.runtime.target import Aim
 
 __all__ = ["EVENT_NAMES", "ResilienceManager"]
@@ -57,6 +57,8 @@ class ResilienceManager:
     """The named registry behind recoveries. Make as many as you like: circuits belong to the runtime, counts to each."""
 
     def __init__(self, runtime: Runtime | None = None) -> None:
+        if runtime is not None and not isinstance(runtime, Runtime):
+            raise InvalidError.at("manager.runtime", "a Runtime or None", runtime)
         self._runtime = default_runtime() if runtime is None else runtime
         self._tallies = Tallies()
         self._opens_before = self._runtime.lines.opens()
@@ -166,6 +168,7 @@ class ResilienceManager:
     # --- how it is done ---
 
     def _call(self, operation: Callable[[], Any], options: ExecutionOptions) -> tuple[Any, Operation | None]:
+        _check_execution(operation, options)
         calling = partial(_plain, operation)
         chain = None if options.fallback_chain is None else options.fallback_chain.chain_for(calling)
         return self._run(self._binding(options), chain, calling, options.abort)
@@ -173,6 +176,7 @@ class ResilienceManager:
     async def _call_async(
         self, operation: Callable[[], Awaitable[Any]], options: ExecutionOptions
     ) -> tuple[Any, Operation | None]:
+        _check_execution(operation, options)
         calling = operation if is_async(operation) else partial(_awaited, operation)
         chain = None if options.fallback_chain is None else options.fallback_chain.chain_for(calling)
         return await self._run_async(self._binding(options), chain, calling, options.abort)
@@ -256,9 +260,16 @@ class ResilienceManager:
         """Somebody may have given the circuit settings of its own already; then those hold."""
         for _, name in options.target.names:
             line = self._runtime.lines.known(name)
-            if line is not None and line.circuit is not None and not line.renewing:
+            if line is not None and line.circuit is not None and "circuit" not in line.renewing:
                 return policy.replace(circuit=line.circuit)
         return policy
+
+
+def _check_execution(operation: Any, options: Any) -> None:
+    if not callable(operation):
+        raise InvalidError.at("execute", "a function", operation)
+    if not isinstance(options, ExecutionOptions):
+        raise InvalidError.at("execute.options", "ExecutionOptions", options)
 
 
 def _operation(binding: Binding, abort: Abort | None) -> Operation:

@@ -68,6 +68,8 @@ def target_of(aim: Aim) -> Target:
     if not isinstance(aim, str):
         raise InvalidError.at("recover.target", "a name such as 'claude' or 'tool:bash', or a Target", aim)
     kind, colon, name = aim.partition(":")
-    if colon and kind in _SCOPES and name:
+    if colon and kind in _SCOPES:
+        if not name:
+            raise InvalidError.at("recover.target", f"a name after '{aim}'", aim)
         return Target(**{kind: name})
     return Target(provider=aim)
