@@ -80,6 +80,8 @@ class Operation:
     first_failure: float | None = None
     blamed: Fault | None = None
     """Where one outcome is counted for the whole: the latest failure that was the callee's."""
+    moves = 0
+    """Attempts after which it went on elsewhere at once, with another key: they are no retries of the same."""
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
@@ -378,7 +380,7 @@ class Operation:
         retrying = self.retrying
         if retrying is None:
             retrying = self.retrying = Retrying(binding.policy)
-        retrying.attempts = self.attempts
+        retrying.attempts = self.attempts - self.moves
         wish = None if binding.wishes is None else binding.wishes.of(error, binding.runtime, self.run)
         decision = retrying.decide(
             fault, now=now, deadline=self.deadline, rng=binding.runtime.rng, effect=binding.effect, wish=wish
