@@ -4,6 +4,7 @@
     import               what `import holdfast` adds to the start of a program
     recover              what recovery costs around a call that works, fails, or is refused
     circuits, memory     a hundred thousand circuits, a million calls, ten thousand streams
+    provider             our own fault provider, which must never be the bottleneck of a test
     sinks                what each sink adds; by itself, `python -m benchmarks.sinks`
 
 `peers` builds `.venv-bench` on first use. `worker` runs there, one process per contender, and does what the driver asks

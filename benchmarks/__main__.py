@@ -8,7 +8,7 @@ import os
 import platform
 from pathlib import Path
 
-from benchmarks import accuracy, circuits, classify, imports, memory, peers, recover
+from benchmarks import accuracy, circuits, classify, imports, memory, peers, provider, recover
 
 PARTS = {
     "classify": classify.run,
@@ -17,7 +17,10 @@ PARTS = {
     "recover": recover.run,
     "circuits": circuits.run,
     "memory": memory.run,
+    "provider": provider.run,
 }
+ALONE = {"provider"}
+"""Parts without peers: for them no environment is built."""
 
 PEERS = (
     *("litellm", "openai", "anthropic", "msgspec", "opentelemetry-sdk"),
@@ -35,14 +38,16 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    missing = peers.ready()
+    parts = options.parts or list(PARTS)
+    missing = peers.ready() if set(parts) - ALONE else {}
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start"
-    print(f"beside {peers.versions(*PEERS)}; certifi is older than litellm asks for")
+    if set(parts) - ALONE:
+        print(f"beside {peers.versions(*PEERS)}; certifi is older than litellm asks for")
     print(machine + (", --quick: few rounds, rough figures" if options.quick else ""))
     for name, why in missing.items():
         print(f"not installed: {name}: {why}")
     result = {"machine": machine, "quick": options.quick, "not_installed": missing}
-    for part in options.parts or PARTS:
+    for part in parts:
         more = {"calls": options.calls} if part == "memory" else {}
         result[part] = PARTS[part](quick=options.quick, **more)
     if options.json:

@@ -204,3 +204,31 @@ def test_the_tests_that_the_how_to_page_shows_pass(project):
     shown = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     project.makepyfile("\n".join(shown))
     run_in(project).assert_outcomes(passed=page.count("\ndef test_"))
+
+
+def test_the_fault_provider_plays_the_markers_script(project):
+    project.makepyfile(
+        """
+        import urllib.request
+        import urllib.error
+        import pytest
+
+        def ask(provider):
+            request = urllib.request.Request(f"{provider.url}/v1/models", headers={"x-api-key": "k"})
+            try:
+                with urllib.request.urlopen(request, timeout=5) as answer:
+                    return answer.status
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code
+
+        @pytest.mark.faults("429, 503", seed=1)
+        def test_a_script(fault_provider):
+            assert [ask(fault_provider) for _ in range(3)] == [429, 503, 200]
+            assert fault_provider.counters.received == 3
+
+        def test_no_script(fault_provider):
+            assert ask(fault_provider) == 200
+        """
+    )
+    run_in(project).assert_outcomes(passed=2)

@@ -7,7 +7,19 @@ from typing import Any, assert_type
 
 from holdfast.clock import Clock, Rng
 from holdfast.events import Event, Failed, Recovered, Retry
-from holdfast.testing import Capture, Midpoint, Scripted, VirtualClock, VirtualLoop, loop_factory, run, script, seeded
+from holdfast.testing import (
+    Capture,
+    FaultProvider,
+    Midpoint,
+    Scripted,
+    VirtualClock,
+    VirtualLoop,
+    loop_factory,
+    run,
+    script,
+    seeded,
+    serve_in_thread,
+)
 
 
 def what_a_coroutine_returns_comes_back() -> None:
@@ -37,3 +49,11 @@ async def a_script_is_called_both_ways() -> None:
     calls = script(["429;retry-after=7", KeyError("x"), {"text": "hi"}], seed=1)
     assert_type(calls("q"), Any)
     assert_type(await calls.acall("q"), Any)
+
+
+async def a_provider_is_served_both_ways() -> None:
+    async with FaultProvider("429, ok", seed=1) as provider:
+        assert_type(provider, FaultProvider)
+        assert_type(provider.url, str)
+    with serve_in_thread("429, ok") as served:
+        assert_type(served.counters.received, int)

@@ -236,6 +236,53 @@ def config_schema() -> None:
     _perform(lambda: _show_schema(json_schema()))
 
 
+faults = typer.Typer(help="Failures on demand, to test against.", no_args_is_help=True)
+app.add_typer(faults, name="faults")
+
+
+@faults.command("serve")
+def faults_serve(
+    script: Annotated[str | None, typer.Option(help="A script in TOML; - reads it from stdin.")] = None,
+    steps: Annotated[str, typer.Option(help="A script in one line: '429;retry-after=7, 529*2, ok, loop'.")] = "",
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The same seed, the same faults; without it, the script's.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on loopback; 0 takes a free one.")] = 8429,
+    as_json: _Json = False,
+) -> None:
+    """Serve the providers' protocols and misbehave on script, until Ctrl-C."""
+    from holdfast.cli.faults import serve
+
+    _perform(lambda: serve(script, steps, seed=seed, port=port, as_json=as_json))
+
+
+@faults.command("list")
+def faults_list(as_json: _Json = False) -> None:
+    """List what a script may hold."""
+    from holdfast.cli.faults import list_faults
+
+    _perform(lambda: list_faults(as_json=as_json))
+
+
+@faults.command("proxy")
+def faults_proxy(
+    to: Annotated[str, typer.Option(help="The server behind it: HOST:PORT.")],
+    listen: Annotated[
+        str, typer.Option(help="Where clients connect: HOST:PORT; port 0 takes a free one.")
+    ] = "127.0.0.1:0",
+    toxic: Annotated[
+        list[str] | None, typer.Option(help="latency=0.05, reset=100;direction=down …; may be repeated.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed, the same jitter and luck.")] = 0,
+    seconds: Annotated[float | None, typer.Option(help="Stop after this long, not only on Ctrl-C.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Run a TCP proxy that misbehaves, and say at the end what passed through it."""
+    from holdfast.cli.faults_proxy import faults_proxy as verb
+
+    _perform(lambda: verb(to, listen=listen, toxics=toxic or [], seed=seed, seconds=seconds, as_json=as_json))
+
+
 @app.command("help")
 def help_topic(
     topic: Annotated[_Topic, typer.Argument(help="What to read about.")],

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from holdfast.faults import Fault, HoldfastError, InvalidError, nearest, resolve
 from holdfast.testing.chance import seeded
+from holdfast.testing.notation import read_option, read_step, split_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,6 @@ _STEPS = (
     "ok, ok:VALUE, a status from 400 to 599 with headers if need be (429;retry-after=7), "
     "timeout, reset, refused, hang or code:CODE, each perhaps %CHANCE and *TIMES (503%30*100)"
 )
-_STEP = re.compile(r"(?P<what>.+?)(?:%(?P<chance>100|[0-9]{1,2}))?(?:\*(?P<times>[1-9][0-9]{0,5}))?", re.DOTALL)
 _STATUS = re.compile(r"[45][0-9][0-9]")
 
 
@@ -112,7 +112,7 @@ def script(steps: str | Iterable[Any], *, seed: int = 0) -> Script:
     """
     rng = seeded(seed)
     if isinstance(steps, str):
-        steps = [step.strip() for step in steps.split(",")]
+        steps = split_steps(steps)
     elif not isinstance(steps, Iterable):
         raise InvalidError.at("script", "a text or a list of steps", steps)
     played = [play for place, step in enumerate(steps) for play in _read(f"script[{place}]", step, rng)]
@@ -126,13 +126,12 @@ def _read(path: str, step: Any, rng: Rng) -> list[Step]:
         return [lambda: _raise(step)]
     if not isinstance(step, str):
         return [lambda: step]
-    parts = _STEP.fullmatch(step.strip())
-    play = _read_word(path, parts["what"]) if parts else None
-    if parts is None or play is None:
+    written = read_step(step)
+    play = _read_word(path, written.what) if written else None
+    if written is None or play is None:
         raise InvalidError.at(path, _STEPS, step)
-    chance = int(parts["chance"] or 100) / 100
     # Drawn here and not at the call: which call fails must not depend on which thread comes first.
-    return [play if rng.random() < chance else _ok for _ in range(int(parts["times"] or 1))]
+    return [play if rng.random() < written.chance else _ok for _ in range(written.times)]
 
 
 def _read_word(path: str, word: str) -> Step | None:
@@ -146,7 +145,7 @@ def _read_word(path: str, word: str) -> Step | None:
     status, *headers = (part.strip() for part in word.split(";"))
     if not _STATUS.fullmatch(status):
         return None
-    held = dict(_read_header(path, header) for header in headers)
+    held = dict(read_option(path, header) for header in headers)
     return lambda: _raise(ScriptedHTTPError(int(status), held))
 
 
@@ -156,13 +155,6 @@ def _read_code(path: str, code: str) -> Step:
         raise InvalidError.at(path, f"a code of the catalog, perhaps {' or '.join(nearest(code))}", code)
     leaf = next((error for error in HoldfastError.__subclasses__() if error.code == code), HoldfastError)
     return lambda: _raise(leaf(Fault.of(entry.code)))
-
-
-def _read_header(path: str, header: str) -> tuple[str, str]:
-    name, equals, value = header.partition("=")
-    if not (name.strip() and equals):
-        raise InvalidError.at(path, "a header as NAME=VALUE", header)
-    return name.strip().lower(), value.strip()
 
 
 def _raise(error: BaseException | type[BaseException]) -> NoReturn:

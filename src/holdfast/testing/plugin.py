@@ -6,6 +6,7 @@ lazy roots, and a project that uses none of its names runs as if it were not the
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,10 +25,26 @@ if TYPE_CHECKING:
 
         def __call__(self, coroutine: Coroutine[Any, Any, T]) -> T: ...
 
+    class OpenProxy(Protocol):
+        """Puts a fault proxy before a server."""
 
-__all__ = ["faults", "holdfast_runtime", "pytest_configure", "recorded_events", "virtual_clock", "virtual_run"]
+        def __call__(
+            self, upstream: str | tuple[str, int], *toxics: testing.Toxic | str, seed: int = 0
+        ) -> testing.FaultProxy: ...
 
-_MARKER = 'faults(script, *, seed=0): the failures that the `faults` fixture plays: "429;retry-after=7, 503, ok:hello"'
+
+__all__ = [
+    "fault_provider",
+    "fault_proxy",
+    "faults",
+    "holdfast_runtime",
+    "pytest_configure",
+    "recorded_events",
+    "virtual_clock",
+    "virtual_run",
+]
+
+_MARKER = 'faults(script, *, seed=0): the failures that the fixture `faults` or `fault_provider` plays: "429;retry-after=7, 503, ok"'
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -77,3 +94,27 @@ def faults(request: pytest.FixtureRequest, holdfast_runtime: holdfast.Runtime) -
     if marker is None:
         pytest.fail('the fixture `faults` needs a script: @pytest.mark.faults("429, ok")', pytrace=False)
     return testing.script(*marker.args, **marker.kwargs)
+
+
+@pytest.fixture
+def fault_provider(
+    request: pytest.FixtureRequest,
+    holdfast_runtime: holdfast.Runtime,  # noqa: ARG001 - its clock is the provider's
+) -> Iterator[testing.FaultProvider]:
+    """A provider on loopback that plays the script of the marker `faults`, or answers well where there is none."""
+    marker = request.node.get_closest_marker("faults")
+    with testing.serve_in_thread(*(marker.args if marker else ()), **(marker.kwargs if marker else {})) as provider:
+        yield provider
+
+
+@pytest.fixture
+def fault_proxy() -> Iterator[OpenProxy]:
+    """Open TCP proxies that misbehave: `fault_proxy("127.0.0.1:8080", "latency=0.05")`. They close with the test."""
+    with ExitStack() as stack:
+
+        def open_proxy(
+            upstream: str | tuple[str, int], *toxics: testing.Toxic | str, seed: int = 0
+        ) -> testing.FaultProxy:
+            return stack.enter_context(testing.FaultProxy(upstream, *toxics, seed=seed))
+
+        yield open_proxy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from holdfast.classify.evidence import Evidence, Verdict, asked_when
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import codes, phrases
 
 _GONE = phrases("""
     model not found | model_not_found | is not found for api version | unknown model | invalid model
@@ -25,19 +25,25 @@ _MODEL_MISSING = re.compile(
 _MISSING = phrases("""
     not found | does not exist | doesn't exist | not exist | could not be found | cannot be found | unavailable
 """)
+_NOT_FOUND = codes("not_found_error")
 _FOR_NOW = phrases("temporarily", "temporary")
 
 
-@asked_when(_GONE | _MISSING, refusal=True, limit=True)
+@asked_when(_GONE | _MISSING | _NOT_FOUND, refusal=True, limit=True)
 def model_missing(evidence: Evidence) -> Verdict | None:
     """Wrong name, retired, or not open to this account."""
     if evidence.rpc_code is not None or evidence.exit_code is not None:
         return None
     if evidence.status is not None and evidence.status >= 500 and evidence.hears(_FOR_NOW):
         return None
-    if evidence.hears(_GONE) or _MODEL_MISSING.search(evidence.text):
+    if evidence.hears(_GONE) or _MODEL_MISSING.search(evidence.text) or _only_names_it(evidence):
         return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
     return None
+
+
+def _only_names_it(evidence: Evidence) -> bool:
+    """Anthropic's whole message is `model: NAME`."""
+    return evidence.hears(_NOT_FOUND) and evidence.text.startswith("model: ")
 
 
 RULES = (model_missing,)

@@ -142,6 +142,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         incomplete chunked read | incompleteread | peer closed connection | response ended prematurely
         response payload is not completed | invalidchunklength | stream disconnected | socket closed before
+        didn't receive a 'response.completed' event
     """),
     ),
     (

@@ -1,0 +1,165 @@
+"""Anthropic's Messages."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.testing.provider.protocols.base import Dialect, Frame, Part, Refusal, event_frame, text_of
+from holdfast.testing.provider.replies import Asked, Reply, Tool
+
+if TYPE_CHECKING:
+    from holdfast.testing.provider.acts import Headers
+    from holdfast.testing.provider.requests import Request
+
+__all__ = ["ANTHROPIC"]
+
+_REFUSALS = {
+    "bad-request": Refusal(
+        400, "invalid_request_error", None, "max_tokens: Input should be greater than or equal to 1"
+    ),
+    "auth": Refusal(401, "authentication_error", None, "invalid x-api-key"),
+    "expired": Refusal(
+        401,
+        "authentication_error",
+        None,
+        "OAuth token has expired. Please obtain a new token or refresh your existing token.",
+    ),
+    "billing": Refusal(
+        402,
+        "billing_error",
+        None,
+        "There is an issue with your billing or payment information. Please check your payment details.",
+    ),
+    "quota": Refusal(
+        400,
+        "invalid_request_error",
+        None,
+        "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits.",
+    ),
+    "forbidden": Refusal(
+        403, "permission_error", None, "Your API key does not have permission to use the specified resource."
+    ),
+    "not-found": Refusal(404, "not_found_error", None, "model: {model}"),
+    "overflow": Refusal(400, "invalid_request_error", None, "prompt is too long: 211305 tokens > 200000 maximum"),
+    "too-large": Refusal(413, "request_too_large", None, "Request exceeds the maximum size"),
+    "rate-limit": Refusal(
+        429, "rate_limit_error", None, "Number of request tokens has exceeded your per-minute rate limit"
+    ),
+    "internal": Refusal(500, "api_error", None, "Internal server error"),
+    "unavailable": Refusal(503, "api_error", None, "Service unavailable"),
+    "timeout": Refusal(504, "timeout_error", None, "The request timed out while processing."),
+    "overloaded": Refusal(529, "overloaded_error", None, "Overloaded"),
+}
+
+
+def _asked(request: Request) -> Asked:
+    messages = request.list_of("messages")
+    last = messages[-1].get("content") if messages else None
+    parts = [part for part in last if isinstance(part, dict)] if isinstance(last, list) else []
+    results = [part for part in parts if part.get("type") == "tool_result"]
+    said = [text for each in messages if each.get("role") == "user" and (text := text_of(each.get("content")))]
+    return Asked(
+        said=said[-1] if said else "",
+        result=text_of(results[-1].get("content")) if results else None,
+        turns=sum(each.get("role") == "assistant" for each in messages),
+        tools=tuple(
+            Tool(str(tool.get("name", "")), tool.get("input_schema") or {}) for tool in request.list_of("tools")
+        ),
+        tokens=len(request.body) // 4,
+    )
+
+
+def _message(reply: Reply, request: Request, number: int) -> dict[str, Any]:
+    return {
+        "id": f"msg_{number:024d}",
+        "type": "message",
+        "role": "assistant",
+        "model": request.model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": reply.input_tokens, "output_tokens": 1},
+    }
+
+
+def _stop_reason(reply: Reply) -> str:
+    return "tool_use" if reply.tool else "end_turn"
+
+
+def _whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
+    block = _opening_block(reply, number)
+    block |= {"input": msgspec.Raw(reply.arguments.encode())} if reply.tool else {"text": reply.text}
+    usage = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
+    said = {"content": [block], "stop_reason": _stop_reason(reply), "usage": usage}
+    return _message(reply, request, number) | said
+
+
+def _opening_block(reply: Reply, number: int) -> dict[str, Any]:
+    if reply.tool:
+        return {"type": "tool_use", "id": f"toolu_{number:024d}", "name": reply.tool, "input": {}}
+    return {"type": "text", "text": ""}
+
+
+def _frames(reply: Reply, request: Request, number: int) -> list[Frame]:
+    opening: list[dict[str, Any]] = [
+        {"type": "message_start", "message": _message(reply, request, number)},
+        {"type": "content_block_start", "index": 0, "content_block": _opening_block(reply, number)},
+        {"type": "ping"},
+    ]
+    closing: list[dict[str, Any]] = [
+        {"type": "content_block_stop", "index": 0},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": _stop_reason(reply), "stop_sequence": None},
+            "usage": {"output_tokens": reply.output_tokens},
+        },
+        {"type": "message_stop"},
+    ]
+    return [
+        *(Frame(Part.OPENING, event_frame(event)) for event in opening),
+        *(_delta(reply, piece) for piece in reply.pieces),
+        *(Frame(Part.CLOSING, event_frame(event)) for event in closing),
+    ]
+
+
+def _delta(reply: Reply, piece: str) -> Frame:
+    if reply.tool:
+        return Frame(Part.TOOL, _delta_event({"type": "input_json_delta", "partial_json": piece}))
+    return Frame(Part.TEXT, _delta_event({"type": "text_delta", "text": piece}))
+
+
+def _delta_event(delta: dict[str, Any]) -> bytes:
+    return event_frame({"type": "content_block_delta", "index": 0, "delta": delta})
+
+
+def _error(refusal: Refusal, _: Request) -> dict[str, Any]:
+    return {"type": "error", "error": {"type": refusal.kind, "message": refusal.message}}
+
+
+def _error_frame(refusal: Refusal, request: Request) -> bytes:
+    return event_frame(_error(refusal, request))
+
+
+def _limits(limit: int, left: int, whole_again: float) -> Headers:
+    reset = datetime.fromtimestamp(whole_again, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        ("anthropic-ratelimit-requests-limit", str(limit)),
+        ("anthropic-ratelimit-requests-remaining", str(left)),
+        ("anthropic-ratelimit-requests-reset", reset),
+    )
+
+
+ANTHROPIC = Dialect(
+    name="anthropic",
+    asked=_asked,
+    whole=_whole,
+    frames=_frames,
+    refusals=_REFUSALS,
+    error=_error,
+    error_frame=_error_frame,
+    limits=_limits,
+    request_id="request-id",
+)
