@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.faults import HoldfastError
 from holdfast.policies.retry import GiveUp, Reason
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
@@ -25,11 +24,12 @@ IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 _ASKS_TO_WAIT = frozenset({408, 425, 429})
 
 
-class AnsweredError(HoldfastError):
+class AnsweredError(Exception):
     """An answer that tells of a failure, on its way through the recovery; nobody outside sees it."""
 
     def __init__(self, fault: Fault, response: Any) -> None:
         super().__init__(fault)
+        self.fault = fault
         self.response = response
 
 
@@ -45,6 +45,9 @@ class Sending(Operation):
         if decision is None and not self._repeats and self.attempts > len(self.history):
             decision = GiveUp(Reason.UNWANTED)
         return super().failed(error, decision)
+
+    def _fault(self, error: Exception) -> Fault:
+        return error.fault if isinstance(error, AnsweredError) else super()._fault(error)
 
 
 def may_repeat(request: Any, methods: Collection[str]) -> bool:
