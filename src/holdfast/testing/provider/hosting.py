@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +9,7 @@ from holdfast.faults import InvalidError
 from holdfast.testing.provider.core import Provider
 from holdfast.testing.provider.server import Server
 from holdfast.testing.provider.transport import memory_transport
+from holdfast.testing.threads import LoopThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["HOST", "FaultProvider", "serve_in_thread"]
 
 HOST = "127.0.0.1"
-_PATIENCE = 10.0
 
 
 class FaultProvider(Provider):
@@ -103,16 +101,12 @@ def serve_in_thread(
 ) -> Iterator[FaultProvider]:
     """Serve from a thread for as long as the block runs: for blocking code, and for loops of your own."""
     provider = FaultProvider(script, seed=seed, clock=clock, limit=limit, port=port)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="holdfast-fault-provider", daemon=True)
-    thread.start()
+    thread = LoopThread("holdfast-fault-provider")
     try:
-        asyncio.run_coroutine_threadsafe(provider.__aenter__(), loop).result(_PATIENCE)
+        thread.run(provider.__aenter__())
         try:
             yield provider
         finally:
-            asyncio.run_coroutine_threadsafe(provider.__aexit__(), loop).result(_PATIENCE)
+            thread.run(provider.__aexit__())
     finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(_PATIENCE)
-        loop.close()
+        thread.close()

@@ -8,7 +8,7 @@ with FaultProxy("127.0.0.1:8080", Latency(seconds=0.05)) as proxy:      # `async
 toxics   what can be wrong with a connection, as values; words: the same as text, `latency=0.05;direction=down`
 flow     what happens to the next bytes (decided, without I/O)
 link     one connection: two flows performed on sockets
-proxy    the server, its switches and counters; hosting: an event loop in a thread, for blocking tests
+proxy    the server, its switches and counters
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ import msgspec
 from holdfast.faults import InvalidError
 from holdfast.policies import options
 from holdfast.testing.proxy.flow import End, Flow
-from holdfast.testing.proxy.hosting import LoopThread
 from holdfast.testing.proxy.link import Link, Side, reset
 from holdfast.testing.proxy.toxics import DIRECTIONS, TOXICS
 from holdfast.testing.proxy.words import address_of, toxic_of
+from holdfast.testing.threads import LoopThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,6 +13,9 @@ __all__ = ["LoopThread"]
 
 T = TypeVar("T")
 
+_PATIENCE_S = 10.0
+"""Servers of tests start and stop in no time: one that does not is stuck, and the test must say so."""
+
 
 class LoopThread:
     """Runs coroutines in a daemon thread until it is closed."""
@@ -23,12 +26,12 @@ class LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait for it here."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        """Run a coroutine there and wait for it here, but not forever."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_PATIENCE_S)
 
     def close(self) -> None:
         """Stop the loop and wait for its thread."""
         self.run(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.join(_PATIENCE_S)
         self._loop.close()
