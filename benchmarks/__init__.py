@@ -1,9 +1,16 @@
-"""Holdfast beside its peers, in one run on one machine: `python -m benchmarks [classify|import|accuracy|recover|provider] [--quick] [--json FILE]`.
+"""Holdfast beside its peers, in one run on one machine: `python -m benchmarks [PART …] [--quick] [--json FILE]`.
+
+    classify, accuracy   recognising failures
+    import               what `import holdfast` adds to the start of a program
+    recover              what recovery costs around a call that works, fails, or is refused
+    circuits, memory     a hundred thousand circuits, a million calls, ten thousand streams
+    provider             our own fault provider, which must never be the bottleneck of a test
+    provider             how many requests our fault provider answers: no peers, and never the bottleneck of a test
+    sinks                what each sink adds; by itself, `python -m benchmarks.sinks`
 
 `peers` builds `.venv-bench` on first use. `worker` runs there, one process per contender, and does what the driver asks
-over a pipe; `contenders` says how each one is asked and how its answer is read; `classify`, `imports` and `accuracy`
-drive the workers in turn (A B A B) and hand rows to `table`. `provider` has no peers: it measures our own
-fault provider, so that it is never the bottleneck of a test. Figures are printed, never asserted.
+over a pipe; what it can do is in `inside`. The drivers let the workers take turns (A B A B) and hand rows to `table`.
+Figures are printed, never asserted.
 """
 
 from __future__ import annotations

@@ -8,23 +8,32 @@ import os
 import platform
 from pathlib import Path
 
-from benchmarks import accuracy, classify, imports, peers, provider, recover
+from benchmarks import accuracy, circuits, classify, imports, memory, peers, provider, recover
 
 PARTS = {
     "classify": classify.run,
     "import": imports.run,
     "accuracy": accuracy.run,
     "recover": recover.run,
+    "circuits": circuits.run,
+    "memory": memory.run,
     "provider": provider.run,
 }
 ALONE = {"provider"}
 """Parts without peers: for them no environment is built."""
+
+PEERS = (
+    *("litellm", "openai", "anthropic", "msgspec", "opentelemetry-sdk"),
+    *("tenacity", "stamina", "backoff", "pyresilience", "nopanic", "redress", "hyx"),
+    *("pybreaker", "aiobreaker", "circuitbreaker"),
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="|".join(PARTS), help="what to run; all of it by default")
     parser.add_argument("--quick", action="store_true", help="few rounds: a look, not a measurement")
+    parser.add_argument("--calls", type=int, default=memory.CALLS, help="how many calls `memory` makes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
@@ -33,15 +42,15 @@ def main() -> None:
     missing = peers.ready() if set(parts) - ALONE else {}
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start"
     if set(parts) - ALONE:
-        print(
-            f"beside {peers.versions('litellm', 'redress', 'tenacity', 'openai', 'anthropic', 'msgspec')}; certifi is older than litellm asks for"
-        )
+        if beside_peers:
+        print(f"beside {peers.versions(*PEERS)}; certifi is older than litellm asks for")
     print(machine + (", --quick: few rounds, rough figures" if options.quick else ""))
     for name, why in missing.items():
         print(f"not installed: {name}: {why}")
     result = {"machine": machine, "quick": options.quick, "not_installed": missing}
     for part in parts:
-        result[part] = PARTS[part](quick=options.quick)
+        more = {"calls": options.calls} if part == "memory" else {}
+        result[part] = PARTS[part](quick=options.quick, **more)
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
 

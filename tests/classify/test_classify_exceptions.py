@@ -54,6 +54,7 @@ def in_module(name: str, class_name: str, base: type[BaseException] = Exception)
         (ImportError("no module"), "SYS_PROGRAMMING_ERROR", False),
         (RuntimeError("Event loop is closed"), "SYS_PROGRAMMING_ERROR", False),
         (TypeError("f() got an unexpected keyword argument 'x'"), "TOOL_INPUT_INVALID", None),
+        (TypeError("f() takes 1 positional argument but 2 were given"), "TOOL_INPUT_INVALID", None),
         (RecursionError(), "SYS_RECURSION", None),
         (MemoryError(), "SYS_OUT_OF_MEMORY", None),
         (TimeoutError("took too long"), "SYS_TIMEOUT", True),

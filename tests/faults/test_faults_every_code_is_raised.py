@@ -19,6 +19,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import faults_recoveries
 import httpx
 import pydantic
 import pytest
@@ -339,6 +340,14 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("TASK_TURNS_EXHAUSTED", lambda: from_text("agents.exceptions.MaxTurnsExceeded: Max turns (10) exceeded")),
     ("TASK_LOOP_BOUND", lambda: from_text("langgraph.errors.GraphRecursionError: Recursion limit of 25 reached without hitting a stop condition.")),
     ("ACTOR_CLI_NETWORK", lambda: from_process(1, "API Error: Connection error. (fetch failed)")),
+    ("CIRCUIT_OPEN", faults_recoveries.circuit_is_open),
+    ("SYS_DEADLINE_EXCEEDED", faults_recoveries.deadline_passes),
+    ("PROVIDER_STREAM_STALLED", faults_recoveries.stream_falls_silent),
+    ("TOOL_OUTCOME_UNKNOWN", faults_recoveries.unsafe_call_may_have_happened),
+    ("SYS_BULKHEAD_FULL", faults_recoveries.places_are_taken),
+    ("SYS_RATE_LIMITED", faults_recoveries.pace_is_reached),
+    ("SYS_RETRY_QUOTA_SPENT", faults_recoveries.retries_have_used_their_share),
+    ("SYS_FALLBACKS_EXHAUSTED", faults_recoveries.every_way_fails),
     ("CONFIG_OPTION_INVALID", header_has_no_colon),
     ("CONFIG_INVALID", lambda: settings_are("[policy]\nattempts = '300'")),
     ("CONFIG_TIMEOUT_INVALID", lambda: settings_are("[policy]\ntimeout = 0")),

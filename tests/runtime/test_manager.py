@@ -151,6 +151,29 @@ def test_the_registry_is_bounded():
     assert len(manager.get_circuit_states()) <= 10
 
 
+def test_R62_a_full_registry_keeps_the_circuit_that_somebody_holds_open():
+    manager = ResilienceManager(Runtime(clock=VirtualClock(), most_circuits=3))
+    manager.get_circuit("held").force_open()
+    for number in range(10):
+        for _ in range(5):
+            manager.get_circuit(f"p{number}").record_failure()
+    assert manager.get_circuit("held").state == "open"
+
+
+def test_a_full_registry_drops_what_was_quiet_longest_and_the_open_ones_last():
+    clock = VirtualClock()
+    manager = ResilienceManager(Runtime(clock=clock, most_circuits=4))
+    for _ in range(5):
+        manager.get_circuit("broken").record_failure()
+    for name in ("a", "b", "c"):
+        clock.advance(1)
+        manager.get_circuit(name).record_success()
+    manager.get_circuit("a").record_success()
+    manager.get_circuit("d").record_success()
+    names = {name.rpartition(":")[2] for name in manager.get_circuit_states()}
+    assert names == {"broken", "a", "c", "d"}
+
+
 def test_a_circuit_needs_a_name(manager):
     with pytest.raises(InvalidError, match="circuit: expected a name"):
         manager.get_circuit("")
@@ -419,7 +442,9 @@ def test_S1_23_counts_mean_what_their_names_say(manager, runtime):
 def test_S1_23_circuit_opens_are_counted_also_of_circuits_that_have_gone():
     manager = ResilienceManager(Runtime(clock=VirtualClock(), most_circuits=3))
     for number in range(10):
-        manager.get_circuit(f"p{number}").force_open()
+        for _ in range(5):
+            manager.get_circuit(f"p{number}").record_failure()
+    assert len(manager.get_circuit_states()) <= 3
     assert manager.get_metrics().circuit_opens == 10
     assert ResilienceManager(manager._runtime).get_metrics().circuit_opens == 0
 

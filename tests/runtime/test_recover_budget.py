@@ -196,11 +196,83 @@ def test_fallbacks_are_charged(world: World) -> None:
     assert len(world.of(Fallback)) == 1
 
 
+@pytest.mark.parametrize("between", [False, True])
+def test_a_call_inside_a_recovery_inside_a_recovery_is_charged_once(world: World, between: bool) -> None:
+    inner = world.recover("inner", STEADY)(lambda: answer(1000))
+
+    def outer() -> Any:
+        if between:
+            with Budget(attempts=5) as small:
+                found = inner()
+                assert (small.spend().attempts, small.spend().tokens) == (1, 1000)
+                return found
+        return inner()
+
+    with Budget(attempts=1, usd=9) as budget:
+        world.recover("outer", STEADY).call(outer)
+        spend = budget.spend()
+    assert (spend.attempts, spend.tokens, spend.unknown) == (1, 1000, 0)
+
+
+def test_what_an_outer_attempt_used_beside_the_recoveries_inside_it_is_charged(world: World) -> None:
+    inner = world.recover("inner", STEADY)(lambda: answer(1000))
+
+    def outer() -> Any:
+        inner()
+        inner()
+        return answer(500)
+
+    with Budget(attempts=9) as budget:
+        world.recover("outer", STEADY).call(outer)
+        spend = budget.spend()
+    assert (spend.attempts, spend.tokens, spend.unknown) == (2, 2500, 0)
+
+
+def test_a_fallback_that_recovers_by_itself_is_charged_once(world: World) -> None:
+    decorated = world.recover("a", Policy(attempts=1, circuit=LOOSE))(Always(reset))
+    decorated.fallback(world.recover("b", STEADY)(lambda: answer(1000)))
+    with Budget(attempts=2, tokens=9000, estimate_usd=0.0) as budget:
+        decorated()
+        spend = budget.spend()
+    assert (spend.attempts, spend.recovery_attempts, spend.unknown) == (2, 1, 1)
+    assert spend.tokens == 2000  # the attempt that failed is estimated
+
+
+def test_an_attempt_whose_inner_recovery_failed_is_charged_once(world: World) -> None:
+    inner = world.recover("inner", Policy(attempts=3, circuit=LOOSE))(Always(reset))
+    with Budget(attempts=9) as budget, pytest.raises(ConnectionResetError):
+        world.recover("outer", STEADY).call(inner)
+    assert (budget.spend().attempts, budget.spend().unknown) == (3, 3)
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_a_spent_budget_skips_the_fallbacks_that_cost_and_not_the_lesser_answer(world: World, form: str) -> None:
+    work, step = Always(reset), Flaky()
+    decorated: Any = world.recover("a", Policy(attempts=1, circuit=LOOSE))(work if form == "sync" else work.acall)
+    decorated.fallback(step if form == "sync" else step.acall)
+    with Budget(attempts=1), pytest.raises(ConnectionResetError) as failed:
+        world.run(decorated()) if form == "async" else decorated()
+    assert step.calls == 0
+    assert fault_of(failed.value).context["fallbacks"][0]["skipped"] == "the budget is spent"
+    decorated.degraded(lambda _: "sorry")
+    with Budget(attempts=1):
+        assert (world.run(decorated()) if form == "async" else decorated()) == "sorry"
+
+
 def test_N3_6_at_eighty_percent_a_warning_is_told_once(world: World) -> None:
     with Budget(attempts=5):
         for _ in range(5):
             world.recover("a", STEADY).call(Flaky())
     assert [(event.unit, event.used, event.limit) for event in world.of(BudgetWarning)] == [("attempts", 4, 5)]
+
+
+def test_every_option_of_the_page_is_one_of_a_budget(world: World) -> None:
+    budget = Budget(usd=1.0, estimate_usd=0.5, estimate_tokens=10, warn_at=0.4)
+    assert repr(budget) == "Budget(usd=1.0, warn_at=0.4, estimate_usd=0.5, estimate_tokens=10)"
+    with budget, pytest.raises(ConnectionResetError):
+        world.recover("a", Policy(attempts=1, circuit=LOOSE)).call(Always(reset))
+    assert (budget.spend().usd, budget.spend().tokens) == (0.5, 10)
+    assert [event.unit for event in world.of(BudgetWarning)] == ["usd"]
 
 
 def test_turns_are_charged_by_hand(world: World) -> None:

@@ -149,6 +149,35 @@ def test_R74_a_programming_error_of_the_primary_is_not_answered_by_a_fallback(fo
     assert step.calls == 0
 
 
+def _takes_one(_: str) -> str:
+    return "ok"
+
+
+@FORMS
+def test_R74_a_step_that_does_not_take_the_calls_arguments_is_a_mistake_too(form: str) -> None:
+    world = World()
+    chained = Chained(world, form)
+    chained.add(_takes_one)
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        chained()
+
+
+@FORMS
+def test_R74_a_call_with_wrong_arguments_is_the_models_mistake_only_where_a_tool_was_called(form: str) -> None:
+    def wrongly() -> None:
+        _takes_one()  # type: ignore[call-arg]
+
+    async def wrongly_async() -> None:
+        wrongly()
+
+    for target, answer in (("claude", None), ("tool:bash", "ok")):
+        world = World()
+        fn: Any = world.recover(target, ONCE)(wrongly if form == "sync" else wrongly_async)
+        fn.fallback(Flaky(value="ok"))
+        outcome = fn.outcome() if form == "sync" else world.run(fn.outcome())
+        assert outcome.value == answer if isinstance(outcome, Ok) else answer is None
+
+
 @FORMS
 def test_S2_16_a_call_that_may_have_happened_is_not_done_another_way(form: str) -> None:
     world = World()
@@ -222,7 +251,10 @@ def test_S1_15_a_key_of_ones_own_and_arguments_that_cannot_be_told_apart() -> No
     work.failures = [reset()] * 9
     with pytest.raises(ConnectionResetError):
         decorated(object())
-    assert not world.of(SuppressedError)
+    # A cache that never keeps anything must not look like one; it is told once, not with every call.
+    (told,) = world.of(SuppressedError)
+    assert "Flaky" in told.cause
+    assert "key=" in told.cause
     keyed_work = Flaky()
     keyed = world.recover("b", ONCE)(keyed_work)
     keyed.cached(ttl=60, key=lambda thing: type(thing).__name__)

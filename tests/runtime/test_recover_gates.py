@@ -11,8 +11,11 @@ import pytest
 from recover_kit import LOOSE, Always, Flaky, World, assert_places_free, probes_out, reset, settled
 
 from holdfast import (
+    INTERACTIVE,
+    Backoff,
     Circuit,
     CircuitOpenError,
+    Hedge,
     HoldfastError,
     InvalidError,
     Policy,
@@ -20,8 +23,9 @@ from holdfast import (
     Runtime,
     Target,
     recover,
+    tool,
 )
-from holdfast.events import CircuitState, CircuitStateChange, Failed
+from holdfast.events import CircuitState, CircuitStateChange, Failed, RetryDenied
 from holdfast.runtime.runtime import use_runtime
 from holdfast.testing import ScriptedHTTPError, script
 
@@ -461,8 +465,10 @@ def test_R85_every_option_behind_a_name_may_change_with_a_reload() -> None:
         world.runtime.configure(policy, {})
         assert recovery.call(Flaky()) == "ok"
         line = world.line("provider:a")
-        assert (line.circuit, line.quota) == (policy.circuit, policy.retry_quota)
-        assert (line.gate is None) == (policy.concurrency is None and policy.per_second is None)
+        binding = recovery._binding
+        assert policy.circuit in {None, line.circuit}
+        assert policy.retry_quota in {None, line.quota}
+        assert (binding.gate is None) == (policy.concurrency is None and policy.per_second is None)
     world.runtime.configure(Policy(), {"provider:a": Policy(concurrency=9)})
     assert recovery.call(Flaky()) == "ok"
     assert world.line("provider:a").gate_of == (9, None, None)
@@ -530,3 +536,79 @@ def test_R87_a_name_that_was_evicted_under_a_call_comes_back_clean() -> None:
         assert_places_free(world.line("provider:a"))
 
     world.run(main())
+
+
+# --- what a policy does not ask for does not concern its calls, whoever else asks for it behind the same name ---
+
+
+@pytest.fixture(params=["before the others", "after the others"])
+def order(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def _plain_beside(world: World, order: str, **options: Any) -> tuple[Any, Any]:
+    """One recovery with these options and one without, behind one name; made in either order."""
+    plain_policy = Policy(attempts=2, backoff=Backoff(initial=0), circuit=None)
+    if order == "before the others":
+        plain = world.recover("a", plain_policy)
+        return plain, world.recover("a", plain_policy.replace(**options))
+    other = world.recover("a", plain_policy.replace(**options))
+    return world.recover("a", plain_policy), other
+
+
+def test_who_wants_no_circuit_is_never_refused(order: str) -> None:
+    world = World()
+    plain, other = _plain_beside(world, order, circuit=Circuit(failures=1, rate=None))
+    with pytest.raises(ConnectionResetError):
+        other.call(Always(reset))
+    with pytest.raises(CircuitOpenError):
+        other.call(Flaky())
+    assert plain.call(Flaky(reset())) == "ok"
+
+
+def test_who_wants_no_circuit_heeds_one_that_is_held_open_by_hand(order: str) -> None:
+    world = World()
+    plain, _ = _plain_beside(world, order, circuit=Circuit(failures=1, rate=None))
+    world.line("provider:a").breaker.force_open(world.now)
+    with pytest.raises(CircuitOpenError):
+        plain.call(Flaky())
+
+
+def test_who_wants_no_quota_is_never_denied_a_retry(order: str) -> None:
+    world = World()
+    plain, _ = _plain_beside(world, order, retry_quota=Quota(share=0, floor=0))
+    assert [plain.call(Flaky(reset())) for _ in range(5)] == ["ok"] * 5
+    assert not world.of(RetryDenied)
+
+
+def test_who_wants_no_pace_does_not_wait(order: str) -> None:
+    world = World()
+    plain, _ = _plain_beside(world, order, per_second=0.1, concurrency=1)
+    assert [plain.call(Flaky()) for _ in range(5)] == ["ok"] * 5
+    assert world.now == 0
+
+
+def test_who_wants_no_hedge_has_none(order: str) -> None:
+    world = World()
+    plain, _ = _plain_beside(world, order, hedge=Hedge(after=1))
+    begun: list[float] = []
+
+    @tool(effect="read")
+    async def read() -> None:
+        begun.append(world.now)
+        await asyncio.sleep(5)
+
+    world.run(plain.call(read))
+    assert begun == [0]
+
+
+def test_R85_a_circuit_stays_open_over_a_reload_though_somebody_wants_none(order: str) -> None:
+    world = World()
+    plain, other = _plain_beside(world, order, circuit=Circuit(failures=1, rate=None))
+    with pytest.raises(ConnectionResetError):
+        other.call(Always(reset))
+    world.runtime.configure(INTERACTIVE, {})
+    assert plain.call(Flaky()) == "ok"
+    assert world.state("provider:a") is CircuitState.OPEN
+    with pytest.raises(CircuitOpenError):
+        other.call(Flaky())

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from recover_kit import LOOSE, Always, World, reset, settled
+from recover_kit import LOOSE, Always, World, assert_places_free, reset, settled
 
 from holdfast import DeadlineError, Hedge, InvalidError, Policy, Quota, Runtime, recover
 from holdfast.policies.hedge import ENOUGH
@@ -194,3 +195,52 @@ def test_sync_code_is_never_hedged() -> None:
 def test_R71_bad_options_fail_where_they_are_written(options: Any, where: str) -> None:
     with pytest.raises(InvalidError, match=where):
         Hedge(**options)
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"), [({"concurrency": 2}, 2), ({"concurrency": 1}, 1), ({"per_second": 0.001}, 1)]
+)
+def test_hedges_are_added_only_where_a_place_and_a_start_are_free(limit: Any, most: int) -> None:
+    """A hedge that waited for a place would be no help, and one that needs none would make the limit a lie."""
+    world = World()
+    running: list[int] = []
+    now = 0
+
+    async def slow() -> None:
+        nonlocal now
+        now += 1
+        running.append(now)
+        try:
+            await asyncio.sleep(50)
+        finally:
+            now -= 1
+
+    policy = Policy(hedge=Hedge(after=1, most=5), circuit=LOOSE, **limit)
+    world.run(world.recover("a", policy, effect="read").call(slow))
+    assert max(running) == most
+    assert_places_free(world.line("provider:a"))
+
+
+@pytest.mark.parametrize("late", ["in the same turn", "though it was told to stop"])
+def test_R27_the_answer_that_nobody_gets_is_closed(late: str) -> None:
+    world = World()
+    answers: list[Any] = []
+
+    class Answer:
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    begun = iter([10, 10] if late == "in the same turn" else [10, 60])
+
+    async def call() -> Answer:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(next(begun))
+        answers.append(Answer())
+        return answers[-1]
+
+    policy = Policy(circuit=LOOSE, hedge=Hedge(after=0))
+    kept = world.run(world.recover("a", policy, effect="read").call(call))
+    assert len(answers) == 2
+    assert [answer.closed for answer in answers] == [answer is not kept for answer in answers]

@@ -581,10 +581,25 @@ def test_API_methods_static_methods_and_class_methods_recover() -> None:
         def outermost(value: str) -> str:
             return value
 
+        @world.recover("a")
+        @classmethod
+        def outermost_of_class(cls) -> str:
+            raise reset()
+
+        @outermost_of_class.fallback
+        def other(cls) -> str:  # noqa: N805 - it gets what the class method gets
+            return f"other {cls.kind}"
+
+        @recover
+        @classmethod
+        def bare(cls) -> str:
+            return cls.kind
+
     agent = Agent("me")
+    assert (agent.outermost("z"), agent.bare(), agent.outermost_of_class()) == ("z", "agent", "other agent")
     assert (agent.plain(), Agent.of_class(), agent.of_nobody("x")) == ("me", "agent", "x")
     assert Agent.outermost("y") == "y"
-    assert len(world.of(Recovered)) == 3
+    assert len(world.of(Recovered)) == 4
 
 
 def test_API_generator_functions_are_refused_where_they_are_decorated() -> None:
@@ -595,8 +610,29 @@ def test_API_generator_functions_are_refused_where_they_are_decorated() -> None:
         yield 1
 
     for fn in (stream, plain, functools.partial(stream)):
-        with pytest.raises(InvalidError, match="stream"):
-            recover("a")(fn)
+        for use in (recover("a"), recover("a").call, recover("a").outcome):
+            with pytest.raises(InvalidError, match="stream"):
+                use(fn)  # type: ignore[operator] # three shapes of one thing
+
+
+@pytest.mark.parametrize("form", ["call", "outcome"])
+@pytest.mark.parametrize("contract", [None, tool(effect="read")])
+def test_a_recovery_without_a_target_has_one_circuit_for_all_its_calls(form: str, contract: Any) -> None:
+    recovery = World().recover(policy=Policy(attempts=1, circuit=Circuit(failures=2, rate=None)))
+
+    def fails() -> None:
+        raise reset()
+
+    fn = fails if contract is None else contract(fails)
+    errors: list[Any] = []
+    for _ in range(3):
+        if form == "outcome":
+            errors.append(recovery.outcome(fn).error)  # type: ignore[union-attr] # it always fails
+        else:
+            with pytest.raises((ConnectionResetError, CircuitOpenError)) as failed:
+                recovery.call(fn)
+            errors.append(failed.value)
+    assert [type(error) for error in errors] == [ConnectionResetError, ConnectionResetError, CircuitOpenError]
 
 
 # --- what is left on the exception ---

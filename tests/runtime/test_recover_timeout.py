@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from recover_kit import LOOSE, Always, Flaky, World, reset
 
-from holdfast import Budget, DeadlineError, Policy, Runtime, fault_of, recover, tool
+from holdfast import Budget, BudgetError, DeadlineError, Policy, Runtime, fault_of, recover, tool
 from holdfast.events import AttemptEnded, Failed, Retry
 from holdfast.runtime.runtime import use_runtime
 
@@ -299,3 +299,13 @@ def test_a_task_that_outlives_its_call_still_sees_the_deadline_around_that() -> 
     with pytest.raises(DeadlineError):
         world.run(world.recover("outer", Policy(timeout=None, deadline=30, attempts=1)).call(outer))
     assert world.now == 30
+
+
+def test_the_account_of_what_our_own_limits_ended_says_so() -> None:
+    world = World()
+    with pytest.raises(DeadlineError) as failed:
+        world.run(world.recover("a", Policy(timeout=None, deadline=5)).call(Flaky(takes=9).acall))
+    assert "its time is over" in failed.value.__notes__[0]
+    with use_runtime(world.runtime), Budget(attempts=0), pytest.raises(BudgetError) as refused:
+        world.recover("a").call(Flaky())
+    assert "the budget is spent" in refused.value.__notes__[0]

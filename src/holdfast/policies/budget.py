@@ -79,6 +79,10 @@ class Ledger:
             for account in self.accounts:
                 account.unknown += unknown
 
+    def take_back_attempt(self, *, recovery: bool) -> None:
+        """Take back one attempt, charged when it began, that turned out to be none."""
+        _book(self.accounts, "attempts", -1, recovery=recovery)
+
     def check(self, now: float) -> Reached | None:
         """Return a line that is spent, the innermost budget's first; None where there is something left of all."""
         for account in self.accounts:

@@ -85,6 +85,13 @@ class BulkheadMachine:
         self._queue[self._tickets] = None
         return Waiting(self._tickets)
 
+    def slip_in(self) -> bool:
+        """Take a place if one is free; never wait for it. It is given up with `leave()`."""
+        if self.running >= self._places:
+            return False
+        self.running += 1
+        return True
+
     def leave(self, ticket: int = _NO_TICKET) -> int | None:
         """Give a place up; return the ticket to wake, if somebody waits. Who waited leaves with its ticket."""
         if ticket:

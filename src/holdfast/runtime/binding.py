@@ -109,8 +109,12 @@ class Binding:
         self.count_all = policy.circuit is not None and policy.circuit.count_all
         self.watched = runtime.bus.wants_attempts
         self._bind_lines(runtime, policy)
-        self.eventful = self.watched or bool(self.other_lines) or self.line.quota is not None
-        self.gate = None if self.off else self.line.gate
+        self.breaks = policy.circuit is not None
+        """It heeds the circuits of its names; one that is held open by hand everybody heeds."""
+        self.rationed = policy.retry_quota is not None
+        """Its retries are a share of its calls."""
+        self.eventful = self.watched or bool(self.other_lines) or self.rationed
+        self.gate = None if self.off or (policy.concurrency is None and policy.per_second is None) else self.line.gate
         self.call = threaded if self.threads and not self.off else None
         """How a sync attempt is made behind its gate; None: plainly."""
         self.perform = gated if self.gate else self.call
@@ -131,8 +135,8 @@ class Binding:
     def _way_of_calling(self) -> Callable[..., Awaitable[Any]] | None:
         """Return how one async attempt is made; None: plainly. Hedges only where a repeated call does no harm."""
         line = self.line
-        if line.hedge is not None and line.hedge_machine is not None and repeats_unknown(self.effect):
-            way = hedging(line.hedge, line.hedge_machine)
+        if self.policy.hedge is not None and line.hedge_machine is not None and repeats_unknown(self.effect):
+            way = hedging(self.policy.hedge, line.hedge_machine)
             return gated_by(way) if self.gate else way
         return gated_by(limited) if self.gate else None
 
@@ -157,11 +161,8 @@ class Binding:
         return other
 
     def copy_for(self, fn: Any) -> Binding:
-        """Return a binding of `fn`'s own, with what it declares about itself."""
-        other = copy.copy(self)
-        other.repairs = []
-        other.contract = contract_of(fn) or self.contract
-        other.name = self.name or name_of(fn)
+        """Return a binding of `fn`'s own, with what it declares about itself; without a target, with a circuit of its own."""
+        other = self._with(contract_of(fn) or self.contract, fn)
         if not self.target.names:
             other.own_line = line_of_its_own(f"function:{other.name}")
         other.look_up()
@@ -170,9 +171,26 @@ class Binding:
     def of(self, fn: Any) -> Binding:
         """Return this binding, or one with what `fn` declares about itself."""
         contract = contract_of(fn)
-        return self if contract is None or contract is self.contract else self.copy_for(fn)
+        if contract is None or contract is self.contract:
+            return self
+        other = self._with(contract, fn)
+        other.look_up()
+        return other
+
+    def _with(self, contract: ToolContract | None, fn: Any) -> Binding:
+        other = copy.copy(self)
+        other.repairs = []
+        other.contract = contract
+        other.name = self.name or name_of(fn)
+        return other
 
     def refuses(self) -> bool:
         """Whether a call now would be refused by a circuit."""
         now = self.monotonic()
-        return any(line.refuses(now) for line in (self.line, *(line for line, _ in self.other_lines)))
+        return any(
+            self.heeds(line) and line.refuses(now) for line in (self.line, *(line for line, _ in self.other_lines))
+        )
+
+    def heeds(self, line: Line) -> bool:
+        """Whether a call is refused where this circuit is open."""
+        return self.breaks or line.breaker.held

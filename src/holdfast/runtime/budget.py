@@ -41,10 +41,19 @@ class Budget:
         turns: int | None = None,
         attempts: int | None = None,
         estimate_usd: float | None = None,
+        estimate_tokens: int | None = None,
+        warn_at: float = 0.8,
         prices: Prices = LIST_PRICES,
     ) -> None:
         self._limits = Limits(
-            seconds=seconds, usd=usd, tokens=tokens, turns=turns, attempts=attempts, estimate_usd=estimate_usd
+            seconds=seconds,
+            usd=usd,
+            tokens=tokens,
+            turns=turns,
+            attempts=attempts,
+            estimate_usd=estimate_usd,
+            estimate_tokens=estimate_tokens,
+            warn_at=warn_at,
         )
         if not isinstance(prices, Prices):
             raise InvalidError.at("budget.prices", "a table of Prices", prices)
@@ -94,6 +103,9 @@ class Budget:
             self._open().charge(usd=usd, tokens=tokens, turns=turns)
         self._warn()
 
+    def __repr__(self) -> str:
+        return repr(self._limits).replace("Limits(", "Budget(", 1)
+
     def __enter__(self) -> Self:
         if self._token is not None:
             raise InvalidError.saying("Budget", "one block at a time", "a budget that is entered already")
@@ -133,6 +145,11 @@ class Budget:
         with self._lock:
             self._open().charge(attempts=1, recovery=again)
         self._warn()
+
+    def attempt_taken_back(self, *, again: bool) -> None:
+        """Take back an attempt that makes its calls through other recoveries: those are charged."""
+        with self._lock:
+            self._open().take_back_attempt(recovery=again)
 
     def attempt_ended(self, answer: object, *, again: bool) -> None:
         """Charge what an attempt used, as its answer says; what nobody knows is estimated, not free (R90)."""

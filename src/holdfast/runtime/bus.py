@@ -1,28 +1,23 @@
-"""Events to their readers: handlers by type, and bounded queues to iterate over.
+"""Events to their readers: handlers by type.
 
-Invariant: a reader never breaks or delays the call that reports. A handler that raises is reported once and the call
-goes on; a queue that is not read drops its oldest events and counts them.
+Invariant: a reader never breaks the call that reports. A handler that raises is reported once and the call goes on.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
-from collections import deque
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from holdfast.events import AttemptEnded, AttemptStarted, Event, SuppressedError
 from holdfast.faults import REDACTOR
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
 __all__ = ["Bus", "Handler", "Subscription"]
 
 Handler: TypeAlias = "Callable[[Event], object]"
-
-QUEUE_SIZE = 1000
 
 
 class Bus:
@@ -32,7 +27,8 @@ class Bus:
         self._changed = changed
         self._lock = threading.Lock()
         self._handlers: dict[type[Event], tuple[Handler, ...]] = {}
-        self._reported: set[int] = set()
+        self._reported: dict[int, object] = {}
+        """Hooks whose failure was told, kept so that no other object gets their identity."""
         self.wants_attempts = False
         """Whether anybody reads the events that even a call without failures would report."""
 
@@ -55,7 +51,7 @@ class Bus:
         """Say once per hook, in the log and as an event, that it raised and the error is ignored (R25)."""
         if id(hook) in self._reported:
             return
-        self._reported.add(id(hook))
+        self._reported[id(hook)] = hook
         cause = REDACTOR.text(f"{type(error).__name__}: {error}")
         logging.getLogger("holdfast").error("%s raised and the error is ignored: %s", what, cause)
         self.emit(SuppressedError(at=at, run=run, reason=f"{what} raised", cause=cause))
@@ -96,32 +92,6 @@ class Subscription:
 
     def __exit__(self, *_: object) -> None:
         self.cancel()
-
-
-class Queue:
-    """Events of any thread, for one async reader."""
-
-    def __init__(self, size: int = QUEUE_SIZE) -> None:
-        self._events: deque[Event] = deque(maxlen=size)
-        self._loop = asyncio.get_running_loop()
-        self._ready = asyncio.Event()
-        self.dropped = 0
-        """Events that were not read in time; the oldest go first."""
-
-    def put(self, event: Event) -> None:
-        if len(self._events) == self._events.maxlen:
-            self.dropped += 1
-        self._events.append(event)
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._ready.set)
-
-    async def read(self) -> AsyncIterator[Event]:
-        while True:
-            while self._events:
-                yield self._events.popleft()
-            self._ready.clear()
-            if not self._events:
-                await self._ready.wait()
 
 
 def _without(handlers: tuple[Handler, ...], gone: Handler) -> tuple[Handler, ...]:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["CacheStore", "MemoryCache", "Missing", "key_of"]
 
 
+_EXACT = frozenset({str, int, float, bool, type(None)})
+_DEPTH = 20
+
+
 class Missing:
     """No answer is kept for that call (None may be an answer)."""
 
@@ -65,8 +69,18 @@ def key_of(own: Callable[..., str] | None, name: str, args: tuple[Any, ...], kwa
     """Return what a call's answer is kept under; None where its arguments cannot be told apart by value."""
     if own is not None:
         return f"{name}:{own(*args, **kwargs)}"
-    try:
-        written = msgspec.json.encode((args, sorted(kwargs.items())))
-    except (TypeError, ValueError, OverflowError):
+    if not _is_plain(args) or not _is_plain(dict(kwargs)):
         return None
+    written = msgspec.json.encode((args, sorted(kwargs.items())))
     return f"{name}:{written.decode()}"
+
+
+def _is_plain(value: Any, depth: int = 0) -> bool:
+    """Whether JSON tells this value from every other: bytes, decimals and dates would read like texts."""
+    if value is None or isinstance(value, (str, int, float)):
+        return type(value) in _EXACT and value == value  # noqa: PLR0124 - a NaN is not itself, and no key
+    if depth >= _DEPTH:
+        return False
+    if type(value) is dict:
+        return all(type(name) is str and _is_plain(one, depth + 1) for name, one in value.items())
+    return type(value) in {list, tuple} and all(_is_plain(one, depth + 1) for one in value)

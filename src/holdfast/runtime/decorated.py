@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.repair import Repair
 from holdfast.runtime.binding import BINDING_ATTRIBUTE
+from holdfast.runtime.chain import Chain, check_step
 from holdfast.runtime.driving import drive, drive_async
-from holdfast.runtime.fallbacks import Chain, check_step, drive_chain, drive_chain_async
+from holdfast.runtime.fallbacks import drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.kinds import is_async, name_of, refuse_generator
 from holdfast.runtime.operation import Operation
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from holdfast.faults import Code, Fault, Outcome
     from holdfast.policies.repair import Action
     from holdfast.runtime.binding import Binding
-    from holdfast.runtime.fallbacks import CacheStore, Consent, When
+    from holdfast.runtime.chain import CacheStore, Consent, When
 
-__all__ = ["AsyncRecovered", "Recovered", "decorate"]
+__all__ = ["AsyncRecovered", "Recovered", "decorate", "outcome_of"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -140,6 +141,12 @@ else:
 
 def decorate(binding: Binding, fn: Callable[..., Any]) -> Any:
     """Return `fn` with recovery around it, as a function of the same kind."""
+    if isinstance(fn, (staticmethod, classmethod)):
+        # What a class makes of it goes around the function that recovers.
+        kind, inner = type(fn), decorate(binding, fn.__func__)
+        method = kind(inner)
+        method.__dict__.update(inner.__dict__)
+        return method
     if not callable(fn):
         raise InvalidError.at("recover(…)", "a function", fn)
     refuse_generator(fn)
@@ -153,9 +160,15 @@ def decorate(binding: Binding, fn: Callable[..., Any]) -> Any:
     wrapper.notify = chain.notify
     wrapper.repair = _repair(binding, fn)
     wrapper.steps = chain.names
-    wrapper.outcome = _outcome_async(binding, chain, fn) if is_async(fn) else _outcome(binding, chain, fn)
+    wrapper.outcome = outcome_of(binding, chain)
     setattr(wrapper, BINDING_ATTRIBUTE, binding)
     return wrapper
+
+
+def outcome_of(binding: Binding, chain: Chain) -> Any:
+    """Return a chain's function as one that returns how it ended as a value."""
+    fn = chain.fn
+    return _outcome_async(binding, chain, fn) if is_async(fn) else _outcome(binding, chain, fn)
 
 
 def _repair(binding: Binding, fn: Callable[..., Any]) -> Any:

@@ -20,7 +20,7 @@ from holdfast.policies.profiles import PROFILES
 from holdfast.policies.tries import Tries
 from holdfast.runtime.abort import Abort
 from holdfast.runtime.cache import CacheStore
-from holdfast.runtime.fallbacks import Chain
+from holdfast.runtime.chain import Chain
 from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ class FallbackStep(msgspec.Struct, frozen=True, kw_only=True):
     """Lower ones first; those that have the same in the order given (N1-7)."""
     offers: frozenset[str] | None = None
     consent: Consent = "configured"
+
+    def __post_init__(self) -> None:
+        if not callable(self.operation):
+            raise InvalidError.at("fallback.operation", "a function", self.operation)
 
 
 class CachedAnswers(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +112,9 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defa
 
     def __post_init__(self) -> None:
         options.seconds("options.timeout", self.timeout, optional=True)
+        for name in ("operation_name", "provider", "agent", "operation_type"):
+            if not isinstance(getattr(self, name), str):
+                raise InvalidError.at(f"options.{name}", "a name", getattr(self, name))
         for name, kind in (("retry", Tries), ("circuit_breaker", Circuit), ("fallback_chain", FallbackChain)):
             if not isinstance(getattr(self, name), kind | None):
                 raise InvalidError.at(f"options.{name}", f"a {kind.__name__} or None", getattr(self, name))

@@ -1,6 +1,7 @@
 """A second call when the first is late; whichever answers first wins.
 
-Invariant: when the attempt is over no call of it is left running, and every call that was added is charged.
+Invariant: when the attempt is over no call of it is left running, and every call that was added is charged. Added calls are
+held to the places and the pace of the name like any other, but do not wait for them: late help is none.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.policies.hedge import next_hedge
 from holdfast.runtime.driving import limited
+from holdfast.runtime.results import throw_away_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -46,8 +48,10 @@ def hedging(hedge: Hedge, machine: HedgeMachine) -> Callable[..., Awaitable[Any]
             _took(op, machine)
             return winner.result()
         finally:
-            await _stop(running)
-            _charge(op, added)
+            try:
+                await _stop(op, (running | done) - {winner})
+            finally:
+                _give_back(op, added)
             # A task in a frame that its exception passes through keeps that exception alive.
             del done, winner
 
@@ -84,10 +88,16 @@ def _took(op: Operation, machine: HedgeMachine) -> None:
         machine.took(op.binding.monotonic() - op.attempt_started)
 
 
-def _charge(op: Operation, added: int) -> None:
-    """What a call that was added used nobody knows; the one that answers is charged with its answer (R90)."""
-    if op.budget is not None:
-        for _ in range(added):
+def _give_back(op: Operation, added: int) -> None:
+    """Leave the places of the calls that were added, and charge them.
+
+    What they used nobody knows; the one that answers is charged with its answer (R90).
+    """
+    gate = op.binding.gate
+    for _ in range(added):
+        if gate is not None:
+            gate.leave(0)
+        if op.budget is not None:
             op.budget.attempt_ended(None, again=True)
 
 
@@ -96,7 +106,9 @@ def _may_add(op: Operation) -> bool:
     now = op.binding.monotonic()
     if op.budget is not None and op.budget.exhausted(now) is not None:
         return False
-    if not op.binding.line.may_retry(now):
+    if op.binding.rationed and not op.binding.line.may_retry(now):
+        return False
+    if op.binding.gate is not None and not op.binding.gate.slip_in(now):
         return False
     if op.budget is not None:
         op.budget.attempt_begun(again=True)
@@ -112,8 +124,11 @@ def _winner(done: set[asyncio.Task[Any]], running: set[asyncio.Task[Any]]) -> as
     return next(iter(done), None) if not running else None
 
 
-async def _stop(running: set[asyncio.Task[Any]]) -> None:
-    for task in running:
+async def _stop(op: Operation, others: set[asyncio.Task[Any]]) -> None:
+    """Stop the calls that lost; an answer that came all the same is closed, since nobody will see it (R27)."""
+    for task in others:
         task.cancel()
-    if running:
-        await asyncio.gather(*running, return_exceptions=True)
+    if others:
+        for answer in await asyncio.gather(*others, return_exceptions=True):
+            if not isinstance(answer, BaseException):
+                await throw_away_async(op, answer)

@@ -1,14 +1,16 @@
 """What all calls to one name share: its circuit, its retry quota, its places and its pace.
 
-Invariant: one name has one state however many callers, threads and event loops use it. The registry is bounded: lines
-that are closed and idle go first, and nobody keeps using a line that has gone.
+Invariant: one name has one state however many callers, threads and event loops use it, and in whatever order they come. What
+a policy does not ask for (no circuit, no quota, no places) does not concern its calls; others may still ask for it. The registry
+is bounded: lines that are closed and idle go first, and nobody keeps using a line that has gone.
 """
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
 
 from holdfast.events import CircuitState
@@ -32,7 +34,12 @@ __all__ = ["Line", "Lines", "line_of_its_own"]
 
 _METRICS_ONLY = Circuit(mode="metrics-only")
 """What counts calls where no circuit is wanted."""
+_GATE = "concurrency, waiting, per_second"
 _NO_GATE = (None, None, None)
+_ALL = frozenset({"circuit", "retry_quota", "hedge", _GATE})
+_NONE: frozenset[str] = frozenset()
+# Needed for each of many circuits, and a global is looked up faster than an enum's member.
+_CLOSED: Final = CircuitState.CLOSED
 
 
 Left: TypeAlias = "tuple[BreakerSnapshot, float]"
@@ -74,8 +81,8 @@ class Line:
         """What its circuit was like before a restart."""
         self.refusal: tuple[Rejection, Fault] | None = None
         """What the callers it refuses are told: in an outage they are many, and until the next change it is the same."""
-        self.renewing = False
-        """The settings have changed: the next policy that it serves may differ from the last."""
+        self.renewing = _NONE
+        """The settings have changed: in these options the next policy that it serves may differ from the last."""
 
     def admit(self, now: float) -> Permit | Rejection:
         with self.lock:
@@ -123,10 +130,9 @@ class Line:
                 self.hedge_machine = None if self.hedge is None else HedgeMachine(self.hedge)
             gate = (policy.concurrency, policy.waiting, policy.per_second)
             wanted = None if gate == _NO_GATE else gate
-            if self._is_new("concurrency, waiting, per_second", self.gate_of, wanted):
+            if self._is_new(_GATE, self.gate_of, wanted):
                 self.gate_of = wanted
                 self.gate = None if wanted is None else gate_for(self.name, *wanted)
-            self.renewing = False
 
     def after_fork(self) -> None:
         """What other threads of the parent held here, locks and places, nobody will give back."""
@@ -145,12 +151,16 @@ class Line:
             self.breaker.reconfigure(circuit or _METRICS_ONLY, now)
 
     def _is_new(self, option: str, had: Any, wanted: Any) -> bool:
-        if wanted == had:
-            return False
-        if had is None or self.renewing:
-            return True
+        """Whether a policy brings something else than there was. One that asks for nothing leaves it to the others (R85)."""
         if wanted is None:
             return False
+        renewing = option in self.renewing
+        if renewing:
+            self.renewing -= {option}
+        if wanted == had:
+            return False
+        if had is None or renewing:
+            return True
         raise InvalidError.saying(f"policy.{option} of {self.name}", f"what it already has, {had!r}", repr(wanted))
 
 
@@ -192,7 +202,7 @@ class Lines:
     def renew(self) -> None:
         """The settings have changed: each line takes the next policy it serves for its own. Its state survives (R85)."""
         for line in self:
-            line.renewing = True
+            line.renewing = _ALL
 
     def opens(self) -> int:
         """Return how often circuits opened, those that have gone included."""
@@ -222,17 +232,27 @@ class Lines:
             line.after_fork()
 
     def _evict_idle(self) -> None:
-        """Drop the tenth that was quiet longest. An open circuit is knowledge, one held by hand a decision: they stay longest."""
-        ranked = sorted(self._lines.values(), key=_worth)
-        for line in ranked[: max(1, len(ranked) // 10)]:
+        """Drop the tenth that was quiet longest. An open circuit is knowledge and stays while there is a closed one.
+
+        One that somebody holds by hand stays anyway: they would not hear that it is gone.
+        """
+        closed: list[Line] = []
+        others: list[Line] = []
+        for line in self._lines.values():
+            if not line.breaker.held:
+                (closed if line.breaker.recorded_state is _CLOSED else others).append(line)
+        count = max(1, len(self._lines) // 10)
+        closed.sort(key=_QUIET_SINCE)
+        if len(closed) < count:
+            closed += sorted(others, key=_QUIET_SINCE)
+        for line in closed[:count]:
             del self._lines[line.name]
             self._opens_gone += line.breaker.opens
         self._evicted()
 
 
-def _worth(line: Line) -> tuple[bool, float]:
-    breaker = line.breaker
-    return (breaker.held or breaker.recorded_state is not CircuitState.CLOSED, breaker.idle_since)
+# A key in C that gives plain floats: all calls wait for this, and a tuple for each of many circuits wakes the collector.
+_QUIET_SINCE = operator.attrgetter("breaker.idle_since")
 
 
 def _after_fork() -> None:

@@ -31,13 +31,14 @@ from holdfast.runtime.tallies import ResilienceMetrics, Tallies
 from holdfast.runtime.target import target_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from holdfast.faults import Outcome
     from holdfast.policies import Policy
     from holdfast.runtime.abort import Abort
     from holdfast.runtime.bus import Handler, Subscription
-    from holdfast.runtime.fallbacks import Chain
+    from holdfast.runtime.chain import Chain
+    from holdfast.runtime.listening import Listening
     from holdfast.runtime.target import Aim
 
 __all__ = ["EVENT_NAMES", "ResilienceManager"]
@@ -57,6 +58,8 @@ class ResilienceManager:
     """The named registry behind recoveries. Make as many as you like: circuits belong to the runtime, counts to each."""
 
     def __init__(self, runtime: Runtime | None = None) -> None:
+        if runtime is not None and not isinstance(runtime, Runtime):
+            raise InvalidError.at("manager.runtime", "a Runtime or None", runtime)
         self._runtime = default_runtime() if runtime is None else runtime
         self._tallies = Tallies()
         self._opens_before = self._runtime.lines.opens()
@@ -159,13 +162,14 @@ class ResilienceManager:
             raise InvalidError.at("on", f"one of {', '.join(sorted(EVENT_NAMES))}", event)
         return self._runtime.on(handler, kind)
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> Listening:
         """Iterate over what happens from now on: `async for event in manager.events()`."""
         return self._runtime.events()
 
     # --- how it is done ---
 
     def _call(self, operation: Callable[[], Any], options: ExecutionOptions) -> tuple[Any, Operation | None]:
+        _check_execution(operation, options)
         calling = partial(_plain, operation)
         chain = None if options.fallback_chain is None else options.fallback_chain.chain_for(calling)
         return self._run(self._binding(options), chain, calling, options.abort)
@@ -173,6 +177,7 @@ class ResilienceManager:
     async def _call_async(
         self, operation: Callable[[], Awaitable[Any]], options: ExecutionOptions
     ) -> tuple[Any, Operation | None]:
+        _check_execution(operation, options)
         calling = operation if is_async(operation) else partial(_awaited, operation)
         chain = None if options.fallback_chain is None else options.fallback_chain.chain_for(calling)
         return await self._run_async(self._binding(options), chain, calling, options.abort)
@@ -256,9 +261,16 @@ class ResilienceManager:
         """Somebody may have given the circuit settings of its own already; then those hold."""
         for _, name in options.target.names:
             line = self._runtime.lines.known(name)
-            if line is not None and line.circuit is not None and not line.renewing:
+            if line is not None and line.circuit is not None and "circuit" not in line.renewing:
                 return policy.replace(circuit=line.circuit)
         return policy
+
+
+def _check_execution(operation: Any, options: Any) -> None:
+    if not callable(operation):
+        raise InvalidError.at("execute", "a function", operation)
+    if not isinstance(options, ExecutionOptions):
+        raise InvalidError.at("execute.options", "ExecutionOptions", options)
 
 
 def _operation(binding: Binding, abort: Abort | None) -> Operation:

@@ -29,6 +29,7 @@ from holdfast.faults import (
     AbortedError,
     Attempt,
     BudgetError,
+    CircuitOpenError,
     Fault,
     HoldfastError,
     OutcomeUnknownError,
@@ -41,9 +42,9 @@ from holdfast.policies.prices import LIST_PRICES
 from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
 from holdfast.policies.usage import model_of, usage_of
-from holdfast.runtime import ours, permits, reports
+from holdfast.runtime import charging, ours, permits, reports
 from holdfast.runtime.ambient import AMBIENT, in_force
-from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, forget_account, gave_up_in, leave_account
+from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, fault_of, forget_account, gave_up_in, leave_account
 from holdfast.runtime.mending import Mending
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Operation:
     """The deadline of the scope around."""
     abort: Abort | None = None
     """The caller's signal to stop; a wait ends when it is set."""
+    inside: list[object] | None = None
+    """Answers of recoveries inside the present attempt, which were charged for them; None where there are none."""
     over = False
     """It has ended: what still runs in its context is not in its scope."""
     _run = ""
@@ -119,6 +122,14 @@ class Operation:
         if not self._run:
             self._run = f"{_process}-{next(_runs):x}"
         return self._run
+
+    @property
+    def outer(self) -> Operation | None:
+        """The operation that it is part of."""
+        around = self.around
+        while around is not None and not isinstance(around, Operation):
+            around = around.around
+        return around
 
     def admit(self) -> None:
         """Begin an attempt, or raise why there is none: the circuit, the deadline or the budget forbids it."""
@@ -173,7 +184,18 @@ class Operation:
         if not isinstance(error, Exception) or isinstance(error, AbortedError):
             self.stopped(error)
             return None
+        if not self.attempts and isinstance(error, CircuitOpenError) and not self.binding.policy.wait_for_circuit:
+            # Nothing was called, so there is nothing to recognise, settle or tell on the error that it does not say.
+            self._refused(error)
+            return None
         return self._answer(error, self._fault(error), self.binding.monotonic(), decision)
+
+    def _refused(self, error: CircuitOpenError) -> None:
+        self.reason = Reason.CIRCUIT
+        if self.around is not None:
+            error.__dict__[GAVE_UP_IN] = self.around.run
+        if not self.has_fallbacks:
+            reports.failed(self, error.fault)
 
     def rejected(self, fault: Fault, decision: Decision | None = None) -> float:
         """Take in an answer that was not accepted; return the seconds to wait, or raise an error that carries it."""
@@ -231,12 +253,12 @@ class Operation:
     def _ended_well(self, value: object, now: float) -> None:
         if self.others:
             permits.settle_others(self, _SUCCESS, now)
-        if self.budget is not None:
-            self.budget.attempt_ended(value, again=self.attempts > 1)
+        charging.ended(self, value)
         if self.binding.watched:
             reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
-            self.binding.line.retried_well(now, len(self.history))
+            if self.binding.rationed:
+                self.binding.line.retried_well(now, len(self.history))
             reports.recovered(self, now)
 
     # --- the scope around ---
@@ -253,6 +275,8 @@ class Operation:
         if self.deadline is not None and now >= self.deadline:
             raise ours.deadline_passed(self)
         if self.budget is not None:
+            if not self.attempts:
+                charging.entered(self)
             spent = self.budget.exhausted(now)
             if spent is not None:
                 raise BudgetError.because(**spent)
@@ -263,10 +287,9 @@ class Operation:
         binding = self.binding
         if binding.other_lines and not self.others:
             permits.admit_others(self, now)
-        if self.attempts == 1:
+        if self.attempts == 1 and binding.rationed:
             binding.line.called(now)
-        if self.budget is not None:
-            self.budget.attempt_begun(again=self.attempts > 1)
+        charging.begun(self)
         if binding.watched:
             reports.attempt_started(self)
 
@@ -347,10 +370,11 @@ class Operation:
         binding = self.binding
         if self.budget is not None and self.budget.exhausted(now) is not None:
             return GiveUp(Reason.BUDGET)
-        if not binding.policy.wait_for_circuit and binding.line.refuses(now + decision.delay):
+        line = binding.line
+        if not binding.policy.wait_for_circuit and binding.heeds(line) and line.refuses(now + decision.delay):
             # Waiting would end at a closed door; and who tripped the circuit must see why (R55).
             return GiveUp(Reason.CIRCUIT)
-        return decision if binding.line.may_retry(now) else GiveUp(Reason.QUOTA)
+        return decision if not binding.rationed or line.may_retry(now) else GiveUp(Reason.QUOTA)
 
     def _fault(self, error: Exception) -> Fault:
         if FAULT_ATTRIBUTE in error.__dict__ and not self._gave_up_inside(error):
@@ -377,8 +401,7 @@ class Operation:
             via=self.via,
         )
         self.history = (*self.history, attempt)
-        if self.budget is not None:
-            self.budget.attempt_ended(None, again=self.attempts > 1)
+        charging.ended(self, None)
         if self.binding.watched:
             reports.attempt_ended(self, now, fault)
 

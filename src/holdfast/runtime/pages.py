@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,4 +12,6 @@ __all__ = ["page_of"]
 
 def page_of(code: Code) -> str:
     """Return the Markdown page of a code."""
+    from importlib import resources  # noqa: PLC0415 - few programs read pages, and all of them would pay for the import
+
     return resources.files("holdfast.faults").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.events import CircuitState
 from holdfast.policies.accounting import counted_by
 from holdfast.policies.circuit import Rejection, Verdict
 from holdfast.runtime import ours
@@ -23,12 +24,15 @@ __all__ = ["admit_others", "admit_with_care", "settle", "settle_failure", "settl
 
 def admit_with_care(op: Operation, now: float) -> None:
     """Ask the main circuit where it is not closed."""
-    op.permit = _ask(op, op.binding.line, now)
+    if op.binding.heeds(op.binding.line):
+        op.permit = _ask(op, op.binding.line, now)
 
 
 def admit_others(op: Operation, now: float) -> None:
     """Ask the circuits besides the main one."""
     for line, scope in op.binding.other_lines:
+        if line.breaker.recorded_state is not CircuitState.CLOSED and not op.binding.heeds(line):
+            continue
         try:
             op.others = (*op.others, (line, _ask(op, line, now), scope))
         except Exception:

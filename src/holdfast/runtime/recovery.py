@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from holdfast.faults import InvalidError
 from holdfast.runtime.binding import Binding
 from holdfast.runtime.blocks import AsyncAttempts, Attempts
-from holdfast.runtime.decorated import decorate
+from holdfast.runtime.chain import Chain
+from holdfast.runtime.decorated import decorate, outcome_of
 from holdfast.runtime.driving import drive, drive_async
-from holdfast.runtime.kinds import is_async
+from holdfast.runtime.kinds import is_async, refuse_generator
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plain import begin
 from holdfast.runtime.streams import StreamOf
@@ -76,12 +78,13 @@ def recover(
     of the exception; `never_retry` wins.
     `@recover` alone, on a function, is a recovery of its own.
     """
-    aim = None if callable(target) else target
+    bare = callable(target) or isinstance(target, classmethod)
+    aim = None if bare else target
     wishes = wishes_of(retry_on, never_retry)
     binding = Binding(
         aim, policy, effect=effect, accept=accept, needs=needs, threads=threads, wishes=wishes, runtime=runtime
     )
-    return Recovery(binding)(target) if callable(target) else Recovery(binding)
+    return Recovery(binding)(target) if bare else Recovery(binding)
 
 
 class Recovery:
@@ -110,7 +113,7 @@ class Recovery:
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `fn` now; await the result where `fn` is async."""
-        binding = self._fresh().of(fn)
+        binding = self._called(fn)
         if binding.off:
             return fn(*args, **kwargs)
         return _later(binding, fn, args, kwargs) if is_async(fn) else drive(Operation(binding), fn, args, kwargs)
@@ -123,7 +126,7 @@ class Recovery:
     def outcome(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]: ...
     def outcome(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `fn` now and return how it ended as a value, with every attempt."""
-        return decorate(self._binding, fn).outcome(*args, **kwargs)
+        return outcome_of(self._called(fn), Chain(fn))(*args, **kwargs)
 
     def stream(
         self,
@@ -147,11 +150,23 @@ class Recovery:
 
     def __aiter__(self) -> AsyncAttempts:
         """Loop over attempts at a block: `async for attempt in recover(…): async with attempt: …`."""
-        return AsyncAttempts(begin(self._fresh()))
+        return AsyncAttempts(begin(self._for_block()))
 
     def __iter__(self) -> Attempts:
         """Loop over attempts at a block: `for attempt in recover(…): with attempt: …`."""
-        return Attempts(begin(self._fresh()))
+        return Attempts(begin(self._for_block()))
+
+    def _called(self, fn: Callable[..., Any]) -> Binding:
+        refuse_generator(fn)
+        return self._fresh().of(fn)
+
+    def _for_block(self) -> Binding:
+        binding = self._fresh()
+        if binding.accept is not None:
+            raise InvalidError.saying(
+                "recover.accept", "a function to look at the answer of", "a block, which gives none"
+            )
+        return binding
 
     def _fresh(self) -> Binding:
         self._binding = self._binding.fresh()

@@ -64,6 +64,13 @@ _WHY = {
 }
 
 
+_OUR_WHY: dict[Code, str] = {
+    "SYS_DEADLINE_EXCEEDED": "its time is over",
+    "SYS_BUDGET_EXHAUSTED": "the budget is spent",
+}
+"""What is permanent because of our own limits is told as such."""
+
+
 def attempt_started(op: Operation) -> None:
     bus = op.binding.runtime.bus
     if bus.wants(AttemptStarted):
@@ -163,8 +170,9 @@ def account(op: Operation, fault: Fault, reason: Reason) -> str:
     """Return the one line that is added to the exception as a note."""
     calls = f"{op.attempts} attempt{'' if op.attempts == 1 else 's'}"
     took = op.binding.monotonic() - op.started
+    why = _OUR_WHY.get(fault.code, _WHY[reason]) if reason is Reason.PERMANENT else _WHY[reason]
     return (
-        f"holdfast: gave up on {op.binding.name or 'the call'} after {calls} in {took:.1f} s: {_WHY[reason]}. "
+        f"holdfast: gave up on {op.binding.name or 'the call'} after {calls} in {took:.1f} s: {why}. "
         f"{fault.code}; next to act: {fault.next_actor}. `holdfast explain {fault.code}`"
     )
 

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from holdfast.events import KINDS, CircuitStateChange, Event
+from holdfast.faults import InvalidError
+from holdfast.policies import options
 from holdfast.policies.policy import INTERACTIVE
-from holdfast.runtime.bus import Bus, Handler, Queue, Subscription
+from holdfast.runtime.bus import Bus, Handler, Subscription
 from holdfast.runtime.config import load
 from holdfast.runtime.lines import Lines
+from holdfast.runtime.listening import Listening
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from holdfast.clock import Clock, Rng
     from holdfast.faults import Fault
@@ -66,6 +69,11 @@ class Runtime:
         most_circuits: int = 10_000,
         consent: Callable[[str, str, Fault], Any] | None = None,
     ) -> None:
+        _check(clock, rng, consent)
+        options.flag("runtime.waits", waits)
+        options.count("runtime.most_circuits", most_circuits)
+        if enabled is not None and not isinstance(enabled, bool):
+            raise InvalidError.at("runtime.enabled", "True or False or None", enabled)
         self.clock: Clock = clock or SystemClock()
         self.rng: Rng = rng or random.Random()  # noqa: S311 - jitter, not secrets
         self.waits = waits
@@ -119,14 +127,16 @@ class Runtime:
 
     def on(self, handler: Handler, *kinds: type[Event]) -> Subscription:
         """Call `handler` with every event, or with those of these kinds only."""
+        if not callable(handler):
+            raise InvalidError.at("on", "a function of an event", handler)
+        for kind in kinds:
+            if kind not in KINDS:
+                raise InvalidError.at("on", "kinds of events, such as Retry", kind)
         return self.bus.subscribe(handler, kinds or KINDS)
 
-    async def events(self, *kinds: type[Event]) -> AsyncIterator[Event]:
+    def events(self, *kinds: type[Event]) -> Listening:
         """Iterate over what happens from now on. A slow reader loses the oldest events, never holds up a call."""
-        queue = Queue()
-        with self.bus.subscribe(queue.put, kinds or KINDS):
-            async for event in queue.read():
-                yield event
+        return Listening(self.bus, kinds or KINDS)
 
     def sleep(self, seconds: float) -> None:
         """Wait in a thread; a clock that knows how to sleep does it."""
@@ -160,6 +170,15 @@ class Runtime:
                     until=until,
                 )
             )
+
+
+def _check(clock: Any, rng: Any, consent: Any) -> None:
+    if clock is not None and not (callable(getattr(clock, "wall", 0)) and callable(getattr(clock, "monotonic", 0))):
+        raise InvalidError.at("runtime.clock", "a Clock, with wall() and monotonic()", clock)
+    if rng is not None and not callable(getattr(rng, "random", None)):
+        raise InvalidError.at("runtime.rng", "a source of chance, with random()", rng)
+    if consent is not None and not callable(consent):
+        raise InvalidError.at("runtime.consent", "a function or None", consent)
 
 
 def enabled_by_environment() -> bool:

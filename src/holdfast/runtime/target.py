@@ -5,6 +5,7 @@ Invariant: the first scope is the main one: a failure that belongs to none of th
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TypeAlias
 
 import msgspec
@@ -65,6 +66,11 @@ def target_of(aim: Aim) -> Target:
     if not isinstance(aim, str):
         raise InvalidError.at("recover.target", "a name such as 'claude' or 'tool:bash', or a Target", aim)
     kind, colon, name = aim.partition(":")
-    if colon and kind in _SCOPES and name:
+    if colon and kind in _SCOPES:
+        if not name:
+            raise InvalidError.at("recover.target", f"a name after '{aim}'", aim)
         return Target(**{kind: name})
+    if colon and (meant := get_close_matches(kind, _SCOPES, 1, 0.7)):
+        # A provider's name may hold a colon; one that is nearly a word of ours is a slip.
+        raise InvalidError.at("recover.target", f"a name such as '{meant[0]}:{name}', or Target(provider=…)", aim)
     return Target(provider=aim)

@@ -184,7 +184,7 @@ _OS_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
 )
 _BAD_ARGUMENTS = phrases("""
     unexpected keyword argument | missing 1 required | required positional argument | required keyword-only
-    positional arguments but | got multiple values for
+    positional argument but | positional arguments but | got multiple values for
 """)
 _ANSWER_KEYS = ("'choices'", "'candidates'", "'completion'", "'content'", "'message'", "'output'", "'delta'")
 
