@@ -5,7 +5,6 @@
     recover              what recovery costs around a call that works, fails, or is refused
     circuits, memory     a hundred thousand circuits, a million calls, ten thousand streams
     provider             our own fault provider, which must never be the bottleneck of a test
-    provider             how many requests our fault provider answers: no peers, and never the bottleneck of a test
     sinks                what each sink adds; by itself, `python -m benchmarks.sinks`
 
 `peers` builds `.venv-bench` on first use. `worker` runs there, one process per contender, and does what the driver asks

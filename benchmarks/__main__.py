@@ -42,7 +42,6 @@ def main() -> None:
     missing = peers.ready() if set(parts) - ALONE else {}
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start"
     if set(parts) - ALONE:
-        if beside_peers:
         print(f"beside {peers.versions(*PEERS)}; certifi is older than litellm asks for")
     print(machine + (", --quick: few rounds, rough figures" if options.quick else ""))
     for name, why in missing.items():

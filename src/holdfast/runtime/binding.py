@@ -168,6 +168,20 @@ class Binding:
         other.look_up()
         return other
 
+    def once(self) -> Binding:
+        """Return a binding for one plain attempt beside this one: its limits and runtime, no circuit, no retries."""
+        policy = self.policy.replace(
+            attempts=1,
+            per_code={},
+            circuit=None,
+            concurrency=None,
+            waiting=None,
+            per_second=None,
+            retry_quota=None,
+            hedge=None,
+        )
+        return Binding(None, policy, runtime=self._given_runtime)
+
     def of(self, fn: Any) -> Binding:
         """Return this binding, or one with what `fn` declares about itself."""
         contract = contract_of(fn)

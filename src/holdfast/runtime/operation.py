@@ -149,6 +149,14 @@ class Operation:
         if binding.eventful or self.budget is not None:
             self._admitted(now)
 
+    def takes_over(self, before: Operation, via: str) -> None:
+        """Go on where another way has failed: one story, told under one run."""
+        self._run = before.run
+        self.first_failure = before.started if before.first_failure is None else before.first_failure
+        self.eventful = True
+        self.has_fallbacks = True
+        self.via = via
+
     def limit(self) -> float | None:
         """Return how many seconds the attempt just begun may take."""
         allowed = self.binding.timeout

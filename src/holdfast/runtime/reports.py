@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from holdfast.events import (
+    AgentFallback,
     AttemptEnded,
     AttemptStarted,
     Cancelled,
     Failed,
+    Fallback,
     Recovered,
     Retry,
     RetryDenied,
@@ -33,6 +35,7 @@ __all__ = [
     "cancelled",
     "denied",
     "failed",
+    "fell_back",
     "recovered",
     "retry",
     "suppressed",
@@ -164,6 +167,15 @@ def suppressed(op: Operation, error: Exception, reason: str) -> None:
     """Something beside the call failed and is left out on purpose (S2-10)."""
     if not op.binding.off:
         op.binding.runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=_now(op), run=op.run))
+
+
+def fell_back(
+    op: Operation, primary: str, step: str, fault: Fault, told_as: type[Fallback | AgentFallback] = Fallback
+) -> None:
+    """Tell that the next step of a chain is tried."""
+    bus = op.binding.runtime.bus
+    if bus.wants(told_as):
+        bus.emit(told_as(at=_now(op), run=op.run, operation=op.binding.name, from_=primary, to=step, fault=fault))
 
 
 def account(op: Operation, fault: Fault, reason: Reason) -> str:

@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Ty
 from holdfast.events import StreamResumed
 from holdfast.faults import Fault, HoldfastError, InvalidError, StreamCutError
 from holdfast.policies import options
+from holdfast.policies.fallback import answerable, check_when, meets
 from holdfast.runtime import ours, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.driving import leave, pause_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.gates import come_in_async
+from holdfast.runtime.kinds import name_of
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.partials import Delivered
 from holdfast.runtime.plain import begin
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from holdfast.faults import DeadlineError, Partial
+    from holdfast.policies.fallback import When
     from holdfast.runtime.binding import Binding
     from holdfast.runtime.gates import Gate
     from holdfast.runtime.limits import Limit
@@ -83,6 +86,30 @@ class StreamOf(Generic[P, T]):
         self.total = total
         self.after_first = after_first
         self.resume = resume
+        self.ways: tuple[Way[T], ...] = ()
+
+    def fallback(
+        self, other: Callable[P, AsyncIterable[T]] | StreamOf[P, T], *, when: When | None = None, name: str = ""
+    ) -> StreamOf[P, T]:
+        """Add what to stream from instead when this one has failed for good before its first item.
+
+        `other` is a function like the first, tried once under the same limits, or a stream with a policy of its own.
+        """
+        if not isinstance(other, StreamOf):
+            binding = self.binding.once()
+            other = StreamOf(
+                binding,
+                other,
+                first=self._first,
+                idle=self._idle,
+                total=self.total,
+                after_first="raise",
+                resume=None,
+            )
+        name = name or name_of(other.fn).rpartition(".")[2]
+        check_when(f"stream.fallback {name}: when", when)
+        self.ways = (*self.ways, Way(name, other, when))
+        return self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Stream[T]:
         return Stream(self, args, kwargs)
@@ -103,6 +130,17 @@ class StreamOf(Generic[P, T]):
         self.own = Wheels(0.0, runtime.clock)
 
 
+class Way(Generic[T]):
+    """Another source of the same items."""
+
+    __slots__ = ("name", "of", "when")
+
+    def __init__(self, name: str, of: StreamOf[Any, T], when: When | None) -> None:
+        self.name = name
+        self.of = of
+        self.when = when
+
+
 class Stream(Generic[T]):
     """One stream. Enter it with `async with`, then iterate over it once."""
 
@@ -120,6 +158,9 @@ class Stream(Generic[T]):
         self._fresh = True
         """The present source has not given an item yet."""
         self._began = 0.0
+        self._ways = of.ways
+        self._primary: Exception | None = None
+        """What the first source failed with, while others are tried."""
         self.restarts = 0
         """How often the stream began again after items had been delivered."""
 
@@ -133,6 +174,7 @@ class Stream(Generic[T]):
             raise InvalidError.saying("stream", "one `async with` per stream", "a stream that was entered before")
         self._entered = True
         self._op = self._of.begin()
+        self._op.has_fallbacks = bool(self._ways)
         self._began = self._op.binding.monotonic()
         return self
 
@@ -269,6 +311,8 @@ class Stream(Generic[T]):
             self._cut(error)
         delay = op.failed(error)
         if delay is None:
+            if not cut and isinstance(error, Exception) and self._falls_back(error):
+                return True
             self._over = True
             if cut:
                 self._surface_cut(error)
@@ -281,6 +325,31 @@ class Stream(Generic[T]):
         if cut:
             self._resume()
         return True
+
+    def _falls_back(self, error: Exception) -> bool:
+        """Go on with the next source whose condition is met; before the first item nobody sees the change (R75)."""
+        if not self._op.has_fallbacks:
+            return False
+        latest = fault_of(error)
+        primary = latest if self._primary is None else fault_of(self._primary)
+        while self._ways and answerable(latest):
+            way, self._ways = self._ways[0], self._ways[1:]
+            if meets(way.when, latest, primary) and not way.of.binding.fresh().refuses():
+                self._primary = self._primary or error
+                reports.fell_back(self._op, "primary", way.name, latest)
+                before, self._of, self._op = self._op, way.of, way.of.begin()
+                self._op.takes_over(before, way.name)
+                return True
+        self._over = True
+        reports.failed(self._op, primary)
+        surfacing, self._primary = self._primary, None
+        if surfacing is None or surfacing is error:
+            return False
+        surfacing.add_note(f"holdfast: fallback {self._op.via}: {latest.code} {latest.message}")
+        try:
+            raise surfacing
+        finally:
+            del surfacing  # an exception in a frame that it passes through keeps itself alive
 
     def _cut(self, error: BaseException) -> NoReturn:
         assert isinstance(error, Exception)

@@ -70,24 +70,13 @@ class _Walk:
         return Call(self.op.binding.runtime.consent, (self.op.binding.name, step.name, self.latest), {})
 
     def begin(self, step: Step) -> None:
-        op, runtime = self.op, self.op.binding.runtime
+        op = self.op
         self.give_time()
         op.via = step.name
         op.attempts += 1
         charging.begun(op)
         op.waited = 0.0
-        told_as = self.chain.told_as
-        if runtime.bus.wants(told_as):
-            runtime.bus.emit(
-                told_as(
-                    at=runtime.clock.wall(),
-                    run=op.run,
-                    operation=op.binding.name,
-                    from_=self.chain.begins_with,
-                    to=step.name,
-                    fault=self.latest,
-                )
-            )
+        reports.fell_back(op, self.chain.begins_with, step.name, self.latest, self.chain.told_as)
         if op.binding.watched:
             reports.attempt_started(op)
 

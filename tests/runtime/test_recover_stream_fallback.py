@@ -1,0 +1,146 @@
+"""R75: a stream that fails before its first item is replaced by another source, and nobody sees it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import Circuit, InvalidError, Policy, Runtime, StreamCutError, fault_of, recover
+from holdfast.events import AttemptStarted, Failed, Fallback, Recovered
+from holdfast.testing import Capture, VirtualClock, run
+from holdfast.testing import use_runtime as using
+
+ONCE = Policy(attempts=1)
+
+
+@pytest.fixture
+def capture():
+    capture = Capture()
+    runtime = Runtime(clock=VirtualClock())
+    runtime.on(capture)
+    with using(runtime):
+        yield capture
+
+
+def source(*plays):
+    """A generator function that gives the plays, or raises the one that is an error; it counts its openings."""
+
+    async def stream(*args):
+        stream.opened += 1
+        for play in plays:
+            if isinstance(play, BaseException):
+                raise play
+            yield play
+
+    stream.opened = 0
+    return stream
+
+
+def reset():
+    return ConnectionResetError(104, "Connection reset by peer")
+
+
+async def read(live, *args):
+    async with live(*args) as stream:
+        return [item async for item in stream]
+
+
+def go(live, *args):
+    return run(read(live, *args))
+
+
+def test_R75_another_source_takes_over_before_the_first_item(capture):
+    primary, other = source(reset()), source("a", "b")
+    live = recover("claude", ONCE).stream(primary).fallback(other, name="openai")
+    assert go(live, "hi") == ["a", "b"]
+    assert (primary.opened, other.opened) == (1, 1)
+    assert [(event.from_, event.to) for event in capture.of(Fallback)] == [("primary", "openai")]
+    assert [event.via for event in capture.of(Recovered)] == ["openai"]
+    assert capture.of(Failed) == []
+    assert len({event.run for event in capture.of(AttemptStarted)}) == 1
+
+
+def test_the_primary_retries_first(capture):
+    primary, other = source(reset()), source("a")
+    live = recover("claude", Policy(attempts=3)).stream(primary).fallback(other)
+    assert go(live) == ["a"]
+    assert primary.opened == 3
+
+
+def test_R75_after_the_first_item_no_other_source_is_spliced_in(capture):
+    other = source("x")
+    live = recover("claude", ONCE).stream(source("a", reset())).fallback(other)
+    with pytest.raises(StreamCutError) as cut:
+        go(live)
+    assert cut.value.partial.payload == "a"
+    assert other.opened == 0
+
+
+def test_R73_when_all_fail_the_primarys_error_surfaces_and_the_others_are_on_it(capture):
+    first, second = reset(), ConnectionRefusedError(111, "refused")
+    live = recover("claude", ONCE).stream(source(first)).fallback(source(second), name="openai")
+    with pytest.raises(ConnectionResetError) as failed:
+        go(live)
+    assert failed.value is first
+    assert any("fallback openai: CONN_REFUSED" in note for note in failed.value.__notes__)
+    assert fault_of(first).code == "CONN_RESET"
+    assert [event.fault.code for event in capture.of(Failed)] == ["CONN_RESET"]
+
+
+def test_R73_a_condition_that_is_not_met_skips_its_source(capture):
+    skipped, taken = source("no"), source("yes")
+    live = recover("claude", ONCE).stream(source(reset()))
+    live.fallback(skipped, when="rate_limit").fallback(taken, when="CONN_RESET")
+    assert go(live) == ["yes"]
+    assert skipped.opened == 0
+
+
+def test_a_source_with_a_circuit_of_its_own_is_skipped_while_that_is_open(capture):
+    broken = recover("openai", Policy(attempts=1, circuit=Circuit(failures=1))).stream(source(reset()))
+    with pytest.raises(ConnectionResetError):
+        go(broken)
+    live = recover("claude", ONCE).stream(source(reset())).fallback(broken).fallback(source("local"), name="local")
+    assert go(live) == ["local"]
+    assert [event.to for event in capture.of(Fallback)] == ["local"]
+
+
+def test_S1_29_an_open_circuit_goes_to_the_other_source_at_once(capture):
+    primary, other = source(reset()), source("a")
+    live = recover("claude", Policy(attempts=1, circuit=Circuit(failures=1))).stream(primary).fallback(other)
+    assert go(live) == ["a"]
+    assert go(live) == ["a"]
+    assert (primary.opened, other.opened) == (1, 2)
+
+
+def test_R74_a_mistake_in_the_source_is_not_answered_by_another(capture):
+    other = source("a")
+    live = recover("claude", ONCE).stream(source(TypeError("a defect"))).fallback(other)
+    with pytest.raises(TypeError):
+        go(live)
+    assert other.opened == 0
+
+
+def test_cancelling_while_the_other_source_opens_leaves_nothing_behind(capture):
+    async def slow():
+        await asyncio.sleep(50)
+        yield "late"
+
+    live = recover("claude", ONCE).stream(source(reset())).fallback(slow)
+
+    async def main():
+        task = asyncio.ensure_future(read(live))
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(main())
+    assert capture.of(Failed) == []
+
+
+def test_an_other_source_that_is_none_is_refused_where_it_is_written():
+    with pytest.raises(InvalidError, match="a function that gives an async iterator"):
+        recover("claude").stream(source("a")).fallback(3)
+    with pytest.raises(InvalidError, match="when"):
+        recover("claude").stream(source("a")).fallback(source("b"), when="NO_SUCH_CODE")
