@@ -57,6 +57,8 @@ _fields: dict[str, st.SearchStrategy] = {
     "unit": _texts,
     "items": st.integers(0, 9),
     "rule": _texts,
+    "command": st.sampled_from(["retry-now", "fall-back", "cancel"]),
+    "by": _texts,
     "how": st.sampled_from(["continue", "restart"]),
     "cause": _texts,
     "until": st.none() | _seconds,

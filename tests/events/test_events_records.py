@@ -16,6 +16,7 @@ from holdfast.events import (
     Cancelled,
     CircuitState,
     CircuitStateChange,
+    Commanded,
     Degraded,
     Event,
     Failed,
@@ -69,6 +70,10 @@ WRITTEN = [
         {"type": "failed", "fault": FAULT, "exhausted": True, "attempts": 3},
     ),
     (Cancelled(at=1.0, reason="user"), {"type": "cancelled", "reason": "user"}),
+    (
+        Commanded(at=1.0, command="retry-now", by="terminal"),
+        {"type": "commanded", "command": "retry-now", "by": "terminal"},
+    ),
     (AttemptStarted(at=1.0, attempt=2, via="openai"), {"type": "attempt-started", "attempt": 2, "via": "openai"}),
     (AttemptEnded(at=1.0, attempt=2, took=0.5), {"type": "attempt-ended", "attempt": 2, "took": 0.5}),
     (

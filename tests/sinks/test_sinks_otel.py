@@ -447,6 +447,7 @@ def test_the_attribute_names_are_the_conventions_own_at_the_stated_version():
         ("agent:builder", {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "builder"}),
         ("model:opus", {"gen_ai.request.model": "opus"}),
         ("OpenAI", {"gen_ai.provider.name": "openai"}),
+        ("claude/opus", {"gen_ai.provider.name": "anthropic", "gen_ai.request.model": "opus"}),
         ("my_function", {}),
         ("", {}),
     ],

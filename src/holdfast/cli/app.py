@@ -264,6 +264,25 @@ def faults_list(as_json: _Json = False) -> None:
     _perform(lambda: list_faults(as_json=as_json))
 
 
+@faults.command("proxy")
+def faults_proxy(
+    to: Annotated[str, typer.Option(help="The server behind it: HOST:PORT.")],
+    listen: Annotated[
+        str, typer.Option(help="Where clients connect: HOST:PORT; port 0 takes a free one.")
+    ] = "127.0.0.1:0",
+    toxic: Annotated[
+        list[str] | None, typer.Option(help="latency=0.05, reset=100;direction=down …; may be repeated.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed, the same jitter and luck.")] = 0,
+    seconds: Annotated[float | None, typer.Option(help="Stop after this long, not only on Ctrl-C.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Run a TCP proxy that misbehaves, and say at the end what passed through it."""
+    from holdfast.cli.faults_proxy import faults_proxy as verb
+
+    _perform(lambda: verb(to, listen=listen, toxics=toxic or [], seed=seed, seconds=seconds, as_json=as_json))
+
+
 @app.command("help")
 def help_topic(
     topic: Annotated[_Topic, typer.Argument(help="What to read about.")],

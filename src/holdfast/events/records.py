@@ -23,6 +23,8 @@ __all__ = [
     "Cancelled",
     "CircuitState",
     "CircuitStateChange",
+    "Command",
+    "Commanded",
     "Degraded",
     "Event",
     "Failed",
@@ -139,6 +141,18 @@ class Cancelled(_Record, frozen=True, kw_only=True, tag="cancelled"):
     attempts: int = 1
 
 
+Command: TypeAlias = Literal["retry-now", "fall-back", "cancel"]
+"""What somebody may tell an operation that waits."""
+
+
+class Commanded(_Record, frozen=True, kw_only=True, tag="commanded"):
+    """Somebody told an operation that waits what to do, and it obeys. Told before anything comes of it."""
+
+    command: Command
+    by: str = ""
+    """Who: `terminal`, or the name of a person or program."""
+
+
 class AttemptStarted(_Record, frozen=True, kw_only=True, tag="attempt-started"):
     """A call begins."""
 
@@ -228,6 +242,7 @@ RecoveryEvent: TypeAlias = Retry | CircuitStateChange | Fallback | AgentFallback
 Event: TypeAlias = (
     RecoveryEvent
     | Cancelled
+    | Commanded
     | AttemptStarted
     | AttemptEnded
     | RetryDenied

@@ -48,6 +48,8 @@ class Reason(StrEnum):
     """The circuit is open."""
     UNWANTED = "unwanted"
     """The caller asked for no retry of this failure."""
+    COMMANDED = "commanded"
+    """Somebody asked to go on with the fallbacks."""
     UNREPAIRED = "unrepaired"
     """The repair for it could not help."""
     PARTIAL = "partial"

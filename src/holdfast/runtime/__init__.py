@@ -4,6 +4,7 @@
     decorated  the functions it returns; fallbacks and the cache behind them
     operation  one call: what happens next is decided here, once for all drivers
     driving    the two drivers, sync and async; limits, gates, hedging and threads are ways of making one attempt
+    commands   what people tell an operation that waits: retry now, fall back, cancel
     wishes     what the caller says about its own failures: `retry_on`, `never_retry`
     streams    streams; blocks: loops of attempts; surroundings: the context a stream's source runs in
     binding    everything an operation reads, looked up once; lines: what all calls to one name share

@@ -6,20 +6,23 @@ Invariant: both are the same loop. Whatever is decided is decided in `Operation`
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.runtime import ours
 from holdfast.runtime.abort import parts_of
 from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.commands import TaskWait, ThreadWait
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.mending import mend, mend_async
 from holdfast.runtime.results import refusal, throw_away, throw_away_async
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
     from contextvars import Token
 
     from holdfast.runtime.ambient import Around
+    from holdfast.runtime.commands import Wait
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
 
@@ -168,18 +171,54 @@ def begin_limit(op: Operation) -> Limit | None:
 
 
 async def pause_async(op: Operation, seconds: float) -> None:
-    try:
+    """Wait before the next attempt; a command ends the wait and may end the operation."""
+    if seconds <= 0 or not op.binding.runtime.waits:
+        op.failed_with = None
+        await _let_others_run(op)
+        return
+    wait = TaskWait(op, seconds)
+    with _told(wait):
         for part in (seconds,) if op.abort is None else parts_of(op.abort, seconds):
-            await asyncio.sleep(part if op.binding.runtime.waits else 0)
-    except BaseException as stop:
-        op.stopped(stop)
-        raise
+            await wait.sleep(part)
+            if wait.told is not None:
+                break
+    if wait.told is not None:
+        op.commanded(wait)
 
 
 def pause(op: Operation, seconds: float) -> None:
-    try:
+    """Wait before the next attempt, in a thread; ditto."""
+    if seconds <= 0 or not op.binding.runtime.waits:
+        op.failed_with = None
+        return
+    wait = ThreadWait(op, seconds)
+    with _told(wait):
         for part in (seconds,) if op.abort is None else parts_of(op.abort, seconds):
-            op.binding.runtime.sleep(part)
+            wait.sleep(part)
+            if wait.told is not None:
+                break
+    if wait.told is not None:
+        op.commanded(wait)
+
+
+@contextmanager
+def _told(wait: Wait) -> Iterator[None]:
+    """Let the wait inside be told something; where it is cut short, the operation is stopped."""
+    commands = wait.op.binding.runtime.commands
+    commands.enter(wait)
+    try:
+        yield
+    except BaseException as stop:
+        wait.op.stopped(stop)
+        raise
+    finally:
+        commands.leave(wait)
+
+
+async def _let_others_run(op: Operation) -> None:
+    """Suspend once, where there is nothing to wait for."""
+    try:
+        await asyncio.sleep(0)
     except BaseException as stop:
         op.stopped(stop)
         raise

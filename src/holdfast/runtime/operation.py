@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.ambient import Around
     from holdfast.runtime.binding import Binding
     from holdfast.runtime.budget import Budget
+    from holdfast.runtime.commands import Wait
     from holdfast.runtime.lines import Line
 
 __all__ = ["Operation"]
@@ -79,6 +80,8 @@ class Operation:
     first_failure: float | None = None
     blamed: Fault | None = None
     """Where one outcome is counted for the whole: the latest failure that was the callee's."""
+    moves = 0
+    """Attempts after which it went on elsewhere at once, with another key: they are no retries of the same."""
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
@@ -93,6 +96,8 @@ class Operation:
     """The deadline of the scope around."""
     abort: Abort | None = None
     """The caller's signal to stop; a wait ends when it is set."""
+    failed_with: tuple[Exception, Fault] | None = None
+    """For the wait that comes next, where there are fallbacks: somebody may ask for them."""
     inside: list[object] | None = None
     """Answers of recoveries inside the present attempt, which were charged for them; None where there are none."""
     over = False
@@ -223,6 +228,23 @@ class Operation:
         permits.settle(self, Verdict.CANCELLED, now)
         reports.cancelled(self, error)
 
+    def commanded(self, wait: Wait) -> None:
+        """Obey what somebody told it during a wait: go on at once, or raise (see `Commands`)."""
+        self.waited = wait.lasted()
+        if wait.told == "cancel":
+            stop = ours.aborted(self, by="a command")
+            self.stopped(stop)
+            raise stop
+        if wait.told == "fall-back" and wait.failed_with is not None:
+            (error, fault), wait.failed_with = wait.failed_with, None
+            self._decided(Reason.COMMANDED, made=True)
+            self._give_up(error, fault, Reason.COMMANDED, self.binding.monotonic())
+            try:
+                raise error
+            finally:
+                # An exception in a frame that it passes through keeps itself alive.
+                del error
+
     def heed_abort(self) -> None:
         """Raise where the caller's signal is set, between two ways of doing it."""
         if self.abort is not None and self.abort.is_set():
@@ -320,6 +342,8 @@ class Operation:
             self._decided("retry", made=made)
             reports.retry(self, fault, decision)
             self.waited = decision.delay
+            if self.has_fallbacks:
+                self.failed_with = (error, fault)
             return decision.delay
         self._decided(decision.reason, made=made)
         self._give_up(error, fault, decision.reason, now)
@@ -356,7 +380,7 @@ class Operation:
         retrying = self.retrying
         if retrying is None:
             retrying = self.retrying = Retrying(binding.policy)
-        retrying.attempts = self.attempts
+        retrying.attempts = self.attempts - self.moves
         wish = None if binding.wishes is None else binding.wishes.of(error, binding.runtime, self.run)
         decision = retrying.decide(
             fault, now=now, deadline=self.deadline, rng=binding.runtime.rng, effect=binding.effect, wish=wish

@@ -66,9 +66,9 @@ def _refusal(op: Operation, rejection: Rejection, left: float | None, now: float
     return Fault.of(CircuitOpenError.code, context=context)
 
 
-def aborted(op: Operation) -> AbortedError:
-    """Return what to raise when the caller's signal is set."""
-    message = f"{op.binding.name or 'The call'} was cancelled by its caller after {op.attempts} attempts"
+def aborted(op: Operation, by: str = "its caller") -> AbortedError:
+    """Return what to raise when the caller's signal is set, or a command says so."""
+    message = f"{op.binding.name or 'The call'} was cancelled by {by} after {op.attempts} attempts"
     return AbortedError(Fault.of("SYS_CANCELLED", message).with_attempts(op.history))
 
 

@@ -59,6 +59,7 @@ _WHY = {
     Reason.UNKNOWN: "the failure is not recognised and the call's effect is not declared repeatable",
     Reason.CIRCUIT: "the circuit is open",
     Reason.UNWANTED: "the caller asked for no retry of it",
+    Reason.COMMANDED: "somebody asked for the fallbacks",
     Reason.UNREPAIRED: "the repair for it could not help",
     Reason.PARTIAL: "a part was delivered already",
     Reason.NESTED: "a recovery inside it has already tried what could be tried",

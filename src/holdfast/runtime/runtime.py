@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from holdfast.faults import InvalidError
 from holdfast.policies import options
 from holdfast.policies.policy import INTERACTIVE
 from holdfast.runtime.bus import Bus, Handler, Subscription
+from holdfast.runtime.commands import Commands
 from holdfast.runtime.config import load
 from holdfast.runtime.lines import Lines
 from holdfast.runtime.listening import Listening
@@ -84,6 +86,8 @@ class Runtime:
         self._policies: Mapping[str, Policy] = {}
         self.bus = Bus(CHANGES.happened)
         self.lines = Lines(most_circuits, CHANGES.happened)
+        self.commands = Commands()
+        """What operations that wait may be told: retry now, fall back, cancel."""
         self._due: Callable[[], None] | None = None
         _runtimes.add(self)
 
@@ -138,9 +142,12 @@ class Runtime:
         """Iterate over what happens from now on. A slow reader loses the oldest events, never holds up a call."""
         return Listening(self.bus, kinds or KINDS)
 
-    def sleep(self, seconds: float) -> None:
-        """Wait in a thread; a clock that knows how to sleep does it."""
+    def sleep(self, seconds: float, until: threading.Lock | None = None) -> None:
+        """Wait in a thread; a clock that knows how to sleep does it. On the machine's own, releasing `until` ends it."""
         if self.waits and seconds > 0:
+            if until is not None and isinstance(self.clock, SystemClock):
+                until.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+                return
             sleep: Callable[[float], None] = getattr(self.clock, "sleep", time.sleep)
             sleep(seconds)
 
@@ -148,6 +155,7 @@ class Runtime:
         """A forked worker must not share its parent's locks and jitter (pre-fork servers)."""
         self.lines.after_fork()
         self.bus.after_fork()
+        self.commands.after_fork()
         if isinstance(self.rng, random.Random):
             self.rng.seed()
 

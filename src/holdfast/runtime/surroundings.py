@@ -13,6 +13,8 @@ from contextvars import ContextVar, Token, copy_context
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.runtime.operation import Operation
 
 __all__ = ["Surroundings", "Tokens", "admit"]
@@ -27,9 +29,9 @@ class Surroundings:
 
     __slots__ = ("_changes",)
 
-    def __init__(self, op: Operation) -> None:
+    def __init__(self, begin: Callable[[], None]) -> None:
         context = copy_context()
-        context.run(op.admit)
+        context.run(begin)
         self._changes: tuple[tuple[ContextVar[Any], Any], ...] = tuple(
             (variable, value) for variable, value in context.items() if variable.get(_NOTHING) is not value
         )
@@ -49,6 +51,6 @@ class Surroundings:
 def admit(op: Operation) -> Surroundings | None:
     """Begin an attempt of `op`; None where nobody is told and so nothing can have changed."""
     if op.binding.watched:
-        return Surroundings(op)
+        return Surroundings(op.admit)
     op.admit()
     return None

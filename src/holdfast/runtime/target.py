@@ -48,10 +48,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
         return tuple((scope, f"{scope}:{name}") for scope, name in named if name)
 
     def __str__(self) -> str:
+        """What events and people call it: the most telling part; a provider with its model, `claude/opus`."""
         names = self.names
         if not names:
             return ""
-        name = names[0][1]
+        scope, name = names[0]
+        if scope is Scope.PROVIDER and self.model:
+            return f"{self.provider}/{self.model}"
         return name.removeprefix("provider:")
 
 

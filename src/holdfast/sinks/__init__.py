@@ -3,6 +3,7 @@
     logging     `log_events`: one line when an operation recovered, one warning when it was given up
     structlog   `log_to_structlog`: the same facts as an event dict
     otel        `trace_recoveries`: a span per operation, a child per attempt
+    live        `watch_live`: what goes on now, as lines for terminals and pages
     prometheus  `count_events`: counters and histograms with bounded labels
 
     wording     what the lines say; facts: an event's JSON without secrets and content; conventions: names of attributes
@@ -19,20 +20,33 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
+    from holdfast.sinks.live import LiveLine, LiveState, watch_live
     from holdfast.sinks.logging import log_events
     from holdfast.sinks.otel import trace_recoveries
     from holdfast.sinks.prometheus import count_events
     from holdfast.sinks.structlog import log_to_structlog
     from holdfast.sinks.wording import Levels
 
-__all__ = ["Levels", "count_events", "log_events", "log_to_structlog", "trace_recoveries"]
+__all__ = [
+    "Levels",
+    "LiveLine",
+    "LiveState",
+    "count_events",
+    "log_events",
+    "log_to_structlog",
+    "trace_recoveries",
+    "watch_live",
+]
 
 _HOMES = {
     "Levels": "holdfast.sinks.wording",
+    "LiveLine": "holdfast.sinks.live",
+    "LiveState": "holdfast.sinks.live",
     "count_events": "holdfast.sinks.prometheus",
     "log_events": "holdfast.sinks.logging",
     "log_to_structlog": "holdfast.sinks.structlog",
     "trace_recoveries": "holdfast.sinks.otel",
+    "watch_live": "holdfast.sinks.live",
 }
 
 __getattr__ = loader(__name__, globals(), _HOMES)

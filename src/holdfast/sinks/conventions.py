@@ -64,7 +64,7 @@ class Ours:
 
 
 def attributes_of(operation: str) -> Mapping[str, str]:
-    """Return what the name of an operation says about it: `tool:bash` is a tool, `claude` a provider."""
+    """Return what the name of an operation says about it: `tool:bash` is a tool, `claude/opus` a provider and its model."""
     kind, colon, name = operation.partition(":")
     known: dict[str, str] = {Ours.OPERATION: operation} if operation else {}
     if colon and kind == "tool":
@@ -73,6 +73,10 @@ def attributes_of(operation: str) -> Mapping[str, str]:
         known |= {_OPERATION_NAME: "invoke_agent", _AGENT_NAME: name}
     elif colon and kind == "model":
         known[_REQUEST_MODEL] = name
-    elif (provider := _PROVIDERS.get(operation.lower())) is not None:
-        known[_PROVIDER_NAME] = provider
+    else:
+        name, _, model = operation.partition("/")
+        if (provider := _PROVIDERS.get(name.lower())) is not None:
+            known[_PROVIDER_NAME] = provider
+            if model:
+                known[_REQUEST_MODEL] = model
     return known

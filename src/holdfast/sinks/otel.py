@@ -20,6 +20,7 @@ from holdfast.events import (
     BudgetWarning,
     Cancelled,
     CircuitStateChange,
+    Commanded,
     Degraded,
     Failed,
     Fallback,
@@ -80,7 +81,7 @@ def trace_recoveries(
     return read(runtime, handlers, ended=tracing.stop)
 
 
-_NOTED = (RetryDenied, StreamResumed, CircuitStateChange, BudgetWarning)
+_NOTED = (Commanded, RetryDenied, StreamResumed, CircuitStateChange, BudgetWarning)
 """What is an event on the span of the operation under way, if there is one, and no more."""
 
 

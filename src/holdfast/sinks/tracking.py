@@ -43,6 +43,10 @@ class Tracker(Generic[T]):
         """Return the operation and forget it."""
         return self._under_way.pop(run, None)
 
+    def all(self) -> tuple[T, ...]:
+        """Return every operation, the oldest first."""
+        return tuple(self._under_way.copy().values())
+
     def drop_all(self) -> None:
         """Forget every operation, as if each were the oldest."""
         while self._under_way:

@@ -21,6 +21,7 @@ from holdfast.events import (
     Cancelled,
     CircuitState,
     CircuitStateChange,
+    Commanded,
     Degraded,
     Event,
     Failed,
@@ -55,7 +56,7 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
     warned: int | None = logging.WARNING
     """A budget is nearly spent; a failure was ignored on purpose."""
     step: int | None = logging.DEBUG
-    """A retry, a repair, a fallback, a cancellation, a stream that goes on."""
+    """A retry, a repair, a fallback, a cancellation, a command, a stream that goes on."""
     attempt: int | None = logging.DEBUG
     """A call begins or ends. Even a call without failures has these."""
 
@@ -89,6 +90,7 @@ class Wording:
             Failed: (levels.failed, self._failed),
             Degraded: (levels.degraded, self._degraded),
             Cancelled: (levels.step, self._cancelled),
+            Commanded: (levels.step, _commanded),
             Retry: (levels.step, self._retry),
             Repaired: (levels.step, self._repaired),
             RetryDenied: (levels.step, _denied),
@@ -164,6 +166,10 @@ def _attempt_started(event: AttemptStarted) -> str:
 def _attempt_ended(event: AttemptEnded) -> str:
     how = "ended well" if event.fault is None else f"failed with {event.fault.code}"
     return f"{_name(event)} attempt {event.attempt} {how} after {event.took:.3f} s{_via(event.via)}"
+
+
+def _commanded(event: Commanded) -> str:
+    return f"{_name(event)} was told to {event.command}{f' by {event.by}' if event.by else ''}"
 
 
 def _denied(event: RetryDenied) -> str:

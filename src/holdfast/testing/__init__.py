@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from holdfast.testing.faults import Script, ScriptedHTTPError, ScriptEndedError, script
     from holdfast.testing.loop import VirtualLoop, loop_factory
     from holdfast.testing.provider import FaultProvider, serve_in_thread
+    from holdfast.testing.proxy.proxy import FaultProxy
+    from holdfast.testing.proxy.toxics import Toxic
     from holdfast.testing.running import run
     from holdfast.testing.selector import StuckError
     from holdfast.testing.waiting import no_waiting
@@ -30,12 +32,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Capture",
     "FaultProvider",
+    "FaultProxy",
     "Midpoint",
     "Script",
     "ScriptEndedError",
     "Scripted",
     "ScriptedHTTPError",
     "StuckError",
+    "Toxic",
     "VirtualClock",
     "VirtualLoop",
     "loop_factory",
@@ -50,12 +54,14 @@ __all__ = [
 _HOMES = {
     "Capture": "holdfast.testing.capture",
     "FaultProvider": "holdfast.testing.provider",
+    "FaultProxy": "holdfast.testing.proxy.proxy",
     "ScriptedHTTPError": "holdfast.testing.faults",
     "Midpoint": "holdfast.testing.chance",
     "Script": "holdfast.testing.faults",
     "ScriptEndedError": "holdfast.testing.faults",
     "Scripted": "holdfast.testing.chance",
     "StuckError": "holdfast.testing.selector",
+    "Toxic": "holdfast.testing.proxy.toxics",
     "VirtualClock": "holdfast.testing.clock",
     "VirtualLoop": "holdfast.testing.loop",
     "loop_factory": "holdfast.testing.loop",

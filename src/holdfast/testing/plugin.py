@@ -6,6 +6,7 @@ lazy roots, and a project that uses none of its names runs as if it were not the
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,9 +25,17 @@ if TYPE_CHECKING:
 
         def __call__(self, coroutine: Coroutine[Any, Any, T]) -> T: ...
 
+    class OpenProxy(Protocol):
+        """Puts a fault proxy before a server."""
+
+        def __call__(
+            self, upstream: str | tuple[str, int], *toxics: testing.Toxic | str, seed: int = 0
+        ) -> testing.FaultProxy: ...
+
 
 __all__ = [
     "fault_provider",
+    "fault_proxy",
     "faults",
     "holdfast_runtime",
     "pytest_configure",
@@ -96,3 +105,16 @@ def fault_provider(
     marker = request.node.get_closest_marker("faults")
     with testing.serve_in_thread(*(marker.args if marker else ()), **(marker.kwargs if marker else {})) as provider:
         yield provider
+
+
+@pytest.fixture
+def fault_proxy() -> Iterator[OpenProxy]:
+    """Open TCP proxies that misbehave: `fault_proxy("127.0.0.1:8080", "latency=0.05")`. They close with the test."""
+    with ExitStack() as stack:
+
+        def open_proxy(
+            upstream: str | tuple[str, int], *toxics: testing.Toxic | str, seed: int = 0
+        ) -> testing.FaultProxy:
+            return stack.enter_context(testing.FaultProxy(upstream, *toxics, seed=seed))
+
+        yield open_proxy

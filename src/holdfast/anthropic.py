@@ -1,0 +1,16 @@
+"""Clients of the Anthropic SDK that recover (extra `anthropic`).
+
+    from anthropic import Anthropic
+    from holdfast.anthropic import recovering
+
+    claude = recovering(Anthropic())                      # the same class; its calls recover
+    claude = recovering(Anthropic(api_key=…), Anthropic(api_key=…), weights=(2, 1))
+
+Nothing changes on the clients that are given.
+"""
+
+from __future__ import annotations
+
+from holdfast.integrations.anthropic import RecoveryWarning, recovering
+
+__all__ = ["RecoveryWarning", "recovering"]

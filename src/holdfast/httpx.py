@@ -1,0 +1,16 @@
+"""Transports for httpx and httpx2 that recover (extra `httpx`).
+
+    import httpx
+    from holdfast.httpx import RecoveringTransport
+
+    client = httpx.Client(transport=RecoveringTransport(httpx.HTTPTransport()))
+
+The same classes serve both libraries.
+"""
+
+from __future__ import annotations
+
+from holdfast.integrations.httpx import IDEMPOTENT, AsyncRecoveringTransport, RecoveringTransport
+from holdfast.integrations.inner import RecoveryWarning
+
+__all__ = ["IDEMPOTENT", "AsyncRecoveringTransport", "RecoveringTransport", "RecoveryWarning"]

@@ -1,0 +1,129 @@
+"""One API call through a pool: before each attempt a key is chosen, and a key that fails is left for another at once.
+
+Invariant: one attempt is one request, and whatever protects the caller (deadline, budget, circuits, quota) is asked before
+each, also where only the key changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.faults import Fault, HoldfastError, Scope
+from holdfast.integrations.clients.requests import effect_of, model_of, replayable
+from holdfast.policies.circuit import Verdict
+from holdfast.policies.retry import Again, GiveUp, Reason
+from holdfast.runtime import permits
+from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.operation import Operation
+from holdfast.runtime.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from holdfast.integrations.clients.dialect import Used
+    from holdfast.integrations.clients.pool import Member, Pool
+    from holdfast.policies.retry import Decision
+
+__all__ = ["ClientOperation", "StreamOperation"]
+
+
+class ClientOperation(Operation):
+    """The state of one API call."""
+
+    def __init__(self, pool: Pool, first: Member, options: Any) -> None:
+        self.pool = pool
+        self.member = first
+        self.options = options
+        self.model = model_of(options)
+        self.declared = effect_of(options)
+        self.avoid: int | None = None
+        """The member that failed last."""
+        super().__init__(pool.binding(first, self.model, self.declared))
+
+    def admit(self) -> None:
+        """Begin an attempt with the key that is next."""
+        if self.pool.several and not self.binding.off:
+            self._choose()
+        super().admit()
+
+    def succeeded(self, value: object = None) -> None:
+        self.pool.succeeded(self.member)
+        super().succeeded(value)
+
+    def failed(self, error: BaseException, decision: Decision | None = None) -> float | None:
+        """Take in a failure; where it is the key's own, another key is asked at once."""
+        if decision is None and isinstance(error, Exception) and self.attempts > len(self.history):
+            decision = self._own_decision(error)
+        return super().failed(error, decision)
+
+    def _choose(self) -> None:
+        now = self.binding.monotonic()
+        choice = self.pool.choose(now, self._shut(now), self.avoid)
+        if choice.wait > 0:
+            message = f"Every key of {self.pool.name} has reached its limit"
+            raise HoldfastError(
+                Fault.of("SYS_RATE_LIMITED", message, retry_after=choice.wait, context={"name": self.pool.name})
+            )
+        member = self.pool.members[choice.index]
+        if self.others and member is not self.member:
+            # Where one outcome is counted for the whole, the permits of the key that was left go back.
+            permits.settle_others(self, Verdict.IGNORED, now)
+        self.member = member
+        self.binding = self.pool.binding(member, self.model, self.declared)
+
+    def _own_decision(self, error: Exception) -> Decision | None:
+        if not replayable(self.options):
+            return GiveUp(Reason.UNWANTED)
+        if not self.pool.several:
+            return None
+        now = self.binding.monotonic()
+        fault = fault_of(error, provider=self.binding.provider, now=self.binding.runtime.clock.wall())
+        self.avoid = self.member.index
+        if fault.scope is not Scope.CREDENTIAL:
+            return None
+        self.pool.failed(self.member, fault, now)
+        return self._moving_on(fault, now)
+
+    def _moving_on(self, fault: Fault, now: float) -> Decision | None:
+        """Go on with another key: now if one is ready, else when the first will be, if that is before this one."""
+        wait = self.pool.soonest(now, self._shut(now))
+        if wait is None:
+            return None
+        tries = self.binding.policy.tries(fault)
+        if wait <= 0.0 and self.moves < len(self.pool.members) - 1:
+            self.moves += 1
+            return Again(0.0, tries.attempts)
+        sooner = fault.retryable and fault.retry_after is not None and wait < fault.retry_after
+        return Again(wait, tries.attempts, asked=True) if sooner and self._tried() < tries.attempts else None
+
+    def _tried(self) -> int:
+        return self.attempts - self.moves
+
+    def _shut(self, now: float) -> frozenset[int]:
+        """Return the members whose own circuit is open."""
+        lines = self.binding.runtime.lines
+        names = ((m.index, f"{Scope.CREDENTIAL}:{self.pool.name}/{m.credential}") for m in self.pool.members)
+        known = ((index, lines.known(name)) for index, name in names)
+        return frozenset(index for index, line in known if line is not None and line.refuses(now))
+
+
+class StreamOperation(ClientOperation):
+    """A call whose answer is a stream: it is over when the stream is."""
+
+    surroundings: Surroundings | None = None
+    """What the attempt's beginning put into the context, for its own steps only: the consumer runs in between."""
+    flowing = False
+    """The stream was handed out; whoever watches it settles this operation."""
+
+    def admit(self) -> None:
+        if self.binding.watched:
+            self.surroundings = Surroundings(super().admit)
+        else:
+            super().admit()
+
+    def succeeded(self, value: object = None) -> None:
+        if not self.flowing:
+            super().succeeded(value)
+
+    def ended_well(self, used: Used | None) -> None:
+        """The stream that was handed out came to its end; the budget is charged what it says it used."""
+        self.flowing = False
+        self.succeeded(used)

@@ -1,0 +1,290 @@
+"""What goes on now, as data: one line per operation in trouble and per circuit that is not closed.
+
+    with watch_live(show, runtime):     # show(line): `line.text` is "Retrying… (2/3)", `line.mark` is "⟳"
+        …
+
+Terminals, pages and remote clients draw the same lines (S1-28). Invariant: a line holds names, codes, counts and times, never a
+failure's own text; every line with the same `key` replaces the one before it, until one is `over`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.events import (
+    AgentFallback,
+    Cancelled,
+    CircuitState,
+    CircuitStateChange,
+    Commanded,
+    Degraded,
+    Event,
+    Failed,
+    Fallback,
+    Recovered,
+    Repaired,
+    Retry,
+    StreamResumed,
+)
+from holdfast.faults import InvalidError
+from holdfast.sinks.reading import read
+from holdfast.sinks.tracking import Tracker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import tzinfo
+
+    from holdfast.faults import Fault
+    from holdfast.runtime.bus import Subscription
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["LONG_WAIT_S", "LiveLine", "LiveState", "LiveWord", "watch_events", "watch_live"]
+
+LONG_WAIT_S = 60.0
+"""A longer wait is shown by the time of day at which it ends, not by a countdown."""
+
+
+class LiveWord(StrEnum):
+    """The states of a line."""
+
+    OK = "ok"
+    FAILED = "failed"
+    RETRYING = "retrying"
+    PAUSED = "paused"
+    """It waits for longer than one would watch."""
+    CIRCUIT_OPEN = "circuit open"
+    FALLBACK = "fallback"
+    DEGRADED = "degraded"
+    CANCELLED = "cancelled"
+
+
+_MARKS = {
+    LiveWord.OK: "✓",
+    LiveWord.FAILED: "✖",
+    LiveWord.RETRYING: "⟳",
+    LiveWord.PAUSED: "⏸",
+    LiveWord.CIRCUIT_OPEN: "⊘",
+    LiveWord.FALLBACK: "↳",
+    LiveWord.DEGRADED: "◐",
+    LiveWord.CANCELLED: "✖",
+}
+
+
+class LiveLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The state of one operation, or of one circuit."""
+
+    key: str
+    """Whose line it is: a run, or `circuit:NAME`."""
+    name: str
+    """What is done, for people: `claude/opus`."""
+    at: float
+    """Wall clock of the change."""
+    state: LiveWord
+    text: str
+    """What a UI shows: `Retrying… (2/3)`."""
+    short: str
+    """The same for a log: `retry 2/3`."""
+    until: float | None = None
+    """Wall clock at which it goes on."""
+    code: str = ""
+    """What it failed with: `PROVIDER_OVERLOADED (529)`."""
+    note: str = ""
+    """What else is worth knowing: `server asked for 4s`."""
+    over: bool = False
+    """There will be no further change."""
+
+    @property
+    def mark(self) -> str:
+        """The state as one character. The text says the same."""
+        return _MARKS[self.state]
+
+    def shown(self, now: float, zone: tzinfo | None = None) -> str:
+        """Return the line for a terminal at `now`; times of day in `zone`, or as the machine has them."""
+        when = self._when(now, zone)
+        return " · ".join(part for part in (f"{self.mark} {self.text}{when}", self.name, self.code, self.note) if part)
+
+    def logged(self, zone: tzinfo | None = None) -> str:
+        """Return the line for a pipe: `12:01:07 retry 2/3 in 3.4s claude PROVIDER_OVERLOADED (529)`."""
+        said = f"{self.short}{self._when(self.at, zone)}"
+        return " ".join(part for part in (_time(self.at, zone), said, self.name, self.code) if part)
+
+    def _when(self, now: float, zone: tzinfo | None) -> str:
+        if self.until is None:
+            return ""
+        if self.state is LiveWord.CIRCUIT_OPEN:
+            return f" until {_time(self.until, zone)}"
+        if self.until - self.at > LONG_WAIT_S:
+            return f" at {_time(self.until, zone)}"
+        return f" in {self.until - now:.1f}s" if self.until > now else " now"
+
+
+class LiveState:
+    """The lines at present. Feed it every event, in order; it may be read at any time."""
+
+    def __init__(self) -> None:
+        self._lines: Tracker[LiveLine] = Tracker()
+
+    def apply(self, event: Event) -> LiveLine | None:
+        """Take in what happened; return the line that it changed, if any."""
+        writer = _WRITERS.get(type(event))
+        if writer is None:
+            return None
+        line = writer(event)
+        if isinstance(event, Commanded):
+            # It says why the next change comes so soon, and is no state of its own.
+            return line
+        if line.over:
+            self._lines.take(line.key)
+        else:
+            self._lines.put(line.key, line)
+        return line
+
+    @property
+    def lines(self) -> tuple[LiveLine, ...]:
+        """What goes on, the oldest first."""
+        return self._lines.all()
+
+
+def watch_live(show: Callable[[LiveLine], object], runtime: Runtime | None = None) -> Subscription:
+    """Call `show` with every line as it changes, until the subscription is cancelled. A call that works has none."""
+    if not callable(show):
+        raise InvalidError.at("watch_live", "a function of a LiveLine", show)
+    state = LiveState()
+
+    def handle(event: Event) -> None:
+        line = state.apply(event)
+        if line is not None:
+            show(line)
+
+    return watch_events(handle, runtime)
+
+
+def watch_events(handle: Callable[[Event], object], runtime: Runtime | None = None) -> Subscription:
+    """Call `handle` with the events that lines are made of, for those who keep a state of their own."""
+    return read(runtime, dict.fromkeys(_WRITERS, handle))
+
+
+def _retry(event: Retry) -> LiveLine:
+    until = event.at + event.delay
+    state = LiveWord.RETRYING
+    text = event.text
+    if event.fault.code == "CIRCUIT_OPEN":
+        state, text = LiveWord.CIRCUIT_OPEN, "circuit open"
+    elif event.delay > LONG_WAIT_S:
+        state = LiveWord.PAUSED
+    note = f"server asked for {event.fault.retry_after or event.delay:g}s" if event.asked else ""
+    short = f"retry {event.attempt + 1}/{event.max_attempts}"
+    return _line(event, state, text, short, until=until, code=_code(event.fault), note=note)
+
+
+def _repaired(event: Repaired) -> LiveLine:
+    return _line(
+        event,
+        LiveWord.RETRYING,
+        f"Trying again after {event.action}",
+        f"repaired {event.action}",
+        code=_code(event.fault),
+    )
+
+
+def _resumed(event: StreamResumed) -> LiveLine:
+    how = "continues" if event.how == "continue" else "restarts"
+    return _line(event, LiveWord.RETRYING, f"Stream {how} after {event.items} items", f"stream {how}")
+
+
+def _fallback(event: Fallback | AgentFallback) -> LiveLine:
+    return _line(event, LiveWord.FALLBACK, f"fallback → {event.to}", f"fallback → {event.to}", code=_code(event.fault))
+
+
+def _degraded(event: Degraded) -> LiveLine:
+    said = f"degraded: {event.reason}"
+    return _line(event, LiveWord.DEGRADED, said, said, code=_code(event.fault), over=True)
+
+
+def _recovered(event: Recovered) -> LiveLine:
+    via = "" if event.via == "primary" else f" via {event.via}"
+    said = f"recovered after {_calls(event.attempts)}, {event.after:.1f}s{via}"
+    return _line(event, LiveWord.OK, said, said, over=True)
+
+
+def _failed(event: Failed) -> LiveLine:
+    said = f"failed after {_calls(event.attempts)}"
+    note = f"next to act: {event.fault.next_actor}"
+    return _line(event, LiveWord.FAILED, said, said, code=_code(event.fault), note=note, over=True)
+
+
+def _cancelled(event: Cancelled) -> LiveLine:
+    said = f"cancelled after {_calls(event.attempts)}"
+    return _line(event, LiveWord.CANCELLED, said, said, over=True)
+
+
+def _commanded(event: Commanded) -> LiveLine:
+    said = f"told to {event.command}{f' by {event.by}' if event.by else ''}"
+    return _line(event, LiveWord.RETRYING, said, said)
+
+
+def _circuit(event: CircuitStateChange) -> LiveLine:
+    closed = event.to is CircuitState.CLOSED
+    said = f"circuit {event.to}"
+    return LiveLine(
+        key=f"circuit:{event.circuit}",
+        name=event.circuit.removeprefix("provider:"),
+        at=event.at,
+        state=LiveWord.OK if closed else LiveWord.CIRCUIT_OPEN,
+        text=said,
+        short=said,
+        until=event.until if event.to is CircuitState.OPEN else None,
+        code=str(event.reason or ""),
+        over=closed,
+    )
+
+
+_WRITERS: dict[type[Event], Callable[..., LiveLine]] = {
+    Retry: _retry,
+    Repaired: _repaired,
+    StreamResumed: _resumed,
+    Fallback: _fallback,
+    AgentFallback: _fallback,
+    Degraded: _degraded,
+    Recovered: _recovered,
+    Failed: _failed,
+    Cancelled: _cancelled,
+    Commanded: _commanded,
+    CircuitStateChange: _circuit,
+}
+
+
+def _line(
+    event: Event,
+    state: LiveWord,
+    text: str,
+    short: str,
+    *,
+    until: float | None = None,
+    code: str = "",
+    note: str = "",
+    over: bool = False,
+) -> LiveLine:
+    name = event.operation or "the call"
+    return LiveLine(
+        key=event.run, name=name, at=event.at, state=state, text=text, short=short, until=until, code=code, note=note, over=over
+    )  # fmt: skip
+
+
+def _code(fault: Fault | None) -> str:
+    if fault is None:
+        return ""
+    status = fault.context.get("status")
+    return f"{fault.code} ({status})" if isinstance(status, int) else fault.code
+
+
+def _calls(attempts: int) -> str:
+    return f"{attempts} attempt{'' if attempts == 1 else 's'}"
+
+
+def _time(wall: float, zone: tzinfo | None) -> str:
+    return datetime.fromtimestamp(wall, zone).strftime("%H:%M:%S")

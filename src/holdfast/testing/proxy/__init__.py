@@ -1,0 +1,43 @@
+"""A TCP proxy that misbehaves: put it between a client and its server, and switch faults on and off.
+
+with FaultProxy("127.0.0.1:8080", Latency(seconds=0.05)) as proxy:      # `async with` in a task
+    call(proxy.address)
+    with proxy.under(Reset(after=100, direction="down")):
+        call(proxy.address)
+
+toxics   what can be wrong with a connection, as values; words: the same as text, `latency=0.05;direction=down`
+flow     what happens to the next bytes (decided, without I/O)
+link     one connection: two flows performed on sockets
+proxy    the server, its switches and counters; hosting: an event loop in a thread, for blocking tests
+"""
+
+from __future__ import annotations
+
+from holdfast.testing.proxy.proxy import Counters, FaultProxy
+from holdfast.testing.proxy.toxics import (
+    Bandwidth,
+    BlackHole,
+    HalfOpen,
+    Jitter,
+    Latency,
+    Limit,
+    Reset,
+    Slicing,
+    Toxic,
+)
+from holdfast.testing.proxy.words import toxic_of
+
+__all__ = [
+    "Bandwidth",
+    "BlackHole",
+    "Counters",
+    "FaultProxy",
+    "HalfOpen",
+    "Jitter",
+    "Latency",
+    "Limit",
+    "Reset",
+    "Slicing",
+    "Toxic",
+    "toxic_of",
+]

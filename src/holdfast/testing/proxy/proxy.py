@@ -1,0 +1,217 @@
+"""The fault proxy: a TCP server that passes connections on to another one, with toxics in between.
+
+Invariant: toxics may be switched from any thread at any time; connections under way notice with their next bytes. Nothing of
+it is left when its block ends: no task, no socket, no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from random import Random
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from holdfast.faults import InvalidError
+from holdfast.policies import options
+from holdfast.testing.proxy.flow import End, Flow
+from holdfast.testing.proxy.hosting import LoopThread
+from holdfast.testing.proxy.link import Link, Side, reset
+from holdfast.testing.proxy.toxics import DIRECTIONS, TOXICS
+from holdfast.testing.proxy.words import address_of, toxic_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.testing.proxy.toxics import Direction, Toxic
+
+__all__ = ["Counters", "FaultProxy"]
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """What a proxy has seen so far."""
+
+    connections: int = 0
+    """Taken from clients."""
+    open: int = 0
+    """Of these, the ones that are still there."""
+    bytes_up: int = 0
+    """Delivered to the server."""
+    bytes_down: int = 0
+    """Delivered to clients."""
+    resets: int = 0
+    """Connections broken off by a toxic or by `cut`."""
+    refused: int = 0
+    """Connections broken off because the server could not be reached."""
+
+
+class FaultProxy:
+    """A proxy to `upstream` (`"host:port"`, or a pair), in a task with `async with` or in a thread with `with`.
+
+    Toxics are values, or their words: `"latency=0.05;direction=down"`. `listen` is where clients connect; port 0 takes a free
+    one, `address` says which. The same seed draws the same jitter and the same luck for the n-th connection.
+    """
+
+    def __init__(
+        self,
+        upstream: str | tuple[str, int],
+        *toxics: Toxic | str,
+        listen: str | tuple[str, int] = ("127.0.0.1", 0),
+        seed: int = 0,
+    ) -> None:
+        self._upstream = address_of("upstream", upstream)
+        self._listen = address_of("listen", listen)
+        options.count("seed", seed, least=0)
+        self._seed = seed
+        self._toxics = _checked(toxics)
+        self._counters: dict[str, int] = dict.fromkeys(Counters.__struct_fields__, 0)
+        self._links: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._server: asyncio.Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: LoopThread | None = None
+
+    # --- what it is ---
+
+    @property
+    def host(self) -> str:
+        """Where clients connect."""
+        return self._listen[0]
+
+    @property
+    def port(self) -> int:
+        """The port clients connect to."""
+        if self._server is None:
+            raise InvalidError.saying("proxy", "one that runs: `async with` or `with`", "one that does not")
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def address(self) -> str:
+        """Host and port, as they are written in a URL."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def counters(self) -> Counters:
+        """What has happened so far."""
+        return Counters(**self._counters)
+
+    @property
+    def toxics(self) -> tuple[Toxic, ...]:
+        """What is wrong at present."""
+        return self._toxics
+
+    # --- its switches ---
+
+    def add(self, *toxics: Toxic | str) -> None:
+        """Switch these on, besides what is on."""
+        self._toxics = (*self._toxics, *_checked(toxics))
+
+    def remove(self, *toxics: Toxic | str) -> None:
+        """Switch these off; one that is not on is a mistake in the test."""
+        kept = list(self._toxics)
+        for toxic in _checked(toxics):
+            if toxic not in kept:
+                raise InvalidError.saying("remove", "a toxic that is on", repr(toxic))
+            kept.remove(toxic)
+        self._toxics = tuple(kept)
+
+    def clear(self) -> None:
+        """Switch everything off."""
+        self._toxics = ()
+
+    @contextmanager
+    def under(self, *toxics: Toxic | str) -> Iterator[Self]:
+        """Switch these on for a block."""
+        self.add(*toxics)
+        try:
+            yield self
+        finally:
+            self.remove(*toxics)
+
+    def cut(self) -> None:
+        """Break off every connection there is, with a reset."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cut)
+
+    # --- running it ---
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._server = await asyncio.start_server(self._accept, *self._listen)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        server, self._server = self._server, None
+        self._loop = None
+        if server is not None:
+            server.close()
+            for task in tuple(self._links):
+                task.cancel()
+            await asyncio.gather(*self._links, return_exceptions=True)
+            await server.wait_closed()
+
+    def __enter__(self) -> Self:
+        self._thread = LoopThread("holdfast fault proxy")
+        try:
+            return self._thread.run(self.__aenter__())
+        except BaseException:
+            self._thread.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.run(self.__aexit__())
+            thread.close()
+
+    # --- its connections ---
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._counters["connections"] += 1
+        number = self._counters["connections"]
+        task = asyncio.current_task()
+        assert task is not None
+        self._links[task] = writer
+        self._counters["open"] += 1
+        try:
+            await self._carry(number, (reader, writer))
+        except asyncio.CancelledError:
+            # It is the proxy that ends, or `cut`; asyncio would report a cancelled connection as a failure.
+            pass
+        finally:
+            del self._links[task]
+            self._counters["open"] -= 1
+            writer.close()
+
+    async def _carry(self, number: int, client: Side) -> None:
+        try:
+            server = await asyncio.open_connection(*self._upstream)
+        except OSError:
+            self._counters["refused"] += 1
+            reset(client[1])
+            return
+        flows: dict[Direction, Flow] = {way: Flow(way, self._chance(number, way)) for way in DIRECTIONS}
+        link = Link(client, server, flows, toxics=lambda: self._toxics, passed=self._passed)
+        if await link.run() is End.RESET:
+            self._counters["resets"] += 1
+
+    def _chance(self, number: int, way: Direction) -> Random:
+        """Return a source of its own for each direction: what one draws does not hang on how fast another is."""
+        return Random(f"{self._seed}:{number}:{way}")  # noqa: S311 - chance for tests, not for secrets
+
+    def _passed(self, direction: Direction, size: int) -> None:
+        self._counters[f"bytes_{direction}"] += size
+
+    def _cut(self) -> None:
+        for task, writer in tuple(self._links.items()):
+            self._counters["resets"] += 1
+            reset(writer)
+            task.cancel()
+
+
+def _checked(toxics: tuple[Toxic | str, ...]) -> tuple[Toxic, ...]:
+    read = tuple(toxic_of(toxic) if isinstance(toxic, str) else toxic for toxic in toxics)
+    for toxic in read:
+        if not isinstance(toxic, TOXICS):
+            raise InvalidError.at("toxics", "a toxic such as Latency(seconds=0.1), or its words", toxic)
+    return read

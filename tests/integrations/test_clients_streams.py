@@ -1,0 +1,339 @@
+"""Streams of the real SDKs: before the first content a failure stays unseen, after it the stream is cut and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import anthropic
+import pytest
+from clients_kit import (
+    ASKED,
+    BLOCK,
+    CUT,
+    OVERLOADED,
+    OVERLOADED_EVENT,
+    START,
+    STOP,
+    TOOL,
+    WHOLE,
+    Streaming,
+    Wire,
+    anthropic_on,
+    arguments,
+    async_anthropic_on,
+    async_openai_on,
+    chunk,
+    in_time,
+    openai_on,
+    text,
+    world,
+)
+
+from holdfast import Budget, Policy, StreamCutError, recover
+from holdfast.anthropic import recovering
+from holdfast.events import AttemptEnded, AttemptStarted, Cancelled, Failed, Recovered
+from holdfast.openai import recovering as recovering_openai
+
+CHAT = {"model": "gpt-test", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+HELLO = ["Hel", "lo"]
+
+EARLY = {
+    "overloaded before the stream": OVERLOADED,
+    "connection lost before the first event": Streaming(error=CUT),
+    "connection lost after the opening": Streaming(START, BLOCK, error=CUT),
+    "an error event after the opening": Streaming(START, OVERLOADED_EVENT),
+    "an end after the opening": Streaming(START, BLOCK),
+}
+each_early_failure = pytest.mark.parametrize("early", EARLY.values(), ids=EARLY)
+
+
+def said(events) -> list[str]:
+    return [event.delta.text for event in events if event.type == "content_block_delta"]
+
+
+@each_early_failure
+def test_a_failure_before_the_first_content_stays_unseen(early):
+    wire, (runtime, heard) = Wire(early, Streaming(*WHOLE)), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    stream = claude.messages.create(**ASKED, stream=True)
+    assert isinstance(stream, anthropic.Stream)
+    events = list(stream)
+    assert [event.type for event in events] == [event["type"] for event in WHOLE]
+    assert said(events) == HELLO
+    assert len(wire.requests) == len(heard.of(AttemptStarted)) == 2
+    assert len(heard.of(Recovered)) == 1
+    line = runtime.lines.get("provider:anthropic")
+    assert (line.breaker.successes, line.breaker.failures) == (1, 1)
+
+
+@each_early_failure
+def test_a_failure_before_the_first_content_stays_unseen_in_a_task(early):
+    wire, (runtime, heard) = Wire(early, Streaming(*WHOLE)), world()
+    claude = recovering(async_anthropic_on(wire), runtime=runtime)
+
+    async def read():
+        return [event async for event in await claude.messages.create(**ASKED, stream=True)]
+
+    assert said(in_time(runtime, read())) == HELLO
+    assert len(wire.requests) == len(heard.of(AttemptEnded)) == 2
+
+
+@each_early_failure
+def test_the_helper_of_the_sdk_recovers_likewise(early):
+    wire, (runtime, _) = Wire(early, Streaming(*WHOLE)), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    with claude.messages.stream(**ASKED) as stream:
+        assert list(stream.text_stream) == HELLO
+        assert stream.get_final_message().content[0].text == "Hello"
+    assert len(wire.requests) == 2
+
+
+def test_the_async_helper_of_the_sdk_recovers_likewise():
+    wire, (runtime, _) = Wire(Streaming(START, OVERLOADED_EVENT), Streaming(*WHOLE)), world()
+    claude = recovering(async_anthropic_on(wire), runtime=runtime)
+
+    async def read():
+        async with claude.messages.stream(**ASKED) as stream:
+            return [part async for part in stream.text_stream]
+
+    assert in_time(runtime, read()) == HELLO
+
+
+def test_the_body_of_a_failed_attempt_is_closed_before_the_next():
+    early = Streaming(START, error=CUT)
+    wire, (runtime, _) = Wire(early, Streaming(*WHOLE)), world()
+    list(recovering(anthropic_on(wire), runtime=runtime).messages.create(**ASKED, stream=True))
+    assert [body.closed for body in early.bodies] == [True]
+
+
+def test_events_are_not_held_back_after_the_first_content():
+    """A stream that hangs after its first words has handed them out by then."""
+    runtime, _ = world()
+
+    async def forever():
+        await asyncio.sleep(10_000)
+
+    wire = Wire(Streaming(START, BLOCK, text("Hel"), silence=forever))
+    claude = recovering(async_anthropic_on(wire), runtime=runtime, policy=Policy(timeout=None, deadline=None))
+
+    async def read():
+        stream = await claude.messages.create(**ASKED, stream=True)
+        first = [(await anext(stream)).type for _ in range(3)]
+        await stream.close()
+        return first, runtime.clock.monotonic()
+
+    assert in_time(runtime, read()) == (["message_start", "content_block_start", "content_block_delta"], 0.0)
+
+
+LATE = {
+    "connection lost": Streaming(START, BLOCK, text("Hel"), error=CUT),
+    "an error event": Streaming(START, BLOCK, text("Hel"), OVERLOADED_EVENT),
+    "an end without the last event": Streaming(START, BLOCK, text("Hel")),
+}
+each_late_failure = pytest.mark.parametrize("late", LATE.values(), ids=LATE)
+
+
+@each_late_failure
+def test_a_failure_after_the_first_content_is_a_cut_with_what_arrived(late):
+    wire, (runtime, heard) = Wire(late), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    got = []
+    with pytest.raises(StreamCutError) as caught:
+        got.extend(claude.messages.create(**ASKED, stream=True))
+    assert said(got) == ["Hel"]
+    assert caught.value.partial.payload == got
+    assert len(wire.requests) == 1
+    assert runtime.lines.get("provider:anthropic").breaker.failures == 1
+    assert len(heard.of(Failed)) == 1
+
+
+@each_late_failure
+def test_a_failure_after_the_first_content_is_a_cut_in_a_task_and_in_the_helper(late):
+    wire, (runtime, heard) = Wire(late), world()
+    claude = recovering(async_anthropic_on(wire), runtime=runtime)
+
+    async def read():
+        got = []
+        with pytest.raises(StreamCutError):
+            async with claude.messages.stream(**ASKED) as stream:
+                async for part in stream.text_stream:
+                    got += [part]
+        return got
+
+    assert in_time(runtime, read()) == ["Hel"]
+    assert (len(wire.requests), len(heard.of(Failed))) == (1, 1)
+
+
+def test_the_fragments_of_a_tool_call_are_never_put_together_from_two_answers():
+    cut = Streaming(START, TOOL, arguments('{"env": "pr'), error=CUT)
+    wire, (runtime, _) = Wire(cut, Streaming(START, TOOL, arguments('{"env": "test"}'), STOP)), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    got = []
+    with pytest.raises(StreamCutError):
+        got.extend(claude.messages.create(**ASKED, stream=True))
+    assert [e.delta.partial_json for e in got if e.type == "content_block_delta"] == ['{"env": "pr']
+    assert len(wire.requests) == 1
+
+
+def test_silence_in_the_middle_is_cut_by_the_limit_of_an_attempt():
+    runtime, _ = world()
+
+    async def forever():
+        await asyncio.sleep(10_000)
+
+    wire = Wire(Streaming(START, BLOCK, text("Hel"), silence=forever))
+    claude = recovering(async_anthropic_on(wire), runtime=runtime, policy=Policy(timeout=15))
+
+    async def read():
+        async for _ in await claude.messages.create(**ASKED, stream=True):
+            pass
+
+    with pytest.raises(StreamCutError) as caught:
+        in_time(runtime, read())
+    assert caught.value.fault.code == "PROVIDER_STREAM_STALLED"
+    assert runtime.clock.monotonic() == 15.0
+
+
+def test_a_stream_that_is_left_early_says_nothing_about_the_provider():
+    wire, (runtime, heard) = Wire(Streaming(*WHOLE)), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    with claude.messages.create(**ASKED, stream=True) as stream:
+        next(stream)
+    del stream
+    gc.collect()
+    breaker = runtime.lines.get("provider:anthropic").breaker
+    assert (breaker.successes, breaker.failures, breaker.ignored) == (0, 0, 1)
+    assert len(heard.of(Cancelled)) == 1
+
+
+def test_cancelling_the_reader_is_no_failure():
+    runtime, heard = world()
+
+    async def forever():
+        await asyncio.sleep(10_000)
+
+    wire = Wire(Streaming(START, BLOCK, text("Hel"), silence=forever))
+    claude = recovering(async_anthropic_on(wire), runtime=runtime)
+
+    async def read():
+        async for _ in await claude.messages.create(**ASKED, stream=True):
+            pass
+
+    async def cancelled():
+        task = asyncio.create_task(read())
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    in_time(runtime, cancelled())
+    breaker = runtime.lines.get("provider:anthropic").breaker
+    assert (breaker.failures, breaker.cancelled, len(heard.of(Cancelled))) == (0, 1, 1)
+
+
+def test_the_span_of_an_attempt_is_current_in_the_attempt_only():
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    wire, (runtime, _) = Wire(OVERLOADED, Streaming(*WHOLE)), world()
+    trace_recoveries(runtime, tracer_provider=provider)
+    outside = []
+    for _ in recovering(anthropic_on(wire), runtime=runtime).messages.create(**ASKED, stream=True):
+        outside.append(trace.get_current_span().get_span_context().is_valid)
+    assert not any(outside)
+    assert not trace.get_current_span().get_span_context().is_valid
+    attempts = [span for span in exporter.get_finished_spans() if span.parent is not None]
+    assert len(attempts) == 2
+
+
+def test_what_a_stream_used_is_charged_to_the_budget():
+    wire, (runtime, _) = Wire(Streaming(*WHOLE)), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    with Budget(tokens=100) as budget:
+        list(claude.messages.create(**ASKED, stream=True))
+    assert budget.left().tokens == 97  # one read, two written
+
+
+def test_a_recovery_around_one_does_not_multiply_its_attempts():
+    wire, (runtime, _) = Wire(OVERLOADED), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    with pytest.raises(anthropic.APIStatusError):
+        recover("agent:asker", runtime=runtime).call(claude.messages.create, **ASKED)
+    alone = len(wire.requests)
+    with pytest.raises(anthropic.APIStatusError):
+        recovering(anthropic_on(wire), runtime=world()[0]).messages.create(**ASKED)
+    assert len(wire.requests) == 2 * alone
+
+
+# --- OpenAI's two protocols ---
+
+CHUNKS = (chunk("", role="assistant"), chunk("Hel"), chunk("lo"), chunk(finish="stop"))
+
+
+@pytest.mark.parametrize(
+    "early",
+    [
+        Streaming(chunk("", role="assistant"), error=CUT),
+        Streaming(chunk("", role="assistant")),
+        Streaming(chunk("", role="assistant"), {"error": {"message": "The server had an error", "type": "server_error"}}),
+    ],
+    ids=["connection lost", "ended", "error"],
+)  # fmt: skip
+def test_chat_completions_recover_before_the_first_content(early):
+    wire, (runtime, _) = Wire(early, Streaming(*CHUNKS)), world()
+    gpt = recovering_openai(openai_on(wire), runtime=runtime)
+    chunks = list(gpt.chat.completions.create(**CHAT))
+    assert [c.choices[0].delta.content for c in chunks] == ["", "Hel", "lo", None]
+    assert len(wire.requests) == 2
+
+
+def test_chat_completions_that_end_in_the_middle_are_cut():
+    wire, (runtime, _) = Wire(Streaming(chunk("", role="assistant"), chunk("Hel"))), world()
+    gpt = recovering_openai(async_openai_on(wire), runtime=runtime)
+
+    async def read():
+        async for _ in await gpt.chat.completions.create(**CHAT):
+            pass
+
+    with pytest.raises(StreamCutError):
+        in_time(runtime, read())
+
+
+def _response(status, error=None):
+    return {
+        "id": "r", "object": "response", "created_at": 1, "model": "gpt-test", "status": status, "error": error,
+        "output": [], "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+    }  # fmt: skip
+
+
+CREATED = {"type": "response.created", "sequence_number": 0, "response": _response("in_progress")}
+SAID = {
+    "type": "response.output_text.delta", "sequence_number": 1, "item_id": "i", "output_index": 0,
+    "content_index": 0, "delta": "Hello", "logprobs": [],
+}  # fmt: skip
+COMPLETED = {"type": "response.completed", "sequence_number": 2, "response": _response("completed")}
+FAILED = {
+    "type": "response.failed",
+    "sequence_number": 1,
+    "response": _response("failed", {"code": "server_error", "message": "The model had an error"}),
+}
+ERROR = {"type": "error", "sequence_number": 1, "code": "rate_limit_exceeded", "message": "Slow down", "param": None}
+
+
+@pytest.mark.parametrize("failure", [FAILED, ERROR], ids=["response.failed", "error"])
+def test_responses_recover_from_a_failure_that_is_told_in_an_event(failure):
+    wire, (runtime, _) = Wire(Streaming(CREATED, failure), Streaming(CREATED, SAID, COMPLETED)), world()
+    gpt = recovering_openai(openai_on(wire), runtime=runtime)
+    events = list(gpt.responses.create(model="gpt-test", input="hi", stream=True))
+    assert [event.type for event in events] == ["response.created", "response.output_text.delta", "response.completed"]
+    assert len(wire.requests) == 2
+
+
+def test_a_failed_event_after_the_first_content_is_handed_on_as_the_sdk_does():
+    wire, (runtime, heard) = Wire(Streaming(CREATED, SAID, FAILED)), world()
+    gpt = recovering_openai(openai_on(wire), runtime=runtime)
+    events = list(gpt.responses.create(model="gpt-test", input="hi", stream=True))
+    assert events[-1].type == "response.failed"
+    assert (len(wire.requests), len(heard.of(Failed))) == (1, 1)
+    assert runtime.lines.get("provider:openai").breaker.failures == 1

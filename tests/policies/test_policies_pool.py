@@ -1,0 +1,130 @@
+"""Which key is next: shares, rests and announced limits, as arithmetic."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.classify.announced import Announced
+from holdfast.faults import InvalidError
+from holdfast.policies.pool import LIMITED_REST_S, LONGEST_REST_S, REFUSED_REST_S, Choice, PoolMachine
+
+
+def turns(machine: PoolMachine, count: int, now: float = 0.0, **given) -> str:
+    return "".join("abcdef"[machine.choose(now, **given).index] for _ in range(count))
+
+
+def test_keys_take_turns_by_weight_and_never_in_one_block():
+    assert turns(PoolMachine([1, 1, 1]), 6) == "abcabc"
+    assert turns(PoolMachine([3, 1]), 8) == "aabaaaba"
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 4))
+def test_over_a_round_each_key_gets_exactly_its_share(weights, rounds):
+    machine = PoolMachine(weights)
+    chosen = Counter(machine.choose(0.0).index for _ in range(sum(weights) * rounds))
+    assert [chosen[index] for index in range(len(weights))] == [weight * rounds for weight in weights]
+
+
+def test_a_limited_key_rests_as_long_as_was_asked():
+    machine = PoolMachine([1, 1])
+    machine.limited(0, 0.0, asked=30.0)
+    assert turns(machine, 3, now=29.9) == "bbb"
+    assert "a" in turns(machine, 2, now=30.0)
+
+
+def test_a_key_that_was_told_nothing_rests_longer_each_time_until_it_works():
+    machine = PoolMachine([1])
+    for rest in (LIMITED_REST_S, 2 * LIMITED_REST_S, 4 * LIMITED_REST_S):
+        machine = _after(machine, rest)
+    machine.succeeded(0)
+    machine.limited(0, 1000.0, None)
+    assert machine.choose(1000.0) == Choice(0, LIMITED_REST_S)
+
+
+def _after(machine: PoolMachine, rest: float) -> PoolMachine:
+    now = 100.0 * rest
+    machine.limited(0, now, None)
+    assert machine.choose(now) == Choice(0, rest)
+    return machine
+
+
+def test_no_rest_is_longer_than_the_longest():
+    machine = PoolMachine([1, 1])
+    for _ in range(50):
+        machine.refused(0, 0.0)
+    assert turns(machine, 4, now=LONGEST_REST_S - 1) == "bbbb"
+    assert "a" in turns(machine, 4, now=LONGEST_REST_S)
+
+
+def test_where_all_wait_the_soonest_is_named_and_nothing_is_counted():
+    machine = PoolMachine([1, 1])
+    machine.limited(0, 0.0, 30.0)
+    machine.limited(1, 0.0, 10.0)
+    assert machine.choose(4.0) == machine.choose(4.0) == Choice(1, 6.0)
+    assert machine.soonest(4.0) == 6.0
+
+
+def test_where_all_were_refused_one_is_asked_all_the_same():
+    """Its refusal says what is wrong; waiting for a revoked key would not."""
+    machine = PoolMachine([1, 1])
+    machine.refused(1, 0.0)
+    machine.refused(0, 1.0)
+    assert machine.choose(2.0) == Choice(1)
+    assert machine.soonest(2.0) is None
+    assert machine.choose(REFUSED_REST_S + 5.0).wait == 0
+
+
+def test_a_limited_key_is_waited_for_before_a_refused_one_is_asked():
+    machine = PoolMachine([1, 1])
+    machine.refused(0, 0.0)
+    machine.limited(1, 0.0, 10.0)
+    assert machine.choose(0.0) == Choice(1, 10.0)
+
+
+def test_a_key_whose_circuit_is_open_is_passed_over():
+    machine = PoolMachine([1, 1])
+    assert turns(machine, 3, shut=(0,)) == "bbb"
+    assert machine.choose(0.0, shut=(0, 1)).wait == 0  # the circuit itself says no
+
+
+def test_the_key_that_just_failed_comes_again_only_if_no_other_can():
+    machine = PoolMachine([5, 1])
+    assert turns(machine, 3, avoid=0) == "bbb"
+    assert turns(machine, 1, avoid=0, shut=(1,)) == "a"
+
+
+def test_a_key_whose_announced_calls_are_used_up_waits_for_its_reset():
+    machine = PoolMachine([1, 1])
+    machine.learn(0, Announced(100, 1, 20.0), 0.0)
+    assert turns(machine, 4) == "abbb"
+    assert machine.choose(5.0, shut=(1,)) == Choice(0, 15.0)
+    assert machine.choose(20.0, shut=(1,)) == Choice(0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["limit", "refuse", "use"]), st.floats(0, 5)), max_size=40)
+)
+def test_while_a_key_may_be_used_nobody_waits_and_no_resting_key_is_chosen(steps):
+    machine, now, rests = PoolMachine([1, 2, 3]), 0.0, [0.0, 0.0, 0.0]
+    for key, what, passes in steps:
+        now += passes
+        if what == "limit":
+            machine.limited(key, now, 7.0)
+            rests[key] = max(rests[key], now + 7.0)
+        elif what == "refuse":
+            machine.refused(key, now)
+            rests[key] = max(rests[key], machine._keys[key].rests_until)
+        choice = machine.choose(now)
+        if any(until <= now for until in rests):
+            assert choice.wait == 0
+            assert rests[choice.index] <= now
+
+
+@pytest.mark.parametrize("weights", [[0], [-1], [float("inf")], [True]])
+def test_weights_that_make_no_sense_are_refused(weights):
+    with pytest.raises(InvalidError, match=r"pool\.weights\[0\]"):
+        PoolMachine(weights)
