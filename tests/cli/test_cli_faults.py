@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -31,8 +32,10 @@ def test_list_shows_every_fault_with_its_options():
 def test_serve_tells_where_it_is_and_what_came(tmp_path):
     script = tmp_path / "script.toml"
     script.write_text('[[rules]]\nsteps = "529"\n', encoding="utf-8")
+    (tmp_path / "holdfast.toml").write_text("nonsense = 1\n", encoding="utf-8")  # none of its business
     with subprocess.Popen(
         [sys.executable, "-m", "holdfast", "faults", "serve", "--script", str(script), "--port", "0", "--json"],
+        cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(PYTHONPATH=str(Path(package.__file__).parents[1])),
@@ -43,12 +46,17 @@ def test_serve_tells_where_it_is_and_what_came(tmp_path):
             told = json.loads("".join(itertools.takewhile(lambda line: line != "}\n", lines)) + "}")
             with urllib.request.urlopen(f"{told['url']}/_holdfast/script", timeout=5) as answer:
                 assert json.load(answer)["rules"][0]["steps"] == "529"
+            models = urllib.request.Request(f"{told['url']}/v1/models", headers={"x-api-key": "k"})
+            with pytest.raises(urllib.error.HTTPError) as failed:
+                urllib.request.urlopen(models, timeout=5)
+            failed.value.close()
+            assert failed.value.code == 529
             assert told["openai_url"] == f"{told['url']}/v1"
         finally:
             serving.send_signal(signal.SIGINT)
         _, narrated = serving.communicate(timeout=20)
     assert serving.returncode == 130
-    assert "Counters(connections=1)" in narrated
+    assert "Counters(received=1, injected={'529': 1}, connections=2)" in narrated
 
 
 @pytest.mark.parametrize(

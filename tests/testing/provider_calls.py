@@ -5,10 +5,10 @@ from __future__ import annotations
 import anthropic
 import openai
 
-__all__ = ["CALLS", "CLAUDE", "GPT", "LIMIT", "MESSAGES", "anthropic_client", "openai_client", "weather_for"]
+__all__ = ["CALLS", "CLAUDE", "GPT", "MESSAGES", "anthropic_client", "limit_for", "openai_client", "weather_for"]
 
 CLAUDE, GPT, GROK = "claude-haiku-4-5", "gpt-5-mini", "grok-4"
-LIMIT = 0.2
+LIMIT, PATIENCE = 0.2, 5.0
 MESSAGES = [{"role": "user", "content": "What is a holdfast?"}]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 
@@ -21,12 +21,17 @@ def weather_for(provider):
     return [{"type": "function", "function": function}] if provider == "chat" else [{"type": "function", **function}]
 
 
-def anthropic_client(provider, kind=anthropic.Anthropic, **more):
-    return kind(base_url=provider.url, api_key="test", max_retries=0, timeout=LIMIT, **more)
+def limit_for(script):
+    """A short limit where something is scripted to take long, else one that a busy machine keeps."""
+    return LIMIT if any(rule.steps.startswith(("hang", "slow", "silence")) for rule in script.rules) else PATIENCE
 
 
-def openai_client(provider, kind=openai.OpenAI, **more):
-    return kind(base_url=provider.openai_url, api_key="test", max_retries=0, timeout=LIMIT, **more)
+def anthropic_client(provider, kind=anthropic.Anthropic):
+    return kind(base_url=provider.url, api_key="test", max_retries=0, timeout=limit_for(provider.script))
+
+
+def openai_client(provider, kind=openai.OpenAI):
+    return kind(base_url=provider.openai_url, api_key="test", max_retries=0, timeout=limit_for(provider.script))
 
 
 def messages(provider):

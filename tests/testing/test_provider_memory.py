@@ -7,7 +7,7 @@ import httpx
 import httpx2
 import openai
 import pytest
-from provider_calls import CLAUDE, GPT, MESSAGES
+from provider_calls import CLAUDE, GPT, MESSAGES, limit_for
 
 from holdfast import Policy, Runtime, fault_of, recover
 from holdfast.faults import InvalidError
@@ -121,10 +121,10 @@ def test_a_blocking_client_without_a_limit_is_not_left_hanging():
         client.post("/v1/messages", json=ASKED)
 
 
-def seen_by(client, stream):
+def seen_by(client, stream, limit):
     """What a client sees: its library's exception, or what came."""
     try:
-        answer = client.post("/v1/messages", json={**ASKED, "stream": stream})
+        answer = client.post("/v1/messages", json={**ASKED, "stream": stream}, timeout=limit)
     except Exception as error:
         return type(error).__name__, fault_of(error).code
     return answer.status_code, answer.headers["content-type"], answer.content
@@ -137,16 +137,17 @@ def test_memory_and_socket_look_the_same(library, stream):
     options = {"slow": ";seconds=0.5", "drip": ";every=0.001", "oversize": ";bytes=1000"}
     with (
         serve_in_thread() as provider,
-        library.Client(base_url=provider.url, headers=HEADERS, timeout=0.1) as over_socket,
+        library.Client(base_url=provider.url, headers=HEADERS) as over_socket,
     ):
         memory = FaultProvider(clock=VirtualClock())
         transport = memory.transport(library)
-        with library.Client(transport=transport, base_url=BASE, headers=HEADERS, timeout=0.1) as in_memory:
+        with library.Client(transport=transport, base_url=BASE, headers=HEADERS) as in_memory:
             for name in ["ok", "503", "reset;after=2", *FAULTS]:
                 script = name + options.get(name, "")
                 provider.set_script(script)
                 memory.set_script(script)
-                assert seen_by(in_memory, stream) == seen_by(over_socket, stream), name
+                limit = limit_for(memory.script)
+                assert seen_by(in_memory, stream, limit) == seen_by(over_socket, stream, limit), name
                 assert memory.counters.injected == provider.counters.injected
 
 

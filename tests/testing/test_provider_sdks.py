@@ -9,7 +9,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
-from provider_calls import CALLS, CLAUDE, GPT, LIMIT, MESSAGES, anthropic_client, openai_client, weather_for
+from provider_calls import CALLS, CLAUDE, GPT, MESSAGES, anthropic_client, openai_client, weather_for
 
 from holdfast import fault_of
 from holdfast.testing import FaultProvider, serve_in_thread
@@ -336,7 +336,7 @@ def test_an_oversize_answer_has_as_many_bytes_as_were_scripted(provider):
 
 def test_a_tls_handshake_fails():
     with serve_in_thread() as provider:
-        client = anthropic.Anthropic(base_url=provider.tls_url, api_key="test", max_retries=0, timeout=LIMIT)
+        client = anthropic.Anthropic(base_url=provider.tls_url, api_key="test", max_retries=0, timeout=5)
         with client, pytest.raises(anthropic.APIConnectionError) as failed:
             client.messages.create(model=CLAUDE, max_tokens=9, messages=MESSAGES)
         assert fault_of(failed.value).code == "CONN_TLS_HANDSHAKE_FAILED"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_json, show_table
+from holdfast.runtime.runtime import SystemClock
 from holdfast.testing.provider import FaultProvider, Script, read_file, read_script
 from holdfast.testing.provider.faults import FAULTS, REFUSALS
 
@@ -30,7 +31,8 @@ def serve(file: str | None, steps: str, *, seed: int | None, port: int, as_json:
     except OSError as error:
         fail(f"cannot read {file}: {error.strerror}")
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
-    provider = FaultProvider(script, seed=seed, port=port)
+    # The machine's clock and not the default runtime's: no settings are read, so none can be wrong.
+    provider = FaultProvider(script, seed=seed, clock=SystemClock(), port=port)
     try:
         asyncio.run(_serve(provider, as_json=as_json))
     except OSError as error:

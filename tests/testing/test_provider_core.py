@@ -1,0 +1,86 @@
+"""The fault provider without a network: whatever is asked, the plan is whole and the counters add up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.testing import FaultProvider, VirtualClock
+from holdfast.testing.provider import Request
+from holdfast.testing.provider.acts import Data, Ending, Head, Pause, Raw
+from holdfast.testing.provider.faults import FAULTS, REFUSALS
+
+PATHS = ("/v1/messages", "/v1/chat/completions", "/v1/responses", "/v1/models", "/v1/nothing")
+SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=9)
+KNOWN = st.sampled_from(
+    [
+        "role",
+        "content",
+        "type",
+        "text",
+        "name",
+        "function",
+        "parameters",
+        "input_schema",
+        "properties",
+        "enum",
+        "output",
+    ]
+)
+JSON = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KNOWN, inner, max_size=4), max_leaves=12
+)
+DOCUMENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "model": st.sampled_from(["claude-x", "gpt-5", "grok-4"]) | SCALARS,
+        "stream": SCALARS,
+        "stream_options": JSON,
+        **dict.fromkeys(("messages", "input", "tools"), JSON),
+    },
+)
+
+
+@given(
+    path=st.sampled_from(PATHS),
+    method=st.sampled_from(["GET", "POST", "PUT"]),
+    document=DOCUMENTS | JSON,
+    key=st.sampled_from(["", "k"]),
+    replies=st.sampled_from(['"echo"', '"tools"', '["one", { tool = "t" }]']),
+)
+def test_no_request_breaks_it(path, method, document, key, replies):
+    provider = FaultProvider(f"replies = {replies}", clock=VirtualClock())
+    acts = list(provider.plan(Request(method, path, {"x-api-key": key}, json.dumps(document).encode())))
+    head, *body, ending = acts
+    assert isinstance(head, Head)
+    assert ending is Ending.END
+    assert head.length in (None, sum(len(part.data) for part in body))
+    counted = provider.counters
+    assert counted.received == 1 == counted.answered + counted.refused
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("path", PATHS[:4])
+@pytest.mark.parametrize("name", [*FAULTS, *REFUSALS, "418", "503"])
+def test_every_fault_has_a_plan_that_ends(name, path, stream):
+    """In every protocol: one ending, which is the last act, unless it hangs for ever."""
+    provider = FaultProvider(name + (";bytes=10" if name == "oversize" else ""), clock=VirtualClock())
+    method = "GET" if path == "/v1/models" else "POST"
+    body = b"" if method == "GET" else json.dumps({"model": "claude-x", "stream": stream}).encode()
+    *acts, last = provider.plan(Request(method, path, {"x-api-key": "k"}, body))
+    assert last == Pause(None) or isinstance(last, Ending)
+    assert not any(isinstance(act, Ending) or act == Pause(None) for act in acts)
+    assert all(isinstance(act, (Data, Head, Raw, Pause)) for act in acts)
+    assert provider.counters.injected == {name: 1}
+
+
+def test_the_same_request_gets_the_same_reply():
+    provider = FaultProvider(clock=VirtualClock())
+    asked = Request(
+        "POST", PATHS[0], {"x-api-key": "k"}, b'{"model":"claude-x","messages":[{"role":"user","content":"hi"}]}'
+    )
+    one, other = (b"".join(act.data for act in provider.plan(asked) if isinstance(act, Data)) for _ in range(2))
+    assert json.loads(one)["content"] == json.loads(other)["content"]
