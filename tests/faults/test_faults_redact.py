@@ -210,6 +210,10 @@ def test_what_is_not_searched_holds_nothing_the_search_would_find(text: str):
     assert module.mask_secrets(text) == module._ANY_SECRET.sub(module._mask, text)
 
 
+def test_a_key_that_begins_where_another_ends_is_masked_with_it():
+    assert REDACTOR.text("AKIAABCDEFGH12345678sk-ABCDEFGH12345678") == "[redacted]"
+
+
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join))
 @settings(max_examples=200, deadline=None)
 def test_masking_twice_masks_no_more(text):

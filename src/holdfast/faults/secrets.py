@@ -22,7 +22,7 @@ _START = r"(?:\b|(?<=\\[nrt]))"
 _KEYS = (
     rf"{_START}(?:sk|pk|rk|xai|gsk|hf|pplx|nvapi|tgp|csk|fw|r8)[-_](?:{_DIGIT_AHEAD}[A-Za-z0-9_-]{{12,}}|[A-Za-z0-9_-]{{32,}})(?:\*+[A-Za-z0-9]*)?"
     rf"|{_START}(?:gh[oprsu]_|github_pat_|glpat-|xox[abeoprs]-|ya29\.)[A-Za-z0-9_-]{{10,}}"
-    rf"|{_START}AIza[A-Za-z0-9_-]{{20,}}|{_START}(?:AKIA|ASIA)[A-Z0-9]{{12,}}"
+    rf"|{_START}AIza[A-Za-z0-9_-]{{20,}}|{_START}(?:AKIA|ASIA)[A-Z0-9]{{12,}}[A-Za-z0-9_-]*"
     rf"|{_START}eyJ[A-Za-z0-9_-]{{8,400}}+\.[A-Za-z0-9_-]{{4,8000}}+\.[A-Za-z0-9_-]*"
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.)*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
 )
