@@ -41,17 +41,20 @@ class Link:
         *,
         toxics: Callable[[], tuple[Toxic, ...]],
         passed: Callable[[Direction, int], None],
+        resetting: Callable[[], None],
     ) -> None:
         self._client = client
         self._server = server
         self._flows = flows
         self._toxics = toxics
+        # Told before it happens: whoever sees it on the wire finds it counted.
         self._passed = passed
+        self._resetting = resetting
         self._hung = False
         """One side is gone and the other must not learn of it."""
 
-    async def run(self) -> End | None:
-        """Carry bytes until both sides have closed, or a toxic ends it; return how it was ended."""
+    async def run(self) -> None:
+        """Carry bytes until both sides have closed, or a toxic ends it."""
         pumps: set[asyncio.Task[End | None]] = {
             asyncio.create_task(self._pump("up", self._client[0], self._server[1])),
             asyncio.create_task(self._pump("down", self._server[0], self._client[1])),
@@ -70,7 +73,6 @@ class Link:
             # First, because a cancellation may come while the pumps end.
             self._close(end)
             await asyncio.gather(*pumps, return_exceptions=True)
-        return End.HANG if self._hung else end
 
     async def _pump(
         self, direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -134,9 +136,9 @@ class Link:
             step = flow.step(self._toxics(), len(data))
             await asyncio.sleep(step.pause)
             if step.size and not step.lost and not self._hung:
+                self._passed(direction, step.size)
                 writer.write(data[: step.size])
                 await writer.drain()
-                self._passed(direction, step.size)
             data = data[step.size :]
             if step.end is not None or not data:
                 return step.end
@@ -161,6 +163,8 @@ class Link:
                 goodbye.cancel()
 
     def _close(self, end: End | None) -> None:
+        if end is End.RESET and not self._hung:
+            self._resetting()
         for _, writer in (self._client, self._server):
             if end is End.RESET:
                 reset(writer)

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.faults import InvalidError
 from holdfast.policies import options
-from holdfast.testing.proxy.flow import End, Flow
+from holdfast.testing.proxy.flow import Flow
 from holdfast.testing.proxy.link import Link, Side, reset
 from holdfast.testing.proxy.toxics import DIRECTIONS, TOXICS
 from holdfast.testing.proxy.words import address_of, toxic_of
@@ -191,9 +191,11 @@ class FaultProxy:
             reset(client[1])
             return
         flows: dict[Direction, Flow] = {way: Flow(way, self._chance(number, way)) for way in DIRECTIONS}
-        link = Link(client, server, flows, toxics=lambda: self._toxics, passed=self._passed)
-        if await link.run() is End.RESET:
-            self._counters["resets"] += 1
+        link = Link(client, server, flows, toxics=lambda: self._toxics, passed=self._passed, resetting=self._resetting)
+        await link.run()
+
+    def _resetting(self) -> None:
+        self._counters["resets"] += 1
 
     def _chance(self, number: int, way: Direction) -> Random:
         """Return a source of its own for each direction: what one draws does not hang on how fast another is."""
