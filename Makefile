@@ -13,6 +13,7 @@ WORKERS ?= auto
 run: $(READY)  ## the fullest demonstration there is
 	@$(BIN)/python examples/tour.py
 	@$(BIN)/python examples/recovering.py
+	@$(BIN)/python examples/sdk_clients.py
 
 test: check  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"

@@ -166,3 +166,29 @@ def test_whatever_fails_the_laws_hold(
         assert code == "CIRCUIT_OPEN" or attempts < decision.of
     same = decide(fault, policy, attempts=attempts, deadline=left, effect=effect, rng=seeded(seed))
     assert same == decision
+
+
+def _decisions(policy: Policy, *codes: str) -> list[str]:
+    retrying = Retrying(policy)
+    told = []
+    for number, code in enumerate(codes, 1):
+        retrying.attempts = number
+        decision = retrying.decide(Fault.of(code), now=0.0, deadline=None, rng=Midpoint(), effect=None)
+        told.append(f"{decision.delay:g}/{decision.of}" if isinstance(decision, Again) else str(decision.reason))
+    return told
+
+
+def test_a_blip_after_a_rate_limit_has_all_its_tries():
+    blip, limit = "PROVIDER_OVERLOADED", "PROVIDER_RATE_LIMITED"
+    assert _decisions(Policy(), limit, blip, blip, blip) == ["5/6", "1/6", "2/6", "attempts"]
+    assert _decisions(Policy(), blip, blip, limit) == ["1/3", "2/3", "5/6"]
+
+
+def test_the_largest_number_bounds_the_whole():
+    codes = ["PROVIDER_RATE_LIMITED", "PROVIDER_OVERLOADED"] * 3
+    assert _decisions(Policy(), *codes)[-1] == "attempts"
+    assert "attempts" not in _decisions(Policy(), *codes[:5])
+
+
+def test_attempts_that_were_given_count_every_call_whatever_failed():
+    assert _decisions(Policy(attempts=2), "PROVIDER_RATE_LIMITED", "PROVIDER_OVERLOADED") == ["5/2", "attempts"]

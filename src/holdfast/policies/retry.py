@@ -87,7 +87,7 @@ class Retrying:
     After `decide` returned `Again` you must wait that long and make the call, or give up for a reason of your own.
     """
 
-    __slots__ = ("_circuit_waits", "_failures", "_last_wait", "attempts", "policy")
+    __slots__ = ("_circuit_waits", "_failures", "_last_wait", "_most", "attempts", "policy")
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -96,6 +96,8 @@ class Retrying:
         self._failures: dict[Schedule, int] = {}
         self._last_wait = 0.0
         self._circuit_waits = 0
+        self._most = 0
+        """Calls in all: as many as the most patient of the schedules met so far allows."""
 
     def decide(
         self,
@@ -116,10 +118,12 @@ class Retrying:
         if (reason := self._forbidden(fault, effect, wish)) is not None:
             return GiveUp(reason)
         tries = self.policy.tries(fault, wished=bool(wish))
-        if self.attempts >= tries.attempts:
-            return GiveUp(Reason.ATTEMPTS)
-        # Each schedule counts its own failures: a rate limit after two blips starts at its first wait.
+        # Each schedule counts its own failures: a rate limit after two blips starts at its first wait, and a blip after a
+        # rate limit that was waited out has all its tries. The largest of their numbers bounds the whole.
         failures = self._failures[fault.schedule] = self._failures.get(fault.schedule, 0) + 1
+        self._most = max(self._most, tries.attempts)
+        if failures >= tries.attempts or self.attempts >= self._most:
+            return GiveUp(Reason.ATTEMPTS)
         asked = fault.retry_after
         if asked is not None and asked > self.policy.max_retry_after:
             return GiveUp(Reason.RETRY_AFTER)
@@ -132,7 +136,7 @@ class Retrying:
         if deadline is not None and now + delay >= deadline:
             return GiveUp(Reason.DEADLINE)
         self._last_wait = delay
-        return Again(delay, tries.attempts, asked is not None)
+        return Again(delay, self._most, asked is not None)
 
     def _wait_for_circuit(self, fault: Fault, now: float, deadline: float | None) -> Decision:
         """A refused call is no attempt, so waits are counted here: an outage without end must end somewhere."""

@@ -95,7 +95,7 @@ class ClientOperation(Operation):
         tries = self.binding.policy.tries(fault)
         if wait <= 0.0 and self.moves < len(self.pool.members) - 1:
             self.moves += 1
-            return Again(0.0, tries.attempts)
+            return Again(0.0, max(tries.attempts, self.attempts + 1))
         sooner = fault.retryable and fault.retry_after is not None and wait < fault.retry_after
         return Again(wait, tries.attempts, asked=True) if sooner and self._tried() < tries.attempts else None
 
