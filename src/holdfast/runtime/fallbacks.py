@@ -6,6 +6,7 @@ Invariant: whatever the walk decides, its generator is closed and the scope of t
 from __future__ import annotations
 
 import inspect
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import AbortedError
@@ -14,7 +15,7 @@ from holdfast.runtime.driving import drive, leave, limited
 from holdfast.runtime.walking import walk_down
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Generator, Iterator, Mapping
 
     from holdfast.runtime.chain import Chain
     from holdfast.runtime.operation import Operation
@@ -58,48 +59,46 @@ async def fall_back_async(
 ) -> Any:
     """Perform the walk in a task; a step has the time limit of an attempt."""
     walk = walk_down(op, chain, error, args, kwargs)
-    op.over = False
-    token = AMBIENT.set(op)
     del error  # an exception in a frame that it passes through keeps itself alive
-    try:
-        call = next(walk)
-        while True:
-            try:
-                value = await limited(op, _awaiting, (call,), {})
-            except Exception as failure:  # noqa: BLE001 - the walk decides
-                call = walk.throw(failure)
-            else:
-                call = walk.send(value)
-    except StopIteration as end:
-        return end.value
-    except Exception:
-        raise
-    except BaseException as stop:
-        op.stopped(stop)
-        raise
-    finally:
-        walk.close()
-        op.over = True
-        leave(token)
+    with _in_scope(op, walk):
+        try:
+            call = next(walk)
+            while True:
+                try:
+                    value = await limited(op, _awaiting, (call,), {})
+                except Exception as failure:  # noqa: BLE001 - the walk decides
+                    call = walk.throw(failure)
+                else:
+                    call = walk.send(value)
+        except StopIteration as end:
+            return end.value
 
 
 def fall_back(op: Operation, chain: Chain, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Perform the walk in a thread."""
     walk = walk_down(op, chain, error, args, kwargs)
+    del error  # ditto
+    with _in_scope(op, walk):
+        try:
+            call = next(walk)
+            while True:
+                try:
+                    value = call.fn(*call.args, **call.kwargs)
+                except Exception as failure:  # noqa: BLE001 - ditto
+                    call = walk.throw(failure)
+                else:
+                    call = walk.send(value)
+        except StopIteration as end:
+            return end.value
+
+
+@contextmanager
+def _in_scope(op: Operation, walk: Generator[Call, Any, Any]) -> Iterator[None]:
+    """Put the operation in force again while its fallbacks are tried; who stops it is told, and the walk is closed."""
     op.over = False
     token = AMBIENT.set(op)
-    del error  # ditto
     try:
-        call = next(walk)
-        while True:
-            try:
-                value = call.fn(*call.args, **call.kwargs)
-            except Exception as failure:  # noqa: BLE001 - ditto
-                call = walk.throw(failure)
-            else:
-                call = walk.send(value)
-    except StopIteration as end:
-        return end.value
+        yield
     except Exception:
         raise
     except BaseException as stop:
