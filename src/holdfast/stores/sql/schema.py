@@ -1,0 +1,93 @@
+"""The tables, in words every engine understands, and the steps from one version of them to the next."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["VERSION", "Dialect", "migrations"]
+
+VERSION = 1
+
+
+class Dialect(NamedTuple):
+    """Where engines differ."""
+
+    blob: str
+    real: str
+    integer: str
+    key: str
+    """A primary key the engine counts itself."""
+    clustered: str
+    """What is said at the end of a table whose rows lie in the order of their key."""
+    lock: str
+    """What makes a SELECT hold its row until the transaction ends."""
+
+
+def migrations(dialect: Dialect) -> dict[int, tuple[str, ...]]:
+    """Return the statements that lead to each version from the one before it."""
+    return {1: tuple(statement.format_map(dialect._asdict()) for statement in _FIRST)}
+
+
+_FIRST = (
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) {clustered}",
+    """CREATE TABLE session (
+        key {key},
+        id TEXT NOT NULL UNIQUE,
+        epoch TEXT NOT NULL,
+        state TEXT NOT NULL,
+        oldest {integer} NOT NULL,
+        top {integer} NOT NULL,
+        created_at {real} NOT NULL,
+        last_at {real} NOT NULL,
+        manifest {blob} NOT NULL,
+        fence {integer} NOT NULL DEFAULT 0,
+        owner TEXT,
+        lease_until {real} NOT NULL DEFAULT 0,
+        checkpoint {integer}
+    )""",
+    """CREATE TABLE entry (
+        session {integer} NOT NULL,
+        pos {integer} NOT NULL,
+        id TEXT NOT NULL,
+        at {real} NOT NULL,
+        type TEXT NOT NULL,
+        body {blob} NOT NULL,
+        PRIMARY KEY (session, pos)
+    ) {clustered}""",
+    """CREATE TABLE checkpoint (
+        session {integer} PRIMARY KEY,
+        pos {integer} NOT NULL,
+        at {real} NOT NULL,
+        message_count {integer} NOT NULL,
+        last_message_id TEXT,
+        snapshot {blob} NOT NULL
+    )""",
+    """CREATE TABLE inbox (
+        session {integer} NOT NULL,
+        client TEXT NOT NULL,
+        id TEXT NOT NULL,
+        body_hash {blob} NOT NULL,
+        at {real} NOT NULL,
+        first {integer} NOT NULL,
+        top {integer} NOT NULL,
+        result {blob} NOT NULL,
+        PRIMARY KEY (session, client, id)
+    ) {clustered}""",
+    "CREATE INDEX inbox_age ON inbox (session, at)",
+    """CREATE TABLE chain (
+        key {key},
+        name TEXT NOT NULL UNIQUE,
+        seq {integer} NOT NULL,
+        hash {blob} NOT NULL
+    )""",
+    """CREATE TABLE audit (
+        chain {integer} NOT NULL,
+        seq {integer} NOT NULL,
+        at {real} NOT NULL,
+        kind TEXT NOT NULL,
+        correlation TEXT NOT NULL,
+        payload {blob} NOT NULL,
+        hash {blob} NOT NULL,
+        PRIMARY KEY (chain, seq)
+    ) {clustered}""",
+)
