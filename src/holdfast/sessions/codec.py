@@ -51,7 +51,9 @@ def check_stable(value: Any, type_: Any, where: str) -> None:
     """Refuse a result that would come back as something else: its function should declare what it returns."""
     if type_ is Any and not _is_plain(value):
         raise InvalidError.saying(
-            where, "a declared return type, so that a resumed session gets the same", f"a {type(value).__name__} without one"
+            where,
+            "a declared return type, so that a resumed session gets the same",
+            f"a {type(value).__name__} without one",
         )
 
 
@@ -75,7 +77,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """pydantic's models, and so the objects of the SDKs, know their own JSON."""
+    """Pydantic's models, and so the objects of the SDKs, know their own JSON."""
     dump = getattr(type(value), "model_dump", None)
     if dump is not None:
         return dump(value, mode="json")

@@ -21,6 +21,7 @@ __all__ = [
     "StepEnded",
     "StepStarted",
     "TurnEnded",
+    "TurnOutcome",
     "TurnStarted",
     "Written",
     "new_entry",
@@ -32,10 +33,13 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 
 
 class StateChanged(Said, frozen=True, tag="session_state"):
-    """The session went from one state to another. Its entry's type says which: `session_active`, `session_resumed` …"""
+    """The session went from one state to another. Its entry's type says which, `session_active` for one."""
 
     state: str
     reason: str = ""
+
+
+TurnOutcome: TypeAlias = Literal["ok", "failed", "cancelled", "abandoned"]
 
 
 class TurnStarted(Said, frozen=True, tag="turn_started"):
@@ -45,7 +49,7 @@ class TurnStarted(Said, frozen=True, tag="turn_started"):
 
 class TurnEnded(Said, frozen=True, tag="turn_ended"):
     turn: int
-    outcome: Literal["ok", "failed", "cancelled", "abandoned"]
+    outcome: TurnOutcome
     reason: str = ""
 
 

@@ -54,7 +54,9 @@ class Journal:
         """The log up to here is remembered."""
         self._early: dict[int, tuple[tuple[Said, str], ...]] = {}
         """What was written beyond `seen`, by offset: something before it is not known yet."""
-        self._commit = recover(Target(tool="session-store"), _POLICY, effect="idempotent", runtime=runtime)(store.commit)
+        self._commit = recover(Target(tool="session-store"), _POLICY, effect="idempotent", runtime=runtime)(
+            store.commit
+        )
 
     async def load(self) -> None:
         """Remember the session from its checkpoint and the log after it."""

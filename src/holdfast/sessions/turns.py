@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -29,16 +30,26 @@ if TYPE_CHECKING:
     from holdfast.faults import Outcome
     from holdfast.policies.effect import Effect
     from holdfast.sessions.saving import Journal
+    from holdfast.stores import NewAudit
 
 __all__ = ["Turn"]
+
+
+class _Step(NamedTuple):
+    name: str
+    args: str
+    """The hash of its arguments."""
+    effect: Effect | None
+    returns: Any
+    """The declared type of its result."""
 
 
 class Turn:
     """What a session does between two checkpoints."""
 
-    def __init__(self, journal: Journal, number: int, parent: Scope) -> None:
+    def __init__(self, journal: Journal, number: int, scope: Scope) -> None:
         self.number = number
-        self.scope = Scope("turn", parent=parent, name=str(number))
+        self.scope = scope
         self._journal = journal
         self._uses: dict[str, int] = {}
 
@@ -47,7 +58,7 @@ class Turn:
         return self.scope.cancel("user")
 
     def next_name(self, what: str) -> str:
-        """Return the name of the next use of `what` in this turn: `module.function#2`."""
+        """Return the name of the next use of `what` in this turn: `make_plan#2`."""
         n = self._uses[what] = self._uses.get(what, 0) + 1
         return f"{what}#{n}"
 
@@ -82,70 +93,71 @@ class Turn:
 
     async def _perform(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         contract = contract_of(fn)
-        effect = None if contract is None else contract.effect
-        hashed = codec.arguments_hash(args, kwargs, name)
-        decision = decide_step(self._journal.memory.steps.get(name), hashed, effect)
+        step = _Step(
+            name=name,
+            args=codec.arguments_hash(args, kwargs, name),
+            effect=None if contract is None else contract.effect,
+            returns=codec.result_type(fn),
+        )
+        decision = decide_step(self._journal.memory.steps.get(name), step.args, step.effect)
         match decision:
             case Return(result):
-                return codec.decode(bytes(result), codec.result_type(fn), name)
+                return codec.decode(bytes(result), step.returns, name)
             case Drifted():
                 raise HoldfastError(Fault.of("SESS_STEP_DRIFT", context={"step": name, "turn": self.number}))
             case Unknown():
                 raise self._unknown(name)
             case _:
                 repeats = isinstance(decision, Repeat) and decision.unknown
-        if needs_start(effect):
-            await self._begin(name, hashed, effect, repeats=repeats)
+        if needs_start(step.effect):
+            await self._started(step, repeats=repeats)
         async with Scope("tool", parent=self.scope, name=name):
-            return await self._run(name, hashed, effect, fn, args, kwargs)
+            return await self._run(step, partial(fn, *args, **kwargs))
 
-    async def _begin(self, name: str, hashed: str, effect: Effect | None, *, repeats: bool) -> None:
-        """Put on record that a step begins. One that begins a second time is told in the audit trail."""
-        started = StepStarted(turn=self.number, step=name, args=hashed, effect=effect, repeats=repeats)
-        told = () if not repeats else (audit("ToolInvocation", self.key(name), step=name, repeated=True, effect=effect),)
-        await self._journal.write(started, audit=told)
-
-    async def _run(
-        self,
-        name: str,
-        hashed: str,
-        effect: Effect | None,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        type_ = codec.result_type(fn)
+    async def _run(self, step: _Step, call: Callable[[], Any]) -> Any:
         try:
-            with keyed(self.key(name)):
-                result = fn(*args, **kwargs)
+            with keyed(self.key(step.name)):
+                result = call()
                 if inspect.isawaitable(result):
                     result = await result
-            codec.check_stable(result, type_, name)
-            stored = codec.encode(result, name)
+            codec.check_stable(result, step.returns, step.name)
+            stored = codec.encode(result, step.name)
         except Exception as error:
-            await self._failed(name, hashed, effect, error)
+            await self._failed(step, error)
             raise
-        await self._ended(name, hashed, effect, stored)
+        await self._ended(step, stored)
         return result
 
-    async def _ended(self, name: str, hashed: str, effect: Effect | None, stored: bytes) -> None:
-        ended = StepEnded(turn=self.number, step=name, args=hashed, ok=True, result=msgspec.Raw(stored))
-        told = (audit("ToolInvocation", self.key(name), step=name, ok=True),) if effect == "unsafe" else ()
+    async def _started(self, step: _Step, *, repeats: bool) -> None:
+        """Put on record that a step begins. One that begins a second time is told in the audit trail."""
+        started = StepStarted(turn=self.number, step=step.name, args=step.args, effect=step.effect, repeats=repeats)
+        told = (self._told("ToolInvocation", step, repeated=True),) if repeats else ()
+        await self._journal.write(started, audit=told)
+
+    async def _ended(self, step: _Step, stored: bytes) -> None:
+        ended = StepEnded(turn=self.number, step=step.name, args=step.args, ok=True, result=msgspec.Raw(stored))
+        told = (self._told("ToolInvocation", step, ok=True),) if step.effect == "unsafe" else ()
         await self._journal.write(ended, audit=told)
 
-    async def _failed(self, name: str, hashed: str, effect: Effect | None, error: Exception) -> None:
+    async def _failed(self, step: _Step, error: Exception) -> None:
+        """Put on record how it failed. Where an unsafe one may have happened, that is on record too."""
         fault = fault_of(error)
-        # Whatever an unsafe function raises after it began, it may have done its work: only the fault can say it has not.
-        unknown = effect == "unsafe" and (fault.maybe_executed or isinstance(error, OutcomeUnknownError))
-        told = msgspec.json.encode(fault.for_audit())
+        unknown = step.effect == "unsafe" and (fault.maybe_executed or isinstance(error, OutcomeUnknownError))
         ended = StepEnded(
-            turn=self.number, step=name, args=hashed, ok=False, result=msgspec.Raw(told), unknown=unknown
+            turn=self.number,
+            step=step.name,
+            args=step.args,
+            ok=False,
+            result=msgspec.Raw(msgspec.json.encode(fault.for_audit())),
+            unknown=unknown,
         )
-        record = audit("Fault", self.key(name), step=name, code=fault.code, unknown=unknown)
         try:
-            await self._journal.write(ended, audit=(record,))
+            await self._journal.write(ended, audit=(self._told("Fault", step, code=fault.code, unknown=unknown),))
         except HoldfastError as failure:
             error.add_note(f"and it could not be saved: {failure}")
+
+    def _told(self, kind: str, step: _Step, **facts: Any) -> NewAudit:
+        return audit(kind, self.key(step.name), step=step.name, effect=step.effect, **facts)
 
     def key(self, name: str) -> str:
         """The stable key of a step: what a keyed tool sends along, however often it is tried."""
@@ -168,6 +180,6 @@ async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:
 
 
 def _name_of(fn: Callable[..., Any]) -> str:
+    """The function's qualified name. Without its module: that is `__main__` in one start and a package's in another."""
     fn = inspect.unwrap(getattr(fn, "func", fn))
-    module = getattr(fn, "__module__", None) or ""
-    return f"{module}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+    return str(getattr(fn, "__qualname__", type(fn).__qualname__))
