@@ -295,18 +295,18 @@ class Session:
         await self._find_or_make()
         lease = await take(self._store, self.id, self._ttl)
         self._journal.fence = lease.fence
-        keeper = Keeper(self._store, lease, self._ttl, self._lost)
-        self._stack.push_async_callback(keeper.stop)
+        self._keeper = Keeper(self._store, lease, self._ttl, self._lost)
+        self._stack.push_async_callback(self._keeper.stop)
         record = await self._store.session(self.id)
         self._state = record.state
         await self._check_manifest(decode_manifest(self.id, bytes(record.manifest)))
         await self._journal.load()
+        context = self._journal.memory.context
+        self.context = context if isinstance(context, dict) else {}
         if record.state is SessionState.ACTIVE:
             await self._crashed()
         if self._state is not SessionState.CREATED:
             await self._resume()
-        context = self._journal.memory.context
-        self.context = context if isinstance(context, dict) else {}
 
     async def _find_or_make(self) -> None:
         try:
