@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from sessions_kit import Crash, FailingStore, code_of, killed, square
 
+from holdfast import Budget
 from holdfast.events import Retry
 from holdfast.faults import AbortedError, HoldfastError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import DriftWarning, Session, owners
 from holdfast.sessions.leasing import take
+from holdfast.sessions.log import Message, new_entry
 from holdfast.stores import Commit, MemoryStore, NewSession, SessionState, SqliteStore
 from holdfast.stores.records import SessionRecord
 from holdfast.testing import Capture, run
@@ -350,15 +352,13 @@ def test_an_exception_of_the_work_is_not_hidden_by_one_of_the_store() -> None:
             async with Session.open("s", store=store) as session:
                 await session.step(square, 3)
                 store.failing = lambda _: True
-                1 / 0
+                raise ZeroDivisionError
         assert "could not be saved: SESS_STORE_UNAVAILABLE" in raised.value.__notes__[0]
 
     run(main())
 
 
 def test_no_budget_or_deadline_keeps_the_work_from_being_saved() -> None:
-    from holdfast import Budget
-
     async def main() -> None:
         store = FailingStore()
         fails = iter([True, True])
@@ -500,8 +500,6 @@ def test_the_same_message_is_stored_once() -> None:
 
 
 def test_what_others_write_meanwhile_is_neither_lost_nor_counted_twice() -> None:
-    from holdfast.sessions.log import Message, new_entry
-
     async def main() -> None:
         store = MemoryStore()
         async with Session.open("s", store=store) as session:
