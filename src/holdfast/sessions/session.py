@@ -17,6 +17,8 @@ import msgspec
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies import options
 from holdfast.sessions import codec, machine
+from holdfast.sessions.interactions.desk import Desk
+from holdfast.sessions.interactions.methods import Asking
 from holdfast.sessions.leasing import Keeper, take
 from holdfast.sessions.log import Message, StateChanged, StepEnded, TurnEnded, TurnOutcome, TurnStarted
 from holdfast.sessions.manifest import (
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Outcome
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.interactions.questions import Interactor
     from holdfast.sessions.manifest import Drift
     from holdfast.sessions.scopes import Reason
     from holdfast.stores import Store
@@ -55,7 +58,7 @@ class DriftWarning(UserWarning):
     """A session goes on with other tools, another model or other settings than it was begun with."""
 
 
-class Session:
+class Session(Asking):
     """Work that survives the process doing it: `async with Session.open("release-42") as session`.
 
     Leaving the block in good order ends the turn and pauses the session; an exception leaves the turn in flight, and the next to
@@ -73,6 +76,7 @@ class Session:
         on_crash: str,
         lease: float,
         runtime: Runtime | None,
+        interactors: Iterable[Interactor],
     ) -> None:
         options.one_of("session.on_drift", on_drift, ("warn", "refuse", "accept"))
         options.one_of("session.on_crash", on_crash, ("resume", "abandon"))
@@ -91,6 +95,7 @@ class Session:
         self._on_crash = on_crash
         self._ttl = lease
         self._journal = Journal(store, session, runtime)
+        self._desk = Desk(self._journal, mode=begun_with["mode"], runtime=runtime, interactors=interactors)
         self._scope = Scope("session", name=session)
         self._state = SessionState.CREATED
         self._stack = AsyncExitStack()
@@ -120,6 +125,7 @@ class Session:
         on_crash: str = "resume",
         lease: float = _LEASE_S,
         runtime: Runtime | None = None,
+        interactors: Iterable[Interactor] = (),
         strict: bool = False,
     ) -> Session:
         """Return a session to be entered with `async with`: made if it is not there, resumed if it is.
@@ -127,6 +133,7 @@ class Session:
         `project_root`, `mode`, `model`, `config` and `tools` (a schema by name) are its manifest: what differs when it is
         resumed is reported by `on_drift`. `on_crash="abandon"` drops a turn that was cut off and goes back to the last
         checkpoint (document 002). `lease` is how many seconds after this process's death another machine may take over.
+        `interactors` answer its questions; with `mode="yolo"` and none of them, questions answer themselves.
         `strict` only resumes: what is not there, not paused or not resumable is refused (S0-20).
         """
         begun_with = {
@@ -147,6 +154,7 @@ class Session:
             on_crash=on_crash,
             lease=lease,
             runtime=runtime,
+            interactors=interactors,
         )
 
     @property
@@ -165,12 +173,7 @@ class Session:
     def unknown(self) -> tuple[str, ...]:
         """The keys of steps that may have happened and are not repeated by themselves: see `resolve`."""
         memory = self._journal.memory
-        cut = [
-            step
-            for step, said in memory.steps.items()
-            if (said.unknown if isinstance(said, StepEnded) else said.effect == "unsafe")
-        ]
-        return tuple(f"{self.id}/{memory.turn}/{step}" for step in cut)
+        return tuple(f"{self.id}/{memory.turn}/{step}" for step in memory.unknown())
 
     async def __aenter__(self) -> Self:
         async with self._stack:
@@ -439,6 +442,13 @@ class Session:
             await self._end_turn("cancelled", str(turn.scope.reason))
         elif isinstance(error, Exception):
             self._broken = turn.number
+
+    async def _dismissed(self, turn: Turn) -> None:
+        if turn is self._own:
+            return await self._end_turn("cancelled", "dismissed")
+        turn.cancel()
+        # Where the turn's own task asked, it is cancelled right here.
+        return await asyncio.sleep(0)
 
     def _lost(self, fault: Fault) -> None:
         """Another process owns the session now: this one must stop."""
