@@ -88,6 +88,7 @@ async def verify_store(
         sound, found = await _follow(store, head, anchored.pop(head.chain, None), each)
         records += sound
         broken += found
+    broken += await _beside(store, heads)
     if not chains:
         broken += [_broken(gone, 1, "the whole chain is gone") for gone in anchored.values()]
     digest = digest_of(heads)
@@ -158,6 +159,20 @@ async def _follow(
         reason = f"it is not the record with hash {anchor.hash[:16]}… that was here before"
         broken.append(_broken(head, anchor.seq, reason))
     return seq, broken
+
+
+async def _beside(store: Store, heads: Iterable[Head]) -> list[Broken]:
+    """Return records that stand behind the end of their chain: written past the store, not by a commit."""
+    later = [record for head in heads for record in await store.audit(head.chain, after=head.seq, limit=1)]
+    if not later:
+        return []
+    # What was committed since is within the head there is now.
+    now = {head.chain: head.seq async for head in heads_of(store)}
+    return [
+        Broken(chain=record.chain, seq=record.seq, reason="it was added behind the end of the chain")
+        for record in later
+        if record.seq > now.get(record.chain, 0)
+    ]
 
 
 def _end(head: Head, seq: int, sealed: bytes) -> list[Broken]:
