@@ -5,8 +5,10 @@
     otel        `trace_recoveries`: a span per operation, a child per attempt
     live        `watch_live`: what goes on now, as lines for terminals and pages
     prometheus  `count_events`: counters and histograms with bounded labels
+    audit       `audit_to`: an append-only, hash-chained trail in a store
 
     wording     what the lines say; facts: an event's JSON without secrets and content; conventions: names of attributes
+    audit_records  an event as an audit record
     tracking    operations under way; reading: handlers to events
 
 Each function returns a subscription: `cancel` it, or use it as a context manager. A sink that raises is reported once and
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
+    from holdfast.sinks.audit import AuditTrail, audit_to
     from holdfast.sinks.live import LiveLine, LiveState, watch_live
     from holdfast.sinks.logging import log_events
     from holdfast.sinks.otel import trace_recoveries
@@ -28,9 +31,11 @@ if TYPE_CHECKING:
     from holdfast.sinks.wording import Levels
 
 __all__ = [
+    "AuditTrail",
     "Levels",
     "LiveLine",
     "LiveState",
+    "audit_to",
     "count_events",
     "log_events",
     "log_to_structlog",
@@ -39,6 +44,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AuditTrail": "holdfast.sinks.audit",
+    "audit_to": "holdfast.sinks.audit",
     "Levels": "holdfast.sinks.wording",
     "LiveLine": "holdfast.sinks.live",
     "LiveState": "holdfast.sinks.live",
