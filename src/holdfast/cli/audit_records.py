@@ -125,7 +125,7 @@ def _code_of(record: AuditRecord) -> str | None:
 
 
 def _class_of(name: str) -> str:
-    known = {kind.lower(): kind for kind in AUDIT_CLASSES}
+    known: dict[str, str] = {kind.lower(): kind for kind in AUDIT_CLASSES}
     if name.lower() not in known:
         raise InvalidError.at("--class", f"one of {', '.join(sorted(AUDIT_CLASSES))}", name)
     return known[name.lower()]
