@@ -50,12 +50,9 @@ async def killed(store: MemoryStore, work: Callable[[Session], Awaitable[object]
 
 async def dies(session: Session) -> None:
     """What a dead process leaves: nothing is written any more, and its lease runs out."""
-    keeper = session._keeper
-    keeper._task.cancel()
-    lease = keeper._lease
-    store = session._store
-    await store.acquire(session.id, lease.owner, 0.0)
-    session._journal.failed = None
+    kept = session._keeper.forget(session.id)
+    assert kept is not None
+    await session._store.acquire(session.id, kept.lease.owner, 0.0)
 
 
 def code_of(error: BaseException) -> str:

@@ -141,7 +141,7 @@ def test_B96_who_lost_the_session_writes_nothing_more_and_stops() -> None:
         with pytest.raises(HoldfastError) as raised:
             async with Session.open("s", store=store, lease=30) as session:
                 await session.step(square, 3)
-                lease = session._keeper._lease
+                lease = session._keeper.lease("s")
                 await store.acquire("s", lease.owner, 1000.0)  # as somebody who knows it to be dead does
                 top = (await store.session("s")).top
                 with pytest.raises(HoldfastError) as late:

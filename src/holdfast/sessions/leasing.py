@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.sessions import owners
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from holdfast.stores import Lease, Store
 
-__all__ = ["Keeper", "take"]
+__all__ = ["Keeper", "keeper_for", "take"]
 
 
 async def take(store: Store, session: str, ttl: float) -> Lease:
@@ -31,34 +32,76 @@ async def take(store: Store, session: str, ttl: float) -> Lease:
 
 
 class Keeper:
-    """Renews a lease until it is told to stop, or the lease is lost."""
+    """Renews the leases of all sessions that are open on one store in one event loop."""
 
-    def __init__(self, store: Store, lease: Lease, ttl: float, lost: Callable[[Fault], None]) -> None:
+    def __init__(self, store: Store, ttl: float) -> None:
         self._store = store
-        self._lease = lease
         self._ttl = ttl
-        self._lost = lost
-        self._task = asyncio.get_running_loop().create_task(self._keep(), name=f"holdfast-lease-{lease.session}")
+        self._kept: dict[str, _Kept] = {}
+        self._task: asyncio.Task[None] | None = None
 
-    async def stop(self) -> None:
-        """Stop, and give the session back. A store that fails now forgets the lease when its time is over."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+    def keep(self, lease: Lease, lost: Callable[[Fault], None]) -> None:
+        """Renew a lease from now on; `lost` is called once, should it be lost."""
+        loop = asyncio.get_running_loop()
+        self._kept[lease.session] = _Kept(lease, lost, loop.time() + self._ttl)
+        if self._task is None:
+            self._task = loop.create_task(self._run(), name="holdfast-leases")
+
+    async def give_back(self, session: str) -> None:
+        """Stop renewing, and give the session back. A store that fails now forgets the lease when its time is over."""
+        kept = self.forget(session)
+        if kept is None:
+            return
         try:
-            await self._store.release(self._lease)
+            await self._store.release(kept.lease)
         except HoldfastError:
             return
 
-    async def _keep(self) -> None:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._ttl
+    def forget(self, session: str) -> _Kept | None:
+        """Stop renewing a lease; with the last one, the task ends."""
+        kept = self._kept.pop(session, None)
+        if not self._kept and self._task is not None:
+            self._task.cancel()
+            self._task = None
+        return kept
+
+    def lease(self, session: str) -> Lease:
+        return self._kept[session].lease
+
+    async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._ttl / 3)
-            try:
-                self._lease = await self._store.renew(self._lease, self._ttl)
-            except HoldfastError as error:
-                if error.fault.code != "SESS_STORE_UNAVAILABLE" or loop.time() >= end:
-                    self._lost(Fault.of("SESS_LEASE_LOST", context={"session_id": self._lease.session}))
-                    return
-            else:
-                end = loop.time() + self._ttl
+            for session, kept in list(self._kept.items()):
+                await self._renew(session, kept)
+
+    async def _renew(self, session: str, kept: _Kept) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            lease = await self._store.renew(kept.lease, self._ttl)
+        except HoldfastError as error:
+            if error.fault.code == "SESS_STORE_UNAVAILABLE" and loop.time() < kept.end:
+                return
+            self._kept.pop(session, None)
+            kept.lost(Fault.of("SESS_LEASE_LOST", context={"session_id": session}))
+        else:
+            if session in self._kept:
+                self._kept[session] = _Kept(lease, kept.lost, loop.time() + self._ttl)
+
+
+def keeper_for(store: Store, ttl: float) -> Keeper:
+    """Return the one keeper of these leases: ten thousand sessions need no more."""
+    loop = asyncio.get_running_loop()
+    keepers = _KEEPERS.setdefault(loop, WeakKeyDictionary()).setdefault(store, {})
+    return keepers.setdefault(ttl, Keeper(store, ttl))
+
+
+class _Kept(NamedTuple):
+    lease: Lease
+    lost: Callable[[Fault], None]
+    end: float
+    """When it is over, on the loop's clock, unless it is renewed."""
+
+
+_KEEPERS: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[Store, dict[float, Keeper]]] = (
+    WeakKeyDictionary()
+)

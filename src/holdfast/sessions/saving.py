@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import secrets
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,6 +23,8 @@ from holdfast.sessions.log import Remembered, Said, new_entry
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from holdfast.runtime.runtime import Runtime
     from holdfast.stores import Store
 
@@ -40,8 +43,33 @@ def audit(kind: str, correlation: str, /, **payload: Any) -> NewAudit:
     return NewAudit(kind=kind, correlation=correlation, payload=msgspec.json.encode(payload))
 
 
+def _recovered(store: Store, runtime: Runtime | None) -> Callable[[Commit], Awaitable[Receipt]]:
+    """Return the store's commit with its tries, one for all sessions on it."""
+    known = _COMMITS.setdefault(store, {})
+    name = 0 if runtime is None else id(runtime)
+    if name not in known:
+        recovery = recover(Target(tool="session-store"), _POLICY, effect="idempotent", runtime=runtime)
+        # The store is held weakly: the function lives as long as it does, and must not keep it alive.
+        weakly = weakref.ref(store)
+
+        async def commit(what: Commit) -> Receipt:
+            kept = weakly()
+            assert kept is not None
+            return await kept.commit(what)
+
+        known[name] = (runtime, recovery(commit))
+    return known[name][1]
+
+
+_COMMITS: weakref.WeakKeyDictionary[Store, dict[int, tuple[Runtime | None, Callable[[Commit], Awaitable[Receipt]]]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
 class Journal:
     """A session's log: what is written to it, and what is remembered of it."""
+
+    __slots__ = ("_commit", "_early", "failed", "fence", "memory", "seen", "session", "store")
 
     def __init__(self, store: Store, session: str, runtime: Runtime | None) -> None:
         self.store = store
@@ -54,9 +82,7 @@ class Journal:
         """The log up to here is remembered."""
         self._early: dict[int, tuple[tuple[Said, str], ...]] = {}
         """What was written beyond `seen`, by offset: something before it is not known yet."""
-        self._commit = recover(Target(tool="session-store"), _POLICY, effect="idempotent", runtime=runtime)(
-            store.commit
-        )
+        self._commit = _recovered(store, runtime)
 
     async def load(self) -> None:
         """Remember the session from its checkpoint and the log after it."""

@@ -33,13 +33,15 @@ _CODES: dict[ScopeKind, Code] = {
 class Scope:
     """Something that can be cancelled as a whole: `async with Scope("turn", parent=session_scope) as scope`."""
 
+    __slots__ = ("_cancelling", "_children", "_parent", "_task", "kind", "name", "reason")
+
     def __init__(self, kind: ScopeKind, *, parent: Scope | None = None, name: str = "") -> None:
         self.kind = kind
         self.name = name
         self.reason: Reason | None = None
         """Why it was cancelled."""
         self._parent = parent
-        self._children: list[Scope] = []
+        self._children: list[Scope] | None = None
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
 
@@ -47,7 +49,7 @@ class Scope:
         """Cancel it and all inside it; return whether there was something to cancel."""
         if self.reason is not None or self._task is None:
             return False
-        for child in reversed(self._children):
+        for child in reversed(self._children or ()):
             child.cancel("parent")
         self.reason = reason
         self._task.cancel()
@@ -58,7 +60,7 @@ class Scope:
         assert self._task is not None
         self._cancelling = self._task.cancelling()
         if self._parent is not None:
-            self._parent._children.append(self)  # noqa: SLF001 - a scope and its parent are one tree
+            self._parent._add(self)  # noqa: SLF001 - a scope and its parent are one tree
         return self
 
     async def __aexit__(
@@ -66,12 +68,24 @@ class Scope:
     ) -> None:
         task, self._task = self._task, None
         if self._parent is not None:
-            self._parent._children.remove(self)  # noqa: SLF001 - ditto
+            self._parent._drop(self)  # noqa: SLF001 - ditto
         if task is None or self.reason is None:
             return
         if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             # Only ours: whoever is around must see its own cancellation.
             raise self.error() from error
+
+    def _add(self, child: Scope) -> None:
+        if self._children is None:
+            self._children = []
+        self._children.append(child)
+
+    def _drop(self, child: Scope) -> None:
+        assert self._children is not None
+        self._children.remove(child)
+        if not self._children:
+            # Many scopes are idle most of the time.
+            self._children = None
 
     def error(self) -> AbortedError:
         """Return what to raise where the scope was cancelled."""

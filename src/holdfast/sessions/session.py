@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 import msgspec
 
-from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.policies import options
 from holdfast.sessions import codec, machine
-from holdfast.sessions.interactions.desk import Desk
 from holdfast.sessions.interactions.methods import Asking
-from holdfast.sessions.leasing import Keeper, take
+from holdfast.sessions.leasing import Keeper, keeper_for, take
 from holdfast.sessions.log import Message, StateChanged, StepEnded, TurnEnded, TurnOutcome, TurnStarted
 from holdfast.sessions.manifest import (
     DriftPolicy,
@@ -32,7 +31,7 @@ from holdfast.sessions.manifest import (
 )
 from holdfast.sessions.saving import Journal, audit
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.turns import Turn
+from holdfast.sessions.turns import Locks, Turn
 from holdfast.stores import Claim, NewSession, SessionState
 
 if TYPE_CHECKING:
@@ -65,6 +64,27 @@ class Session(Asking):
     open the session goes on after its last stored step.
     """
 
+    __slots__ = (
+        "_begun_with",
+        "_broken",
+        "_journal",
+        "_keeper",
+        "_locks",
+        "_on_crash",
+        "_on_drift",
+        "_own",
+        "_scope",
+        "_state",
+        "_store",
+        "_strict",
+        "_ttl",
+        "_turn",
+        "context",
+        "drift",
+        "id",
+        "resumed",
+    )
+
     def __init__(
         self,
         session: str,
@@ -81,6 +101,7 @@ class Session(Asking):
         options.one_of("session.on_drift", on_drift, ("warn", "refuse", "accept"))
         options.one_of("session.on_crash", on_crash, ("resume", "abandon"))
         options.seconds("session.lease", lease)
+        super().__init__(begun_with["mode"], interactors, runtime)
         self.id = session
         self.context: dict[str, Any] = {}
         """What the application wants to find again: JSON values, saved with each checkpoint."""
@@ -89,18 +110,17 @@ class Session(Asking):
         self.drift: tuple[Drift, ...] = ()
         """What differs from what it was begun with."""
         self._store = store
-        self._begun_with = begun_with
+        self._begun_with: dict[str, Any] | None = begun_with
+        """Its manifest; None once it was compared."""
         self._strict = strict
         self._on_drift = on_drift
         self._on_crash = on_crash
         self._ttl = lease
         self._journal = Journal(store, session, runtime)
-        self._desk = Desk(self._journal, mode=begun_with["mode"], runtime=runtime, interactors=interactors)
+        self._keeper: Keeper
         self._scope = Scope("session", name=session)
         self._state = SessionState.CREATED
-        self._stack = AsyncExitStack()
-        self._queue = asyncio.Lock()
-        self._beginning = asyncio.Lock()
+        self._locks: Locks | None = None
         self._turn: Turn | None = None
         """The turn that is under way here."""
         self._own: Turn | None = None
@@ -176,29 +196,43 @@ class Session(Asking):
         return tuple(f"{self.id}/{memory.turn}/{step}" for step in memory.unknown())
 
     async def __aenter__(self) -> Self:
-        async with self._stack:
+        await self._find_or_make()
+        lease = await take(self._store, self.id, self._ttl)
+        self._journal.fence = lease.fence
+        self._keeper = keeper_for(self._store, self._ttl)
+        self._keeper.keep(lease, self._lost)
+        try:
             await self._open()
-            await self._stack.enter_async_context(self._scope)
-            self._stack = self._stack.pop_all()
+        except BaseException:
+            await self._keeper.give_back(self.id)
+            raise
+        await self._scope.__aenter__()
+        self._begun_with = None
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         try:
             await self._leave(error)
         except HoldfastError as failure:
             if error is None:
-                await self._stack.__aexit__(type(failure), failure, failure.__traceback__)
                 raise
             error.add_note(f"and the session could not be saved: {failure}")
+        finally:
+            await self._keeper.give_back(self.id)
+            await self._leave_scope(kind, error, trace)
+
+    async def _leave_scope(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
-            return await self._stack.__aexit__(kind, error, trace)
-        except HoldfastError as failure:
+            await self._scope.__aexit__(kind, error, trace)
+        except AbortedError:
             lost = self._journal.failed
-            if lost is not None and failure.fault.code == "SESS_CANCELLED":
-                raise HoldfastError(lost) from error
-            raise
+            if lost is None:
+                raise
+            raise HoldfastError(lost) from error
 
     @overload
     async def step(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -234,7 +268,7 @@ class Session(Asking):
         """
         if _TURN.get() is not None and _TURN.get() is self._turn:
             raise self._busy("a turn of it is running here already")
-        async with self._queue:
+        async with self._lock.queue:
             if self._own is not None:
                 await self._end_turn("ok")
             turn = await self._begin(given, Scope("turn", parent=self._scope))
@@ -295,11 +329,6 @@ class Session(Asking):
         return self._scope.cancel(reason)
 
     async def _open(self) -> None:
-        await self._find_or_make()
-        lease = await take(self._store, self.id, self._ttl)
-        self._journal.fence = lease.fence
-        self._keeper = Keeper(self._store, lease, self._ttl, self._lost)
-        self._stack.push_async_callback(self._keeper.stop)
         record = await self._store.session(self.id)
         self._state = record.state
         await self._check_manifest(decode_manifest(self.id, bytes(record.manifest)))
@@ -328,7 +357,7 @@ class Session(Asking):
         return None
 
     async def _make(self) -> None:
-        manifest = Manifest(session_id=self.id, store_id=self._store.id, **self._begun_with)
+        manifest = Manifest(session_id=self.id, store_id=self._store.id, **(self._begun_with or {}))
         made = audit("SessionLifecycle", self.id, state="created")
         try:
             await self._journal.write(create=NewSession(manifest=encode_manifest(manifest)), audit=(made,))
@@ -346,7 +375,7 @@ class Session(Asking):
         problem = mismatch(self.id, was, self._store.id)
         if problem is not None:
             raise problem
-        now = Manifest(session_id=self.id, store_id=self._store.id, **self._begun_with)
+        now = Manifest(session_id=self.id, store_id=self._store.id, **(self._begun_with or {}))
         self.drift = drift(was, now)
         if not self.drift:
             return
@@ -398,7 +427,7 @@ class Session(Asking):
             return turn
         if self._turn is not None:
             raise self._busy("another turn of it is running")
-        async with self._beginning:
+        async with self._lock.beginning:
             if self._own is None:
                 self._own = await self._begin(None, self._scope)
         return self._own
@@ -449,6 +478,12 @@ class Session(Asking):
         turn.cancel()
         # Where the turn's own task asked, it is cancelled right here.
         return await asyncio.sleep(0)
+
+    @property
+    def _lock(self) -> Locks:
+        if self._locks is None:
+            self._locks = Locks()
+        return self._locks
 
     def _lost(self, fault: Fault) -> None:
         """Another process owns the session now: this one must stop."""

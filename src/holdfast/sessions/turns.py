@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.saving import Journal
     from holdfast.stores import NewAudit
 
-__all__ = ["NOT_THE_STEPS", "Turn", "name_of"]
+__all__ = ["NOT_THE_STEPS", "Locks", "Turn", "name_of"]
 
 
 class _Step(NamedTuple):
@@ -42,6 +42,18 @@ class _Step(NamedTuple):
     effect: Effect | None
     returns: Any
     """The declared type of its result."""
+
+
+class Locks:
+    """What keeps turns in order. Made when the first is begun: most sessions are idle most of the time."""
+
+    __slots__ = ("beginning", "queue")
+
+    def __init__(self) -> None:
+        self.queue = asyncio.Lock()
+        """Turns wait here, first come, first served."""
+        self.beginning = asyncio.Lock()
+        """Steps that are in no turn begin the session's own once."""
 
 
 class Turn:

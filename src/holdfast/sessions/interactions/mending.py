@@ -50,7 +50,9 @@ class _Session(Protocol):
     """What is needed of a session here."""
 
     sign_in: Callable[[Fault], Awaitable[DeviceCode]] | None
-    _desk: Desk
+
+    @property
+    def _desk(self) -> Desk: ...
 
     async def put(self, turn: Turn, put: Put) -> tuple[Answered, Any]: ...
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast.faults import AbortedError, Fault, HoldfastError
 from holdfast.sessions.interactions import answering, mending
-from holdfast.sessions.interactions.desk import Put
+from holdfast.sessions.interactions.desk import Desk, Put
 from holdfast.sessions.interactions.questions import question_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from holdfast.sessions.interactions.desk import Desk
+    from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.interactions.mending import DeviceCode
     from holdfast.sessions.interactions.questions import Interactor, Question
     from holdfast.sessions.log import Answered
@@ -35,10 +35,15 @@ class Asking(ABC):
     session with SESS_NO_INTERACTOR and is kept. A question that is dismissed cancels the turn.
     """
 
-    sign_in: Callable[[Fault], Awaitable[DeviceCode]] | None = None
-    """Where a person signs in again when a step is refused for its credentials: see `step_or_ask`."""
-    _desk: Desk
+    __slots__ = ("_answering", "sign_in")
+
     _journal: Journal
+
+    def __init__(self, mode: str, interactors: Iterable[Interactor], runtime: Runtime | None) -> None:
+        self.sign_in: Callable[[Fault], Awaitable[DeviceCode]] | None = None
+        """Where a person signs in again when a step is refused for its credentials: see `step_or_ask`."""
+        self._answering: Desk | tuple[str, tuple[Interactor, ...], Runtime | None] = (mode, tuple(interactors), runtime)
+        """The desk, or what it will be made of: most sessions ask nothing most of the time."""
 
     def attach(self, interactor: Interactor) -> None:
         """Let somebody answer from now on. Several are asked at once; the first answer counts, the others are dismissed."""
@@ -136,6 +141,13 @@ class Asking(ABC):
         turn = await self._current()
         name = turn.next_name(f"?{kind}")
         return await self.put(turn, Put(name, turn.number, kind, payload, expires, user_code))
+
+    @property
+    def _desk(self) -> Desk:
+        if not isinstance(self._answering, Desk):
+            mode, interactors, runtime = self._answering
+            self._answering = Desk(self._journal, mode=mode, interactors=interactors, runtime=runtime)
+        return self._answering
 
     @abstractmethod
     async def _current(self) -> Turn:
