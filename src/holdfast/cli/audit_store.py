@@ -1,4 +1,4 @@
-"""The store the `audit` verbs read. It may be in use: reading waits for nobody and stops nobody."""
+"""The store the `audit` and `sessions` verbs work on. It may be in use: reading waits for nobody and stops nobody."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["with_store"]
 
 
-def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]]) -> Exit:
-    """Run a verb on the store of this address, or on the usual one; a store that is not there is not made."""
+def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]], *, make: bool = False) -> Exit:
+    """Run a verb on the store of this address, or on the usual one; a store that is not there is only made with `make`."""
     path = _path_of(url)
-    if not path.is_file():
+    if not make and not path.is_file():
         message = f"There is no store at {path}"
         raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context={"path": str(path)}))
 

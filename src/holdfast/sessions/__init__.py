@@ -4,6 +4,9 @@ session   `Session`: opened, worked in, resumed; turns: steps and batches in one
 machine   which state may follow which, and what the documents call them
 manifest  what a session was begun with, and how it differs when it is resumed
 log       what is written, and what follows from it; deciding: what to do about a step; codec: values as JSON
+outside   looking at a session, pausing or closing it, without its program
+moving    a session as JSON Lines, out of one store and into another; persisted: document 000's file
+retention what a store need not keep
 saving    writing to the store; leasing: being its only owner; owners: who that is
 interactions  questions to people, asked and answered once
 scopes    cancelling session, turn, stage, tool; keyed: the key a step's calls send along
