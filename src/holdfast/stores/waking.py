@@ -33,6 +33,12 @@ class Wakeups:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_set, future)
 
+    def wake_all(self) -> None:
+        """Wake everybody: some wake-ups may have been missed."""
+        with self._lock:
+            sessions = list(self._waiting)
+        self.wake(sessions)
+
     def future(self, session: str) -> asyncio.Future[None]:
         """Return what will be done at the session's next wake-up. To be had before the log is looked at."""
         future = asyncio.get_running_loop().create_future()

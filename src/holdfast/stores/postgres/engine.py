@@ -1,0 +1,294 @@
+"""Transactions on a pool of connections.
+
+Invariant: what `write` returns is stored, and what it refuses is not. A COMMIT that was sent and not answered is looked up:
+every transaction notes its number in a row that belongs to its connection alone (`slot`), so the row tells, on any
+other connection and whatever others have written since, whether the transaction is there. The row's lock is held before
+COMMIT is sent; asking waits for it, so a transaction that is still on its way is waited for and not taken for lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from contextlib import asynccontextmanager, nullcontext
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor, pq, sql
+from psycopg.rows import tuple_row
+
+from holdfast.stores.points import POINTS
+from holdfast.stores.postgres.failures import CONFLICTS, typed
+from holdfast.stores.sql.query import Many
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from psycopg_pool import AsyncConnectionPool
+
+    from holdfast.stores.sql.query import Script, Step
+
+__all__ = ["Doubt", "DoubtError", "Engine"]
+
+T = TypeVar("T")
+
+SILENT_S = 10.0
+"""The server ends a transaction whose client says nothing for so long: its locks are others' again."""
+PATIENCE_S = 15.0
+"""How long the outcome of a COMMIT is asked for. More than `SILENT_S`: until then the transaction may hang there."""
+MOST_CONFLICTS = 10
+_ASK_AGAIN_S = 0.1
+
+_NOTE = (
+    "INSERT INTO {slot} (name, seq, at) VALUES (%s, %s, extract(epoch FROM clock_timestamp())::float8)"
+    " ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, at = excluded.at"
+    " RETURNING at, set_config('search_path', {schema}, true), set_config('lock_timeout', {busy}, true),"
+    " set_config('idle_in_transaction_session_timeout', {silent}, true),"
+    # What was acknowledged survives the machine, whatever the role or database is set to.
+    " set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), true)"
+)
+# Waits for whoever holds the row, and finds a row that was not there before as well.
+_ASK = (
+    "INSERT INTO {slot} (name, seq, at) VALUES (%s, 0, extract(epoch FROM clock_timestamp())::float8)"
+    " ON CONFLICT (name) DO UPDATE SET at = excluded.at RETURNING seq"
+)
+_BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class Doubt(NamedTuple):
+    """A transaction whose COMMIT was not answered, and what it would have returned."""
+
+    slot: str
+    seq: int
+    result: Any
+
+
+class _Slot:
+    __slots__ = ("name", "seq")
+
+    def __init__(self) -> None:
+        self.name = secrets.token_hex(12)
+        self.seq = 0
+
+
+class _LostError(Exception):
+    """The connection went before COMMIT was sent: nothing is stored."""
+
+
+class _InDoubtError(Exception):
+    def __init__(self, doubt: Doubt) -> None:
+        self.doubt = doubt
+
+
+class Engine:
+    """Runs scripts on the connections of a pool."""
+
+    def __init__(self, pool: AsyncConnectionPool[Any], schema: str, busy: float) -> None:
+        self.pool = pool
+        self._busy = busy
+        self._slots: WeakKeyDictionary[AsyncConnection[Any], _Slot] = WeakKeyDictionary()
+        slot = sql.Identifier(schema, "slot")
+        path = sql.Identifier(schema).as_string()
+        self._note = sql.SQL(_NOTE).format(
+            slot=slot,
+            schema=sql.Literal(path),
+            busy=sql.Literal(_milliseconds(busy)),
+            silent=sql.Literal(_milliseconds(SILENT_S)),
+        )
+        self._path = sql.SQL("SELECT set_config('search_path', {}, true)").format(sql.Literal(path))
+        self._ask = sql.SQL(_ASK).format(slot=slot)
+        self._retire = sql.SQL("DELETE FROM {} WHERE name = ANY(%s)").format(slot)
+
+    async def write(self, script: Callable[[float], Script[T]]) -> T:
+        """Run a script, made for the server's time, in one transaction. Raise `DoubtError` where its end is not known."""
+        conflicts = losses = 0
+        while True:
+            try:
+                return await self._transact(script)
+            except CONFLICTS as error:
+                conflicts += 1
+                if conflicts > MOST_CONFLICTS:
+                    raise typed(error) from error
+                await asyncio.sleep(random.uniform(0.0, 0.01 * conflicts))  # noqa: S311 - nothing secret
+            except (_LostError, _InDoubtError) as error:
+                cause = error.__cause__
+                assert isinstance(cause, psycopg.Error)
+                if isinstance(error, _InDoubtError) and await self.find_out(error.doubt, cause):
+                    result: T = error.doubt.result
+                    return result
+                # It is not stored. A connection that was dead before we came is no failure of the server's.
+                losses += 1
+                if losses > 1:
+                    raise typed(cause) from cause
+                await self._weed()
+            except psycopg.Error as error:
+                raise typed(error) from error
+
+    async def read(self, script: Callable[[], Script[T]]) -> T:
+        """Run a script that only reads, on one snapshot."""
+        for last in (False, True):
+            try:
+                async with self.connection() as connection:
+                    return await self._read(connection, script())
+            except psycopg.OperationalError as error:
+                if last or not _is_loss(error):
+                    raise typed(error) from error
+                await self._weed()
+            except psycopg.Error as error:
+                raise typed(error) from error
+        raise AssertionError
+
+    async def find_out(self, doubt: Doubt, cause: psycopg.Error | None = None) -> bool:
+        """Tell whether a transaction is stored."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + PATIENCE_S
+        while True:
+            try:
+                return await self._asked(doubt)
+            except psycopg.Error as error:
+                if loop.time() > end:
+                    raise DoubtError(doubt, cause or error) from error
+                await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def forget_slots(self) -> None:
+        """Leave nothing behind of the connections we had."""
+        names = [slot.name for slot in self._slots.values()]
+        async with self.connection() as connection:
+            await connection.execute(self._retire, (names,))
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """Lend a connection on which transactions are begun by hand; give it back as it was, or dead."""
+        connection = await self.pool.getconn(timeout=self._busy)
+        own = connection.autocommit
+        try:
+            if not own:
+                await connection.set_autocommit(True)  # noqa: FBT003 - psycopg's
+            yield connection
+        finally:
+            try:
+                if connection.info.transaction_status not in {pq.TransactionStatus.IDLE, pq.TransactionStatus.UNKNOWN}:
+                    await connection.execute("ROLLBACK")
+                if not own and not connection.closed:
+                    await connection.set_autocommit(own)
+            except psycopg.Error:
+                # Whatever state it is in, nobody else shall have it.
+                await connection.close()
+            finally:
+                await self.pool.putconn(connection)
+
+    async def _transact(self, script: Callable[[float], Script[T]]) -> T:
+        async with self.connection() as connection:
+            slot = self._slots.setdefault(connection, _Slot())
+            slot.seq += 1
+            sent: Doubt | None = None
+            try:
+                async with _pipeline(connection):
+                    await _run(connection, "BEGIN")
+                    ((now, *_),) = await _rows(connection, self._note, (slot.name, slot.seq))
+                    result = await _follow(connection, script(now))
+                    POINTS.reach("written")
+                    sent = Doubt(slot.name, slot.seq, result)
+                    ended = await _run(connection, "COMMIT")
+                if ended.statusmessage != "COMMIT":
+                    raise psycopg.OperationalError(f"COMMIT was answered with {ended.statusmessage}")
+            except psycopg.Error as error:
+                if not connection.closed:
+                    # An answer: the transaction is rolled back.
+                    raise
+                if sent is not None:
+                    raise _InDoubtError(sent) from error
+                raise _LostError from error
+            POINTS.reach("committed")
+            return result
+
+    async def _read(self, connection: AsyncConnection[Any], script: Script[T]) -> T:
+        async with _pipeline(connection):
+            await _run(connection, _BEGIN_READING)
+            await _run(connection, self._path)
+            result = await _follow(connection, script)
+            await _run(connection, "COMMIT")
+        return result
+
+    async def _asked(self, doubt: Doubt) -> bool:
+        async with self.connection() as connection:
+            await _run(connection, "BEGIN")
+            await connection.execute(
+                "SELECT set_config('lock_timeout', %s, true)", (_milliseconds(SILENT_S + self._busy),)
+            )
+            ((seq,),) = await _rows(connection, self._ask, (doubt.slot,))
+            await _run(connection, "COMMIT")
+        return bool(seq == doubt.seq)
+
+    async def _weed(self) -> None:
+        """Throw away the pool's connections that died: after a restart of the server they all did."""
+        try:
+            await self.pool.check()
+        except psycopg.Error:
+            # The next attempt tells.
+            return
+
+
+class DoubtError(Exception):
+    """The outcome of a transaction could not be found out in time."""
+
+    def __init__(self, doubt: Doubt, cause: psycopg.Error) -> None:
+        self.doubt = doubt
+        self.cause = cause
+
+
+def _pipeline(connection: AsyncConnection[Any]) -> Any:
+    """Statements whose answer nobody needs at once are sent without waiting for it, where libpq can (14 and newer)."""
+    return connection.pipeline() if psycopg.Pipeline.is_supported() else nullcontext()
+
+
+async def _run(connection: AsyncConnection[Any], statement: Any, args: tuple[Any, ...] | None = None) -> Any:
+    cursor = AsyncCursor(connection, row_factory=tuple_row)
+    await cursor.execute(statement, args, binary=True)
+    return cursor
+
+
+async def _rows(connection: AsyncConnection[Any], statement: Any, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = await (await _run(connection, statement, args)).fetchall()
+    return found
+
+
+async def _follow(connection: AsyncConnection[Any], script: Script[T]) -> T:
+    """Run a script's statements, in the transaction there is."""
+    rows: Any = None
+    while True:
+        try:
+            step = script.send(rows)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        rows = await _perform(connection, step)
+
+
+async def _perform(connection: AsyncConnection[Any], step: Step) -> list[tuple[Any, ...]]:
+    statement, answers = _translated(step.sql)
+    if isinstance(step, Many):
+        await AsyncCursor(connection).executemany(statement, step.rows)
+        return []
+    if answers:
+        return await _rows(connection, statement, step.args)
+    await _run(connection, statement, step.args)
+    return []
+
+
+@lru_cache(256)
+def _translated(statement: str) -> tuple[bytes, bool]:
+    """Return a statement in psycopg's words, and whether it answers with rows."""
+    return statement.replace("?", "%s").encode(), statement.startswith("SELECT") or "RETURNING" in statement
+
+
+def _is_loss(error: psycopg.OperationalError) -> bool:
+    """Whether the connection went, or never came from the pool alive."""
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(max(1, round(seconds * 1_000)))
