@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
 __all__ = ["Wakeups"]
 
@@ -45,6 +45,24 @@ class Wakeups:
         with self._lock:
             self._waiting.setdefault(session, set()).add(future)
         return future
+
+    async def beyond(
+        self, session: str, after: int, seconds: float, top: Callable[[], Awaitable[int]], *, look: float = 3_600.0
+    ) -> bool:
+        """Wait until the session's last offset, which `top` reads, is beyond `after`; look every `look` seconds at least."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while True:
+            future = self.future(session)
+            try:
+                if await top() > after:
+                    return True
+                left = end - loop.time()
+                if left <= 0:
+                    return False
+                await asyncio.wait((future,), timeout=min(left, look))
+            finally:
+                self.forget(session, future)
 
     def forget(self, session: str, future: asyncio.Future[None]) -> None:
         with self._lock:

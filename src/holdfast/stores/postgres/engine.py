@@ -20,8 +20,10 @@ import psycopg
 from psycopg import AsyncConnection, AsyncCursor, pq, sql
 from psycopg.rows import tuple_row
 
+from holdfast.faults import HoldfastError
 from holdfast.stores.points import POINTS
 from holdfast.stores.postgres.failures import CONFLICTS, typed
+from holdfast.stores.postgres.lanes import Job, Lanes
 from holdfast.stores.sql.query import Many
 
 if TYPE_CHECKING:
@@ -74,13 +76,22 @@ class _Slot:
         self.seq = 0
 
 
-class _LostError(Exception):
-    """The connection went before COMMIT was sent: nothing is stored."""
+class DoubtError(Exception):
+    """The outcome of a transaction could not be found out in time."""
 
-
-class _InDoubtError(Exception):
-    def __init__(self, doubt: Doubt) -> None:
+    def __init__(self, doubt: Doubt, cause: psycopg.Error) -> None:
+        super().__init__(str(cause))
         self.doubt = doubt
+        self.cause = cause
+
+
+class _LostError(Exception):
+    """The connection went. With a doubt, after COMMIT was sent; without one, before: then nothing is stored."""
+
+    def __init__(self, doubt: Doubt | None, cause: psycopg.Error) -> None:
+        super().__init__(str(cause))
+        self.doubt = doubt
+        self.cause = cause
 
 
 class Engine:
@@ -89,6 +100,7 @@ class Engine:
     def __init__(self, pool: AsyncConnectionPool[Any], schema: str, busy: float) -> None:
         self.pool = pool
         self._busy = busy
+        self._lanes = Lanes(self._perform)
         self._slots: WeakKeyDictionary[AsyncConnection[Any], _Slot] = WeakKeyDictionary()
         slot = sql.Identifier(schema, "slot")
         path = sql.Identifier(schema).as_string()
@@ -102,30 +114,45 @@ class Engine:
         self._ask = sql.SQL(_ASK).format(slot=slot)
         self._retire = sql.SQL("DELETE FROM {} WHERE name = ANY(%s)").format(slot)
 
-    async def write(self, script: Callable[[float], Script[T]]) -> T:
-        """Run a script, made for the server's time, in one transaction. Raise `DoubtError` where its end is not known."""
+    async def write(self, lane: str, script: Callable[[float], Script[T]]) -> T:
+        """Run a script, made for the server's time, in a transaction. Raise `DoubtError` where its end is not known."""
+        result: T = await self._lanes.do(lane, script)
+        return result
+
+    async def _perform(self, jobs: list[Job]) -> None:
+        """Run jobs in one transaction; if one of them brings the others down, each in its own."""
+        try:
+            await self._stored(jobs)
+        except DoubtError as error:
+            for job in jobs:
+                job.error = job.error or DoubtError(error.doubt._replace(result=job.result), error.cause)
+        except psycopg.Error as error:
+            if len(jobs) > 1 and not _is_loss(error):
+                for job in jobs:
+                    await self._perform([job])
+                return
+            for job in jobs:
+                job.error = typed(error)
+
+    async def _stored(self, jobs: list[Job]) -> None:
+        """Run jobs in one transaction, again where two stood in each other's way or a connection was dead when we came."""
         conflicts = losses = 0
         while True:
             try:
-                return await self._transact(script)
-            except CONFLICTS as error:
+                return await self._transact(jobs)
+            except CONFLICTS:
                 conflicts += 1
                 if conflicts > MOST_CONFLICTS:
-                    raise typed(error) from error
+                    raise
                 await asyncio.sleep(random.uniform(0.0, 0.01 * conflicts))  # noqa: S311 - nothing secret
-            except (_LostError, _InDoubtError) as error:
-                cause = error.__cause__
-                assert isinstance(cause, psycopg.Error)
-                if isinstance(error, _InDoubtError) and await self.find_out(error.doubt, cause):
-                    result: T = error.doubt.result
-                    return result
-                # It is not stored. A connection that was dead before we came is no failure of the server's.
+            except _LostError as error:
+                if error.doubt is not None and await self.find_out(error.doubt, error.cause):
+                    return None
+                # It is not stored.
                 losses += 1
                 if losses > 1:
-                    raise typed(cause) from cause
+                    raise error.cause from None
                 await self._weed()
-            except psycopg.Error as error:
-                raise typed(error) from error
 
     async def read(self, script: Callable[[], Script[T]]) -> T:
         """Run a script that only reads, on one snapshot."""
@@ -153,8 +180,9 @@ class Engine:
                     raise DoubtError(doubt, cause or error) from error
                 await asyncio.sleep(_ASK_AGAIN_S)
 
-    async def forget_slots(self) -> None:
-        """Leave nothing behind of the connections we had."""
+    async def close(self) -> None:
+        """End what was begun, and leave nothing behind of the connections we had."""
+        await self._lanes.close()
         names = [slot.name for slot in self._slots.values()]
         async with self.connection() as connection:
             await connection.execute(self._retire, (names,))
@@ -166,7 +194,7 @@ class Engine:
         own = connection.autocommit
         try:
             if not own:
-                await connection.set_autocommit(True)  # noqa: FBT003 - psycopg's
+                await connection.set_autocommit(True)
             yield connection
         finally:
             try:
@@ -180,7 +208,7 @@ class Engine:
             finally:
                 await self.pool.putconn(connection)
 
-    async def _transact(self, script: Callable[[float], Script[T]]) -> T:
+    async def _transact(self, jobs: list[Job]) -> None:
         async with self.connection() as connection:
             slot = self._slots.setdefault(connection, _Slot())
             slot.seq += 1
@@ -189,9 +217,10 @@ class Engine:
                 async with _pipeline(connection):
                     await _run(connection, "BEGIN")
                     ((now, *_),) = await _rows(connection, self._note, (slot.name, slot.seq))
-                    result = await _follow(connection, script(now))
+                    for job in jobs:
+                        await _attempt(connection, job, now)
                     POINTS.reach("written")
-                    sent = Doubt(slot.name, slot.seq, result)
+                    sent = Doubt(slot.name, slot.seq, None)
                     ended = await _run(connection, "COMMIT")
                 if ended.statusmessage != "COMMIT":
                     raise psycopg.OperationalError(f"COMMIT was answered with {ended.statusmessage}")
@@ -199,11 +228,8 @@ class Engine:
                 if not connection.closed:
                     # An answer: the transaction is rolled back.
                     raise
-                if sent is not None:
-                    raise _InDoubtError(sent) from error
-                raise _LostError from error
+                raise _LostError(sent, error) from error
             POINTS.reach("committed")
-            return result
 
     async def _read(self, connection: AsyncConnection[Any], script: Script[T]) -> T:
         async with _pipeline(connection):
@@ -232,14 +258,6 @@ class Engine:
             return
 
 
-class DoubtError(Exception):
-    """The outcome of a transaction could not be found out in time."""
-
-    def __init__(self, doubt: Doubt, cause: psycopg.Error) -> None:
-        self.doubt = doubt
-        self.cause = cause
-
-
 def _pipeline(connection: AsyncConnection[Any]) -> Any:
     """Statements whose answer nobody needs at once are sent without waiting for it, where libpq can (14 and newer)."""
     return connection.pipeline() if psycopg.Pipeline.is_supported() else nullcontext()
@@ -254,6 +272,15 @@ async def _run(connection: AsyncConnection[Any], statement: Any, args: tuple[Any
 async def _rows(connection: AsyncConnection[Any], statement: Any, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = await (await _run(connection, statement, args)).fetchall()
     return found
+
+
+async def _attempt(connection: AsyncConnection[Any], job: Job, now: float) -> None:
+    """Run a job's script. One that is refused has written nothing, so the others of its transaction go on."""
+    job.error = None
+    try:
+        job.result = await _follow(connection, job.script(now))
+    except HoldfastError as refusal:
+        job.error = refusal
 
 
 async def _follow(connection: AsyncConnection[Any], script: Script[T]) -> T:
@@ -285,7 +312,7 @@ def _translated(statement: str) -> tuple[bytes, bool]:
     return statement.replace("?", "%s").encode(), statement.startswith("SELECT") or "RETURNING" in statement
 
 
-def _is_loss(error: psycopg.OperationalError) -> bool:
+def _is_loss(error: psycopg.Error) -> bool:
     """Whether the connection went, or never came from the pool alive."""
     return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import secrets
+from contextlib import suppress
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
@@ -110,11 +111,9 @@ class PostgresStore:
         self._engine = None
         await self._listener.close()
         await self._notifier.close()
-        try:
-            await engine.forget_slots()
-        except psycopg.Error:
-            # They are forgotten after some days.
-            pass
+        # What it leaves in the tables when the server is gone is forgotten after some days.
+        with suppress(psycopg.Error):
+            await engine.close()
         if isinstance(self._server, str):
             await engine.pool.close()
 
@@ -125,7 +124,7 @@ class PostgresStore:
         epoch = secrets.token_urlsafe(12) if ready.create is not None else ""
         try:
             receipt = await self._opened().write(
-                lambda now: commits.commit_script(ready, self._now(now), epoch, _LOCK)
+                ready.session or ready.chain, lambda now: commits.commit_script(ready, self._now(now), epoch, _LOCK)
             )
         except DoubtError as error:
             raise self._doubtful(error, ready) from error.cause
@@ -155,13 +154,13 @@ class PostgresStore:
 
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
         check_name("session", session)
-        return await self._write(lambda now: leases.acquire_script(session, owner, ttl, now, _LOCK))
+        return await self._write(session, lambda now: leases.acquire_script(session, owner, ttl, now, _LOCK))
 
     async def renew(self, lease: Lease, ttl: float) -> Lease:
-        return await self._write(lambda now: leases.renew_script(lease, ttl, now, _LOCK))
+        return await self._write(lease.session, lambda now: leases.renew_script(lease, ttl, now, _LOCK))
 
     async def release(self, lease: Lease) -> None:
-        await self._write(lambda _: leases.release_script(lease, _LOCK))
+        await self._write(lease.session, lambda _: leases.release_script(lease, _LOCK))
 
     async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
         return await self._read(lambda: reading.audit_script(chain, after, limit))
@@ -170,37 +169,28 @@ class PostgresStore:
         return await self._read(lambda: reading.chains_script(after, limit))
 
     async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
-        return await self._write(lambda _: forgetting.compact_script(session, before, fence, _LOCK))
+        return await self._write(session, lambda _: forgetting.compact_script(session, before, fence, _LOCK))
 
     async def forget_claims(self, session: str, before: float) -> None:
-        await self._write(lambda _: forgetting.forget_claims_script(session, before, _LOCK))
+        await self._write(session, lambda _: forgetting.forget_claims_script(session, before, _LOCK))
 
     async def remove(self, session: str) -> None:
-        await self._write(lambda _: forgetting.remove_script(session, _LOCK))
+        await self._write(session, lambda _: forgetting.remove_script(session, _LOCK))
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        while True:
-            future = self._wakeups.future(session)
-            try:
-                if (await self.session(session)).top > after:
-                    return True
-                left = end - loop.time()
-                if left <= 0:
-                    return False
-                await asyncio.wait((future,), timeout=min(left, self._poll))
-            finally:
-                self._wakeups.forget(session, future)
+        async def top() -> int:
+            return (await self.session(session)).top
+
+        return await self._wakeups.beyond(session, after, seconds, top, look=self._poll)
 
     def _opened(self) -> Engine:
         if self._engine is None:
             raise unavailable("it is not open: use `async with` (PostgreSQL)")
         return self._engine
 
-    async def _write(self, script: Callable[[float], Script[T]]) -> T:
+    async def _write(self, lane: str, script: Callable[[float], Script[T]]) -> T:
         try:
-            return await self._opened().write(lambda now: script(self._now(now)))
+            return await self._opened().write(lane, lambda now: script(self._now(now)))
         except DoubtError as error:
             raise _unknown() from error.cause
 
@@ -247,12 +237,18 @@ class PostgresStore:
         if isinstance(self._server, str):
             server, kwargs = self._server, {}
         else:
-            server, kwargs = self._server.conninfo, dict(self._server.kwargs or {})
+            server, kwargs = await _resolved(self._server.conninfo), dict(await _resolved(self._server.kwargs) or {})
         kwargs |= {"autocommit": True, "connect_timeout": max(2, round(self._busy))}
         return await AsyncConnection.connect(server, **kwargs)
 
     def _now(self, server: float) -> float:
         return server if self._clock is None else self._clock.wall()
+
+
+async def _resolved(setting: Any) -> Any:
+    """Return what a pool was given: a value, or what makes it."""
+    value = setting() if callable(setting) else setting
+    return await value if isawaitable(value) else value
 
 
 def _digest(commit: Commit) -> bytes:

@@ -79,9 +79,7 @@ async def _version(cursor: AsyncCursor[Any], schema: str) -> int:
         return 0
     if not {"meta", "session", "slot"} <= tables:
         raise _invalid(schema, "holds the tables of another program")
-    await cursor.execute(
-        sql.SQL("SELECT value FROM {} WHERE name = 'version'").format(sql.Identifier(schema, "meta"))
-    )
+    await cursor.execute(sql.SQL("SELECT value FROM {} WHERE name = 'version'").format(sql.Identifier(schema, "meta")))
     row = await cursor.fetchone()
     version = int(row[0]) if row is not None and str(row[0]).isdecimal() else None
     if version is None:
