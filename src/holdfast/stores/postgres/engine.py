@@ -3,7 +3,7 @@
 Invariant: what `write` returns is stored, and what it refuses is not. A COMMIT that was sent and not answered is looked up:
 every transaction notes its number in a row that belongs to its connection alone (`slot`), so the row tells, on any
 other connection and whatever others have written since, whether the transaction is there. The row's lock is held before
-COMMIT is sent; asking waits for it, so a transaction that is still on its way is waited for and not taken for lost.
+COMMIT is sent; asking waits for it, so a transaction that is still on its way is not taken for lost.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
@@ -27,7 +27,7 @@ from holdfast.stores.postgres.lanes import Job, Lanes
 from holdfast.stores.sql.query import Many
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from psycopg_pool import AsyncConnectionPool
 
@@ -40,14 +40,16 @@ T = TypeVar("T")
 SILENT_S = 10.0
 """The server ends a transaction whose client says nothing for so long: its locks are others' again."""
 PATIENCE_S = 15.0
-"""How long the outcome of a COMMIT is asked for. More than `SILENT_S`: until then the transaction may hang there."""
+"""How long the outcome of a COMMIT is asked for."""
+GRACE_S = 0.5
+"""How long a transaction that has lost its client may take to end before the server is told to end it."""
 MOST_CONFLICTS = 10
 _ASK_AGAIN_S = 0.1
 
 _NOTE = (
     "INSERT INTO {slot} (name, seq, at) VALUES (%s, %s, extract(epoch FROM clock_timestamp())::float8)"
     " ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, at = excluded.at"
-    " RETURNING at, set_config('search_path', {schema}, true), set_config('lock_timeout', {busy}, true),"
+    " RETURNING at, pg_advisory_xact_lock(%s), set_config('search_path', {schema}, true), set_config('lock_timeout', {busy}, true),"
     " set_config('idle_in_transaction_session_timeout', {silent}, true),"
     # What was acknowledged survives the machine, whatever the role or database is set to.
     " set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), true)"
@@ -57,6 +59,12 @@ _ASK = (
     "INSERT INTO {slot} (name, seq, at) VALUES (%s, 0, extract(epoch FROM clock_timestamp())::float8)"
     " ON CONFLICT (name) DO UPDATE SET at = excluded.at RETURNING seq"
 )
+# Whoever holds a slot's lock is the one that was lost: process numbers alone are used again.
+_END = (
+    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND ((classid::bigint << 32) | objid::bigint) = %s"
+)
 _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -64,15 +72,17 @@ class Doubt(NamedTuple):
     """A transaction whose COMMIT was not answered, and what it would have returned."""
 
     slot: str
+    lock: int
     seq: int
     result: Any
 
 
 class _Slot:
-    __slots__ = ("name", "seq")
+    __slots__ = ("lock", "name", "seq")
 
     def __init__(self) -> None:
         self.name = secrets.token_hex(12)
+        self.lock = secrets.randbits(63)
         self.seq = 0
 
 
@@ -172,10 +182,12 @@ class Engine:
         """Tell whether a transaction is stored."""
         loop = asyncio.get_running_loop()
         end = loop.time() + PATIENCE_S
+        hangs = False
         while True:
             try:
-                return await self._asked(doubt)
+                return await self._asked(doubt, hangs=hangs)
             except psycopg.Error as error:
+                hangs = isinstance(error, psycopg.errors.LockNotAvailable)
                 if loop.time() > end:
                     raise DoubtError(doubt, cause or error) from error
                 await asyncio.sleep(_ASK_AGAIN_S)
@@ -214,14 +226,14 @@ class Engine:
             slot.seq += 1
             sent: Doubt | None = None
             try:
-                async with _pipeline(connection):
-                    await _run(connection, "BEGIN")
-                    ((now, *_),) = await _rows(connection, self._note, (slot.name, slot.seq))
+                async with _talking(connection) as talk:
+                    await talk.run("BEGIN")
+                    ((now, *_),) = await talk.rows(self._note, (slot.name, slot.seq, slot.lock))
                     for job in jobs:
-                        await _attempt(connection, job, now)
+                        await _attempt(talk, job, now)
                     POINTS.reach("written")
-                    sent = Doubt(slot.name, slot.seq, None)
-                    ended = await _run(connection, "COMMIT")
+                    sent = Doubt(slot.name, slot.lock, slot.seq, None)
+                    ended = await talk.run("COMMIT")
                 if ended.statusmessage != "COMMIT":
                     raise psycopg.OperationalError(f"COMMIT was answered with {ended.statusmessage}")
             except psycopg.Error as error:
@@ -232,21 +244,21 @@ class Engine:
             POINTS.reach("committed")
 
     async def _read(self, connection: AsyncConnection[Any], script: Script[T]) -> T:
-        async with _pipeline(connection):
-            await _run(connection, _BEGIN_READING)
-            await _run(connection, self._path)
-            result = await _follow(connection, script)
-            await _run(connection, "COMMIT")
+        async with _talking(connection) as talk:
+            await talk.run(_BEGIN_READING)
+            await talk.run(self._path)
+            result = await _follow(talk, script)
+            await talk.run("COMMIT")
         return result
 
-    async def _asked(self, doubt: Doubt) -> bool:
-        async with self.connection() as connection:
-            await _run(connection, "BEGIN")
-            await connection.execute(
-                "SELECT set_config('lock_timeout', %s, true)", (_milliseconds(SILENT_S + self._busy),)
-            )
-            ((seq,),) = await _rows(connection, self._ask, (doubt.slot,))
-            await _run(connection, "COMMIT")
+    async def _asked(self, doubt: Doubt, *, hangs: bool) -> bool:
+        async with self.connection() as connection, _talking(connection) as talk:
+            if hangs:
+                await talk.rows(_END, (doubt.lock,))
+            await talk.run("BEGIN")
+            await talk.run("SELECT set_config('lock_timeout', %s, true)", (_milliseconds(GRACE_S),))
+            ((seq,),) = await talk.rows(self._ask, (doubt.slot,))
+            await talk.run("COMMIT")
         return bool(seq == doubt.seq)
 
     async def _weed(self) -> None:
@@ -258,32 +270,49 @@ class Engine:
             return
 
 
-def _pipeline(connection: AsyncConnection[Any]) -> Any:
-    """Statements whose answer nobody needs at once are sent without waiting for it, where libpq can (14 and newer)."""
-    return connection.pipeline() if psycopg.Pipeline.is_supported() else nullcontext()
+class _Talk:
+    """Statements on a connection. Those whose answer nobody needs at once are sent without waiting for it."""
+
+    def __init__(self, connection: AsyncConnection[Any], pipeline: psycopg.AsyncPipeline | None) -> None:
+        self._connection = connection
+        self._pipeline = pipeline
+
+    async def run(self, statement: Any, args: tuple[Any, ...] | None = None) -> AsyncCursor[Any]:
+        cursor: AsyncCursor[Any] = AsyncCursor(self._connection, row_factory=tuple_row)
+        await cursor.execute(statement, args, binary=True)
+        return cursor
+
+    async def rows(self, statement: Any, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        cursor = await self.run(statement, args)
+        if self._pipeline is not None:
+            # Only after a Sync does the server count how long we are silent.
+            await self._pipeline.sync()
+        return await cursor.fetchall()
+
+    async def many(self, statement: Any, rows: Sequence[tuple[Any, ...]]) -> None:
+        await AsyncCursor(self._connection).executemany(statement, rows)
 
 
-async def _run(connection: AsyncConnection[Any], statement: Any, args: tuple[Any, ...] | None = None) -> Any:
-    cursor = AsyncCursor(connection, row_factory=tuple_row)
-    await cursor.execute(statement, args, binary=True)
-    return cursor
+@asynccontextmanager
+async def _talking(connection: AsyncConnection[Any]) -> AsyncIterator[_Talk]:
+    if not psycopg.Pipeline.is_supported():
+        # libpq before 14.
+        yield _Talk(connection, None)
+        return
+    async with connection.pipeline() as pipeline:
+        yield _Talk(connection, pipeline)
 
 
-async def _rows(connection: AsyncConnection[Any], statement: Any, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = await (await _run(connection, statement, args)).fetchall()
-    return found
-
-
-async def _attempt(connection: AsyncConnection[Any], job: Job, now: float) -> None:
+async def _attempt(talk: _Talk, job: Job, now: float) -> None:
     """Run a job's script. One that is refused has written nothing, so the others of its transaction go on."""
     job.error = None
     try:
-        job.result = await _follow(connection, job.script(now))
+        job.result = await _follow(talk, job.script(now))
     except HoldfastError as refusal:
         job.error = refusal
 
 
-async def _follow(connection: AsyncConnection[Any], script: Script[T]) -> T:
+async def _follow(talk: _Talk, script: Script[T]) -> T:
     """Run a script's statements, in the transaction there is."""
     rows: Any = None
     while True:
@@ -292,17 +321,17 @@ async def _follow(connection: AsyncConnection[Any], script: Script[T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
-        rows = await _perform(connection, step)
+        rows = await _perform(talk, step)
 
 
-async def _perform(connection: AsyncConnection[Any], step: Step) -> list[tuple[Any, ...]]:
+async def _perform(talk: _Talk, step: Step) -> list[tuple[Any, ...]]:
     statement, answers = _translated(step.sql)
     if isinstance(step, Many):
-        await AsyncCursor(connection).executemany(statement, step.rows)
+        await talk.many(statement, step.rows)
         return []
     if answers:
-        return await _rows(connection, statement, step.args)
-    await _run(connection, statement, step.args)
+        return await talk.rows(statement, step.args)
+    await talk.run(statement, step.args)
     return []
 
 
