@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import faults_recoveries
+import faults_stores
 import httpx
 import msgspec
 import pydantic
@@ -374,6 +375,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("CONFIG_INVALID", lambda: settings_are("[policy]\nattempts = '300'")),
     ("CONFIG_TIMEOUT_INVALID", lambda: settings_are("[policy]\ntimeout = 0")),
     ("CONFIG_CODE_UNKNOWN", lambda: settings_are("[policy.per_code.PROVIDER_OVERLOAD]")),
+    *faults_stores.CASES,
 )  # fmt: skip
 
 
