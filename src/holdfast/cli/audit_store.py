@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.faults import Fault, HoldfastError
+from holdfast.stores.opening import open_store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.files import StoreWarning
 
@@ -23,27 +22,16 @@ __all__ = ["with_store"]
 
 def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]], *, make: bool = False) -> Exit:
     """Run a verb on the store of this address, or on the usual one; a store that is not there is only made with `make`."""
-    path = _path_of(url)
-    if not make and not path.is_file():
-        message = f"There is no store at {path}"
-        raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context={"path": str(path)}))
+    store = open_store(url)
+    if isinstance(store, SqliteStore) and not make and not store.path.is_file():
+        message = f"There is no store at {store.path}"
+        raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context={"path": str(store.path)}))
 
     async def main() -> Exit:
-        async with SqliteStore(path) as store:
+        async with store:
             return await verb(store)
 
     with warnings.catch_warnings():
         # It is about writing.
         warnings.simplefilter("ignore", StoreWarning)
         return asyncio.run(main())
-
-
-def _path_of(url: str | None) -> Path:
-    if url is None:
-        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        return Path(state) / "holdfast" / "holdfast.db"
-    scheme, colon, rest = url.partition(":")
-    if colon and scheme != "sqlite" and len(scheme) > 1:
-        # Only the kind is told: the rest may hold a password.
-        raise InvalidError.at("--store", "a path or sqlite:PATH", f"{scheme}:…")
-    return Path(rest if scheme == "sqlite" and colon else url).expanduser()

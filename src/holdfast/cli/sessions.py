@@ -22,7 +22,8 @@ sessions = typer.Typer(
 _Store = Annotated[
     str | None,
     typer.Option(
-        help="The store: a path or sqlite:PATH; by default the one of your programs.", envvar="HOLDFAST_STORE"
+        help="The store: a path, sqlite:PATH or postgresql://…; by default the one of your programs.",
+        envvar="HOLDFAST_STORE",
     ),
 ]
 _Session = Annotated[str, typer.Argument(help="A session's id, or the beginning of it.")]

@@ -2,7 +2,7 @@
 
 session   `Session`: opened, worked in, resumed; turns: steps and batches in one turn
 machine   which state may follow which, and what the documents call them
-manifest  what a session was begun with, and how it differs when it is resumed
+manifest  what a session was begun with, and how it differs when it is resumed; comparing: what is done about that
 log       what is written, and what follows from it; deciding: what to do about a step; codec: values as JSON
 outside   looking at a session, pausing or closing it, without its program
 moving    a session as JSON Lines, out of one store and into another; persisted: document 000's file
@@ -20,9 +20,9 @@ from holdfast._lazy import loader
 
 if TYPE_CHECKING:
     from holdfast.sessions.interactions import Answer, DeviceCode, Interactor, Question, answer, pending
-    from holdfast.sessions.manifest import Drift, Manifest
+    from holdfast.sessions.manifest import Drift, DriftWarning, Manifest
     from holdfast.sessions.scopes import Scope
-    from holdfast.sessions.session import DriftWarning, Session
+    from holdfast.sessions.session import Session
     from holdfast.sessions.turns import Turn
 
 __all__ = [
@@ -44,7 +44,7 @@ _HOMES = dict.fromkeys(
     ("Answer", "DeviceCode", "Interactor", "Question", "answer", "pending"), "holdfast.sessions.interactions"
 ) | {
     "Drift": "holdfast.sessions.manifest",
-    "DriftWarning": "holdfast.sessions.session",
+    "DriftWarning": "holdfast.sessions.manifest",
     "Manifest": "holdfast.sessions.manifest",
     "Scope": "holdfast.sessions.scopes",
     "Session": "holdfast.sessions.session",

@@ -7,9 +7,9 @@ step that is stored; nothing that may not be repeated is repeated by itself.
 from __future__ import annotations
 
 import asyncio
-import warnings
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 import msgspec
@@ -17,22 +17,16 @@ import msgspec
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.policies import options
 from holdfast.sessions import codec, machine
+from holdfast.sessions.comparing import compare
 from holdfast.sessions.interactions.methods import Asking
 from holdfast.sessions.leasing import Keeper, keeper_for, take
 from holdfast.sessions.log import Message, StateChanged, StepEnded, TurnEnded, TurnOutcome, TurnStarted
-from holdfast.sessions.manifest import (
-    DriftPolicy,
-    Manifest,
-    decode_manifest,
-    drift,
-    encode_manifest,
-    mismatch,
-    refused,
-)
+from holdfast.sessions.manifest import DriftPolicy, Manifest, decode_manifest, encode_manifest
 from holdfast.sessions.saving import Journal, audit
 from holdfast.sessions.scopes import Scope
 from holdfast.sessions.turns import Locks, Turn
 from holdfast.stores import Claim, NewSession, SessionState
+from holdfast.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -45,16 +39,12 @@ if TYPE_CHECKING:
     from holdfast.sessions.scopes import Reason
     from holdfast.stores import Store
 
-__all__ = ["DriftWarning", "Session"]
+__all__ = ["Session"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _LEASE_S = 30.0
-
-
-class DriftWarning(UserWarning):
-    """A session goes on with other tools, another model or other settings than it was begun with."""
 
 
 class Session(Asking):
@@ -73,6 +63,7 @@ class Session(Asking):
         "_on_crash",
         "_on_drift",
         "_own",
+        "_owns_store",
         "_scope",
         "_state",
         "_store",
@@ -88,7 +79,7 @@ class Session(Asking):
     def __init__(
         self,
         session: str,
-        store: Store,
+        store: Store | str | Path | None,
         *,
         begun_with: dict[str, Any],
         strict: bool,
@@ -109,14 +100,15 @@ class Session(Asking):
         """It was there before, and its first turn since is still to come."""
         self.drift: tuple[Drift, ...] = ()
         """What differs from what it was begun with."""
-        self._store = store
+        self._owns_store = store is None or isinstance(store, (str, Path))
+        self._store = open_store(store) if store is None or isinstance(store, (str, Path)) else store
         self._begun_with: dict[str, Any] | None = begun_with
         """Its manifest; None once it was compared."""
         self._strict = strict
         self._on_drift = on_drift
         self._on_crash = on_crash
         self._ttl = lease
-        self._journal = Journal(store, session, runtime)
+        self._journal = Journal(self._store, session, runtime)
         self._keeper: Keeper
         self._scope = Scope("session", name=session)
         self._state = SessionState.CREATED
@@ -133,7 +125,7 @@ class Session(Asking):
         cls,
         session: str,
         *,
-        store: Store,
+        store: Store | str | Path | None = None,
         project_root: str | None = None,
         mode: str = "ask",
         model: str | None = None,
@@ -150,6 +142,7 @@ class Session(Asking):
     ) -> Session:
         """Return a session to be entered with `async with`: made if it is not there, resumed if it is.
 
+        `store` is an open one, or an address that is opened for this session; by default `stores.default_url()`.
         `project_root`, `mode`, `model`, `config` and `tools` (a schema by name) are its manifest: what differs when it is
         resumed is reported by `on_drift`. `on_crash="abandon"` drops a turn that was cut off and goes back to the last
         checkpoint (document 002). `lease` is how many seconds after this process's death another machine may take over.
@@ -196,6 +189,15 @@ class Session(Asking):
         return tuple(f"{self.id}/{memory.turn}/{step}" for step in memory.unknown())
 
     async def __aenter__(self) -> Self:
+        if not self._owns_store:
+            return await self._enter()
+        async with AsyncExitStack() as opened:
+            await opened.enter_async_context(self._store)
+            await self._enter()
+            opened.pop_all()
+        return self
+
+    async def _enter(self) -> Self:
         await self._find_or_make()
         lease = await take(self._store, self.id, self._ttl)
         self._journal.fence = lease.fence
@@ -221,6 +223,8 @@ class Session(Asking):
             error.add_note(f"and the session could not be saved: {failure}")
         finally:
             await self._keeper.give_back(self.id)
+            if self._owns_store:
+                await self._store.__aexit__(None, None, None)
             await self._leave_scope(kind, error, trace)
 
     async def _leave_scope(
@@ -331,7 +335,8 @@ class Session(Asking):
     async def _open(self) -> None:
         record = await self._store.session(self.id)
         self._state = record.state
-        await self._check_manifest(decode_manifest(self.id, bytes(record.manifest)))
+        was = decode_manifest(self.id, bytes(record.manifest))
+        self.drift = await compare(self._journal, was, self._manifest(), self._on_drift)
         await self._journal.load()
         context = self._journal.memory.context
         self.context = context if isinstance(context, dict) else {}
@@ -357,7 +362,7 @@ class Session(Asking):
         return None
 
     async def _make(self) -> None:
-        manifest = Manifest(session_id=self.id, store_id=self._store.id, **(self._begun_with or {}))
+        manifest = self._manifest()
         made = audit("SessionLifecycle", self.id, state="created")
         try:
             await self._journal.write(create=NewSession(manifest=encode_manifest(manifest)), audit=(made,))
@@ -366,28 +371,13 @@ class Session(Asking):
             if error.fault.code != "SESS_ILLEGAL_TRANSITION":
                 raise
 
+    def _manifest(self) -> Manifest:
+        return Manifest(session_id=self.id, store_id=self._store.id, **(self._begun_with or {}))
+
     def _check_resumable(self, state: SessionState, manifest: Manifest) -> None:
         problem = machine.not_resumable(self.id, state, resumable=manifest.resumable)
         if problem is not None:
             raise problem
-
-    async def _check_manifest(self, was: Manifest) -> None:
-        problem = mismatch(self.id, was, self._store.id)
-        if problem is not None:
-            raise problem
-        now = Manifest(session_id=self.id, store_id=self._store.id, **(self._begun_with or {}))
-        self.drift = drift(was, now)
-        if not self.drift:
-            return
-        if self._on_drift == "refuse":
-            raise refused(self.id, self.drift)
-        told = audit("Integrity", self.id, drift=[str(field) for field in self.drift], policy=self._on_drift)
-        if self._on_drift == "warn":
-            warnings.warn(f"session {self.id}: {'; '.join(map(str, self.drift))}", DriftWarning, stacklevel=5)
-            await self._journal.write(audit=(told,))
-        else:
-            kept = msgspec.structs.replace(now, created_at=was.created_at, sm_state=was.sm_state)
-            await self._journal.write(audit=(told,), manifest=encode_manifest(kept))
 
     async def _crashed(self) -> None:
         """Whoever had the session died: it is paused where it was, or, if so wished, at its last checkpoint (C23)."""
