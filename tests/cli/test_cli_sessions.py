@@ -12,6 +12,7 @@ import pytest
 from cli_runs import SCRIPT, environment, holdfast
 
 from holdfast import tool
+from holdfast.cli.sessions_ls import ids_from
 from holdfast.faults import HoldfastError
 from holdfast.sessions import Session
 from holdfast.sessions.leasing import take
@@ -299,3 +300,37 @@ def test_the_installed_command_reads_the_store_from_the_environment(path):
         check=True,
     )
     assert len(json.loads(done.stdout)["sessions"]) == 3
+
+
+def test_a_shell_completes_ids_and_shows_no_errors(path, tmp_path):
+    assert ids_from(path, "rel") == ["release-1", "release-2"]
+    assert ids_from(path, "release-2") == ["release-2"]
+    assert ids_from(path, "") == ["broken", "release-1", "release-2"]
+    assert ids_from(str(tmp_path / "none.db"), "") == []
+    typed = {"COMP_WORDS": "holdfast sessions show rel", "COMP_CWORD": "3", "_HOLDFAST_COMPLETE": "complete_bash"}
+    done = subprocess.run(
+        [SCRIPT],
+        env=environment(HOLDFAST_STORE=path, PYTHONPATH=os.environ.get("PYTHONPATH", ""), **typed),
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == [b"release-1", b"release-2"]
+
+
+def test_a_session_whose_manifest_is_damaged_is_shown_as_that_and_the_others_are_served(path):
+    async def damage():
+        async with SqliteStore(path) as store:
+            await store.commit(Commit(session="odd", create=NewSession(manifest=b'{"sessionId":7}')))
+
+    asyncio.run(damage())
+    told = shown(path, "show", "odd")
+    assert told["manifest"] is None
+    assert "cannot be read" in told["problem"]
+    assert not told["can_resume"]
+    for name in ("resume", "export"):
+        result = verb(path, name, "odd")
+        assert result.exit_code != 0
+        assert "SESS_MANIFEST_INVALID" in result.stderr
+    assert len(shown(path, "ls")["sessions"]) == 4
+    assert shown(path, "show", "release-1")["can_resume"]

@@ -19,6 +19,14 @@ sessions = typer.Typer(
     no_args_is_help=True,
 )
 
+
+def _ids(context: typer.Context, incomplete: str) -> list[str]:
+    """The ids that begin so, for the shell."""
+    from holdfast.cli.sessions_ls import ids_from
+
+    return ids_from(context.params.get("store"), incomplete)
+
+
 _Store = Annotated[
     str | None,
     typer.Option(
@@ -26,8 +34,10 @@ _Store = Annotated[
         envvar="HOLDFAST_STORE",
     ),
 ]
-_Session = Annotated[str, typer.Argument(help="A session's id, or the beginning of it.")]
-_Sessions = Annotated[list[str], typer.Argument(help="Ids of sessions, or the beginnings of them.")]
+_Session = Annotated[str, typer.Argument(help="A session's id, or the beginning of it.", autocompletion=_ids)]
+_Sessions = Annotated[
+    list[str], typer.Argument(help="Ids of sessions, or the beginnings of them.", autocompletion=_ids)
+]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 _Jsonl = Annotated[bool, typer.Option("--jsonl", help="One JSON object a line.")]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it: without this, what would be done is only told.")]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.audit_store import with_store
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_json, show_line, show_table
+from holdfast.faults import HoldfastError
 from holdfast.sessions.outside import in_use
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.cli.audit_records import Form
     from holdfast.stores import SessionRecord, SessionState, Store
 
-__all__ = ["record_document", "sessions_ls", "time_of"]
+__all__ = ["ids_from", "record_document", "sessions_ls", "time_of"]
 
 SCHEMA = "holdfast.sessions/1"
 COLUMNS = ("session", "state", "in use", "entries", "checkpoint", "created", "last")
@@ -40,6 +42,20 @@ def sessions_ls(url: str | None, states: Sequence[SessionState], *, limit: int |
         return Exit.OK
 
     return with_store(url, list_them)
+
+
+def ids_from(url: str | None, beginning: str) -> list[str]:
+    """Return the ids that begin so; none where the store cannot be read: a shell that completes shows no errors."""
+    found: list[str] = []
+
+    async def look(store: Store) -> Exit:
+        page = await store.sessions(after=beginning[:-1])
+        found.extend(record.id for record in page if record.id.startswith(beginning))
+        return Exit.OK
+
+    with contextlib.suppress(HoldfastError, OSError):
+        with_store(url, look)
+    return found
 
 
 def record_document(record: SessionRecord) -> dict[str, Any]:
