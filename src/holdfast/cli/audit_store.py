@@ -40,8 +40,10 @@ def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]]) -> Exi
 
 def _path_of(url: str | None) -> Path:
     if url is None:
-        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        return Path(state) / "holdfast" / "holdfast.db"
+        state = Path(os.environ.get("XDG_STATE_HOME", ""))
+        # A relative folder is to be taken for none: the specification says so.
+        folder = state if state.is_absolute() else Path.home() / ".local" / "state"
+        return folder / "holdfast" / "holdfast.db"
     scheme, colon, rest = url.partition(":")
     if colon and scheme != "sqlite" and len(scheme) > 1:
         # Only the kind is told: the rest may hold a password.
