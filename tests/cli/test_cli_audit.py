@@ -260,6 +260,8 @@ def test_a_broken_record_is_shown_as_it_is(path):
     tamper(path, "UPDATE audit SET payload = 'no json', at = 'noon' WHERE seq = 4")
     found = records("query", "--store", path, "--class", "Fault")
     assert [(record["at"], record["payload"]) for record in found] == [("noon", "no json")]
+    assert len(records("query", "--store", path)) == len(records("tail", "--store", path)) == 5
+    assert len(records("query", "--store", path, "--since", "2026-01-01T00:00:00Z")) == 4
 
 
 def test_secrets_that_got_in_are_not_shown(path, monkeypatch):

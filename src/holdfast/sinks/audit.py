@@ -123,9 +123,10 @@ class AuditTrail:
         """Add a record of your own. The payload is anything JSON can hold; secrets in it are masked."""
         if self._subscription is None or self._closing:
             raise InvalidError.saying("audit.record", "an open trail: use it in `with` or `async with`", "a closed one")
-        body = msgspec.json.encode(self._mask().value(payload))
+        mask = self._mask()
+        body = msgspec.json.encode(mask.value(payload))
         # Refused here, where the mistake is, and not when it is written.
-        self._put(NewAudit(kind=kind, correlation=correlation, payload=body))
+        self._put(NewAudit(kind=kind, correlation=mask.text(correlation), payload=body))
 
     async def flush(self) -> None:
         """Wait until what happened so far is in the store. For the event loop of `async with`."""
