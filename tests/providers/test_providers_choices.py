@@ -111,6 +111,14 @@ def test_S1_15_the_next_model_answers_where_the_first_is_down():
     assert (told.to, told.fault.code) == ("openai/gpt-5-mini", "PROVIDER_OVERLOADED")
 
 
+def test_a_model_whose_circuit_is_open_is_not_asked_and_the_next_answers_at_once():
+    down, up = World("529, loop"), World()
+    chain = ModelChain([down.model("anthropic"), up.model("openai")], runtime=down.runtime)
+    for _ in range(6):
+        assert down.exchange(chain, asked()).text == "You said: hello"
+    assert (down.received, up.received) == (5, 6)
+
+
 def test_a_model_without_the_capability_is_passed_over_and_told():
     world = World()
     bare, able_ = world.model("anthropic", offers=PLAIN), world.model("openai")

@@ -257,3 +257,25 @@ def test_they_are_started_once(shelf, runtime):
 def test_options_that_make_no_sense_are_refused(runtime, wrong):
     with pytest.raises(InvalidError):
         Extensions(runtime=runtime, **wrong)
+
+
+def test_two_that_are_broken_under_one_name_are_both_told(shelf, runtime):
+    shelf.install("bad", "raise RuntimeError('one')")
+    (shelf.folder / "shelf_bad-1.0.dist-info" / "entry_points.txt").write_text(
+        "[holdfast.rules]\nbad = shelf_bad:Extension\n[holdfast.sinks]\nbad = shelf_bad:Extension\n", encoding="utf-8"
+    )
+    with Extensions(runtime=runtime) as extensions:
+        assert sorted(reasons(extensions)) == ["bad", "bad in holdfast.sinks"]
+
+
+def test_what_runs_is_stopped_where_the_start_is_interrupted(shelf, runtime, monkeypatch):
+    shelf.install("a", rule_source("a"))
+    shelf.install("b", rule_source("b", contract=0))
+
+    def interrupted(event):
+        raise KeyboardInterrupt
+
+    with runtime.on(interrupted, SuppressedError), pytest.raises(KeyboardInterrupt), Extensions(runtime=runtime):
+        raise AssertionError("not reached")
+    assert diary() == ["start a", "stop a"]
+    assert IN_USE.classifier is CLASSIFIER

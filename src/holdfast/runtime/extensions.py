@@ -121,7 +121,12 @@ class Extensions:
                 self._tell(fault, f"extension {one.described.id} did not stop well")
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            # Somebody interrupts the start: nobody else would stop what runs already.
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -133,12 +138,13 @@ class Extensions:
         loaded: list[_Loaded] = []
         absent: dict[str, Fault] = {}
         for point in found:
+            name = f"{point.name} in {point.group}" if point.name in absent else point.name
             if point.name in self._without:
-                absent[point.name] = _switched_off(point.name)
+                absent[name] = _switched_off(name)
                 continue
-            one, fault = self._try(point.name, "load", partial(_described, point))
+            one, fault = self._try(name, "load", partial(_described, point))
             if fault is not None:
-                absent[point.name] = fault
+                absent[name] = fault
             elif one.described.id in self._without:
                 absent[one.described.id] = _switched_off(one.described.id)
             else:
@@ -147,7 +153,7 @@ class Extensions:
 
     def _begin(self, one: _Loaded) -> Fault | None:
         name, end = one.described.id, partial(_end, one.extension)
-        added, fault = self._try(name, "start", partial(one.extension.start, self._runtime), late=end)
+        added, fault = self._try(name, "start", lambda: one.extension.start(self._runtime), late=end)
         if fault is not None:
             return fault
         # In place only now, and here: what was left behind must add nothing later.
