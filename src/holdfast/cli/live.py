@@ -10,6 +10,7 @@ block ends the terminal is as it was.
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -63,7 +64,7 @@ def live(
     view = LiveView(runtime or default_runtime(), Console(file=stream, highlight=False), zone)
     with ExitStack() as stack:
         if stream.isatty() and not view.console.is_dumb_terminal:
-            stack.enter_context(Live(console=view.console, get_renderable=view.drawn, refresh_per_second=_PER_SECOND))
+            stack.enter_context(view.on_screen())
             if keys.isatty():
                 view.has_keys = True
                 stack.enter_context(Keys(keys, view.pressed))
@@ -82,13 +83,19 @@ class LiveView:
         self.has_keys = False
         self._zone = zone
         self._state = LiveState()
+        self._screen: Live | None = None
+        self._drawing = threading.RLock()
 
     def changed(self, event: Event) -> LiveLine | None:
         """Take in what happened. A line that is over stays above those that go on."""
         line = self._state.apply(event)
         if line is not None and line.over:
-            self.console.print(self._text(line), soft_wrap=True)
+            self._write(self._text(line))
         return line
+
+    def say(self, text: str, style: str = "") -> None:
+        """Write a line of the program's own, above those that go on."""
+        self._write(Text(one_line(text), style=style))
 
     def logged(self, event: Event) -> str | None:
         """Take in what happened, and return its line for a pipe."""
@@ -111,6 +118,39 @@ class LiveView:
         command = does.get(key.lower())
         aimed = self._aimed(self._state.lines)
         return command is not None and aimed is not None and command(aimed.run, by=BY)
+
+    @contextmanager
+    def on_screen(self) -> Iterator[None]:
+        """Draw the lines that go on, again and again, for as long as the block runs."""
+        over = threading.Event()
+        # Not by Rich's own thread: it draws between another's working out what to erase and its writing, and a line is lost.
+        with Live(console=self.console, get_renderable=self.drawn, auto_refresh=False) as self._screen:
+            thread = threading.Thread(target=self._redraw_until, args=(over,), name="holdfast live", daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                over.set()
+                thread.join()
+                self._screen = None
+
+    def _redraw_until(self, over: threading.Event) -> None:
+        try:
+            while not over.wait(1 / _PER_SECOND):
+                self._redraw()
+        except OSError:  # the terminal is gone
+            return
+
+    def _redraw(self) -> None:
+        with self._drawing:
+            if self._screen is not None:
+                self._screen.refresh()
+
+    def _write(self, text: Text) -> None:
+        """Write a line above those that go on."""
+        with self._drawing:
+            self.console.print(text, soft_wrap=True)
+            self._redraw()
 
     def _aimed(self, lines: tuple[LiveLine, ...]) -> Waiting | None:
         """The first line on the screen whose operation waits: what keys are for must be seen."""
