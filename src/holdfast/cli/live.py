@@ -12,14 +12,14 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from holdfast.cli.keys import Keys
-from holdfast.cli.streams import one_line
+from holdfast.cli.streams import give_up, one_line
 from holdfast.runtime.runtime import Runtime, default_runtime
 from holdfast.sinks.live import LiveLine, LiveState, LiveWord, watch_events
 
@@ -70,7 +70,7 @@ def live(
                 stack.enter_context(Keys(keys, view.pressed))
             stack.enter_context(watch_events(view.changed, view.runtime))
         else:
-            stack.enter_context(watch_events(_logger(view, stream), view.runtime))
+            stack.enter_context(watch_events(_logger(view), view.runtime))
         yield view
 
 
@@ -94,13 +94,25 @@ class LiveView:
         return line
 
     def say(self, text: str, style: str = "") -> None:
-        """Write a line of the program's own, above those that go on."""
-        self._write(Text(one_line(text), style=style))
+        """Write a line of the program's own, above those that go on. Where nobody can read it any more, nothing happens."""
+        if self.console.file.isatty():
+            self._write(Text(one_line(text), style=style))
+        else:
+            self.write_plain(one_line(text))
 
     def logged(self, event: Event) -> str | None:
         """Take in what happened, and return its line for a pipe."""
         line = self._state.apply(event)
         return None if line is None else one_line(line.logged(self._zone))
+
+    def write_plain(self, line: str) -> None:
+        """Write a line to a pipe; one that nobody reads any more takes nothing further."""
+        stream = cast("TextIO", self.console.file)
+        try:
+            stream.write(line + "\n")
+            stream.flush()
+        except OSError:
+            give_up(stream)
 
     def drawn(self) -> Text:
         """Return the lines of what goes on, with the keys on the one they are for."""
@@ -124,7 +136,8 @@ class LiveView:
         """Draw the lines that go on, again and again, for as long as the block runs."""
         over = threading.Event()
         # Not by Rich's own thread: it draws between another's working out what to erase and its writing, and a line is lost.
-        with Live(console=self.console, get_renderable=self.drawn, auto_refresh=False) as self._screen:
+        with Live(console=self.console, get_renderable=self.drawn, auto_refresh=False) as screen:
+            self._screen = screen
             thread = threading.Thread(target=self._redraw_until, args=(over,), name="holdfast live", daemon=True)
             thread.start()
             try:
@@ -173,11 +186,10 @@ def _keys_of(wait: Waiting) -> str:
     return f"  [r] now{'  [f] fall back' if wait.can_fall_back else ''}  [c] cancel"
 
 
-def _logger(view: LiveView, stream: TextIO) -> Callable[[Event], None]:
+def _logger(view: LiveView) -> Callable[[Event], None]:
     def log(event: Event) -> None:
         line = view.logged(event)
         if line is not None:
-            stream.write(line + "\n")
-            stream.flush()
+            view.write_plain(line)
 
     return log

@@ -1,10 +1,10 @@
-"""One operation from near: its attempts, waits and fallbacks with their times, from its events."""
+"""One operation from near: its attempts, waits and fallbacks with their times, and the circuit it opened, from its events."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.events import AttemptEnded, CircuitState, CircuitStateChange, Degraded, Event, Failed, Recovered, Retry
+from holdfast.events import AttemptEnded, CircuitStateChange, Event, Recovered, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["closeup"]
 
-_NAMED = 24
+_NAMED = 30
 
 
 def closeup(events: Sequence[Event]) -> list[str]:
@@ -22,8 +22,10 @@ def closeup(events: Sequence[Event]) -> list[str]:
         return []
     run, began = events[0].run, events[0].at
     own = [event for event in events if event.run == run]
-    told = [line for event in own if (line := _line(event, began))]
-    return [f" {own[0].operation}   run {run}", *told]
+    # A circuit is told to be open before the attempt that opened it is told to be over; people read it the other way.
+    own.sort(key=lambda event: isinstance(event, CircuitStateChange))
+    told = (_line(event, began) for event in own)
+    return [f" {own[0].operation}   run {run}", *(line for line in told if line)]
 
 
 def _line(event: Event, began: float) -> str:
@@ -32,19 +34,14 @@ def _line(event: Event, began: float) -> str:
             mark = "✓" if fault is None else "✖"
             what = f"attempt {number}" if via == "primary" else f"fallback {via}"
             ends = event.at - began
-            return f" {mark} {what:<{_NAMED}} {ends - event.took:5.1f}s → {ends:.1f}s   {_said(fault)}"
+            return f" {mark} {what:<{_NAMED}} {ends - event.took:4.1f}s → {ends:.1f}s   {_said(fault)}"
         case Retry(delay=delay, asked=asked):
             whose = "the server asked for it" if asked else "our own curve"
-            return f" ⟳ {f'wait {delay:.1f}s':<{_NAMED}} {event.text}, {whose}"
-        case CircuitStateChange(circuit=circuit, to=to):
-            mark = "✓" if to is CircuitState.CLOSED else "⊘"
-            return f" {mark} circuit {circuit.removeprefix('provider:')} {to}"
+            return f" ⟳ {f'wait {delay:.1f}s':<{_NAMED}}  {event.text} {whose}"
         case Recovered(after=after, via=via):
             return f" ✓ recovered in {after:.1f}s via {via}"
-        case Degraded(reason=reason):
-            return f" ◐ {reason}"
-        case Failed(fault=fault):
-            return f" ✖ given up: {fault.code}"
+        case CircuitStateChange(circuit=circuit, to=to, rule=rule):
+            return f" ⊘ circuit {circuit.removeprefix('provider:')} {to} (rule: {rule})"
         case _:
             return ""
 
@@ -53,4 +50,4 @@ def _said(fault: Fault | None) -> str:
     if fault is None:
         return "answered"
     status = fault.context.get("status")
-    return f"{status} {fault.code}" if status else fault.code
+    return f"{fault.code} ({status})" if status else fault.code

@@ -7,8 +7,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from holdfast.cli.demo.closeup import closeup
 from holdfast.cli.demo.stage import Stage, in_memory, on_loopback
 from holdfast.cli.demo.storm import ANTHROPIC, CAST, OPENAI, storm
@@ -17,7 +15,6 @@ from holdfast.cli.demo.workers import perform
 from holdfast.cli.exits import Exit
 from holdfast.cli.live import live
 from holdfast.cli.output import fail, narrate, show_json, show_table
-from holdfast.cli.streams import one_line
 from holdfast.events import CircuitStateChange
 from holdfast.runtime.runtime import Runtime, SystemClock, default_runtime, use_runtime
 from holdfast.testing import VirtualClock, run
@@ -26,9 +23,8 @@ from holdfast.testing.chance import seeded
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.console import Console
-
     from holdfast.cli.demo.storm import Act
+    from holdfast.cli.live import LiveView
     from holdfast.clock import Clock
     from holdfast.testing import FaultProvider
 
@@ -54,7 +50,7 @@ def show(*, seed: int, fast: bool, as_json: bool) -> Exit:
     runtime = Runtime(clock=clock, rng=seeded(seed), enabled=True)
     hosting = in_memory if fast else on_loopback
     with use_runtime(runtime), hosting(clock) as servers, tally.listen(runtime), live(runtime) as view:
-        told = _Telling(view.console)
+        told = _Telling(view)
         told.opening(seed)
         playing = _play(acts, servers, tally, told, memory=fast)
         if isinstance(clock, VirtualClock):
@@ -67,21 +63,25 @@ def show(*, seed: int, fast: bool, as_json: bool) -> Exit:
         show_json(found)
     else:
         _show_tables(found)
-    return _judge(tally)
+    return _judge(tally, as_json=as_json)
 
 
 class _Telling:
     """What is said besides the lines of the live view, on the same console."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, view: LiveView) -> None:
+        self._view = view
 
     def opening(self, seed: int) -> None:
         """Say who takes part."""
-        self.line(f"A storm for {len(CAST)} workers (seed {seed}): real SDKs, two providers that fail on script, no keys.")
+        self.line(
+            f"A storm for {len(CAST)} workers (seed {seed}): real SDKs, two providers that fail on script, no keys."
+        )
         for worker in CAST:
             spare = f", else {OPENAI}/{worker.spare}" if worker.spare else ""
             self.line(f"  {worker.name:<9} {worker.provider}/{worker.model}{spare}")
+        if self._view.has_keys:
+            self.line("While something waits, its line shows what you may press: r, f or c. Ctrl-C ends it all.")
 
     def act(self, number: int, title: str) -> None:
         """Say what comes."""
@@ -104,7 +104,7 @@ class _Telling:
 
     def line(self, text: str, style: str = "") -> None:
         """Write a line above those that go on."""
-        self._console.print(Text(one_line(text), style=style), soft_wrap=True)
+        self._view.say(text, style)
 
 
 async def _play(
@@ -156,15 +156,20 @@ def _show_counts(rows: list[dict[str, Any]], first: str, counts: tuple[str, ...]
     show_table((first, *(name.replace("_", " ") for name in counts)), shown)
 
 
-def _judge(tally: Tally) -> Exit:
+def _judge(tally: Tally, *, as_json: bool) -> Exit:
     """Say whether what we told is what the servers saw, and what to try next."""
     mismatches = tally.mismatches()
     if mismatches:
-        fail("what was told and what the servers counted do not match", *mismatches)
+        fail("the attempts that were told are not the requests that the servers counted")
+        for line in mismatches:
+            narrate(f"  {line}")
         return Exit.FAILED
-    attempts = sum(tally.total(server).attempts for server in _SERVERS)
+    if not as_json:
+        attempts = sum(tally.total(server).attempts for server in _SERVERS)
+        print(f"Proven by the servers' counters: {attempts} attempts told, {attempts} requests received; they match.")
     sys.stdout.flush()
-    narrate(f"Proven by the servers' counters: {attempts} attempts told, {attempts} requests received; they match.")
+    if tally.commanded:
+        narrate("you pressed keys: without them the counts are the same in every run with this seed")
     for line in _NEXT:
         narrate(line)
     return Exit.OK

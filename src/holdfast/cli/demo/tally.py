@@ -15,6 +15,7 @@ from holdfast.events import (
     AttemptStarted,
     CircuitState,
     CircuitStateChange,
+    Commanded,
     Degraded,
     Event,
     Fallback,
@@ -91,6 +92,8 @@ class Tally:
         self.calls: list[Call] = []
         self.open_until: float | None = None
         """Wall clock at which the circuit that opened last lets a call through; None: none is open."""
+        self.commanded = False
+        """Somebody pressed a key: the counts are no longer the seed's alone."""
         self._counted: dict[tuple[str, str], Counted] = {}
 
     def listen(self, runtime: Runtime) -> Subscription:
@@ -145,6 +148,7 @@ class Tally:
     def _take(self, event: Event) -> None:
         if isinstance(event, CircuitStateChange):
             self.open_until = event.until if event.to is CircuitState.OPEN else None
+        self.commanded = self.commanded or isinstance(event, Commanded)
         call = _NOW.get()
         if call is not None:
             call.events.append(event)
@@ -167,4 +171,3 @@ class Tally:
                 call.degraded = True
             case _:
                 pass
-

@@ -61,7 +61,9 @@ async def _make_call(work: _Work, worker: Worker, tally: Tally) -> None:
         except (AnthropicError, OpenAIError, HoldfastError) as error:
             call.given_up = True
             fault = fault_of(error)
-            work.say(f"{worker.name} gets {type(error).__name__}, as the SDK raises it; next to act: {fault.next_actor}")
+            work.say(
+                f"{worker.name} gets {type(error).__name__}, as the SDK raises it; next to act: {fault.next_actor}"
+            )
 
 
 class _Work:
