@@ -16,6 +16,7 @@ from holdfast.runtime import permits
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.surroundings import Surroundings
+from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
     from holdfast.integrations.clients.dialect import Used
@@ -105,8 +106,9 @@ class ClientOperation(Operation):
     def _shut(self, now: float) -> frozenset[int]:
         """Return the members whose own circuit is open."""
         lines = self.binding.runtime.lines
-        names = ((m.index, f"{Scope.CREDENTIAL}:{self.pool.name}/{m.credential}") for m in self.pool.members)
-        known = ((index, lines.known(name)) for index, name in names)
+        name = self.pool.name
+        names = ((m.index, Target(provider=name, credential=m.credential).names[-1][1]) for m in self.pool.members)
+        known = ((index, lines.known(circuit)) for index, circuit in names)
         return frozenset(index for index, line in known if line is not None and line.refuses(now))
 
 
