@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.policies import Effect
 
-__all__ = ["copied", "credential_of", "effect_of", "limited_to", "model_of", "replayable"]
+__all__ = ["copied", "credential_of", "effect_of", "limited_to", "model_of", "name_of_key", "replayable"]
 
 _EFFECTS: Mapping[str, Effect] = {"get": "read", "put": "idempotent", "delete": "idempotent"}
 _PARTS = ("connect", "read", "write", "pool")
@@ -24,8 +24,13 @@ def credential_of(client: Any) -> str:
     for attribute in ("api_key", "auth_token"):
         key = getattr(client, attribute, None)
         if isinstance(key, str) and key:
-            return f"key-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+            return name_of_key(key)
     return ""
+
+
+def name_of_key(key: str) -> str:
+    """Return a name for a key that does not give it away."""
+    return f"key-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
 
 def model_of(options: Any) -> str:
