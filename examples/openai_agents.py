@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Literal
 
 from agents import Agent, OpenAIChatCompletionsModel, OpenAIProvider, RunConfig, Runner, function_tool
 from openai import AsyncOpenAI
@@ -35,15 +36,14 @@ def client(provider: FaultProvider) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=provider.openai_url, api_key="test")
 
 
-def quiet(provider: OpenAIProvider | None = None) -> RunConfig:
-    """Without tracing: it would be sent to OpenAI."""
-    return RunConfig(tracing_disabled=True, **({} if provider is None else {"model_provider": provider}))
+QUIET = RunConfig(tracing_disabled=True)
+"""Without tracing, which would be sent to OpenAI."""
 
 
 async def a_storm() -> None:
     print("\nEvery model of a provider recovers: a rate limit, an overload and a lost connection pass unseen")
     async with FaultProvider("429;retry-after=7, 529, disconnect, ok") as provider, client(provider) as sdk:
-        config = quiet(recovering(OpenAIProvider(openai_client=sdk)))
+        config = RunConfig(tracing_disabled=True, model_provider=recovering(OpenAIProvider(openai_client=sdk)))
         result = await Runner.run(Agent(name="Helper", model="gpt-5"), "What is a holdfast?", run_config=config)
         print("  answer  ", result.final_output)
         print("  provider", provider.counters)
@@ -54,7 +54,7 @@ async def an_outage() -> None:
     async with FaultProvider("503, loop") as down, FaultProvider() as up, client(down) as one, client(up) as other:
         spare = OpenAIChatCompletionsModel("grok-4", other)
         model = recovering(OpenAIChatCompletionsModel("gpt-5", one), fallbacks=[spare])
-        result = await Runner.run(Agent(name="Helper", model=model), "Are you there?", run_config=quiet())
+        result = await Runner.run(Agent(name="Helper", model=model), "Are you there?", run_config=QUIET)
         print("  answer  ", result.final_output)
         print("  gpt     ", down.counters)
         print("  grok    ", up.counters)
@@ -63,11 +63,10 @@ async def an_outage() -> None:
 async def a_cut_stream() -> None:
     print("\nA stream that is cut after its first words: it raises, or begins again if you say so")
     async with FaultProvider("cut;after=2, cut;after=2, ok") as provider, client(provider) as sdk:
-        for mode in ("raise", "restart"):
-            model = recovering(
-                OpenAIChatCompletionsModel("gpt-5", sdk), after_first="raise" if mode == "raise" else "restart"
-            )
-            streamed = Runner.run_streamed(Agent(name="Helper", model=model), "Tell me of the sea.", run_config=quiet())
+        modes: tuple[Literal["raise", "restart"], ...] = ("raise", "restart")
+        for mode in modes:
+            model = recovering(OpenAIChatCompletionsModel("gpt-5", sdk), after_first=mode)
+            streamed = Runner.run_streamed(Agent(name="Helper", model=model), "Tell me of the sea.", run_config=QUIET)
             try:
                 async for _ in streamed.stream_events():
                     pass
@@ -80,7 +79,7 @@ async def a_tool() -> None:
     print("\nA tool that may have happened is not repeated, and the model is told so")
     async with FaultProvider(read_script('replies = "tools"')) as provider, client(provider) as sdk:
         agent = Agent(name="Helper", model=recovering(OpenAIChatCompletionsModel("gpt-5", sdk)), tools=[charge])
-        result = await Runner.run(agent, "Charge 5 euros.", run_config=quiet())
+        result = await Runner.run(agent, "Charge 5 euros.", run_config=QUIET)
         print("  told    ", *(item.output for item in result.new_items if item.type == "tool_call_output_item"))
 
 
