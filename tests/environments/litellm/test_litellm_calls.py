@@ -7,11 +7,13 @@ import inspect
 
 import litellm
 import pytest
-from conftest import ASKED
+from litellm_kit import ASKED
 
 from holdfast import Budget, InvalidError, Policy, fault_of
 from holdfast.events import AttemptStarted, Cancelled, Fallback, Recovered, Retry
 from holdfast.litellm import RecoveryWarning, recovering
+
+pytest_plugins = ["litellm_kit"]
 
 
 def answered(call, **arguments):

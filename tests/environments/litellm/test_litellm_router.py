@@ -7,11 +7,13 @@ import inspect
 
 import litellm
 import pytest
-from conftest import ASKED
+from litellm_kit import ASKED
 
 from holdfast import Policy, StreamCutError, fault_of
 from holdfast.events import Fallback
 from holdfast.litellm import RecoveryWarning, recovering
+
+pytest_plugins = ["litellm_kit"]
 
 
 def group(name, provider, **more):

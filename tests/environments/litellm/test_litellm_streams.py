@@ -12,6 +12,8 @@ from holdfast import Budget, Policy, StreamCutError
 from holdfast.events import AttemptStarted, Failed
 from holdfast.litellm import recovering
 
+pytest_plugins = ["litellm_kit"]
+
 
 def read(call, into=None, **arguments):
     """Read a stream whole, sync or async; return its chunks."""
