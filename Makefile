@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# LiteLLM pins other versions than ours: its tests run in an environment of their own.
+LITELLM := .venv-litellm
 # Half of a small machine is already two workers; more only makes them wait for each other.
 WORKERS ?= auto
 
@@ -13,7 +15,7 @@ WORKERS ?= auto
 run: $(READY)  ## the fullest demonstration there is
 	@$(BIN)/holdfast demo
 
-test: check  ## checks and the whole test suite
+test: check $(LITELLM)/.ready  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
 
 check: $(READY)  ## lint, format, types, import rules
@@ -26,7 +28,7 @@ check: $(READY)  ## lint, format, types, import rules
 bench: $(READY)  ## speed, side by side with the peers
 	@$(BIN)/python -m benchmarks
 
-soak: $(READY)  ## the long runs of which `make test` holds a sample
+soak: $(READY) $(LITELLM)/.ready  ## the long runs of which `make test` holds a sample
 	HOLDFAST_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 format: $(READY)  ## let ruff lay out the code
@@ -42,4 +44,9 @@ help:
 $(READY): pyproject.toml constraints.txt
 	@scripts/make-venv $(PYTHON) $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(LITELLM)/.ready: tests/environments/litellm.txt
+	@scripts/make-venv $(PYTHON) $(LITELLM)
+	@$(LITELLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $< -e .
 	@touch $@

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-__all__ = ["credential_of"]
+__all__ = ["credential_of", "name_of_key"]
 
 
 def credential_of(client: Any) -> str:
@@ -13,5 +13,10 @@ def credential_of(client: Any) -> str:
     for attribute in ("api_key", "auth_token"):
         key = getattr(client, attribute, None)
         if isinstance(key, str) and key:
-            return f"key-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+            return name_of_key(key)
     return ""
+
+
+def name_of_key(key: str) -> str:
+    """Return a name for a key that does not give it away."""
+    return f"key-{hashlib.sha256(key.encode()).hexdigest()[:8]}"

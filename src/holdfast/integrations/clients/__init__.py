@@ -4,8 +4,9 @@
     pool        the clients behind one name, and what is known about each key
     operation   one API call: each attempt is one request, with the key that is next
     requests    reading a request: its model, its limit, whether it can be sent again
+    flowing     an API call whose answer is a stream
     streams     streams: held until their first content, watched from there to the end
-    dialect     what differs between the SDKs
+    dialect     what differs between the SDKs; openai: the OpenAI SDK's, which frameworks on it speak as well
 
 Invariant: a client comes back as its own type, and nothing is set on the one that was given.
 """

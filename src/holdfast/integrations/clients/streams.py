@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from holdfast.integrations.clients.dialect import Used
+    from holdfast.integrations.clients.flowing import Flowing
     from holdfast.integrations.clients.operation import StreamOperation
 
 __all__ = ["open_stream", "open_stream_async"]
@@ -72,10 +73,10 @@ class _Watched:
     source: Any
     _over = False
 
-    def __init__(self, op: StreamOperation, stream: Any, source: Any) -> None:
+    def __init__(self, op: Flowing, stream: Any, source: Any) -> None:
         self._op = op
         self.source = source
-        self._dialect = op.pool.dialect
+        self._dialect = op.dialect
         response = getattr(stream, "response", None)
         self._request = None if response is None else response.request
         self._held: deque[Any] = deque()
@@ -146,11 +147,15 @@ class _Watched:
             self._over = True
             self._op.stopped(error)
 
-    def __del__(self) -> None:
-        # The SDK closes the connection of a stream that is left early, and tells nobody.
+    def left(self) -> None:
+        """The consumer turned away."""
         if not self._over and self._op.flowing:
             self._over = True
             self._op.abandoned(None)
+
+    def __del__(self) -> None:
+        # The SDK closes the connection of a stream that is left early, and tells nobody.
+        self.left()
 
 
 class Events(_Watched):
@@ -187,7 +192,7 @@ class AsyncEvents(_Watched):
 
     source: AsyncIterator[Any]
 
-    def __init__(self, op: StreamOperation, stream: Any, source: Any) -> None:
+    def __init__(self, op: Flowing, stream: Any, source: Any) -> None:
         super().__init__(op, stream, source)
         seconds = op.binding.timeout
         self._idle = None if seconds is None else Wheels(seconds, op.binding.runtime.clock)
