@@ -24,11 +24,11 @@ from openai import AsyncOpenAI
 
 from holdfast.faults import InvalidError
 from holdfast.integrations.clients.openai import OPENAI
-from holdfast.integrations.clients.requests import credential_of
 from holdfast.integrations.inner import RECOVERS, warn, warn_of_transport
 from holdfast.integrations.openai_agents.events import Events, PassingError
 from holdfast.integrations.openai_agents.wire import plain_client
 from holdfast.policies import options
+from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.recovery import recover
 from holdfast.runtime.target import Target
 
