@@ -1,28 +1,58 @@
-"""What the tests of the frameworks share: their real models, in front of the fault provider, on a socket or in memory."""
+"""What the tests of the frameworks share: their real models in front of the fault provider, without sockets."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
+import anthropic
 import httpx2
 from langchain_anthropic import ChatAnthropic
 from langchain_openai import ChatOpenAI
+from pydantic import Field
 
 from holdfast.testing import FaultProvider
 
+SAID = "You said: hello"
+
+
+@contextmanager
+def in_memory(script: str = "") -> Iterator[FaultProvider]:
+    """A provider that nobody listens for."""
+    yield FaultProvider(script)
+
+
+class InMemory(ChatAnthropic):
+    """LangChain's model, which makes its HTTP clients itself, with another wire below them."""
+
+    provider: Any = Field(exclude=True)
+
+    @cached_property
+    def _client(self) -> anthropic.Client:
+        http = httpx2.Client(transport=self.provider.transport())
+        return anthropic.Client(**self._client_params, http_client=http)
+
+    @cached_property
+    def _async_client(self) -> anthropic.AsyncClient:
+        http = httpx2.AsyncClient(transport=self.provider.transport())
+        return anthropic.AsyncClient(**self._client_params, http_client=http)
+
 
 def claude(provider: FaultProvider, **options: Any) -> ChatAnthropic:
-    return ChatAnthropic(
-        **{"model_name": "claude-haiku-4-5", "api_key": "test", "base_url": provider.url, **options}  # type: ignore[arg-type]
+    return InMemory(
+        **{
+            "model_name": "claude-haiku-4-5",
+            "api_key": "test",
+            "base_url": "http://provider.test",
+            "provider": provider,
+            **options,
+        }
     )
 
 
 def gpt(provider: FaultProvider, **options: Any) -> ChatOpenAI:
-    return ChatOpenAI(**{"model": "gpt-5", "api_key": "test", "base_url": provider.openai_url, **options})
-
-
-def gpt_in_memory(provider: FaultProvider, **options: Any) -> ChatOpenAI:
-    """A model without sockets, for virtual time."""
     return ChatOpenAI(
         **{
             "model": "gpt-5",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import anthropic
 import pytest
 from clients_kit import world
-from lang_kit import claude, gpt, gpt_in_memory, with_tools
+from lang_kit import SAID, claude, gpt, in_memory, with_tools
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRetryMiddleware, ToolRetryMiddleware
 from langchain_core.messages import SystemMessage, ToolMessage
@@ -20,9 +19,8 @@ from langgraph.types import Command, interrupt
 from holdfast import InvalidError, OutcomeUnknownError, Policy, Target, fault_of, tool
 from holdfast.events import AttemptStarted, Cancelled, Failed, Fallback, Recovered
 from holdfast.langchain import RecoveryMiddleware, RecoveryWarning, recovering
-from holdfast.testing import FaultProvider, no_waiting, run, serve_in_thread
+from holdfast.testing import FaultProvider, run
 
-SAID = "You said: hello"
 HELLO: Any = {"messages": [{"role": "user", "content": "hello"}]}
 
 
@@ -39,7 +37,7 @@ def tool_message(state: Any) -> ToolMessage:
 
 def test_a_storm_passes_unseen_and_the_models_own_retries_are_off():
     runtime, heard = world()
-    with serve_in_thread("429;retry-after=7, 529, ok") as provider:
+    with in_memory("429;retry-after=7, 529, ok") as provider:
         agent = create_agent(claude(provider), [], middleware=[RecoveryMiddleware(runtime=runtime)])
         assert last(agent.invoke(HELLO)) == SAID
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 3
@@ -49,7 +47,7 @@ def test_a_storm_passes_unseen_and_the_models_own_retries_are_off():
 def test_a_storm_passes_unseen_in_a_task():
     runtime, heard = world()
     provider = FaultProvider("429;retry-after=7, 529, ok")
-    agent = create_agent(gpt_in_memory(provider), [], middleware=[RecoveryMiddleware(runtime=runtime)])
+    agent = create_agent(gpt(provider), [], middleware=[RecoveryMiddleware(runtime=runtime)])
     assert last(run(agent.ainvoke(HELLO), clock=runtime.clock)) == SAID
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 3
 
@@ -57,10 +55,10 @@ def test_a_storm_passes_unseen_in_a_task():
 @pytest.mark.parametrize("later", [False, True])
 def test_another_model_answers_when_the_first_has_failed_for_good(later):
     runtime, heard = world()
-    with serve_in_thread("529, loop") as down, serve_in_thread("503, ok") as up, no_waiting():
+    with in_memory("529, loop") as down, in_memory("503, ok") as up:
         middleware = RecoveryMiddleware(gpt(up), policy=Policy(attempts=2), runtime=runtime)
         agent = create_agent(claude(down), [], middleware=[middleware])
-        state = asyncio.run(agent.ainvoke(HELLO)) if later else agent.invoke(HELLO)
+        state = run(agent.ainvoke(HELLO), clock=runtime.clock) if later else agent.invoke(HELLO)
         assert last(state) == SAID
         assert (down.counters.received, up.counters.received) == (2, 2)
     assert [event.to for event in heard.of(Fallback)] == ["openai/gpt-5"]
@@ -68,7 +66,7 @@ def test_another_model_answers_when_the_first_has_failed_for_good(later):
 
 def test_when_no_model_answers_the_first_ones_exception_is_raised():
     runtime, heard = world()
-    with serve_in_thread("529, loop") as down, serve_in_thread("401, loop") as refusing:
+    with in_memory("529, loop") as down, in_memory("401, loop") as refusing:
         middleware = RecoveryMiddleware(gpt(refusing), policy=Policy(attempts=1), runtime=runtime)
         with pytest.raises(anthropic.APIStatusError) as raised:
             create_agent(claude(down), [], middleware=[middleware]).invoke(HELLO)
@@ -80,7 +78,7 @@ def test_when_no_model_answers_the_first_ones_exception_is_raised():
 def test_a_request_is_fitted_to_the_model_that_gets_it():
     """Markers for one provider's cache are an error to another."""
     runtime, _ = world()
-    with serve_in_thread("529") as down, serve_in_thread() as up:
+    with in_memory("529") as down, in_memory() as up:
         middleware = RecoveryMiddleware(gpt(up), policy=Policy(attempts=1), runtime=runtime)
         agent = create_agent(claude(down), [], middleware=[middleware], system_prompt=_marked())
         assert last(agent.invoke(HELLO)) == SAID
@@ -94,7 +92,7 @@ def _marked() -> Any:
 
 def test_a_model_that_recovers_itself_is_not_retried_again_around_it():
     runtime, _ = world()
-    with serve_in_thread("529, loop") as provider:
+    with in_memory("529, loop") as provider:
         alone = recovering(claude(provider), policy=Policy(attempts=2), runtime=world()[0])
         agent = create_agent(alone, [], middleware=[RecoveryMiddleware(policy=Policy(attempts=3), runtime=runtime)])
         with pytest.raises(anthropic.APIStatusError):
@@ -111,7 +109,7 @@ def agent_with(provider: FaultProvider, fn: Any, *more: Any, **options: Any) -> 
     agent = create_agent(
         claude(provider, max_retries=0), [langchain_tool(fn)], middleware=middleware, checkpointer=InMemorySaver()
     )
-    return agent, heard
+    return agent, heard, runtime
 
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
@@ -167,8 +165,8 @@ RESET = ConnectionResetError(104, "Connection reset by peer")
 
 def test_a_tool_that_only_reads_is_called_again():
     weather = Weather(RESET)
-    with serve_in_thread(with_tools("ok")) as provider:
-        agent, heard = agent_with(provider, weather.read())
+    with in_memory(with_tools("ok")) as provider:
+        agent, heard, _runtime = agent_with(provider, weather.read())
         assert "rain in" in last(agent.invoke(HELLO, THREAD))
     assert weather.called == 2
     assert [str(event.operation) for event in heard.of(Recovered)] == ["tool:weather"]
@@ -176,24 +174,24 @@ def test_a_tool_that_only_reads_is_called_again():
 
 def test_an_async_tool_that_only_reads_is_called_again():
     weather = Weather(RESET)
-    with serve_in_thread(with_tools("ok")) as provider, no_waiting():
-        agent, _ = agent_with(provider, weather.later())
-        assert "rain in" in last(asyncio.run(agent.ainvoke(HELLO, THREAD)))
+    with in_memory(with_tools("ok")) as provider:
+        agent, _, runtime = agent_with(provider, weather.later())
+        assert "rain in" in last(run(agent.ainvoke(HELLO, THREAD), clock=runtime.clock))
     assert weather.called == 2
 
 
 def test_an_effect_can_be_told_by_the_tools_name():
     weather = Weather(RESET)
-    with serve_in_thread(with_tools("ok")) as provider:
-        agent, _ = agent_with(provider, weather.undeclared(), effects={"weather": "idempotent"})
+    with in_memory(with_tools("ok")) as provider:
+        agent, _, _runtime = agent_with(provider, weather.undeclared(), effects={"weather": "idempotent"})
         assert "rain in" in last(agent.invoke(HELLO, THREAD))
     assert weather.called == 2
 
 
 def test_a_tool_nobody_has_said_anything_about_is_called_once():
     weather = Weather(RESET)
-    with serve_in_thread(with_tools("ok")) as provider:
-        agent, _ = agent_with(provider, weather.undeclared())
+    with in_memory(with_tools("ok")) as provider:
+        agent, _, _runtime = agent_with(provider, weather.undeclared())
         with pytest.raises(ConnectionResetError):
             agent.invoke(HELLO, THREAD)
     assert weather.called == 1
@@ -201,8 +199,8 @@ def test_a_tool_nobody_has_said_anything_about_is_called_once():
 
 def test_an_unsafe_tool_that_may_have_happened_is_not_called_again():
     weather = Weather(RESET)
-    with serve_in_thread(with_tools("ok")) as provider:
-        agent, _ = agent_with(provider, weather.unsafe())
+    with in_memory(with_tools("ok")) as provider:
+        agent, _, _runtime = agent_with(provider, weather.unsafe())
         with pytest.raises(OutcomeUnknownError):
             agent.invoke(HELLO, THREAD)
     assert weather.called == 1
@@ -212,9 +210,9 @@ def test_an_unsafe_tool_that_may_have_happened_is_not_called_again():
 def test_a_failure_can_be_told_to_the_model(later):
     denied = PermissionError(13, "Permission denied")
     weather = Weather(denied)
-    with serve_in_thread(with_tools("ok")) as provider:
-        agent, _ = agent_with(provider, weather.undeclared(), tool_failures="tell")
-        state = asyncio.run(agent.ainvoke(HELLO, THREAD)) if later else agent.invoke(HELLO, THREAD)
+    with in_memory(with_tools("ok")) as provider:
+        agent, _, runtime = agent_with(provider, weather.undeclared(), tool_failures="tell")
+        state = run(agent.ainvoke(HELLO, THREAD), clock=runtime.clock) if later else agent.invoke(HELLO, THREAD)
     told = tool_message(state)
     assert told.status == "error"
     assert json.loads(str(told.content)) == fault_of(denied).for_model()
@@ -231,11 +229,11 @@ def test_an_interrupt_in_a_tool_waits_for_its_answer_and_is_no_failure(later, to
         asked.append(city)
         return f"{interrupt('May I?')} in {city}"
 
-    with serve_in_thread(with_tools("ok")) as provider:
-        agent, heard = agent_with(provider, weather, tool_failures=tool_failures)
+    with in_memory(with_tools("ok")) as provider:
+        agent, heard, runtime = agent_with(provider, weather, tool_failures=tool_failures)
 
         def go(state: Any) -> Any:
-            return asyncio.run(agent.ainvoke(state, THREAD)) if later else agent.invoke(state, THREAD)
+            return run(agent.ainvoke(state, THREAD), clock=runtime.clock) if later else agent.invoke(state, THREAD)
 
         paused = go(HELLO)
         assert [one.value for one in paused["__interrupt__"]] == ["May I?"]
@@ -252,7 +250,7 @@ def test_an_interrupt_in_a_tool_waits_for_its_answer_and_is_no_failure(later, to
 @pytest.mark.parametrize("ours_first", [False, True])
 def test_langchains_own_retries_in_the_same_agent_are_told_once(other, ours_first):
     middleware: list[Any] = [RecoveryMiddleware(), other()]
-    with serve_in_thread() as provider:
+    with in_memory() as provider:
         with pytest.warns(RecoveryWarning, match=f"{other.__name__} beside RecoveryMiddleware") as told:
             create_agent(claude(provider), [], middleware=middleware if ours_first else middleware[::-1])
         assert [warning.filename for warning in told] == [__file__]

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 import openai
 import pytest
 from clients_kit import world
-from lang_kit import gpt_in_memory
+from lang_kit import gpt
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphInterrupt, ParentCommand
 from langgraph.graph import END, START, StateGraph
@@ -37,7 +37,7 @@ def graph_of(node: Any, **options: Any) -> Any:
 
 
 def asking(provider: FaultProvider) -> Any:
-    model = gpt_in_memory(provider, max_retries=0)
+    model = gpt(provider, max_retries=0)
 
     async def ask(state: State) -> State:
         return {"said": (await model.ainvoke("hello")).text}
@@ -46,7 +46,7 @@ def asking(provider: FaultProvider) -> Any:
 
 
 def asking_sync(provider: FaultProvider) -> Any:
-    model = gpt_in_memory(provider, max_retries=0)
+    model = gpt(provider, max_retries=0)
 
     def ask(state: State) -> State:
         return {"said": model.invoke("hello").text}
@@ -234,7 +234,7 @@ def test_it_asks_for_no_retry_of_a_signal():
 
 
 def recovering_in(provider: FaultProvider, runtime: Any) -> Any:
-    model = recovering(gpt_in_memory(provider), policy=Policy(attempts=2), runtime=runtime)
+    model = recovering(gpt(provider), policy=Policy(attempts=2), runtime=runtime)
 
     async def ask(state: State) -> State:
         return {"said": (await model.ainvoke("hello")).text}

@@ -78,7 +78,7 @@ class Calls:
         # What `fn` declares about itself (`@tool`) wins.
         self._binding = Binding(aim, policy, effect=effect, runtime=runtime).of(fn)
         self.passing = passing
-        self._told = told
+        self.told = told
 
     @property
     def binding(self) -> Binding:
@@ -90,7 +90,7 @@ class Calls:
         """Return the operation of a call that begins now."""
         op = PassingOperation(self.binding)
         op.calls = self
-        op.told = self._told
+        op.told = self.told
         return op
 
     def within(self) -> bool:
