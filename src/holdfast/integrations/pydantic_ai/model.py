@@ -51,7 +51,7 @@ class RecoveringModel(WrapperModel):
         if name is not None and not name:
             raise InvalidError.at("RecoveringModel.name", "a name such as 'claude', or None", name)
         super().__init__(wrapped)
-        self._quiet = Quiet(self.wrapped, above=1)
+        self._quiet = Quiet(self.wrapped)
         target = Target(provider=name or self.wrapped.system, model=self.wrapped.model_name)
         self._calls = Calls(target, policy, passing=PASSING, told=used_by, runtime=runtime)
 

@@ -1,4 +1,4 @@
-"""Streams of pydantic-ai: held until their first content, so that a failure before it stays unseen; then watched.
+"""Streams of pydantic-ai: held until their first event, so that a failure before it stays unseen; then watched.
 
 The response handed out is pydantic-ai's own object. Only where its events come from is ours: they pass one by one, and a tool
 call is never put together from two answers.
@@ -12,11 +12,7 @@ import asyncio
 import sys
 from collections import deque
 from contextlib import AsyncExitStack, asynccontextmanager
-from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
-
-from pydantic_ai.messages import FinalResultEvent, PartStartEvent, TextPart, ThinkingPart
 
 from holdfast.faults import Fault, HoldfastError, StreamCutError
 from holdfast.integrations.passing import PassingOperation, Signal
@@ -139,15 +135,9 @@ class _Events:
         return own
 
     async def open(self) -> None:
-        """Read up to the first content."""
+        """Read the first event. Not further: what was received by then is what the response says it holds."""
         try:
-            while True:
-                event = await anext(self._source)
-                if not _opens(event):
-                    self._held.append(event)
-                    return
-                # The part grows with what comes next; who reads the event later must find it as it was.
-                self._held.append(replace(event, part=copy(event.part)) if isinstance(event, PartStartEvent) else event)
+            self._held.append(await anext(self._source))
         except StopAsyncIteration:
             self._check_end()
 
@@ -231,12 +221,3 @@ class _Events:
         seconds = self._op.binding.timeout or 0.0
         message = f"{self._op.binding.name} sent nothing for {seconds:g} s"
         return HoldfastError(Fault.of("PROVIDER_STREAM_STALLED", message, context={"idle_s": seconds}))
-
-
-def _opens(event: ModelResponseStreamEvent) -> bool:
-    """Whether an event comes before any content."""
-    if isinstance(event, FinalResultEvent):
-        return True
-    return (
-        isinstance(event, PartStartEvent) and isinstance(event.part, TextPart | ThinkingPart) and not event.part.content
-    )
