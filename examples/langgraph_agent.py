@@ -7,7 +7,7 @@ waiting is switched off.
 from __future__ import annotations
 
 import sys
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from langchain.agents import create_agent
 from langchain_anthropic import ChatAnthropic
@@ -72,9 +72,9 @@ def an_agent() -> None:
         print("  gpt     ", up.counters)
 
 
-class State(TypedDict, total=False):
+class State(TypedDict):
     question: str
-    answer: str
+    answer: NotRequired[str]
 
 
 def a_graph() -> None:
@@ -83,7 +83,7 @@ def a_graph() -> None:
         model = claude(provider).model_copy(update={"max_retries": 0})
 
         @recovering_node
-        def ask(state: State) -> State:
+        def ask(state: State) -> dict[str, str]:
             answer = model.invoke(state["question"]).text
             return {"answer": answer if interrupt("Publish it?") == "yes" else "withheld"}
 
