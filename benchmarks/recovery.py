@@ -161,7 +161,10 @@ def _overhead(*, quick: bool) -> dict[str, float]:
     figures = {name: median(mine) for name, mine in taken.items() if mine}
     added = {name: figure - figures[BARE] for name, figure in figures.items()}
     rows = [[name, f"{figure:.0f}", f"{added[name]:.0f}"] for name, figure in figures.items()]
-    notes = ["processor time of the loop's thread, real clock, median of the rounds; the provider is in memory", *broken]
+    notes = [
+        "processor time of the loop's thread, real clock, median of the rounds; the provider is in memory",
+        *broken,
+    ]
     if not broken:
         times = added["LiteLLM Router"] / added["holdfast"]
         verdict = "met" if times >= TARGET_TIMES else "missed"

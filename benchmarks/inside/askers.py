@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from holdfast import INTERACTIVE, PATIENT
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from benchmarks.inside.traces import Trace
+    from holdfast import Policy
 
     Asker = Callable[[str], Awaitable[str]]
     Making = Callable[[Any, Trace], Asker]
@@ -60,13 +63,11 @@ def clairvoyant(provider: Any, trace: Trace) -> Asker:
     return wait_and_ask
 
 
-def holdfast(policy: str | None) -> Making:
+def holdfast(policy: Policy = INTERACTIVE) -> Making:
     def make(provider: Any, _: Trace) -> Asker:
-        import holdfast
         from holdfast.openai import recovering
 
-        chosen = None if policy is None else getattr(holdfast, policy)
-        return _asking(recovering(_client(provider), policy=chosen))
+        return _asking(recovering(_client(provider), policy=policy))
 
     return make
 
@@ -122,8 +123,9 @@ def router(provider: Any, _: Trace) -> Asker:
 BEST = "clairvoyant"
 ASKERS: dict[str, Making] = {
     BEST: clairvoyant,
-    "holdfast": holdfast(None),
-    "holdfast, PATIENT": holdfast("PATIENT"),
+    "holdfast": holdfast(),
+    "holdfast, wait_for_circuit": holdfast(INTERACTIVE.replace(wait_for_circuit=True)),
+    "holdfast, PATIENT": holdfast(PATIENT),
     "SDK, as it comes": sdk(),
     "SDK, 5 retries": sdk(max_retries=5, timeout=LIMIT_S),
     "tenacity, 6 attempts": tenacity(6),
