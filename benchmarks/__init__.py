@@ -3,6 +3,7 @@
     classify, accuracy   recognising failures
     import               what `import holdfast` adds to the start of a program
     recover              what recovery costs around a call that works, fails, or is refused
+    recovery             how well calls recover on scripted traces, up to a clairvoyant; what that costs beside the Router
     circuits, memory     a hundred thousand circuits, a million calls, ten thousand streams
     provider             our own fault provider, which must never be the bottleneck of a test
     sinks                what each sink adds; by itself, `python -m benchmarks.sinks`

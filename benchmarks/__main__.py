@@ -8,13 +8,14 @@ import os
 import platform
 from pathlib import Path
 
-from benchmarks import accuracy, circuits, classify, imports, memory, peers, provider, recover
+from benchmarks import accuracy, circuits, classify, imports, memory, peers, provider, recover, recovery
 
 PARTS = {
     "classify": classify.run,
     "import": imports.run,
     "accuracy": accuracy.run,
     "recover": recover.run,
+    "recovery": recovery.run,
     "circuits": circuits.run,
     "memory": memory.run,
     "provider": provider.run,
