@@ -145,7 +145,7 @@ def play(script: str, form: Form, *, is_async: bool, policy: Policy | None = Non
     whole = None
     try:
         whole = _ask(form, client, events, runtime.clock, is_async=is_async)
-    except Exception as raised:  # noqa: BLE001 - how it went is what is asked
+    except Exception as raised:
         error = raised
     text = text_of(whole) if whole is not None else "".join(map(said_in, events))
     arguments = "".join(map(arguments_in, events))
@@ -158,7 +158,7 @@ def bare_error(step: str, form: Form, *, is_async: bool) -> Exception | None:
     client = client_for(form, FaultProvider(step, clock=clock).transport(), is_async=is_async)
     try:
         _ask(form, client, [], clock, is_async=is_async)
-    except Exception as raised:  # noqa: BLE001 - ditto
+    except Exception as raised:
         return raised
     return None
 
@@ -183,7 +183,7 @@ async def collect_async(form: Form, client: Any, events: list[Any]) -> Any:
         return answer
     async with answer:
         async for event in answer:
-            events.append(event)
+            events.append(event)  # noqa: PERF401 - ditto
     return None
 
 
