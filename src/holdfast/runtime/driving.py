@@ -144,8 +144,8 @@ async def limited(
 def failed_in_time(op: Operation, limit: Limit, error: BaseException) -> float | None:
     """Take in a failure under a limit, as `Operation.failed` does; what the limit itself cancelled is our own error."""
     if not limit.end() or not isinstance(error, asyncio.CancelledError):
-        if isinstance(error, asyncio.CancelledError) and limit.due:
-            # Whoever stopped it, a recovery around it with the same limit, say: it was late, and its circuits are told.
+        if op.around is not None and isinstance(error, asyncio.CancelledError) and limit.due:
+            # A recovery around it with the same limit came first: it was late all the same, and its circuits are told.
             now = op.binding.monotonic()
             permits.settle_failure(op, ours.lateness(op, now), now)
         return op.failed(error)
