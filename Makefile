@@ -11,9 +11,7 @@ WORKERS ?= auto
 .PHONY: run test check bench soak format clean help
 
 run: $(READY)  ## the fullest demonstration there is
-	@$(BIN)/python examples/tour.py
-	@$(BIN)/python examples/recovering.py
-	@$(BIN)/python examples/sdk_clients.py
+	@$(BIN)/holdfast demo
 
 test: check  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"

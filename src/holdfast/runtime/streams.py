@@ -46,13 +46,17 @@ if TYPE_CHECKING:
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
 
-__all__ = ["AfterFirst", "Stream", "StreamOf"]
+__all__ = ["ALIVE", "AfterFirst", "Stream", "StreamOf"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 AfterFirst: TypeAlias = Literal["raise", "continue", "restart"]
 """What a failure after the first item does: raise with what arrived; go on where it broke off; begin again."""
+
+
+ALIVE: Any = object()
+"""What a source gives when something arrived that is no item yet: the idle limit begins anew, and nobody sees it."""
 
 
 class StreamOf(Generic[P, T]):
@@ -210,10 +214,11 @@ class Stream(Generic[T]):
                     raise
             else:
                 self._fresh = False
-                self._delivered.add(item)
-                if self._call is not None:
-                    self._call.see(item)
-                return item
+                if item is not ALIVE:
+                    self._delivered.add(item)
+                    if self._call is not None:
+                        self._call.see(item)
+                    return item
         raise StopAsyncIteration
 
     # --- the source ---

@@ -14,10 +14,11 @@ from holdfast.faults import InvalidError
 from holdfast.integrations.clients.answers import checked
 from holdfast.integrations.clients.operation import ClientOperation, StreamOperation
 from holdfast.integrations.clients.pool import ASKING, Member, Pool, listen, listen_async
-from holdfast.integrations.clients.requests import copied, credential_of, limited_to
+from holdfast.integrations.clients.requests import copied, limited_to
 from holdfast.integrations.clients.streams import open_stream, open_stream_async
 from holdfast.integrations.inner import warn, warn_of_transport
 from holdfast.policies.pool import check_weights
+from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.driving import drive, drive_async
 from holdfast.runtime.surroundings import Surroundings
 
