@@ -6,7 +6,7 @@ from typing import Any
 
 from openai import APIError, AsyncOpenAI, OpenAI
 
-from holdfast.integrations.clients.dialect import Dialect, Used
+from holdfast.integrations.clients.dialect import Dialect, Refused, Used
 
 __all__ = ["OPENAI"]
 
@@ -39,7 +39,14 @@ def _says_something(choice: Any) -> bool:
         return bool(getattr(choice, "text", True))
     # Fields that are not in the SDK's types yet, such as reasoning, count as well.
     said = delta.to_dict() if hasattr(delta, "to_dict") else vars(delta)
-    return any(value for field, value in said.items() if field != "role")
+    calls = said.pop("tool_calls", None) or ()
+    return any(value for field, value in said.items() if field != "role") or any(_has_arguments(call) for call in calls)
+
+
+def _has_arguments(call: dict[str, Any]) -> bool:
+    """Whether a part of a tool call holds more than its name: that alone is an opening, as in the other protocols."""
+    function = call.get("function")
+    return not isinstance(function, dict) or bool(function.get("arguments"))
 
 
 def _ends(event: Any) -> bool | None:
@@ -61,6 +68,14 @@ def _failure(event: Any, request: Any) -> Exception | None:
     return APIError(error.message, request=request, body=body)
 
 
+def _refused(answer: Any) -> Refused | None:
+    """Every answer with a field for errors says what object it is; an error says nothing but itself."""
+    if not getattr(answer, "error", None) or getattr(answer, "object", None):
+        return None
+    error = answer.to_dict()["error"]
+    return Refused(str(error.get("message") if isinstance(error, dict) else error), error)
+
+
 def _used(event: Any) -> Used | None:
     """A chunk that tells it, where the caller asked for one, or the last event of a response."""
     teller = getattr(event, "response", event)
@@ -75,5 +90,7 @@ OPENAI = Dialect(
     opens=_opens,
     ends=_ends,
     failure=_failure,
+    refused=_refused,
+    error=APIError,
     used=_used,
 )

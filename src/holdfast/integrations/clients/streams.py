@@ -98,9 +98,9 @@ class _Watched:
         self._note(event)
 
     def nothing_more(self) -> None:
-        """The stream ended before its first content: whole and empty, or cut."""
+        """The stream ended before its first content: whole and empty, or cut. One without any event is no stream."""
         self.opening = False
-        if self._ended is False:
+        if self._ended is False or not self._held:
             raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its first content"))
 
     def _note(self, event: Any) -> None:
@@ -135,11 +135,23 @@ class _Watched:
     def _break(self, error: Exception) -> NoReturn:
         """Settle the failure and raise the cut, with what was delivered on it."""
         self._over = True
+        if fault_of(error).code == "PROVIDER_TIMEOUT":
+            error = self._silent(error)
         self._op.cut_off(error)
         fault = fault_of(error)
         if fault.code == "SYS_PROGRAMMING_ERROR":
             raise error
         raise StreamCutError(self._delivered.on(fault)) from error
+
+    def _silent(self, cause: BaseException, seconds: float | None = None) -> HoldfastError:
+        """Whoever's limit it was, ours or the HTTP client's: in the middle of a stream nothing came for too long."""
+        long = "too long" if seconds is None else f"{seconds:g} s"
+        message = f"{self._op.binding.name} sent nothing for {long}"
+        error = HoldfastError(
+            Fault.of("PROVIDER_STREAM_STALLED", message, context={"idle_s": seconds} if seconds else {})
+        )
+        error.__cause__ = cause
+        return error
 
     def _stop(self, error: BaseException) -> None:
         """Somebody asked to stop."""
@@ -225,14 +237,9 @@ class AsyncEvents(_Watched):
         except asyncio.CancelledError as error:
             if limit is not None and limit.end():
                 limit = None
-                raise self._silent() from error
+                raise self._silent(error, self._op.binding.timeout) from error
             raise
         finally:
             Surroundings.leave(inside)
             if limit is not None:
                 limit.end()
-
-    def _silent(self) -> HoldfastError:
-        seconds = self._op.binding.timeout or 0.0
-        message = f"{self._op.binding.name} sent nothing for {seconds:g} s"
-        return HoldfastError(Fault.of("PROVIDER_STREAM_STALLED", message, context={"idle_s": seconds}))
