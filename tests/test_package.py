@@ -19,7 +19,7 @@ SOURCE = Path(holdfast.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 ROOMS = [
     name
-    for name in ("classify", "events", "faults", "runtime", "sinks", "testing", "views")
+    for name in ("classify", "events", "faults", "providers", "runtime", "sinks", "testing", "views")
     if (SOURCE / name).is_dir()
 ]
 
