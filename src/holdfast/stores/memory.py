@@ -87,6 +87,7 @@ class MemoryStore:
             refusals.admit(commit, record.state, record.fence)
         if commit.claim is not None and (known := _known(kept, commit.claim)) is not None:
             return known
+        refusals.check_checkpoint(commit, record.top + len(commit.entries))
         receipt = self._write(kept, commit, max(now, record.last_at))
         self._sessions[commit.session] = kept
         self._wakeups.wake((commit.session,))
@@ -212,7 +213,7 @@ class MemoryStore:
         receipt = Receipt(first=record.top + 1 if commit.entries else 0, top=top, at=at, epoch=record.epoch)
         if (new := commit.checkpoint) is not None:
             kept.checkpoint = Checkpoint(
-                offset=top,
+                offset=top if new.offset is None else new.offset,
                 at=at,
                 message_count=new.message_count,
                 last_message_id=new.last_message_id,

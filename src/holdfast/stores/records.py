@@ -74,7 +74,11 @@ AuditClass: TypeAlias = Literal[
     "Retry",
     "Circuit",
     "Fallback",
+    "Recovery",
+    "Cancellation",
+    "Budget",
     "Command",
+    "Alert",
 ]
 """Document 002's classes (N2-16), and what recovering adds to them."""
 
@@ -108,12 +112,14 @@ class Entry(_Value, frozen=True):
 
 
 class NewCheckpoint(_Value, frozen=True):
-    """A snapshot of the session as it is after this commit's entries."""
+    """A snapshot of what follows from a session's log."""
 
     message_count: int
     last_message_id: str | None
     snapshot: bytes
     """JSON: the context, and the steps of a turn under way."""
+    offset: int | None = None
+    """The log up to here is in it, however far others have written on. None: all of it, this commit's entries included."""
 
 
 class Checkpoint(_Value, frozen=True):

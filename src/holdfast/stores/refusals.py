@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.faults import Code, Fault, HoldfastError
+from holdfast.faults import Code, Fault, HoldfastError, InvalidError
 from holdfast.stores.records import SessionState
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "admit",
     "already_there",
+    "check_checkpoint",
     "claimed_otherwise",
     "gap",
     "held_by",
@@ -37,6 +38,13 @@ def admit(commit: Commit, state: str, fence: int) -> None:
         raise lost(session)
     if commit.expect and state not in commit.expect:
         raise _transition(session, state, commit.state, commit.expect)
+
+
+def check_checkpoint(commit: Commit, top: int) -> None:
+    """Refuse a checkpoint of what is not in the log."""
+    new = commit.checkpoint
+    if new is not None and new.offset is not None and not 0 <= new.offset <= top:
+        raise InvalidError.at("commit.checkpoint.offset", f"an offset of the log (0 to {top})", new.offset)
 
 
 def missing(session: str) -> HoldfastError:

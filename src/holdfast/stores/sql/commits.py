@@ -57,6 +57,7 @@ def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Scr
         refusals.admit(commit, state, fence)
         at = max(now, last_at)
     receipt = Receipt(first=top + 1 if commit.entries else 0, top=top + len(commit.entries), at=at, epoch=epoch)
+    refusals.check_checkpoint(commit, receipt.top)
     if commit.claim is not None:
         known = yield from _claim(commit, key, receipt)
         if known is not None:
@@ -100,9 +101,10 @@ def _write(commit: Commit, key: int, state: str, receipt: Receipt, lock: str) ->
 
 
 def _snapshot(new: NewCheckpoint, key: int, receipt: Receipt) -> Script[None]:
-    args = (key, receipt.top, receipt.at, new.message_count, new.last_message_id, new.snapshot)
+    pos = receipt.top if new.offset is None else new.offset
+    args = (key, pos, receipt.at, new.message_count, new.last_message_id, new.snapshot)
     yield Query(_SNAPSHOT, args)
-    yield Query(_MARK, (receipt.top, key))
+    yield Query(_MARK, (pos, key))
 
 
 def _seal(chain: str, records: tuple[NewAudit, ...], at: float, lock: str) -> Script[None]:
