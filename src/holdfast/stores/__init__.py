@@ -58,9 +58,9 @@ __all__ = [
     "SqliteStore",
     "Store",
     "Verification",
-    "verify_store",
     "default_url",
     "open_store",
+    "verify_store",
 ]
 
 _HOMES = dict.fromkeys(__all__, "holdfast.stores.records") | {
