@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import faults_recoveries
+import faults_stores
 import httpx
 import msgspec
 import pydantic
@@ -379,6 +380,7 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("SYS_DEPENDENCY_MISSING", lambda: left_out(requires=["host"])),
     ("SYS_LIFECYCLE_FAILURE", left_out),
     ("CONFIG_CODE_UNKNOWN", lambda: settings_are("[policy.per_code.PROVIDER_OVERLOAD]")),
+    *faults_stores.CASES,
 )  # fmt: skip
 
 
