@@ -29,6 +29,7 @@ import pytest
 import requests
 import websockets.sync.client
 import websockets.sync.server
+from faults_extensions import left_out
 from faults_failures import (
     anthropic_answers,
     backlog_full,
@@ -375,6 +376,10 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("SYS_AUDIT_TAMPERED", audit_trail_was_edited),
     ("CONFIG_INVALID", lambda: settings_are("[policy]\nattempts = '300'")),
     ("CONFIG_TIMEOUT_INVALID", lambda: settings_are("[policy]\ntimeout = 0")),
+    ("CONFIG_CONTRACT_MISMATCH", lambda: left_out(contract=2)),
+    ("SYS_DEPENDENCY_CYCLE", lambda: left_out(requires=["guest"])),
+    ("SYS_DEPENDENCY_MISSING", lambda: left_out(requires=["host"])),
+    ("SYS_LIFECYCLE_FAILURE", left_out),
     ("CONFIG_CODE_UNKNOWN", lambda: settings_are("[policy.per_code.PROVIDER_OVERLOAD]")),
     *faults_stores.CASES,
     ("SESS_ALREADY_ANSWERED", faults_sessions.question_is_answered_twice),

@@ -295,6 +295,23 @@ def test_a_call_does_not_wait_for_the_store():
     assert stage.run(main()) == (pytest.approx(1.0), 4), "and closing waits ten seconds for it, not longer"
 
 
+def test_the_event_loop_has_its_turn_while_many_records_are_written():
+    stage, store = Stage(), MemoryStore()
+
+    async def main():
+        async with audit_to(store, stage.runtime) as trail:
+            for n in range(2_000):
+                stage.runtime.bus.emit(BudgetWarning(at=float(n), unit="usd", used=n, limit=10))
+            turns = 0
+            flushed = asyncio.ensure_future(trail.flush())
+            while not flushed.done():
+                turns += 1
+                await asyncio.sleep(0)
+            return turns
+
+    assert asyncio.run(main()) >= 2_000 // 10
+
+
 def test_reporting_costs_microseconds():
     """A retry is put in a queue: no JSON, no masking, no lock that is held for long."""
     runtime = Runtime()

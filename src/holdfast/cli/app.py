@@ -145,6 +145,18 @@ def classify(
 
 
 @app.command()
+def demo(
+    seed: Annotated[int, typer.Option(min=0, help="The same seed, the same faults and the same counts.")] = 1,
+    fast: Annotated[bool, typer.Option("--fast", help="In virtual time: the same storm without waiting.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Watch workers with the real SDKs go through a storm of failures: half a minute, no keys, no network."""
+    from holdfast.cli.demo import demo as verb
+
+    _perform(lambda: verb(seed=seed, fast=fast, as_json=as_json))
+
+
+@app.command()
 def doctor(as_json: _Json = False) -> None:
     """Check versions, optional parts, the clock and the configuration, and suggest fixes."""
     from holdfast.cli.doctor import doctor as verb

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from holdfast.cli.audit_records import show
+from holdfast.cli.audit_records import order, show
 from holdfast.cli.audit_store import with_store
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate
@@ -37,7 +38,7 @@ def audit_query(url: str | None, wanted: Wanted, *, limit: int, form: Form) -> E
 
 async def _fitting(store: Store, wanted: Wanted, limit: int) -> tuple[list[AuditRecord], int]:
     """Return the newest that fit and how many fit; no more than `limit` are held."""
-    kept: list[tuple[float, str, int, AuditRecord]] = []
+    kept: list[tuple[tuple[float, str, int], AuditRecord]] = []
     count = 0
     async for head in heads_of(store):
         if not wanted.reads(head.chain):
@@ -46,5 +47,5 @@ async def _fitting(store: Store, wanted: Wanted, limit: int) -> tuple[list[Audit
             if wanted.fits(record):
                 count += 1
                 keep = heapq.heappush if len(kept) < limit else heapq.heappushpop
-                keep(kept, (record.at, record.chain, record.seq, record))
-    return [record for *_, record in sorted(kept)], count
+                keep(kept, (order(record), record))
+    return [record for _, record in sorted(kept, key=itemgetter(0))], count

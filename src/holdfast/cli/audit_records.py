@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.stores.records import AuditRecord
 
-__all__ = ["Form", "Wanted", "document_of", "form_of", "payload_of", "show", "wanted_of"]
+__all__ = ["Form", "Wanted", "document_of", "form_of", "order", "payload_of", "show", "wanted_of"]
 
 Form: TypeAlias = Literal["table", "json", "jsonl"]
 COLUMNS = ("time", "chain", "n", "class", "correlation", "payload")
@@ -44,8 +44,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
             self.reads(record.chain)
             and (not self.kinds or record.kind in self.kinds)
             and (self.correlation is None or record.correlation == self.correlation)
-            and (self.since is None or record.at >= self.since)
-            and (self.until is None or record.at < self.until)
+            and (self.since is None or _at(record) >= self.since)
+            and (self.until is None or _at(record) < self.until)
             and (self.code is None or _code_of(record) == self.code)
         )
 
@@ -79,6 +79,11 @@ def form_of(as_json: bool, as_jsonl: bool, *, follow: bool = False) -> Form:
     if as_json and (as_jsonl or follow):
         raise InvalidError.saying("--json", f"--jsonl with {'--follow' if follow else 'nothing beside it'}", "--json")
     return "json" if as_json else "jsonl" if as_jsonl else "table"
+
+
+def order(record: AuditRecord) -> tuple[float, str, int]:
+    """Return what records of several chains are sorted by."""
+    return (_at(record), record.chain, record.seq)
 
 
 def payload_of(record: AuditRecord) -> Any:
@@ -117,6 +122,12 @@ def show(records: Sequence[AuditRecord], form: Form) -> None:
 def _row(document: dict[str, Any]) -> tuple[str, ...]:
     *plain, payload = document.values()
     return (*map(str, plain), msgspec.json.encode(payload).decode())
+
+
+def _at(record: AuditRecord) -> float:
+    """Return a record's time; somebody may have written something else there."""
+    at: Any = record.at
+    return at if isinstance(at, (int, float)) else 0.0
 
 
 def _code_of(record: AuditRecord) -> str | None:

@@ -1,4 +1,4 @@
-"""The store the `audit` and `sessions` verbs work on. It may be in use: reading waits for nobody and stops nobody."""
+"""The store a verb works on. It may be in use: reading waits for nobody and stops nobody."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from holdfast.faults import Fault, HoldfastError
-from holdfast.stores.opening import open_store
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores import SqliteStore, default_url, open_store
 from holdfast.stores.sqlite.files import StoreWarning
 
 if TYPE_CHECKING:
@@ -21,8 +20,8 @@ __all__ = ["with_store"]
 
 
 def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]], *, make: bool = False) -> Exit:
-    """Run a verb on the store of this address, or on the usual one; a store that is not there is only made with `make`."""
-    store = open_store(url)
+    """Run a verb on the store of this address, or on the usual one; a file that is not there is only made with `make`."""
+    store = open_store(url or default_url())
     if isinstance(store, SqliteStore) and not make and not store.path.is_file():
         message = f"There is no store at {store.path}"
         raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context={"path": str(store.path)}))

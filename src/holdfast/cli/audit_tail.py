@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from holdfast.cli.audit_records import show
+from holdfast.cli.audit_records import order, show
 from holdfast.cli.audit_store import with_store
 from holdfast.cli.exits import Exit
 from holdfast.stores.verifying import heads_of, records_of
@@ -37,7 +37,7 @@ def audit_tail(url: str | None, wanted: Wanted, *, lines: int, follow: bool, for
 
 async def _newest(store: Store, wanted: Wanted, heads: list[Head], count: int) -> list[AuditRecord]:
     found = [record for head in heads for record in await _end_of(store, wanted, head, count)]
-    found.sort(key=lambda record: (record.at, record.chain, record.seq))
+    found.sort(key=order)
     return found[len(found) - min(count, len(found)) :]
 
 
@@ -62,7 +62,7 @@ async def _follow(store: Store, wanted: Wanted, seen: dict[str, int], form: Form
                 async for record in records_of(store, head.chain, after=after):
                     seen[head.chain] = record.seq
                     new.append(record)
-        new.sort(key=lambda record: (record.at, record.chain, record.seq))
+        new.sort(key=order)
         if fitting := [record for record in new if wanted.fits(record)]:
             show(fitting, form)
         await asyncio.sleep(LOOK_AGAIN_S)
