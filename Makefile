@@ -14,6 +14,7 @@ WORKERS ?= auto
 
 run: $(READY)  ## the fullest demonstration there is
 	@$(BIN)/holdfast demo
+	@$(BIN)/python examples/durable_session.py
 
 test: check postgres $(LITELLM)/.ready  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
