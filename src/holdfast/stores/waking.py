@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ class Wakeups:
         with self._lock:
             woken = [future for session in sessions for future in self._waiting.pop(session, ())]
         for future in woken:
-            loop = future.get_loop()
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_set, future)
+            # A loop that is closed has nobody waiting any more.
+            with suppress(RuntimeError):
+                future.get_loop().call_soon_threadsafe(_set, future)
 
     def future(self, session: str) -> asyncio.Future[None]:
         """Return what will be done at the session's next wake-up. To be had before the log is looked at."""
