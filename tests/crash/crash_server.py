@@ -103,6 +103,7 @@ def _look_after(pid: int, plan: dict[str, Any], passed: float, ended: dict[int, 
 def main() -> None:
     importlib.import_module("crash_work")
     importlib.import_module("crash_sessions")
+    importlib.import_module("crash_disks")
     for line in sys.stdin.buffer:
         answer = run(msgspec.json.decode(line, type=Request))
         sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")

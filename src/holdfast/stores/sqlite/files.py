@@ -5,6 +5,7 @@ Invariant: a file that is not ours, or that a newer Holdfast wrote, is refused b
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -59,6 +60,10 @@ def prepare(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     if os.name == "posix":
         _refuse_writable_by_others(path)
+    # SQLite would make a WAL nobody may write to either, and that would stay. The file itself is never opened and closed
+    # here: closing it would end the locks of another store of this process.
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, "it may not be written to")
     refuse_foreign(path)
 
 
@@ -67,7 +72,10 @@ def refuse_foreign(path: Path) -> None:
     # An empty one is new. SQLite would remove the WAL of an emptied one.
     if not path.stat().st_size:
         return
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as reading:
+    # Where no writing is under way SQLite need not leave files of its own beside one that may not be ours.
+    under_way = any(path.with_name(f"{path.name}-{kind}").exists() for kind in ("wal", "journal"))
+    how = "mode=ro" if under_way else "mode=ro&immutable=1"
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as reading:
         try:
             _check(path, reading)
         except sqlite3.OperationalError as error:
