@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def _logs(found: Found) -> Iterable[str]:
         record = found.sessions[id_]
         if [entry.offset for entry in log] != list(range(record.oldest, record.top + 1)):
             yield f"{id_}: offsets {[entry.offset for entry in log]}, not {record.oldest} to {record.top}"
-        if any(later.at < earlier.at for earlier, later in zip(log, log[1:], strict=False)):
+        if any(later.at < earlier.at for earlier, later in pairwise(log)):
             yield f"{id_}: time goes back"
         yield from (f"{id_}: {name} is there {n} times" for name, n in Counter(e.id for e in log).items() if n > 1)
         yield from _whole_commits(id_, log, record.oldest)

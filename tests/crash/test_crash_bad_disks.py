@@ -1,5 +1,6 @@
 """Disks that are full, fail, or hold something else: typed faults that help, earlier data intact, never "no sessions"."""
 
+# ruff: noqa: ASYNC240 - nothing else runs in these loops
 from __future__ import annotations
 
 import asyncio
@@ -320,6 +321,7 @@ def test_without_its_wal_the_file_holds_what_was_moved(path: Path) -> None:
 
 def test_a_refused_commit_leaves_nothing(path: Path) -> None:
     """Found here: a session whose first checkpoint was refused was made all the same."""
+
     async def main() -> None:
         async with SqliteStore(path) as store:
             beyond = NewCheckpoint(message_count=1, last_message_id=None, snapshot=b"{}", offset=9)

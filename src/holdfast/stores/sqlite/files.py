@@ -75,8 +75,10 @@ def refuse_foreign(path: Path) -> None:
     # Where no writing is under way SQLite need not leave files of its own beside one that may not be ours.
     under_way = any(path.with_name(f"{path.name}-{kind}").exists() for kind in ("wal", "journal"))
     how = "mode=ro" if under_way else "mode=ro&immutable=1"
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as reading:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None)) as reading:
         try:
+            # One look: another process may be making the tables just now.
+            reading.execute("BEGIN")
             _check(path, reading)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
