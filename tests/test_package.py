@@ -19,7 +19,18 @@ SOURCE = Path(holdfast.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 ROOMS = [
     name
-    for name in ("classify", "events", "faults", "providers", "runtime", "sinks", "testing", "views")
+    for name in (
+        "classify",
+        "events",
+        "faults",
+        "providers",
+        "runtime",
+        "sessions",
+        "sinks",
+        "stores",
+        "testing",
+        "views",
+    )
     if (SOURCE / name).is_dir()
 ]
 

@@ -15,6 +15,7 @@ from holdfast.cli.audit import audit
 from holdfast.cli.exits import Exit, table
 from holdfast.cli.output import fail, show_json, show_table
 from holdfast.cli.performing import perform as _perform
+from holdfast.cli.sessions import sessions
 from holdfast.cli.streams import ready_streams
 from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity  # noqa: TC001 - typer reads annotations
 
@@ -227,6 +228,7 @@ def config_schema() -> None:
 
 
 app.add_typer(audit, name="audit")
+app.add_typer(sessions, name="sessions")
 faults = typer.Typer(help="Failures on demand, to test against.", no_args_is_help=True)
 app.add_typer(faults, name="faults")
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["with_store"]
 
 
-def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]]) -> Exit:
-    """Run a verb on the store of this address, or on the usual one; a file that is not there is not made."""
+def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]], *, make: bool = False) -> Exit:
+    """Run a verb on the store of this address, or on the usual one; a file that is not there is only made with `make`."""
     store = open_store(url or default_url())
-    if isinstance(store, SqliteStore) and not store.path.is_file():
+    if isinstance(store, SqliteStore) and not make and not store.path.is_file():
         message = f"There is no store at {store.path}"
         raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context={"path": str(store.path)}))
 
