@@ -152,6 +152,14 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path, verb):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_C25_before_anything_was_saved_the_usual_store_is_empty(tmp_path, monkeypatch):
+    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for verb in (("audit", "verify"), ("audit", "query"), ("sessions", "ls")):
+        assert holdfast(*verb).exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_usual_store_and_the_variable(path, tmp_path, monkeypatch):
     monkeypatch.setenv("HOLDFAST_STORE", f"sqlite:{path}")
     assert places(records("tail")) == ALL
