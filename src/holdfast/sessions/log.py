@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import msgspec
 
 from holdfast.stores import Entry, NewEntry
+from holdfast.stores.refusals import damaged
 
 __all__ = [
     "Answered",
@@ -108,9 +109,14 @@ _READ = msgspec.json.Decoder(Written)
 _TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(Written))
 
 
-def read_entry(entry: Entry) -> Written | None:
-    """Return what an entry says; None where it is not ours to read."""
-    return _READ.decode(entry.body) if entry.type in _TYPES else None
+def read_entry(session: str, entry: Entry) -> Written | None:
+    """Return what an entry says; None where it is not ours to read. One that makes no sense is SESS_MANIFEST_DRIFT."""
+    if entry.type not in _TYPES:
+        return None
+    try:
+        return _READ.decode(entry.body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise damaged(session, f"its entry {entry.offset} ({entry.type}) cannot be read: {error}") from error
 
 
 def new_entry(said: Said, id_: str, type_: str | None = None) -> NewEntry:
@@ -138,9 +144,9 @@ class Remembered(msgspec.Struct, kw_only=True, omit_defaults=True):
     context: Any = None
     """What the application wants to find again."""
 
-    def take(self, entry: Entry) -> None:
+    def take(self, session: str, entry: Entry) -> None:
         """Take in the next entry of the log. What others wrote there is not ours to read."""
-        said = read_entry(entry)
+        said = read_entry(session, entry)
         if said is not None:
             self.apply(said, entry.id)
 

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.faults import Fault, HoldfastError
 from holdfast.sessions.log import Remembered, StateChanged, new_entry
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
-from holdfast.sessions.saving import audit, fresh_id
+from holdfast.sessions.saving import audit, fresh_id, read_snapshot
 from holdfast.stores import Commit, NewCheckpoint, NewSession, SessionState
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ async def persisted(store: Store, session: str) -> PersistedSession:
         kept = PersistedCheckpoint(
             message_count=checkpoint.message_count,
             last_message_id=checkpoint.last_message_id,
-            context_snapshot=msgspec.json.decode(checkpoint.snapshot, type=Remembered).context,
+            context_snapshot=read_snapshot(session, checkpoint).context,
         )
     return PersistedSession(
         id=session,

@@ -21,14 +21,15 @@ from holdfast.runtime.recovery import recover
 from holdfast.runtime.target import Target
 from holdfast.sessions.log import Remembered, Said, new_entry
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
+from holdfast.stores.refusals import damaged
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast.runtime.runtime import Runtime
-    from holdfast.stores import Store
+    from holdfast.stores import Checkpoint, Entry, Store
 
-__all__ = ["Journal", "audit", "fresh_id"]
+__all__ = ["Journal", "audit", "fresh_id", "read_snapshot", "recalled"]
 
 _POLICY = Policy(circuit=None, timeout=None, deadline=None)
 """The tries of a store's failure are the schedule's own: three, 2 and 4 s apart."""
@@ -41,6 +42,36 @@ def fresh_id() -> str:
 
 def audit(kind: str, correlation: str, /, **payload: Any) -> NewAudit:
     return NewAudit(kind=kind, correlation=correlation, payload=msgspec.json.encode(payload))
+
+
+async def recalled(store: Store, session: str) -> tuple[Remembered, int]:
+    """Return what follows from a session's log, and up to which offset: from its checkpoint, and the log after it."""
+    top = (await store.session(session)).top
+    checkpoint = await store.checkpoint(session)
+    memory, seen = Remembered(), 0
+    if checkpoint is not None:
+        memory, seen = read_snapshot(session, checkpoint), checkpoint.offset
+    while entries := await store.read(session, after=seen):
+        for entry in entries:
+            _take(session, memory, entry, seen + 1)
+            seen = entry.offset
+    if seen < top:
+        raise damaged(session, f"its log ends at entry {seen}, and had {top}")
+    return memory, seen
+
+
+def read_snapshot(session: str, checkpoint: Checkpoint) -> Remembered:
+    """Return what a checkpoint holds."""
+    try:
+        return msgspec.json.decode(checkpoint.snapshot, type=Remembered)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise damaged(session, f"its checkpoint cannot be read: {error}") from error
+
+
+def _take(session: str, memory: Remembered, entry: Entry, expected: int) -> None:
+    if entry.offset != expected:
+        raise damaged(session, f"its entry {expected} is missing")
+    memory.take(session, entry)
 
 
 def _recovered(store: Store, runtime: Runtime | None) -> Callable[[Commit], Awaitable[Receipt]]:
@@ -86,18 +117,15 @@ class Journal:
 
     async def load(self) -> None:
         """Remember the session from its checkpoint and the log after it."""
-        checkpoint = await self.store.checkpoint(self.session)
-        if checkpoint is not None:
-            self.memory = msgspec.json.decode(checkpoint.snapshot, type=Remembered)
-            self.seen = checkpoint.offset
-        await self.catch_up()
+        self.memory, self.seen = await recalled(self.store, self.session)
 
     async def catch_up(self) -> None:
         """Take in what others wrote."""
         while entries := await self.store.read(self.session, after=self.seen):
             for entry in entries:
-                if entry.offset == self.seen + 1:
-                    self.memory.take(entry)
+                # What we wrote ourselves meanwhile is known.
+                if entry.offset > self.seen:
+                    _take(self.session, self.memory, entry, self.seen + 1)
                     self.seen = entry.offset
         self._early = {first: said for first, said in self._early.items() if first > self.seen}
 

@@ -20,6 +20,7 @@ __all__ = [
     "already_there",
     "check_checkpoint",
     "claimed_otherwise",
+    "damaged",
     "gap",
     "held_by",
     "lost",
@@ -76,6 +77,12 @@ def not_closed(session: str, state: str) -> HoldfastError:
 def claimed_otherwise(client: str, id_: str) -> HoldfastError:
     message = f"Message {id_} of {client} was stored before with another body"
     return HoldfastError(Fault.of("PROTO_DUPLICATE_ID", message, context={"id": id_, "client": client}))
+
+
+def damaged(session: str, reason: str) -> HoldfastError:
+    """Return what to raise for a session whose rows cannot be read; nothing is written over them (C25)."""
+    message = f"Session '{session}' is damaged in the store: {reason}"
+    return HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", message, context={"session_id": session, "fields": reason}))
 
 
 def gap(session: str, requested: int, oldest: int, top: int) -> HoldfastError:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.interactions.questions import (
@@ -20,12 +18,13 @@ from holdfast.sessions.interactions.questions import (
     mismatch,
     question_of,
 )
-from holdfast.sessions.log import Answered, Asked, Remembered, TurnEnded, new_entry, read_entry
-from holdfast.sessions.saving import audit, fresh_id
+from holdfast.sessions.log import Answered, Asked, TurnEnded, new_entry, read_entry
+from holdfast.sessions.saving import audit, fresh_id, recalled
 from holdfast.stores import Claim, Commit
 
 if TYPE_CHECKING:
     from holdfast.sessions.interactions.questions import Question
+    from holdfast.sessions.log import Remembered
     from holdfast.stores import NewAudit, Store
 
 __all__ = ["answer", "answered_by", "audit_of", "claim_of", "pending", "refusal", "remembered"]
@@ -36,14 +35,7 @@ CLIENT = "interaction"
 
 async def remembered(store: Store, session: str) -> Remembered:
     """Return what a session knows from its log, without opening it."""
-    checkpoint = await store.checkpoint(session)
-    memory = Remembered() if checkpoint is None else msgspec.json.decode(checkpoint.snapshot, type=Remembered)
-    after = 0 if checkpoint is None else checkpoint.offset
-    while entries := await store.read(session, after=after):
-        for entry in entries:
-            memory.take(entry)
-        after = entries[-1].offset
-    return memory
+    return (await recalled(store, session))[0]
 
 
 async def pending(store: Store, session: str) -> list[Question]:
@@ -159,8 +151,8 @@ async def _find_in_the_past(store: Store, session: str, id_: str) -> _Known:
     over = False
     after = (await store.session(session)).oldest - 1
     while entries := await store.read(session, after=after):
-        for said in map(read_entry, entries):
-            match said:
+        for entry in entries:
+            match said := read_entry(session, entry):
                 case Asked(id=id) if id == id_:
                     asked = said
                 case Answered(id=id) if id == id_:

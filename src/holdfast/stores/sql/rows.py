@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import HoldfastError
 from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState
+from holdfast.stores.refusals import damaged
 
 if TYPE_CHECKING:
     from holdfast.stores.sql.query import Row
@@ -86,12 +87,6 @@ def audit_record(chain: str, row: Row) -> AuditRecord:
         payload=msgspec.Raw(_bytes(payload)),
         hash=_bytes(sealed).hex(),
     )
-
-
-def damaged(session: str, reason: str) -> HoldfastError:
-    """Return what to raise for a session whose rows cannot be read; nothing is written over them (C25)."""
-    message = f"Session '{session}' is damaged in the store: {reason}"
-    return HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", message, context={"session_id": session, "fields": reason}))
 
 
 def _bytes(stored: Any) -> bytes:
