@@ -7,7 +7,9 @@ a name that stands in the store.
 from __future__ import annotations
 
 import inspect
+import math
 import typing
+from collections.abc import Awaitable, Coroutine
 from hashlib import sha256
 from typing import Any
 
@@ -15,8 +17,9 @@ import msgspec
 
 from holdfast.faults import InvalidError
 
-__all__ = ["arguments_hash", "decode", "encode", "result_type"]
+__all__ = ["arguments_hash", "decode", "encode", "encode_result", "result_type"]
 
+_AWAITED = (Awaitable, Coroutine)
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -44,7 +47,21 @@ def result_type(fn: Any) -> Any:
         declared = typing.get_type_hints(fn).get("return", Any)
     except (NameError, TypeError):
         return Any
-    return type(None) if declared is None else declared
+    if typing.get_origin(declared) in _AWAITED:
+        declared = typing.get_args(declared)[-1]
+    return Any if declared is object else declared
+
+
+def encode_result(value: Any, type_: Any, where: str) -> bytes:
+    """Return the JSON of a result, or refuse it: what is stored must come back as the same, and not fail on resuming."""
+    check_stable(value, type_, where)
+    stored = encode(value, where)
+    # Numbers that are none are written as null.
+    if b"null" in stored:
+        _check_finite(msgspec.to_builtins(value, enc_hook=_plain), where)
+    if type_ is not Any:
+        decode(stored, type_, where)
+    return stored
 
 
 def check_stable(value: Any, type_: Any, where: str) -> None:
@@ -74,6 +91,20 @@ def _is_plain(value: Any) -> bool:
             return all(_is_plain(item) for item in value)
         case _:
             return isinstance(value, _PLAIN)
+
+
+def _check_finite(value: Any, where: str) -> None:
+    match value:
+        case float() if not math.isfinite(value):
+            raise InvalidError.saying(where, "a finite number", str(value))
+        case dict():
+            for kept in value.values():
+                _check_finite(kept, where)
+        case list() | tuple() | set() | frozenset():
+            for item in value:
+                _check_finite(item, where)
+        case _:
+            pass
 
 
 def _plain(value: Any) -> Any:

@@ -150,6 +150,9 @@ class Remembered(msgspec.Struct, kw_only=True, omit_defaults=True):
         if said is not None:
             self.apply(said, entry.id)
 
+    def is_under_way(self, turn: int) -> bool:
+        return self.in_flight and self.turn == turn
+
     def pending(self) -> list[Asked]:
         """Return the questions that wait for an answer."""
         return [asked for asked in self.asked.values() if asked.id not in self.answers]
@@ -170,6 +173,9 @@ class Remembered(msgspec.Struct, kw_only=True, omit_defaults=True):
                 self.in_flight, self.input = False, None
                 # Others may hold the old ones: a checkpoint is made of what will be remembered.
                 self.steps, self.asked, self.answers = {}, {}, {}
+            case StepStarted(turn=turn) | StepEnded(turn=turn) | Asked(turn=turn) if not self.is_under_way(turn):
+                # Its turn ended before it: it must not be taken for one of the next.
+                pass
             case StepStarted(step=step) | StepEnded(step=step):
                 self.steps[step] = said
             case Asked(step=step):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.faults import Err, Fault, HoldfastError, Ok, OutcomeUnknownError
+from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
 from holdfast.policies import options
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.tool import contract_of
@@ -109,10 +109,12 @@ class Turn:
 
     async def perform(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do the step of this name, or return what it returned when it was done."""
+        if not self._journal.memory.is_under_way(self.number):
+            raise self._over()
         contract = contract_of(fn)
         step = _Step(
             name=name,
-            args=codec.arguments_hash(args, kwargs, name),
+            args=_hash_of(fn, args, kwargs, name),
             effect=None if contract is None else contract.effect,
             returns=codec.result_type(fn),
         )
@@ -137,10 +139,14 @@ class Turn:
                 result = call()
                 if inspect.isawaitable(result):
                     result = await result
-            codec.check_stable(result, step.returns, step.name)
-            stored = codec.encode(result, step.name)
         except Exception as error:
             await self._failed(step, error)
+            raise
+        try:
+            stored = codec.encode_result(result, step.returns, step.name)
+        except InvalidError as error:
+            # It was done, and nobody will know what it returned.
+            await self._failed(step, error, happened=True)
             raise
         await self._ended(step, stored)
         return result
@@ -156,10 +162,11 @@ class Turn:
         told = (self._told("ToolInvocation", step, ok=True),) if step.effect == "unsafe" else ()
         await self._journal.write(ended, audit=told)
 
-    async def _failed(self, step: _Step, error: Exception) -> None:
+    async def _failed(self, step: _Step, error: Exception, *, happened: bool = False) -> None:
         """Put on record how it failed. Where an unsafe one may have happened, that is on record too."""
         fault = fault_of(error)
-        unknown = step.effect == "unsafe" and (fault.maybe_executed or isinstance(error, OutcomeUnknownError))
+        happened = happened or fault.maybe_executed or isinstance(error, OutcomeUnknownError)
+        unknown = step.effect == "unsafe" and happened
         ended = StepEnded(
             turn=self.number,
             step=step.name,
@@ -180,6 +187,14 @@ class Turn:
         """The stable key of a step: what a keyed tool sends along, however often it is tried."""
         return f"{self._journal.session}/{self.number}/{name}"
 
+    def _over(self) -> HoldfastError:
+        message = f"Session '{self._journal.session}' takes no step: its turn {self.number} is over"
+        return HoldfastError(
+            Fault.of(
+                "SESS_TURN_CONCURRENT", message, context={"session_id": self._journal.session, "turn": self.number}
+            )
+        )
+
     def _unknown(self, name: str) -> OutcomeUnknownError:
         key = self.key(name)
         message = f"Step {name} was begun and its end is not known; it must not be repeated by itself"
@@ -194,6 +209,13 @@ async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _hash_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> str:
+    """Return the hash of all a function is given, also what a partial holds of it."""
+    while isinstance(fn, partial):
+        fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
+    return codec.arguments_hash(args, kwargs, name)
 
 
 def name_of(fn: Callable[..., Any]) -> str:
