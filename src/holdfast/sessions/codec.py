@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.faults import InvalidError
 
-__all__ = ["arguments_hash", "decode", "encode", "encode_result", "result_type"]
+__all__ = ["arguments_hash", "decode", "encode", "encode_finite", "encode_result", "result_type"]
 
 _AWAITED = (Awaitable, Coroutine)
 _PLAIN = (str, int, float, bool, type(None))
@@ -55,12 +55,17 @@ def result_type(fn: Any) -> Any:
 def encode_result(value: Any, type_: Any, where: str) -> bytes:
     """Return the JSON of a result, or refuse it: what is stored must come back as the same, and not fail on resuming."""
     check_stable(value, type_, where)
-    stored = encode(value, where)
-    # Numbers that are none are written as null.
-    if b"null" in stored:
-        _check_finite(msgspec.to_builtins(value, enc_hook=_plain), where)
+    stored = encode_finite(value, where)
     if type_ is not Any:
         decode(stored, type_, where)
+    return stored
+
+
+def encode_finite(value: Any, where: str) -> bytes:
+    """Return JSON, or refuse numbers that are none: those would come back as null."""
+    stored = encode(value, where)
+    if b"null" in stored:
+        _check_finite(msgspec.to_builtins(value, enc_hook=_plain), where)
     return stored
 
 

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.sessions import owners
+from holdfast.sessions.seeing import seen_through
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.stores import Lease, Store
 
-__all__ = ["Keeper", "keeper_for", "take"]
+__all__ = ["Keeper", "keeper_for", "left", "take"]
 
 
 async def take(store: Store, session: str, ttl: float) -> Lease:
-    """Take a session. From a process of this machine that is known to be dead it is taken at once."""
+    """Take a session. From a process of this machine that is known to be dead it is taken at once.
+
+    Cancelled, it is given back: nobody would, until its time is over.
+    """
+    taking = asyncio.ensure_future(_take(store, session, ttl))
+    try:
+        return await asyncio.shield(taking)
+    except asyncio.CancelledError:
+        await seen_through(_give_back(store, taking))
+        raise
+
+
+async def _give_back(store: Store, taking: asyncio.Future[Lease]) -> None:
+    # Whatever fails now, its time will be over.
+    with suppress(HoldfastError):
+        await store.release(await taking)
+
+
+async def _take(store: Store, session: str, ttl: float) -> Lease:
     owner = owners.this_process()
     try:
         return await store.acquire(session, owner, ttl)
@@ -43,19 +63,21 @@ class Keeper:
     def keep(self, lease: Lease, lost: Callable[[Fault], None]) -> None:
         """Renew a lease from now on; `lost` is called once, should it be lost."""
         loop = asyncio.get_running_loop()
+        if (before := self._kept.get(lease.session)) is not None:
+            # Its time was over, and the session was opened once more in this very process.
+            before.lost(_lost(lease.session))
         self._kept[lease.session] = _Kept(lease, lost, loop.time() + self._ttl)
         if self._task is None:
             self._task = loop.create_task(self._run(), name="holdfast-leases")
 
-    async def give_back(self, session: str) -> None:
+    async def give_back(self, session: str, fence: int) -> None:
         """Stop renewing, and give the session back. A store that fails now forgets the lease when its time is over."""
-        kept = self.forget(session)
-        if kept is None:
-            return
-        try:
-            await self._store.release(kept.lease)
-        except HoldfastError:
-            return
+        kept = self._kept.get(session)
+        # What another of this process took since is not ours to give back.
+        if kept is not None and kept.lease.fence == fence:
+            self.forget(session)
+            with suppress(HoldfastError):
+                await self._store.release(kept.lease)
 
     def forget(self, session: str) -> _Kept | None:
         """Stop renewing a lease; with the last one, the task ends."""
@@ -81,10 +103,12 @@ class Keeper:
         except HoldfastError as error:
             if error.fault.code == "SESS_STORE_UNAVAILABLE" and loop.time() < kept.end:
                 return
-            self._kept.pop(session, None)
-            kept.lost(Fault.of("SESS_LEASE_LOST", context={"session_id": session}))
+            if self._kept.get(session) is not kept:
+                return
+            del self._kept[session]
+            kept.lost(_lost(session))
         else:
-            if session in self._kept:
+            if self._kept.get(session) is kept:
                 self._kept[session] = _Kept(lease, kept.lost, loop.time() + self._ttl)
 
 
@@ -93,6 +117,16 @@ def keeper_for(store: Store, ttl: float) -> Keeper:
     loop = asyncio.get_running_loop()
     keepers = _KEEPERS.setdefault(loop, WeakKeyDictionary()).setdefault(store, {})
     return keepers.setdefault(ttl, Keeper(store, ttl))
+
+
+def left(session: str) -> Fault:
+    """Return why a session that was left takes nothing more."""
+    message = f"Session '{session}' was left: Session.open opens it again"
+    return Fault.of("SESS_LEASE_LOST", message, context={"session_id": session})
+
+
+def _lost(session: str) -> Fault:
+    return Fault.of("SESS_LEASE_LOST", context={"session_id": session})
 
 
 class _Kept(NamedTuple):

@@ -47,6 +47,8 @@ TurnOutcome: TypeAlias = Literal["ok", "failed", "cancelled", "abandoned"]
 class TurnStarted(Said, frozen=True, tag="turn_started"):
     turn: int
     input: Any = None
+    own: bool = False
+    """It is that of steps which are in no other."""
 
 
 class TurnEnded(Said, frozen=True, tag="turn_ended"):
@@ -133,6 +135,8 @@ class Remembered(msgspec.Struct, kw_only=True, omit_defaults=True):
     """It was started and has not ended."""
     input: Any = None
     """What it was started with."""
+    own: bool = False
+    """It is that of steps which are in no other."""
     steps: dict[str, StepStarted | StepEnded] = msgspec.field(default_factory=dict)
     """Of the turn in flight, by name."""
     asked: dict[str, Asked] = msgspec.field(default_factory=dict)
@@ -167,10 +171,10 @@ class Remembered(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def apply(self, said: Said, id_: str) -> None:
         match said:
-            case TurnStarted(turn=turn, input=given):
-                self.turn, self.in_flight, self.input = turn, True, given
+            case TurnStarted(turn=turn, input=given, own=own):
+                self.turn, self.in_flight, self.input, self.own = turn, True, given, own
             case TurnEnded():
-                self.in_flight, self.input = False, None
+                self.in_flight, self.input, self.own = False, None, False
                 # Others may hold the old ones: a checkpoint is made of what will be remembered.
                 self.steps, self.asked, self.answers = {}, {}, {}
             case StepStarted(turn=turn) | StepEnded(turn=turn) | Asked(turn=turn) if not self.is_under_way(turn):

@@ -19,6 +19,7 @@ from holdfast.policies import Policy
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.recovery import recover
 from holdfast.runtime.target import Target
+from holdfast.sessions import codec
 from holdfast.sessions.log import Remembered, Said, new_entry
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
 from holdfast.stores.refusals import damaged
@@ -170,7 +171,7 @@ class Journal:
         The checkpoint holds what follows from `said`, and stands before it in the log: read again, it changes nothing more.
         """
         await self.catch_up()
-        self.memory.context = context
+        self.memory.context = msgspec.Raw(codec.encode_finite(context, "session.context"))
         after = msgspec.structs.replace(self.memory)
         for one in said:
             after.apply(one, "")

@@ -7,8 +7,8 @@ step that is stored; nothing that may not be repeated is repeated by itself.
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager
-from contextvars import ContextVar
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
@@ -18,13 +18,12 @@ from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.policies import options
 from holdfast.sessions import codec, machine
 from holdfast.sessions.comparing import compare
-from holdfast.sessions.interactions.methods import Asking
-from holdfast.sessions.leasing import Keeper, keeper_for, take
-from holdfast.sessions.log import Message, StateChanged, StepEnded, TurnEnded, TurnOutcome, TurnStarted
+from holdfast.sessions.leasing import Keeper, keeper_for, left, take
+from holdfast.sessions.log import Message, StateChanged, StepEnded
 from holdfast.sessions.manifest import DriftPolicy, Manifest, decode_manifest, encode_manifest
 from holdfast.sessions.saving import Journal, audit
-from holdfast.sessions.scopes import Scope
-from holdfast.sessions.turns import Locks, Turn
+from holdfast.sessions.seeing import finished
+from holdfast.sessions.turning import Turning
 from holdfast.stores import Claim, NewSession, SessionState
 from holdfast.stores.opening import open_store
 
@@ -47,7 +46,7 @@ T = TypeVar("T")
 _LEASE_S = 30.0
 
 
-class Session(Asking):
+class Session(Turning):
     """Work that survives the process doing it: `async with Session.open("release-42") as session`.
 
     Leaving the block in good order ends the turn and pauses the session; an exception leaves the turn in flight, and the next to
@@ -56,24 +55,16 @@ class Session(Asking):
 
     __slots__ = (
         "_begun_with",
-        "_broken",
         "_journal",
         "_keeper",
-        "_locks",
+        "_lost_to_others",
         "_on_crash",
         "_on_drift",
-        "_own",
         "_owns_store",
-        "_scope",
-        "_state",
         "_store",
         "_strict",
         "_ttl",
-        "_turn",
-        "context",
         "drift",
-        "id",
-        "resumed",
     )
 
     def __init__(
@@ -92,12 +83,7 @@ class Session(Asking):
         options.one_of("session.on_drift", on_drift, ("warn", "refuse", "accept"))
         options.one_of("session.on_crash", on_crash, ("resume", "abandon"))
         options.seconds("session.lease", lease)
-        super().__init__(begun_with["mode"], interactors, runtime)
-        self.id = session
-        self.context: dict[str, Any] = {}
-        """What the application wants to find again: JSON values, saved with each checkpoint."""
-        self.resumed = False
-        """It was there before, and its first turn since is still to come."""
+        super().__init__(session, begun_with["mode"], interactors, runtime)
         self.drift: tuple[Drift, ...] = ()
         """What differs from what it was begun with."""
         self._owns_store = store is None or isinstance(store, (str, Path))
@@ -110,15 +96,8 @@ class Session(Asking):
         self._ttl = lease
         self._journal = Journal(self._store, session, runtime)
         self._keeper: Keeper
-        self._scope = Scope("session", name=session)
-        self._state = SessionState.CREATED
-        self._locks: Locks | None = None
-        self._turn: Turn | None = None
-        """The turn that is under way here."""
-        self._own: Turn | None = None
-        """The turn of steps that are in no other."""
-        self._broken: int | None = None
-        """The turn that failed here and was not ended."""
+        self._lost_to_others: Fault | None = None
+        """Why nothing more was written already before it was left."""
 
     @classmethod
     def open(
@@ -177,18 +156,16 @@ class Session(Asking):
         return SessionState.ERROR if failed is not None and failed.code == "SESS_STORE_UNAVAILABLE" else self._state
 
     @property
-    def in_flight(self) -> int | None:
-        """The number of the turn that was begun and has not ended."""
-        memory = self._journal.memory
-        return memory.turn if memory.in_flight else None
-
-    @property
     def unknown(self) -> tuple[str, ...]:
         """The keys of steps that may have happened and are not repeated by themselves: see `resolve`."""
         memory = self._journal.memory
         return tuple(f"{self.id}/{memory.turn}/{step}" for step in memory.unknown())
 
     async def __aenter__(self) -> Self:
+        if self._begun_with is None:
+            raise InvalidError.saying(
+                "session", "one that was not entered before: Session.open makes it", f"{self.id!r} again"
+            )
         if not self._owns_store:
             return await self._enter()
         async with AsyncExitStack() as opened:
@@ -206,7 +183,7 @@ class Session(Asking):
         try:
             await self._open()
         except BaseException:
-            await self._keeper.give_back(self.id)
+            await self._give_back()
             raise
         await self._scope.__aenter__()
         self._begun_with = None
@@ -215,17 +192,34 @@ class Session(Asking):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        failure: BaseException | None = None
+        try:
+            await finished(self._left(error))
+        except HoldfastError as problem:
+            if error is None:
+                failure = problem
+            else:
+                error.add_note(f"and the session could not be saved: {problem}")
+        except asyncio.CancelledError as cut:
+            failure = cut
+            if error is None:
+                kind, error, trace = type(cut), cut, cut.__traceback__
+        await self._leave_scope(kind, error, trace)
+        if failure is not None:
+            raise failure
+
+    async def _left(self, error: BaseException | None) -> None:
         try:
             await self._leave(error)
-        except HoldfastError as failure:
-            if error is None:
-                raise
-            error.add_note(f"and the session could not be saved: {failure}")
         finally:
-            await self._keeper.give_back(self.id)
+            self._lost_to_others, self._journal.failed = self._journal.failed, self._journal.failed or left(self.id)
+            await self._give_back()
             if self._owns_store:
                 await self._store.__aexit__(None, None, None)
-            await self._leave_scope(kind, error, trace)
+
+    async def _give_back(self) -> None:
+        assert self._journal.fence is not None
+        await self._keeper.give_back(self.id, self._journal.fence)
 
     async def _leave_scope(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -233,10 +227,9 @@ class Session(Asking):
         try:
             await self._scope.__aexit__(kind, error, trace)
         except AbortedError:
-            lost = self._journal.failed
-            if lost is None:
+            if self._lost_to_others is None:
                 raise
-            raise HoldfastError(lost) from error
+            raise HoldfastError(self._lost_to_others) from error
 
     @overload
     async def step(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -263,32 +256,6 @@ class Session(Asking):
         turn = await self._current()
         async for outcome in turn.map(fn, items, concurrency):
             yield outcome
-
-    @asynccontextmanager
-    async def turn(self, given: Any = None) -> AsyncIterator[Turn]:
-        """Run a turn: one after the other, in the order they are asked for. A failed one does not block the next.
-
-        A turn that was cut off goes on, if it is given the same, or nothing.
-        """
-        if _TURN.get() is not None and _TURN.get() is self._turn:
-            raise self._busy("a turn of it is running here already")
-        async with self._lock.queue:
-            if self._own is not None:
-                await self._end_turn("ok")
-            turn = await self._begin(given, Scope("turn", parent=self._scope))
-            token = _TURN.set(turn)
-            self._turn = turn
-            try:
-                async with turn.scope:
-                    yield turn
-            except BaseException as error:
-                await self._turn_failed(turn, error)
-                raise
-            else:
-                await self._end_turn("ok")
-            finally:
-                self._turn = None
-                _TURN.reset(token)
 
     async def message(self, content: Any, *, role: str = "user", id: str | None = None, client: str = "") -> int:  # noqa: A002 - the word of the protocol
         """Append a message to the log; return its offset. With an `id` the same message is stored once."""
@@ -318,14 +285,12 @@ class Session(Asking):
         ended = StepEnded(turn=memory.turn, step=name, args=known.args, ok=happened, result=stored)
         await self._journal.write(ended, audit=(audit("Approval", key, step=name, happened=happened),))
 
-    async def abandon(self, reason: str = "abandoned") -> None:
-        """End the turn in flight without its end; what it stored stays in the log."""
-        if self.in_flight is not None:
-            await self._end_turn("abandoned", reason)
-
     async def close(self, reason: str = "closed") -> None:
         """End the session for good."""
-        await self.abandon(reason)
+        await self._in_order(partial(self._close, reason))
+
+    async def _close(self, reason: str) -> None:
+        await self._end("abandoned", reason)
         await self._go(SessionState.CLOSED, "session_closed", reason)
 
     def cancel(self, reason: Reason = "user") -> bool:
@@ -382,8 +347,8 @@ class Session(Asking):
     async def _crashed(self) -> None:
         """Whoever had the session died: it is paused where it was, or, if so wished, at its last checkpoint (C23)."""
         await self._go(SessionState.PAUSED, "session_paused", "crash")
-        if self._on_crash == "abandon" and self.in_flight is not None:
-            await self._end_turn("abandoned", "crash")
+        if self._on_crash == "abandon":
+            await self._end("abandoned", "crash")
 
     async def _resume(self) -> None:
         manifest = decode_manifest(self.id, bytes((await self._store.session(self.id)).manifest))
@@ -392,15 +357,17 @@ class Session(Asking):
         self.resumed = True
 
     async def _leave(self, error: BaseException | None) -> None:
-        if self._journal.failed is not None or self._state not in (SessionState.ACTIVE, SessionState.CREATED):
+        """Pause the session. Of turns only those that were run here end: one that was cut off before stays in flight."""
+        if self._journal.failed is not None:
             return
-        if error is None and self.in_flight is not None:
-            await self._end_turn("ok" if self._broken is None else "failed")
-        if self._state is SessionState.CREATED:
-            return
-        reason = "" if error is None else type(error).__name__
-        await self._journal.snapshot(self.context)
-        await self._go(SessionState.PAUSED, "session_paused", reason)
+        async with self._lock.changing:
+            if error is None:
+                await (self._end("ok") if self._own is not None else self._end_left_alone())
+            if self._state is not SessionState.ACTIVE:
+                return
+            reason = "" if error is None else type(error).__name__
+            await self._journal.snapshot(self.context)
+            await self._go(SessionState.PAUSED, "session_paused", reason)
 
     async def _go(self, to: SessionState, type_: str, reason: str) -> None:
         """Change the state: refused where it may not follow, here and by the store."""
@@ -410,81 +377,7 @@ class Session(Asking):
         await self._journal.write(said, type_=type_, state=to, expect=(self._state,), audit=(told,))
         self._state = to
 
-    async def _current(self) -> Turn:
-        """Return the turn a step belongs to: the one it runs in, or the session's own."""
-        turn = _TURN.get()
-        if turn is not None and turn is self._turn:
-            return turn
-        if self._turn is not None:
-            raise self._busy("another turn of it is running")
-        async with self._lock.beginning:
-            if self._own is None:
-                self._own = await self._begin(None, self._scope)
-        return self._own
-
-    async def _begin(self, given: Any, scope: Scope) -> Turn:
-        """Start a turn, or go on with the one that was cut off."""
-        memory = self._journal.memory
-        given = msgspec.to_builtins(given)
-        if memory.in_flight and self._broken == memory.turn:
-            await self._end_turn("failed", "an exception left it")
-        if memory.in_flight:
-            if given is not None and given != memory.input:
-                raise self._busy(
-                    f"turn {memory.turn} was cut off and was given something else: go on with it, or abandon it"
-                )
-        else:
-            await self._start_turn(given)
-        self.resumed = False
-        return Turn(self._journal, memory.turn, scope)
-
-    async def _start_turn(self, given: Any) -> None:
-        started = TurnStarted(turn=self._journal.memory.turn + 1, input=given)
-        told = audit("Turn", self.id, turn=started.turn, event="started")
-        if self._state is SessionState.CREATED:
-            await self._go(SessionState.ACTIVE, "session_active", "first turn")
-        await self._journal.write(started, audit=(told,))
-
-    async def _end_turn(self, outcome: TurnOutcome, reason: str = "") -> None:
-        number = self._journal.memory.turn
-        told = audit("Turn", self.id, turn=number, event="ended", outcome=outcome, reason=reason)
-        ended = TurnEnded(turn=number, outcome=outcome, reason=reason)
-        # With its checkpoint: a turn that has ended without the context it left would be done again by the application.
-        await self._journal.snapshot(self.context, ended, audit=(told,))
-        self._own = None
-        self._broken = None
-
-    async def _turn_failed(self, turn: Turn, error: BaseException) -> None:
-        """A cancelled turn is over. One that failed is over when another begins; should the program end, it is in flight."""
-        if self._journal.failed is not None:
-            return
-        if turn.scope.reason is not None:
-            await self._end_turn("cancelled", str(turn.scope.reason))
-        elif isinstance(error, Exception):
-            self._broken = turn.number
-
-    async def _dismissed(self, turn: Turn) -> None:
-        if turn is self._own:
-            return await self._end_turn("cancelled", "dismissed")
-        turn.cancel()
-        # Where the turn's own task asked, it is cancelled right here.
-        return await asyncio.sleep(0)
-
-    @property
-    def _lock(self) -> Locks:
-        if self._locks is None:
-            self._locks = Locks()
-        return self._locks
-
     def _lost(self, fault: Fault) -> None:
         """Another process owns the session now: this one must stop."""
         self._journal.failed = fault
         self._scope.cancel("cap")
-
-    def _busy(self, why: str) -> HoldfastError:
-        message = f"Session '{self.id}' cannot start a turn: {why}"
-        return HoldfastError(Fault.of("SESS_TURN_CONCURRENT", message, context={"session_id": self.id}))
-
-
-_TURN: ContextVar[Turn | None] = ContextVar("holdfast_turn", default=None)
-"""The turn the running code belongs to."""

@@ -47,13 +47,13 @@ class _Step(NamedTuple):
 class Locks:
     """What keeps turns in order. Made when the first is begun: most sessions are idle most of the time."""
 
-    __slots__ = ("beginning", "queue")
+    __slots__ = ("changing", "queue")
 
     def __init__(self) -> None:
         self.queue = asyncio.Lock()
         """Turns wait here, first come, first served."""
-        self.beginning = asyncio.Lock()
-        """Steps that are in no turn begin the session's own once."""
+        self.changing = asyncio.Lock()
+        """What begins or ends a turn, or changes the session's state, waits here for what does so already."""
 
 
 class Turn:

@@ -1,0 +1,201 @@
+"""The turns of a session: begun, ended, one after the other, whatever becomes of those who ask for them.
+
+Invariant: beginning and ending go on when their caller is cancelled, and nothing else begins or ends meanwhile. A turn nobody holds
+any more is over when the next one begins here; should the program end before, it is in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from holdfast.faults import Fault, HoldfastError
+from holdfast.sessions.interactions.methods import Asking
+from holdfast.sessions.log import TurnEnded, TurnOutcome, TurnStarted
+from holdfast.sessions.saving import audit
+from holdfast.sessions.scopes import Scope
+from holdfast.sessions.seeing import seen_through
+from holdfast.sessions.turns import Locks, Turn
+from holdfast.stores import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.interactions.questions import Interactor
+
+__all__ = ["Turning"]
+
+T = TypeVar("T")
+
+
+class Turning(Asking):
+    """The part of a session that runs turns."""
+
+    __slots__ = ("_left_alone", "_locks", "_own", "_scope", "_state", "_turn", "context", "id", "resumed")
+
+    def __init__(self, session: str, mode: str, interactors: Iterable[Interactor], runtime: Runtime | None) -> None:
+        super().__init__(mode, interactors, runtime)
+        self.id = session
+        self.context: dict[str, Any] = {}
+        """What the application wants to find again: JSON values, saved with each checkpoint."""
+        self.resumed = False
+        """It was there before, and its first turn since is still to come."""
+        self._scope = Scope("session", name=session)
+        self._state = SessionState.CREATED
+        self._locks: Locks | None = None
+        self._turn: Turn | None = None
+        """The turn that is under way here."""
+        self._own: Turn | None = None
+        """The turn of steps that are in no other."""
+        self._left_alone: int | None = None
+        """The turn that was begun here, was not ended, and is not under way."""
+
+    @property
+    def in_flight(self) -> int | None:
+        """The number of the turn that was begun and has not ended."""
+        memory = self._journal.memory
+        return memory.turn if memory.in_flight else None
+
+    @asynccontextmanager
+    async def turn(self, given: Any = None) -> AsyncIterator[Turn]:
+        """Run a turn: one after the other, in the order they are asked for. A failed one does not block the next.
+
+        A turn that was cut off goes on, if it is given the same, or nothing.
+        """
+        if _TURN.get() is not None and _TURN.get() is self._turn:
+            raise self._busy("a turn of it is running here already")
+        async with self._lock.queue:
+            turn = await self._in_order(partial(self._begin, given))
+            self._left_alone = None
+            token = _TURN.set(turn)
+            self._turn = turn
+            try:
+                async with turn.scope:
+                    yield turn
+            except BaseException:
+                await self._turn_failed(turn)
+                raise
+            else:
+                await self._end_turn("ok")
+            finally:
+                self._turn = None
+                _TURN.reset(token)
+
+    async def abandon(self, reason: str = "abandoned") -> None:
+        """End the turn in flight without its end; what it stored stays in the log."""
+        await self._end_turn("abandoned", reason)
+
+    async def _current(self) -> Turn:
+        """Return the turn a step belongs to: the one it runs in, or the session's own."""
+        turn = _TURN.get()
+        if turn is not None and turn is self._turn:
+            return turn
+        if self._turn is not None:
+            raise self._busy("another turn of it is running")
+        return self._own or await self._in_order(self._begin_own)
+
+    async def _begin_own(self) -> Turn:
+        if self._own is None:
+            memory = self._journal.memory
+            await self._end_left_alone()
+            if not memory.in_flight:
+                await self._start_turn(None, own=True)
+            elif not memory.own:
+                raise self._busy(
+                    f"turn {memory.turn} was cut off, and this is outside of it: go on with it in `turn`, or abandon it"
+                )
+            self.resumed = False
+            self._own = Turn(self._journal, memory.turn, self._scope)
+        return self._own
+
+    async def _begin(self, given: Any) -> Turn:
+        """Start a turn, or go on with the one that was cut off."""
+        memory = self._journal.memory
+        given = msgspec.to_builtins(given)
+        if self._own is not None:
+            await self._end("ok")
+        await self._end_left_alone()
+        if not memory.in_flight:
+            await self._start_turn(given)
+        elif given is not None and given != memory.input:
+            raise self._busy(
+                f"turn {memory.turn} was cut off and was given something else: go on with it, or abandon it"
+            )
+        self.resumed = False
+        # Until somebody has it: who asked for it may be gone.
+        self._left_alone = memory.turn
+        return Turn(self._journal, memory.turn, Scope("turn", parent=self._scope))
+
+    async def _start_turn(self, given: Any, *, own: bool = False) -> None:
+        started = TurnStarted(turn=self._journal.memory.turn + 1, input=given, own=own)
+        told = audit("Turn", self.id, turn=started.turn, event="started")
+        if self._state is SessionState.CREATED:
+            await self._go(SessionState.ACTIVE, "session_active", "first turn")
+        await self._journal.write(started, audit=(told,))
+
+    async def _end_left_alone(self) -> None:
+        if self._left_alone is not None and self._left_alone == self.in_flight:
+            await self._end("failed", "an exception left it")
+
+    async def _end_turn(self, outcome: TurnOutcome, reason: str = "") -> None:
+        await self._in_order(partial(self._end, outcome, reason))
+
+    async def _end(self, outcome: TurnOutcome, reason: str = "") -> None:
+        """End the turn in flight; it may have been ended by itself already, abandoned say."""
+        number = self.in_flight
+        if number is not None:
+            told = audit("Turn", self.id, turn=number, event="ended", outcome=outcome, reason=reason)
+            ended = TurnEnded(turn=number, outcome=outcome, reason=reason)
+            # With its checkpoint: a turn that has ended without the context it left would be done again by the application.
+            await self._journal.snapshot(self.context, ended, audit=(told,))
+        self._own = None
+        self._left_alone = None
+
+    async def _turn_failed(self, turn: Turn) -> None:
+        """A cancelled turn is over. One that failed is over when another begins; should the program end, it is in flight."""
+        if self._journal.failed is not None or self.in_flight != turn.number:
+            return
+        self._left_alone = turn.number
+        if turn.scope.reason is not None:
+            await self._end_turn("cancelled", str(turn.scope.reason))
+
+    async def _dismissed(self, turn: Turn) -> None:
+        if turn is self._own:
+            return await self._end_turn("cancelled", "dismissed")
+        turn.cancel()
+        # Where the turn's own task asked, it is cancelled right here.
+        return await asyncio.sleep(0)
+
+    async def _in_order(self, change: Callable[[], Awaitable[T]]) -> T:
+        """Do what changes the turn or the state after what does so already, and to its end."""
+
+        async def whole() -> T:
+            async with self._lock.changing:
+                return await change()
+
+        return await seen_through(whole())
+
+    @property
+    def _lock(self) -> Locks:
+        if self._locks is None:
+            self._locks = Locks()
+        return self._locks
+
+    def _busy(self, why: str) -> HoldfastError:
+        message = f"Session '{self.id}' cannot start a turn: {why}"
+        return HoldfastError(Fault.of("SESS_TURN_CONCURRENT", message, context={"session_id": self.id}))
+
+    @abstractmethod
+    async def _go(self, to: SessionState, type_: str, reason: str) -> None:
+        """Change the session's state."""
+
+
+_TURN: ContextVar[Turn | None] = ContextVar("holdfast_turn", default=None)
+"""The turn the running code belongs to."""
