@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.faults import InvalidError
 
-__all__ = ["arguments_hash", "decode", "encode", "encode_finite", "encode_result", "result_type"]
+__all__ = ["arguments_hash", "decode", "encode", "encode_finite", "encode_result", "plain", "result_type"]
 
 _AWAITED = (Awaitable, Coroutine)
 _PLAIN = (str, int, float, bool, type(None))
@@ -29,6 +29,11 @@ def encode(value: Any, where: str) -> bytes:
         return msgspec.json.encode(value, enc_hook=_plain)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidError.saying(where, "something that can be stored as JSON", str(error)) from error
+
+
+def plain(value: Any, where: str) -> Any:
+    """Return a value as it comes back from the store, where no type is declared."""
+    return msgspec.json.decode(encode_finite(value, where))
 
 
 def decode(stored: bytes, type_: Any, where: str) -> Any:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.seeing import seen_through
 from holdfast.sessions import owners
-from holdfast.sessions.seeing import seen_through
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -47,6 +47,8 @@ TurnOutcome: TypeAlias = Literal["ok", "failed", "cancelled", "abandoned"]
 class TurnStarted(Said, frozen=True, tag="turn_started"):
     turn: int
     input: Any = None
+    given: str = ""
+    """The hash of the input: secrets in the input itself are masked."""
     own: bool = False
     """It is that of steps which are in no other."""
 
@@ -116,9 +118,10 @@ def read_entry(session: str, entry: Entry) -> Written | None:
     if entry.type not in _TYPES:
         return None
     try:
-        return _READ.decode(entry.body)
+        said: Written = _READ.decode(entry.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise damaged(session, f"its entry {entry.offset} ({entry.type}) cannot be read: {error}") from error
+    return said
 
 
 def new_entry(said: Said, id_: str, type_: str | None = None) -> NewEntry:
@@ -135,6 +138,8 @@ class Remembered(msgspec.Struct, kw_only=True, omit_defaults=True):
     """It was started and has not ended."""
     input: Any = None
     """What it was started with."""
+    given: str = ""
+    """The hash of that."""
     own: bool = False
     """It is that of steps which are in no other."""
     steps: dict[str, StepStarted | StepEnded] = msgspec.field(default_factory=dict)
@@ -171,10 +176,11 @@ class Remembered(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def apply(self, said: Said, id_: str) -> None:
         match said:
-            case TurnStarted(turn=turn, input=given, own=own):
-                self.turn, self.in_flight, self.input, self.own = turn, True, given, own
+            case TurnStarted():
+                self.turn, self.in_flight = said.turn, True
+                self.input, self.given, self.own = said.input, said.given, said.own
             case TurnEnded():
-                self.in_flight, self.input, self.own = False, None, False
+                self.in_flight, self.input, self.given, self.own = False, None, "", False
                 # Others may hold the old ones: a checkpoint is made of what will be remembered.
                 self.steps, self.asked, self.answers = {}, {}, {}
             case StepStarted(turn=turn) | StepEnded(turn=turn) | Asked(turn=turn) if not self.is_under_way(turn):

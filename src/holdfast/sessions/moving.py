@@ -141,6 +141,8 @@ class _Reading:
     def _take(self, line: bytes, number: int) -> None:
         try:
             said = _READ.decode(line)
+            # Parts that are taken over as they are have not been looked at yet.
+            msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _invalid(number, str(error)) from error
         if (self.head is None) is (said.head is None) or self._ended:

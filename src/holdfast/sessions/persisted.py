@@ -18,6 +18,7 @@ from holdfast.sessions.log import Remembered, StateChanged, new_entry
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
 from holdfast.sessions.saving import audit, fresh_id, read_snapshot
 from holdfast.stores import Commit, NewCheckpoint, NewSession, SessionState
+from holdfast.stores.records import MAX_OFFSET, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
 __all__ = ["Loaded", "PersistedCheckpoint", "PersistedSession", "dump", "load", "persisted", "put", "save"]
 
 
+_ANYTHING = "contextSnapshot"
 _Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class PersistedCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    message_count: int
+    message_count: Annotated[int, msgspec.Meta(ge=0, le=MAX_OFFSET)]
     last_message_id: str | None = None
     context_snapshot: Any = None
 
@@ -119,7 +121,7 @@ async def persisted(store: Store, session: str) -> PersistedSession:
         kept = PersistedCheckpoint(
             message_count=checkpoint.message_count,
             last_message_id=checkpoint.last_message_id,
-            context_snapshot=read_snapshot(session, checkpoint).context,
+            context_snapshot=_unwrapped(read_snapshot(session, checkpoint).context),
         )
     return PersistedSession(
         id=session,
@@ -133,6 +135,7 @@ async def persisted(store: Store, session: str) -> PersistedSession:
 
 async def put(store: Store, session: PersistedSession) -> None:
     """Put a session of document 000 into a store, paused at its checkpoint. One that is there already is refused."""
+    check_name("session", session.id)
     manifest = Manifest(
         session_id=session.id,
         store_id=store.id,
@@ -140,21 +143,30 @@ async def put(store: Store, session: PersistedSession) -> None:
         project_root=session.working_directory or None,
         agent_type=session.agent_type,
     )
-    kept = session.checkpoint or PersistedCheckpoint(message_count=0)
-    memory = Remembered(
-        message_count=kept.message_count, last_message_id=kept.last_message_id, context=kept.context_snapshot
-    )
     paused = new_entry(StateChanged(state=SessionState.PAUSED, reason="imported"), fresh_id(), "session_paused")
     commit = Commit(
         session=session.id,
         create=NewSession(manifest=encode_manifest(manifest)),
         state=SessionState.PAUSED,
         entries=(paused,),
-        checkpoint=NewCheckpoint(
-            message_count=kept.message_count,
-            last_message_id=kept.last_message_id,
-            snapshot=msgspec.json.encode(memory),
-        ),
+        checkpoint=None if session.checkpoint is None else _new_checkpoint(session.checkpoint),
         audit=(audit("SessionLifecycle", session.id, state="paused", imported=True),),
     )
     await store.commit(commit)
+
+
+def _new_checkpoint(kept: PersistedCheckpoint) -> NewCheckpoint:
+    context = kept.context_snapshot
+    if context is not None and not isinstance(context, dict):
+        # Ours has names; document 000's may be anything.
+        context = {_ANYTHING: context}
+    memory = Remembered(message_count=kept.message_count, last_message_id=kept.last_message_id, context=context)
+    return NewCheckpoint(
+        message_count=kept.message_count,
+        last_message_id=kept.last_message_id,
+        snapshot=msgspec.json.encode(memory),
+    )
+
+
+def _unwrapped(context: Any) -> Any:
+    return context[_ANYTHING] if isinstance(context, dict) and context.keys() == {_ANYTHING} else context

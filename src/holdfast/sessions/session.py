@@ -16,13 +16,13 @@ import msgspec
 
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.policies import options
+from holdfast.runtime.seeing import finished
 from holdfast.sessions import codec, machine
 from holdfast.sessions.comparing import compare
 from holdfast.sessions.leasing import Keeper, keeper_for, left, take
 from holdfast.sessions.log import Message, StateChanged, StepEnded
 from holdfast.sessions.manifest import DriftPolicy, Manifest, decode_manifest, encode_manifest
 from holdfast.sessions.saving import Journal, audit
-from holdfast.sessions.seeing import finished
 from holdfast.sessions.turning import Turning
 from holdfast.stores import Claim, NewSession, SessionState
 from holdfast.stores.opening import open_store
@@ -259,7 +259,7 @@ class Session(Turning):
 
     async def message(self, content: Any, *, role: str = "user", id: str | None = None, client: str = "") -> int:  # noqa: A002 - the word of the protocol
         """Append a message to the log; return its offset. With an `id` the same message is stored once."""
-        said = Message(content=msgspec.to_builtins(content), role=role)
+        said = Message(content=codec.plain(content, "session.message"), role=role)
         claim = None
         if id is not None:
             body_hash = bytes.fromhex(codec.arguments_hash((said.content, role), {}, "message"))

@@ -13,14 +13,13 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.seeing import seen_through
+from holdfast.sessions import codec
 from holdfast.sessions.interactions.methods import Asking
 from holdfast.sessions.log import TurnEnded, TurnOutcome, TurnStarted
 from holdfast.sessions.saving import audit
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.seeing import seen_through
 from holdfast.sessions.turns import Locks, Turn
 from holdfast.stores import SessionState
 
@@ -99,32 +98,36 @@ class Turning(Asking):
             return turn
         if self._turn is not None:
             raise self._busy("another turn of it is running")
-        return self._own or await self._in_order(self._begin_own)
+        if self._own is not None:
+            return self._own
+        return await self._in_order(self._begin_own)
 
     async def _begin_own(self) -> Turn:
-        if self._own is None:
-            memory = self._journal.memory
-            await self._end_left_alone()
-            if not memory.in_flight:
-                await self._start_turn(None, own=True)
-            elif not memory.own:
-                raise self._busy(
-                    f"turn {memory.turn} was cut off, and this is outside of it: go on with it in `turn`, or abandon it"
-                )
-            self.resumed = False
-            self._own = Turn(self._journal, memory.turn, self._scope)
-        return self._own
+        if self._own is not None:
+            return self._own
+        memory = self._journal.memory
+        await self._end_left_alone()
+        if not memory.in_flight:
+            await self._start_turn(own=True)
+        elif not memory.own:
+            raise self._busy(
+                f"turn {memory.turn} was cut off, and this is outside of it: go on with it in `turn`, or abandon it"
+            )
+        self.resumed = False
+        own = self._own = Turn(self._journal, memory.turn, self._scope)
+        return own
 
     async def _begin(self, given: Any) -> Turn:
         """Start a turn, or go on with the one that was cut off."""
         memory = self._journal.memory
-        given = msgspec.to_builtins(given)
+        stored = codec.plain(given, "turn.given")
+        known_by = codec.arguments_hash((stored,), {}, "turn.given")
         if self._own is not None:
             await self._end("ok")
         await self._end_left_alone()
         if not memory.in_flight:
-            await self._start_turn(given)
-        elif given is not None and given != memory.input:
+            await self._start_turn(stored, known_by)
+        elif given is not None and known_by != memory.given:
             raise self._busy(
                 f"turn {memory.turn} was cut off and was given something else: go on with it, or abandon it"
             )
@@ -133,8 +136,8 @@ class Turning(Asking):
         self._left_alone = memory.turn
         return Turn(self._journal, memory.turn, Scope("turn", parent=self._scope))
 
-    async def _start_turn(self, given: Any, *, own: bool = False) -> None:
-        started = TurnStarted(turn=self._journal.memory.turn + 1, input=given, own=own)
+    async def _start_turn(self, given: Any = None, known_by: str = "", *, own: bool = False) -> None:
+        started = TurnStarted(turn=self._journal.memory.turn + 1, input=given, given=known_by, own=own)
         told = audit("Turn", self.id, turn=started.turn, event="started")
         if self._state is SessionState.CREATED:
             await self._go(SessionState.ACTIVE, "session_active", "first turn")

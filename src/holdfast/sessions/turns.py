@@ -211,7 +211,7 @@ async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _hash_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> str:
+def _hash_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> str:
     """Return the hash of all a function is given, also what a partial holds of it."""
     while isinstance(fn, partial):
         fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}

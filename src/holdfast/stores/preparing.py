@@ -5,7 +5,7 @@ Invariant: no secret that the redactor knows, and none that looks like one, gets
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,9 @@ from holdfast.faults import InvalidError, Redactor
 from holdfast.faults.redact import MASK
 from holdfast.faults.secrets import is_secret_name, mask_secrets
 from holdfast.stores.records import Commit, check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["Mask", "prepared"]
 
@@ -29,6 +32,10 @@ class Mask:
         self._written = tuple(
             {form for secret in redactor.secrets for form in (secret, msgspec.json.encode(secret)[1:-1].decode())}
         )
+
+    def is_in(self, text: str) -> bool:
+        """Whether a secret that is known stands in a text."""
+        return any(secret in text for secret in self._redactor.secrets)
 
     def json(self, body: bytes) -> bytes:
         try:
@@ -68,7 +75,7 @@ class Mask:
 
 def prepared(commit: Commit, mask: Mask) -> Commit:
     """Return the commit as it may be stored."""
-    _check(commit)
+    _check(commit, mask)
     checkpoint = commit.checkpoint
     return msgspec.structs.replace(
         commit,
@@ -81,23 +88,36 @@ def prepared(commit: Commit, mask: Mask) -> Commit:
     )
 
 
-def _check(commit: Commit) -> None:
+def _check(commit: Commit, mask: Mask) -> None:
     if commit.session is not None:
         check_name("commit.session", commit.session)
     elif commit.entries or commit.state or commit.checkpoint or commit.claim or commit.create or not commit.chain:
         raise InvalidError.at("commit.session", "a session's id; without one only an audit chain is written", None)
     if commit.chain:
         check_name("commit.chain", commit.chain)
+    for path, text in _texts(commit):
+        _check_text(path, text)
+        if mask.is_in(text):
+            # Masked, two of them would be the same.
+            raise InvalidError.saying(path, "no secret in it", "one")
+
+
+def _texts(commit: Commit) -> Iterator[tuple[str, str]]:
+    """Yield what is stored as it is: by this things are found again."""
+    if commit.session is not None and commit.create is not None:
+        yield "commit.session", commit.session
+    if commit.chain:
+        yield "commit.chain", commit.chain
     for entry in commit.entries:
-        _check_text("entry.id", entry.id)
-        _check_text("entry.type", entry.type)
+        yield "entry.id", entry.id
+        yield "entry.type", entry.type
     if commit.claim is not None:
-        _check_text("claim.client", commit.claim.client)
-        _check_text("claim.id", commit.claim.id)
+        yield "claim.client", commit.claim.client
+        yield "claim.id", commit.claim.id
     if commit.checkpoint is not None and commit.checkpoint.last_message_id is not None:
-        _check_text("checkpoint.last_message_id", commit.checkpoint.last_message_id)
+        yield "checkpoint.last_message_id", commit.checkpoint.last_message_id
     for record in commit.audit:
-        _check_text("audit.correlation", record.correlation)
+        yield "audit.correlation", record.correlation
 
 
 def _check_text(path: str, text: str) -> None:

@@ -94,10 +94,12 @@ class PostgresStore:
             else:
                 async with engine.connection() as connection:
                     self._id = await self._migrated(connection)
-        except psycopg.Error as error:
+        except BaseException as error:
             if own:
                 await pool.close()
-            raise typed(error) from error
+            if isinstance(error, psycopg.Error):
+                raise typed(error) from error
+            raise
         channel = f"holdfast.{self._schema}"
         self._engine = engine
         self._listener = Listener(self._connect, channel, self._wakeups)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from holdfast.policies import options
 from holdfast.runtime.secrets import process_redactor
+from holdfast.runtime.seeing import finished
 from holdfast.stores.preparing import Mask, prepared
 from holdfast.stores.records import Commit, Lease, Receipt, SessionRecord, SessionState, check_name
 from holdfast.stores.refusals import unavailable
@@ -77,11 +78,16 @@ class SqliteStore:
     async def __aenter__(self) -> Self:
         # First, since a warning may be made an exception: then nothing is left open.
         files.warn_of_version(self._path)
-        await asyncio.get_running_loop().run_in_executor(None, self._open)
+        try:
+            await finished(_in_thread(self._open))
+        except asyncio.CancelledError:
+            # It may be open by now, and nobody would close it.
+            await finished(_in_thread(self._close))
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self._close)
+        await _in_thread(self._close)
 
     async def commit(self, commit: Commit) -> Receipt:
         ready = prepared(commit, self._mask)
@@ -203,6 +209,10 @@ class SqliteStore:
 
     def _now(self) -> float:
         return self._clock.wall() if self._clock is not None else files.wall()
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 def new_epoch() -> str:

@@ -59,6 +59,25 @@ async def text_that_cannot_be_stored_everywhere_is_refused(kit: Kit) -> None:
 
 
 @case
+async def a_secret_is_no_name(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        for commit in (
+            Commit(session=CANARY, create=NewSession(manifest=b"{}")),
+            Commit(chain=CANARY, audit=(audit(),)),
+            Commit(session="s1", entries=(NewEntry(type="t", body=b"1", id=f"x{CANARY}"),)),
+            Commit(session="s1", entries=(NewEntry(type=CANARY, body=b"1", id="a"),)),
+            Commit(session="s1", claim=Claim(client=CANARY, id="m", body_hash=b"h")),
+            Commit(session="s1", claim=Claim(client="c", id=CANARY, body_hash=b"h")),
+            Commit(session="s1", audit=(NewAudit(kind="Turn", correlation=CANARY, payload=b"1"),)),
+        ):
+            with refused("CONFIG_OPTION_INVALID"):
+                await store.commit(commit)
+        assert [record.id for record in await store.sessions()] == ["s1"]
+        assert await store.chains() == []
+
+
+@case
 async def secrets_are_masked_wherever_they_stand(kit: Kit) -> None:
     body = msgspec.json.encode({"text": f"the key is {CANARY}.", CANARY: [CANARY]})
     async with kit.store() as store:
