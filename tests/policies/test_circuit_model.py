@@ -18,7 +18,7 @@ CONFIGS = [
     Circuit(window=WINDOW, failures=3, counted="window", rate=None, volume=4, probes=2, successes=2),
     Circuit(window=WINDOW, failures=None, rate=0.25, volume=5, open_growth=2.0, open_cap=100.0),
     Circuit(window=WINDOW, failures=None, rate=None, slow=2.0, slow_rate=0.5, volume=3, probe_limit=8.0),
-    Circuit(window=WINDOW, failures=2, rate=None, probes=3, successes=3, open_for=4.0, open_cap=8.0, open_growth=1.5),
+    Circuit(window=WINDOW, failures=2, rate=None, probes=3, successes=3, open_for=4.0, reopen_for=2.0, open_cap=8.0, open_growth=1.5),
     Circuit(window=WINDOW, failures=2, volume=0, mode="metrics-only"),
     Circuit(window=WINDOW, mode="disabled"),
     Circuit(window=WINDOW, mode="forced-open"),

@@ -295,7 +295,8 @@ class Breaker:
             factor = self.usual.factor() if self.usual else 1.0
             rule = broken_rule(self.config, self.streak, window, factor)
             if rule is not None:
-                self._trip(now, rule, code, text)
+                self.open_time = self.config.open_for
+                self._open(now, now + self.open_time, rule, code, text)
 
     def _probe_ended(
         self, probe: Permit, verdict: Verdict, now: float, code: Code | None, text: str | None, *, slow: bool
@@ -303,18 +304,25 @@ class Breaker:
         if self._probes_out and probe in self._probes_out:
             self._probes_out.remove(probe)
         if verdict is _FAILURE or (verdict is _SUCCESS and slow):
-            self._trip(now, Rule.PROBE, code, text)
+            self._open(now, max(now, probe.started + self._reopening()), Rule.PROBE, code, text)
         elif verdict is _SUCCESS:
             self.good_probes += 1
             if self.good_probes >= self.config.successes:
                 self._close(now)
 
-    def _trip(self, now: float, rule: Rule, code: Code | None, text: str | None) -> None:
+    def _reopening(self) -> float:
+        """Return the seconds from the start of the probe that just failed to the next; they grow from one to the next."""
         config = self.config
-        self.open_time = min(config.open_cap, max(config.open_for, self.open_time * config.open_growth))
+        first = config.first_reopening()
+        was_reopened = self.rejection is not None and self.rejection.rule is Rule.PROBE
+        grown = max(first, self.open_time if was_reopened else first) * config.open_growth
+        self.open_time = min(config.open_cap, grown)
+        return self.open_time
+
+    def _open(self, now: float, until: float, rule: Rule, code: Code | None, text: str | None) -> None:  # noqa: PLR0917 - each is of another kind
         text = text[:TEXT_CAP] if text else None
         self.rejection = Rejection(name=self.name, state=_OPEN, reason=code, last_failure=text, rule=rule)
-        self._stay_open_until(now + self.open_time)
+        self._stay_open_until(until)
         self._become(_OPEN, now)
 
     def _stay_open_until(self, until: float | None) -> None:
