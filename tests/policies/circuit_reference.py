@@ -35,8 +35,7 @@ class Reference:
     state: CircuitState = CLOSED
     until: float | None = None
     open_time: float = 0.0
-    bad_probes: int = 0
-    """Since it was closed."""
+    between_probes: float = 0.0
     period: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
     """Of the present closed time, all of them."""
@@ -146,16 +145,15 @@ class Reference:
 
     def reopen(self, probe: Ticket, now: float) -> None:
         shortest = min(self.config.reopen_for or self.config.open_for, self.config.open_for)
-        since_last = self.open_time if self.bad_probes else shortest
-        self.bad_probes += 1
-        self.open_time = min(max(since_last, shortest) * self.config.open_growth, self.config.open_cap)
-        self.until = max(now, probe.started + self.open_time)
+        self.between_probes = min(max(self.between_probes, shortest) * self.config.open_growth, self.config.open_cap)
+        self.until = max(now, probe.started + self.between_probes)
+        self.open_time = self.until - now
         self.go(OPEN)
 
     def close(self) -> None:
         self.outcomes = []
         self.open_time = 0.0
-        self.bad_probes = 0
+        self.between_probes = 0.0
         self.go(CLOSED)
 
     def go(self, state: CircuitState) -> None:

@@ -111,6 +111,26 @@ def test_the_time_between_probes_is_never_longer_than_the_first_opening_unless_i
     assert between_probes(Line(Circuit(reopen_for=reopen_for)).bad(5), 3) == [30.0, 30.0]
 
 
+def asked_for(line: Line, seconds: float) -> float:
+    """Let a call fail with a wish to be left alone for so long; return how long the circuit then stays open."""
+    line.breaker.settle(line.permit(), FAILURE, line.now, "PROVIDER_RATE_LIMITED", asked=seconds)
+    until = line.refusal().retry_at
+    assert until is not None
+    return until - line.now
+
+
+@pytest.mark.parametrize(("asked", "open_for"), [(12.0, 12.0), (0.0, 1.0), (300.0, 300.0), (9_000.0, 600.0)])
+def test_it_stays_open_as_long_as_who_limits_it_asks(asked, open_for):
+    assert asked_for(Line(Circuit(failures=1)), asked) == open_for
+    assert asked_for(Line(Circuit()).bad(5).wait(30.0), asked) == open_for
+
+
+def test_what_was_asked_for_once_does_not_lengthen_the_time_between_later_probes():
+    line = Line(Circuit(failures=1))
+    line.wait(asked_for(line, 300.0)).bad()
+    assert line.refusal().retry_at == line.now + 20.0
+
+
 def test_closing_resets_the_open_time():
     line = Line(Circuit(open_for=10.0, open_growth=3.0)).bad(5).wait(10.0).bad().wait(30.0).good().bad(5)
     assert line.refusal().retry_at == line.now + 10.0

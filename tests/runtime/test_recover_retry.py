@@ -47,7 +47,6 @@ from holdfast.events import (
     RetryDenied,
     SuppressedError,
 )
-from holdfast.policies.circuit.rules import Rule
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.testing import ScriptedHTTPError, script, seeded
 
@@ -776,7 +775,7 @@ def test_R34_one_that_was_refused_from_the_start_measures_each_wait_from_its_own
     def probed_by_others(event: object) -> None:
         """While it waits, the circuit opens again for another 30 s."""
         if isinstance(event, Retry) and world.now < 60:
-            world.line("provider:a").breaker._trip(world.now, Rule.PROBE, "CONN_RESET", None)
+            world.line("provider:a").breaker._stay_open_until(world.now + 30)
 
     world.runtime.on(probed_by_others)
     patient = world.recover("a", Policy(circuit=circuit, timeout=5, wait_for_circuit=True, deadline=None))

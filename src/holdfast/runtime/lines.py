@@ -88,9 +88,11 @@ class Line:
         with self.lock:
             return self.breaker.admit(now)
 
-    def settle(self, permit: Permit, verdict: Verdict, now: float, code: Code | None = None) -> None:
+    def settle(
+        self, permit: Permit, verdict: Verdict, now: float, code: Code | None = None, asked: float | None = None
+    ) -> None:
         with self.lock:
-            self.breaker.settle(permit, verdict, now, code=code)
+            self.breaker.settle(permit, verdict, now, code=code, asked=asked)
 
     def refuses(self, now: float) -> bool:
         """Whether a call now would be refused; asking changes nothing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.events import CircuitState
+from holdfast.faults import Schedule
 from holdfast.policies.accounting import counted_by
 from holdfast.policies.circuit import Rejection, Verdict
 from holdfast.runtime import ours
@@ -84,6 +85,16 @@ def _ask(op: Operation, line: Line, now: float) -> Permit:
 def _settle(  # noqa: PLR0917 - each is of another type, and none has a default
     op: Operation, line: Line, permit: Permit, verdict: Verdict, now: float, fault: Fault | None
 ) -> None:
-    line.settle(permit, verdict, now, None if fault is None else fault.code)
+    if fault is None:
+        line.settle(permit, verdict, now)
+    else:
+        line.settle(permit, verdict, now, fault.code, _asked(op, fault))
     if line.breaker.pending:
         op.binding.runtime.report_transitions(line, op.run)
+
+
+def _asked(op: Operation, fault: Fault) -> float | None:
+    """Return how long a rate limit lasts, if it says so. Others who name a time only guess when they will be back."""
+    if fault.schedule is not Schedule.RATE_LIMIT or fault.retry_after is None:
+        return None
+    return min(fault.retry_after, op.binding.policy.max_retry_after)
