@@ -11,6 +11,7 @@ import sys
 import threading
 import tracemalloc
 import weakref
+from bisect import bisect_left
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +20,7 @@ from recover_kit import LOOSE, Always, Flaky, World, reset, settled
 
 from holdfast import (
     BATCH,
+    PATIENT,
     Backoff,
     Circuit,
     CircuitOpenError,
@@ -47,6 +49,7 @@ from holdfast.events import (
     RetryDenied,
     SuppressedError,
 )
+from holdfast.policies.retry import LONGEST_CIRCUIT_WAIT_S, RETURN_SPREAD
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.testing import ScriptedHTTPError, script, seeded
 
@@ -791,7 +794,33 @@ def test_S1_1_the_patient_do_not_wait_for_ever() -> None:
     policy = Policy(circuit=Circuit(mode="forced-open"), wait_for_circuit=True, deadline=None)
     with pytest.raises(CircuitOpenError):
         world.recover("a", policy).call(Flaky())
-    assert len(world.of(Retry)) == 20
+    assert LONGEST_CIRCUIT_WAIT_S / 2 < world.now <= LONGEST_CIRCUIT_WAIT_S * (1 + RETURN_SPREAD)
+
+
+def test_R34_a_crowd_of_patient_callers_outlasts_ten_minutes_and_does_not_return_in_one_instant() -> None:
+    world = World(rng=seeded(5))
+    back, went = 610.0, []
+
+    async def ask() -> str:
+        await asyncio.sleep(0.1)
+        if world.now < back:
+            raise reset()
+        went.append(world.now)
+        return "ok"
+
+    async def call(at: float) -> str:
+        await asyncio.sleep(at)
+        return await world.recover("a", PATIENT).call(ask)
+
+    async def main() -> list[str]:
+        return await asyncio.gather(*(call(second) for second in range(600)))
+
+    assert world.run(main()) == ["ok"] * 600
+    first = went[0] - back
+    assert first <= 20.2, "somebody is there for the very next probe"
+    busiest = max(bisect_left(went, at + 1) - place for place, at in enumerate(went))
+    assert busiest <= 600 / 20, "they do not go out at once"
+    assert went[-1] - back < 20 + 600 * RETURN_SPREAD + 30
 
 
 def test_R35_a_hundred_failing_callers_make_no_more_retries_than_the_quota() -> None:
