@@ -100,10 +100,12 @@ class Retrying:
     After `decide` returned `Again` you must wait that long and make the call, or give up for a reason of your own.
     """
 
-    __slots__ = ("_circuit_waited", "_failures", "_last_wait", "_most", "_probes", "attempts", "policy")
+    __slots__ = ("_circuit_waited", "_failures", "_last_wait", "_most", "_probes", "_waits", "attempts", "policy")
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, *, waits: bool | None = None) -> None:
         self.policy = policy
+        self._waits = bool(policy.wait_for_circuit) if waits is None else waits
+        """It waits for open circuits."""
         self.attempts = 0
         """Calls made so far."""
         self._failures: dict[Schedule, int] = {}
@@ -137,7 +139,7 @@ class Retrying:
             return self._wait_for_circuit(fault.retry_after, now, deadline, chance)
         if (reason := self._forbidden(fault, effect, wish)) is not None:
             return GiveUp(reason)
-        if reopened is not None and self.policy.wait_for_circuit:
+        if reopened is not None and self._waits:
             # Who waits for a circuit and happens to be its probe has learned what all the others did who wait on.
             self._probes += 1
             return self._wait_for_circuit(reopened, now, deadline, chance)
@@ -168,7 +170,7 @@ class Retrying:
         """A refused call is no attempt, so its waits are counted here. They are spread, and no call is lost by that."""
         delay = until_probe or NEXT_PROBE_S
         waited = self._circuit_waited + delay
-        if not self.policy.wait_for_circuit or waited > LONGEST_CIRCUIT_WAIT_S:
+        if not self._waits or waited > LONGEST_CIRCUIT_WAIT_S:
             return GiveUp(Reason.CIRCUIT)
         if deadline is not None and now + delay >= deadline:
             return GiveUp(Reason.DEADLINE)

@@ -89,6 +89,8 @@ class Operation:
     """A lesser answer was given."""
     has_fallbacks = False
     """What to do when it has failed for good is decided elsewhere, and told there."""
+    last_resort = False
+    """It has come to the last of its fallbacks."""
     repairs: Repairs | None = None
     mending: Mending | None = None
     """A repair that the driver must perform before the next attempt."""
@@ -143,7 +145,15 @@ class Operation:
     @property
     def waits_for_circuit(self) -> bool:
         """Whether it waits for an open circuit instead of giving up at once (R34)."""
-        return self.binding.policy.wait_for_circuit
+        return bool(self.binding.policy.wait_for_circuit)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing around it would answer in its place: no fallbacks, or this is the last of them."""
+        outer = self.outer
+        while outer is not None and (outer.over or outer.last_resort or not outer.has_fallbacks):
+            outer = outer.outer
+        return outer is None
 
     def admit(self) -> None:
         """Begin an attempt, or raise why there is none: the circuit, the deadline or the budget forbids it."""
@@ -390,7 +400,7 @@ class Operation:
             return GiveUp(Reason.NESTED)
         retrying = self.retrying
         if retrying is None:
-            retrying = self.retrying = Retrying(binding.policy)
+            retrying = self.retrying = Retrying(binding.policy, waits=self.waits_for_circuit)
         retrying.attempts = self.attempts - self.moves
         wish = None if binding.wishes is None else binding.wishes.of(error, binding.runtime, self.run)
         decision = retrying.decide(
