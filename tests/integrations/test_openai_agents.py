@@ -181,7 +181,7 @@ def test_circuits_know_provider_model_and_key_by_a_name_that_is_not_the_key():
     stage.run(stage.model(name="gpt-5"))
     names = sorted(line.name for line in stage.runtime.lines)
     assert [name.rpartition("key-")[0] or name for name in names] == [
-        "credential:provider.test/", "model:provider.test/gpt-5", "provider:provider.test",
+        "key:provider.test/", "model:provider.test/gpt-5", "provider:provider.test",
     ]  # fmt: skip
 
 

@@ -110,7 +110,7 @@ def test_circuits_know_provider_model_and_key_by_a_name_that_is_not_the_key(stag
     recovering(litellm.completion)(model="openai/gpt-5", api_base=provider.openai_url, api_key="secret", **ASKED)
     names = sorted(line.name for line in runtime.lines)
     assert names[1:] == ["model:openai/gpt-5", "provider:openai"]
-    assert names[0].startswith("credential:openai/key-")
+    assert names[0].startswith("key:openai/key-")
     assert "secret" not in names[0]
 
 
