@@ -823,6 +823,28 @@ def test_R34_a_crowd_of_patient_callers_outlasts_ten_minutes_and_does_not_return
     assert went[-1] - back < 20 + 600 * RETURN_SPREAD + 30
 
 
+def test_R34_of_those_who_wait_for_a_circuit_the_first_who_can_is_there_on_time() -> None:
+    world = World()
+    circuit = Circuit(failures=1, open_for=30)
+    with pytest.raises(ConnectionResetError):
+        world.recover("a", Policy(circuit=circuit)).call(Flaky(reset()))
+    waiting = Policy(circuit=circuit, wait_for_circuit=True)
+    too_late = waiting.replace(timeout=5, deadline=5)
+
+    async def called(policy: Policy) -> float:
+        with suppress(CircuitOpenError):
+            await world.recover("a", policy).call(Flaky().acall)
+        return world.now
+
+    async def main() -> list[float]:
+        return await asyncio.gather(*(called(policy) for policy in (too_late, waiting, waiting)))
+
+    began = world.now
+    gave_up, first, second = (ended - began for ended in world.run(main()))
+    assert (gave_up, first) == (0, 30)
+    assert 30 < second <= 30 * (1 + RETURN_SPREAD)
+
+
 def test_R35_a_hundred_failing_callers_make_no_more_retries_than_the_quota() -> None:
     world = World()
     policy = Policy(retry_quota=Quota(share=0.1, floor=3, window=1000), circuit=OFTEN)

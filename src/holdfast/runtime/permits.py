@@ -79,7 +79,7 @@ def _ask(op: Operation, line: Line, now: float) -> Permit:
     if line.breaker.pending:
         op.binding.runtime.report_transitions(line, op.run)
     if isinstance(permit, Rejection):
-        if op.waits_for_circuit:
+        if op.waits_for_circuit and (op.deadline is None or (permit.retry_at or now) < op.deadline):
             op.first_to_wait = line.awaited is not permit
             line.awaited = permit
         raise ours.refused(op, line, permit, now)
