@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CALLERS = 20
 EVERY_S = 30.0
-"""So that all of it takes two minutes of a processor."""
+"""Rarely enough that all of it takes few minutes of a processor."""
 QUESTION = "What holds an anchor fast when the wind turns and the tide runs out? " * 10
 
 
