@@ -5,6 +5,7 @@ preparing  what happens to a commit before it is written: checks, secrets
 refusals   why a commit is refused; chain: the audit trail's hashes
 memory     for tests and for those who need no more
 sqlite     one file, the default; postgres: many processes and machines; sql: what both ask and write, without I/O
+opening    a store by its address
 waking     waking those who wait for news; points: where tests kill the process
 """
 
@@ -16,6 +17,8 @@ from holdfast._lazy import loader
 
 if TYPE_CHECKING:
     from holdfast.stores.memory import MemoryStore
+    from holdfast.stores.opening import default_url, open_store
+    from holdfast.stores.postgres import PostgresStore
     from holdfast.stores.records import (
         AuditRecord,
         Checkpoint,
@@ -46,17 +49,23 @@ __all__ = [
     "NewCheckpoint",
     "NewEntry",
     "NewSession",
+    "PostgresStore",
     "Receipt",
     "SessionRecord",
     "SessionState",
     "SqliteStore",
     "Store",
+    "default_url",
+    "open_store",
 ]
 
 _HOMES = dict.fromkeys(__all__, "holdfast.stores.records") | {
     "MemoryStore": "holdfast.stores.memory",
+    "PostgresStore": "holdfast.stores.postgres",
     "SqliteStore": "holdfast.stores.sqlite",
     "Store": "holdfast.stores.store",
+    "default_url": "holdfast.stores.opening",
+    "open_store": "holdfast.stores.opening",
 }
 
 __getattr__ = loader(__name__, globals(), _HOMES)

@@ -5,7 +5,6 @@ It is written by itself and shares no code with the stores on SQL: where the two
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from typing import TYPE_CHECKING, Self
@@ -174,17 +173,10 @@ class MemoryStore:
         del self._sessions[session]
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
-        future = self._wakeups.future(session)
-        try:
-            if self._kept(session).record.top > after:
-                return True
-            async with asyncio.timeout(seconds):
-                await future
-        except TimeoutError:
-            return False
-        finally:
-            self._wakeups.forget(session, future)
-        return self._kept(session).record.top > after
+        async def top() -> int:
+            return (await self.session(session)).top
+
+        return await self._wakeups.beyond(session, after, seconds, top)
 
     def _kept(self, session: str) -> _Kept:
         check_name("session", session)

@@ -17,6 +17,7 @@ from holdfast.stores.records import Commit, check_name
 __all__ = ["Mask", "prepared"]
 
 _CAP_AUDIT = 65_536
+_LONGEST_TEXT = 1_024
 
 
 class Mask:
@@ -30,7 +31,10 @@ class Mask:
         )
 
     def json(self, body: bytes) -> bytes:
-        text = body.decode()
+        try:
+            text = body.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidError.saying("body", "JSON in UTF-8", f"a byte that is none at {error.start}") from None
         if not any(form in text for form in self._written) and mask_secrets(text) == text:
             return body
         return msgspec.json.encode(self._walk(msgspec.json.decode(body)))
@@ -84,3 +88,28 @@ def _check(commit: Commit) -> None:
         raise InvalidError.at("commit.session", "a session's id; without one only an audit chain is written", None)
     if commit.chain:
         check_name("commit.chain", commit.chain)
+    for entry in commit.entries:
+        _check_text("entry.id", entry.id)
+        _check_text("entry.type", entry.type)
+    if commit.claim is not None:
+        _check_text("claim.client", commit.claim.client)
+        _check_text("claim.id", commit.claim.id)
+    if commit.checkpoint is not None and commit.checkpoint.last_message_id is not None:
+        _check_text("checkpoint.last_message_id", commit.checkpoint.last_message_id)
+    for record in commit.audit:
+        _check_text("audit.correlation", record.correlation)
+
+
+def _check_text(path: str, text: str) -> None:
+    """Refuse what not every engine can hold in a column of text: NUL, and halves of characters."""
+    if 0 < len(text) <= _LONGEST_TEXT and "\0" not in text and (text.isascii() or _encodes(text)):
+        return
+    raise InvalidError.at(path, f"1 to {_LONGEST_TEXT:,} characters, none of them NUL or a lone surrogate", text)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
 __all__ = ["Wakeups"]
 
@@ -33,12 +33,36 @@ class Wakeups:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_set, future)
 
+    def wake_all(self) -> None:
+        """Wake everybody: some wake-ups may have been missed."""
+        with self._lock:
+            sessions = list(self._waiting)
+        self.wake(sessions)
+
     def future(self, session: str) -> asyncio.Future[None]:
         """Return what will be done at the session's next wake-up. To be had before the log is looked at."""
         future = asyncio.get_running_loop().create_future()
         with self._lock:
             self._waiting.setdefault(session, set()).add(future)
         return future
+
+    async def beyond(
+        self, session: str, after: int, seconds: float, top: Callable[[], Awaitable[int]], *, look: float = 3_600.0
+    ) -> bool:
+        """Wait until the session's last offset, which `top` reads, is beyond `after`; look every `look` seconds at least."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while True:
+            future = self.future(session)
+            try:
+                if await top() > after:
+                    return True
+                left = end - loop.time()
+                if left <= 0:
+                    return False
+                await asyncio.wait((future,), timeout=min(left, look))
+            finally:
+                self.forget(session, future)
 
     def forget(self, session: str, future: asyncio.Future[None]) -> None:
         with self._lock:

@@ -26,8 +26,8 @@ __all__ = ["FILE_NAME", "find_file", "load", "read_text", "variables"]
 FILE_NAME = "holdfast.toml"
 _PREFIX = "HOLDFAST_"
 _ALIAS = "RESILIENCE_ENABLED"
-_ELSEWHERE = frozenset({"HOLDFAST_CONFIG", "HOLDFAST_SOAK", "HOLDFAST_TOKEN"})
-"""Read by others: where the file is, how long our own tests run, a secret."""
+_ELSEWHERE = frozenset({"HOLDFAST_CONFIG", "HOLDFAST_SOAK", "HOLDFAST_STORE", "HOLDFAST_TOKEN"})
+"""Read by others: where the file is, how long our own tests run, where sessions are stored, a secret."""
 _SCALARS = (int, float, str, bool)
 _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 

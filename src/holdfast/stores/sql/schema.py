@@ -12,6 +12,8 @@ VERSION = 1
 class Dialect(NamedTuple):
     """Where engines differ."""
 
+    text: str
+    """Text in the order of its bytes, as in Python: ids are paged through in that order."""
     blob: str
     real: str
     integer: str
@@ -29,28 +31,28 @@ def migrations(dialect: Dialect) -> dict[int, tuple[str, ...]]:
 
 
 _FIRST = (
-    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) {clustered}",
+    "CREATE TABLE meta (name {text} PRIMARY KEY, value {text} NOT NULL) {clustered}",
     """CREATE TABLE session (
         key {key},
-        id TEXT NOT NULL UNIQUE,
-        epoch TEXT NOT NULL,
-        state TEXT NOT NULL,
+        id {text} NOT NULL UNIQUE,
+        epoch {text} NOT NULL,
+        state {text} NOT NULL,
         oldest {integer} NOT NULL,
         top {integer} NOT NULL,
         created_at {real} NOT NULL,
         last_at {real} NOT NULL,
         manifest {blob} NOT NULL,
         fence {integer} NOT NULL DEFAULT 0,
-        owner TEXT,
+        owner {text},
         lease_until {real} NOT NULL DEFAULT 0,
         checkpoint {integer}
     )""",
     """CREATE TABLE entry (
         session {integer} NOT NULL,
         pos {integer} NOT NULL,
-        id TEXT NOT NULL,
+        id {text} NOT NULL,
         at {real} NOT NULL,
-        type TEXT NOT NULL,
+        type {text} NOT NULL,
         body {blob} NOT NULL,
         PRIMARY KEY (session, pos)
     ) {clustered}""",
@@ -59,13 +61,13 @@ _FIRST = (
         pos {integer} NOT NULL,
         at {real} NOT NULL,
         message_count {integer} NOT NULL,
-        last_message_id TEXT,
+        last_message_id {text},
         snapshot {blob} NOT NULL
     )""",
     """CREATE TABLE inbox (
         session {integer} NOT NULL,
-        client TEXT NOT NULL,
-        id TEXT NOT NULL,
+        client {text} NOT NULL,
+        id {text} NOT NULL,
         body_hash {blob} NOT NULL,
         at {real} NOT NULL,
         first {integer} NOT NULL,
@@ -76,7 +78,7 @@ _FIRST = (
     "CREATE INDEX inbox_age ON inbox (session, at)",
     """CREATE TABLE chain (
         key {key},
-        name TEXT NOT NULL UNIQUE,
+        name {text} NOT NULL UNIQUE,
         seq {integer} NOT NULL,
         hash {blob} NOT NULL
     )""",
@@ -84,8 +86,8 @@ _FIRST = (
         chain {integer} NOT NULL,
         seq {integer} NOT NULL,
         at {real} NOT NULL,
-        kind TEXT NOT NULL,
-        correlation TEXT NOT NULL,
+        kind {text} NOT NULL,
+        correlation {text} NOT NULL,
         payload {blob} NOT NULL,
         hash {blob} NOT NULL,
         PRIMARY KEY (chain, seq)

@@ -37,7 +37,13 @@ APPLICATION_ID = 0x486F6C64
 """Says that a SQLite file is ours: "Hold"."""
 
 DIALECT = Dialect(
-    blob="BLOB", real="REAL", integer="INTEGER", key="INTEGER PRIMARY KEY", clustered="WITHOUT ROWID", lock=""
+    text="TEXT",
+    blob="BLOB",
+    real="REAL",
+    integer="INTEGER",
+    key="INTEGER PRIMARY KEY",
+    clustered="WITHOUT ROWID",
+    lock="",
 )
 
 _SYNCHRONOUS = {"full": "FULL", "fast": "NORMAL"}

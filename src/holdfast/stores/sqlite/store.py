@@ -132,17 +132,10 @@ class SqliteStore:
         await self._write(lambda: forgetting.remove_script(session))
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
-        future = self._wakeups.future(session)
-        try:
-            if (await self.session(session)).top > after:
-                return True
-            async with asyncio.timeout(seconds):
-                await future
-        except TimeoutError:
-            return (await self.session(session)).top > after
-        finally:
-            self._wakeups.forget(session, future)
-        return True
+        async def top() -> int:
+            return (await self.session(session)).top
+
+        return await self._wakeups.beyond(session, after, seconds, top)
 
     def _open(self) -> None:
         try:
