@@ -21,6 +21,7 @@ from pathlib import Path
 
 import faults_recoveries
 import httpx
+import msgspec
 import pydantic
 import pytest
 import requests
@@ -46,6 +47,7 @@ from holdfast.config import read
 from holdfast.events import decode
 from holdfast.faults import CODES, Fault, resolve
 from holdfast.runtime import fault_of
+from holdfast.stores import Commit, MemoryStore, NewAudit, verify_store
 
 NOT_BUILT_YET = Path(__file__).with_name("not_built_yet.txt").read_text(encoding="utf-8").split()
 
@@ -248,6 +250,23 @@ def settings_are(text: str) -> Fault:
     return raised_by(lambda: read(tomllib.loads(text)))
 
 
+def audit_record_is(kind: str, correlation: str) -> Fault:
+    return raised_by(lambda: NewAudit(kind=kind, correlation=correlation, payload=b"{}"))
+
+
+def audit_trail_was_edited() -> Fault:
+    class Edited(MemoryStore):
+        async def audit(self, chain, **page):
+            return [msgspec.structs.replace(record, kind="Turn") for record in await super().audit(chain, **page)]
+
+    async def verify() -> None:
+        store = Edited()
+        await store.commit(Commit(chain="c", audit=(NewAudit(kind="Approval", correlation="t", payload=b"{}"),)))
+        (await verify_store(store)).check()
+
+    return raised_by(lambda: asyncio.run(verify()))
+
+
 def tool_result(text: str) -> Fault:
     return from_jsonrpc(
         {"jsonrpc": "2.0", "id": 1, "result": {"isError": True, "content": [{"type": "text", "text": text}]}}
@@ -349,6 +368,9 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("SYS_RETRY_QUOTA_SPENT", faults_recoveries.retries_have_used_their_share),
     ("SYS_FALLBACKS_EXHAUSTED", faults_recoveries.every_way_fails),
     ("CONFIG_OPTION_INVALID", header_has_no_colon),
+    ("SYS_AUDIT_CLASS_UNKNOWN", lambda: audit_record_is("Rumour", "turn-7")),
+    ("SYS_AUDIT_UNCORRELATED", lambda: audit_record_is("Approval", "")),
+    ("SYS_AUDIT_TAMPERED", audit_trail_was_edited),
     ("CONFIG_INVALID", lambda: settings_are("[policy]\nattempts = '300'")),
     ("CONFIG_TIMEOUT_INVALID", lambda: settings_are("[policy]\ntimeout = 0")),
     ("CONFIG_CODE_UNKNOWN", lambda: settings_are("[policy.per_code.PROVIDER_OVERLOAD]")),

@@ -129,7 +129,7 @@ def test_zero_means_zero():
     ("text", "told"),
     [
         ("polic = 1", "polic: expected a known name (policy?), got a name that is not known here"),
-        ("x = 1", "x: expected one of base, enabled, phase, policy, profile, targets, got a name that is not known here"),
+        ("x = 1", "x: expected one of alerts, base, enabled, phase, policy, profile, targets, got a name that is not known here"),
         ("enabled = 'yes'", "enabled: expected true or false, got 'yes'"),
         ("base = 'slow'", "base: expected one of batch, interactive, patient, got 'slow'"),
         ("profile = 'spec16'", "profile: expected a known name (spec016?), got 'spec16'"),

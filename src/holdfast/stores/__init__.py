@@ -5,6 +5,7 @@ preparing  what happens to a commit before it is written: checks, secrets
 refusals   why a commit is refused; chain: the audit trail's hashes
 memory     for tests and for those who need no more
 sqlite     one file, the default; postgres: many processes and machines; sql: what both ask and write, without I/O
+verifying  whether the audit trail is as it was written
 opening    a store by its address
 waking     waking those who wait for news; points: where tests kill the process
 """
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     )
     from holdfast.stores.sqlite import SqliteStore
     from holdfast.stores.store import Store
+    from holdfast.stores.verifying import Verification, verify_store
 
 __all__ = [
     "AuditRecord",
@@ -55,6 +57,8 @@ __all__ = [
     "SessionState",
     "SqliteStore",
     "Store",
+    "Verification",
+    "verify_store",
     "default_url",
     "open_store",
 ]
@@ -64,6 +68,8 @@ _HOMES = dict.fromkeys(__all__, "holdfast.stores.records") | {
     "PostgresStore": "holdfast.stores.postgres",
     "SqliteStore": "holdfast.stores.sqlite",
     "Store": "holdfast.stores.store",
+    "Verification": "holdfast.stores.verifying",
+    "verify_store": "holdfast.stores.verifying",
     "default_url": "holdfast.stores.opening",
     "open_store": "holdfast.stores.opening",
 }

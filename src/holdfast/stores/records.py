@@ -74,7 +74,11 @@ AuditClass: TypeAlias = Literal[
     "Retry",
     "Circuit",
     "Fallback",
+    "Recovery",
+    "Cancellation",
+    "Budget",
     "Command",
+    "Alert",
 ]
 """Document 002's classes (N2-16), and what recovering adds to them."""
 

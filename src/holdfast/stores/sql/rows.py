@@ -65,8 +65,8 @@ def audit_record(chain: str, row: Row) -> AuditRecord:
         at=at,
         kind=kind,
         correlation=correlation,
-        payload=msgspec.Raw(bytes(payload)),
-        hash=bytes(sealed).hex(),
+        payload=msgspec.Raw(_bytes(payload)),
+        hash=_bytes(sealed).hex(),
     )
 
 
@@ -74,6 +74,11 @@ def damaged(session: str, reason: str) -> HoldfastError:
     """Return what to raise for a session whose rows cannot be read; nothing is written over them (C25)."""
     message = f"Session '{session}' is damaged in the store: {reason}"
     return HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", message, context={"session_id": session, "fields": reason}))
+
+
+def _bytes(stored: Any) -> bytes:
+    """Return what a row holds. Who edits a trail by hand leaves text or numbers: that must be read, and found."""
+    return bytes(stored) if isinstance(stored, (bytes, memoryview)) else str(stored).encode()
 
 
 def _json(session: str, part: str, stored: Any) -> msgspec.Raw:
