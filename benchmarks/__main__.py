@@ -8,7 +8,7 @@ import os
 import platform
 from pathlib import Path
 
-from benchmarks import accuracy, circuits, classify, imports, memory, peers, provider, recover
+from benchmarks import accuracy, circuits, classify, durable, imports, memory, peers, provider, recover
 
 PARTS = {
     "classify": classify.run,
@@ -18,6 +18,7 @@ PARTS = {
     "circuits": circuits.run,
     "memory": memory.run,
     "provider": provider.run,
+    "durable": durable.run,
 }
 ALONE = {"provider"}
 """Parts without peers: for them no environment is built."""
@@ -26,6 +27,7 @@ PEERS = (
     *("litellm", "openai", "anthropic", "msgspec", "opentelemetry-sdk"),
     *("tenacity", "stamina", "backoff", "pyresilience", "nopanic", "redress", "hyx"),
     *("pybreaker", "aiobreaker", "circuitbreaker"),
+    *("langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres", "dbos"),
 )
 
 
