@@ -5,17 +5,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# LiteLLM pins other versions than ours: its tests run in an environment of their own.
+LITELLM := .venv-litellm
 # Half of a small machine is already two workers; more only makes them wait for each other.
 WORKERS ?= auto
 
 .PHONY: run test check bench soak postgres format clean help
 
 run: $(READY)  ## the fullest demonstration there is
-	@$(BIN)/python examples/tour.py
-	@$(BIN)/python examples/recovering.py
-	@$(BIN)/python examples/sdk_clients.py
+	@$(BIN)/holdfast demo
 
-test: check postgres  ## checks and the whole test suite
+test: check postgres $(LITELLM)/.ready  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
 
 check: $(READY)  ## lint, format, types, import rules
@@ -28,7 +28,7 @@ check: $(READY)  ## lint, format, types, import rules
 bench: $(READY) postgres  ## speed, side by side with the peers
 	@$(BIN)/python -m benchmarks
 
-soak: $(READY) postgres  ## the long runs of which `make test` holds a sample
+soak: $(READY) postgres $(LITELLM)/.ready  ## the long runs of which `make test` holds a sample
 	HOLDFAST_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 postgres:  ## the server the tests start a private copy of
@@ -47,4 +47,9 @@ help:
 $(READY): pyproject.toml constraints.txt
 	@scripts/make-venv $(PYTHON) $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(LITELLM)/.ready: tests/environments/litellm.txt
+	@scripts/make-venv $(PYTHON) $(LITELLM)
+	@$(LITELLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $< -e .
 	@touch $@

@@ -3,8 +3,10 @@
     classify, accuracy   recognising failures
     import               what `import holdfast` adds to the start of a program
     recover              what recovery costs around a call that works, fails, or is refused
+    recovery             how well calls recover on scripted traces, up to a clairvoyant; what that costs beside the Router
     circuits, memory     a hundred thousand circuits, a million calls, ten thousand streams
     provider             our own fault provider, which must never be the bottleneck of a test
+    day                  24 virtual hours of mixed faults: what is recovered, prevented, and how soon (`--seed N`)
     sinks                what each sink adds; by itself, `python -m benchmarks.sinks`
 
 `peers` builds `.venv-bench` on first use. `worker` runs there, one process per contender, and does what the driver asks

@@ -8,19 +8,21 @@ import os
 import platform
 from pathlib import Path
 
-from benchmarks import accuracy, circuits, classify, durable, imports, memory, peers, provider, recover
+from benchmarks import accuracy, circuits, classify, day, durable, imports, memory, peers, provider, recover, recovery
 
 PARTS = {
     "classify": classify.run,
     "import": imports.run,
     "accuracy": accuracy.run,
     "recover": recover.run,
+    "recovery": recovery.run,
     "circuits": circuits.run,
     "memory": memory.run,
     "provider": provider.run,
+    "day": day.run,
     "durable": durable.run,
 }
-ALONE = {"provider"}
+ALONE = {"provider", "day"}
 """Parts without peers: for them no environment is built."""
 
 PEERS = (
@@ -36,6 +38,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="|".join(PARTS), help="what to run; all of it by default")
     parser.add_argument("--quick", action="store_true", help="few rounds: a look, not a measurement")
     parser.add_argument("--calls", type=int, default=memory.CALLS, help="how many calls `memory` makes")
+    parser.add_argument("--seed", type=int, default=1, help="which `day` it is")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
@@ -50,7 +53,7 @@ def main() -> None:
         print(f"not installed: {name}: {why}")
     result = {"machine": machine, "quick": options.quick, "not_installed": missing}
     for part in parts:
-        more = {"calls": options.calls} if part == "memory" else {}
+        more = {"memory": {"calls": options.calls}, "day": {"seed": options.seed}}.get(part, {})
         result[part] = PARTS[part](quick=options.quick, **more)
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")

@@ -1,6 +1,6 @@
 """Recovery at work, in virtual time: what an agent's calls go through on a bad day, told event by event.
 
-Run it with `make run`. The failures are scripted, the waits are real ones on a clock that jumps over them.
+Run it with `.venv/bin/python examples/recovering.py`. The failures are scripted, the waits are real ones on a clock that jumps over them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The real SDKs in a storm: `recovering` clients against a provider that fails on script, counted where requests arrive.
 
-Run it with `make run`. No keys and no network: the provider is on this machine, its answers and failures are those the
+Run it with `.venv/bin/python examples/sdk_clients.py`. No keys and no network: the provider is on this machine, its answers and failures are those the
 services really send, and waiting is switched off.
 """
 

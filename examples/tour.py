@@ -1,6 +1,6 @@
 """A tour of the error model, without keys and without a network: real things fail on this machine and are recognised.
 
-Run it with `make run`. Everything below really happens: sockets are refused, processes are killed, and the official
+Run it with `.venv/bin/python examples/tour.py`. Everything below really happens: sockets are refused, processes are killed, and the official
 SDKs talk to a small server on the loopback address that answers the way providers do when they fail.
 """
 

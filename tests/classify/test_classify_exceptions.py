@@ -326,6 +326,15 @@ def test_the_exception_is_left_as_it_was():
 # Answers on exceptions
 
 
+def test_the_headers_that_litellm_keeps_beside_its_made_up_response_are_read():
+    error = in_module("litellm.exceptions", "RateLimitError")("litellm.RateLimitError: slow down")
+    error.status_code = 429
+    error.response = type("Response", (), {"status_code": 429, "headers": {}})()
+    error.litellm_response_headers = {"Retry-After": "7"}
+    fault = from_exception(raised(error), now=0.0)
+    assert (fault.code, fault.retry_after) == ("PROVIDER_RATE_LIMITED", 7.0)
+
+
 @pytest.mark.parametrize("status", [http.HTTPStatus.TOO_MANY_REQUESTS, 429])
 def test_a_status_may_be_an_enum(status: int):
     """`HTTPStatus` members have upper-case names like gRPC's codes, and are no gRPC codes."""

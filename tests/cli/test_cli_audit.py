@@ -132,7 +132,7 @@ def test_nothing_found_is_told_and_prints_no_table(path):
         (("query", "--class", "Rumour"), "--class: expected one of Alert, Approval"),
         (("query", "--json", "--jsonl"), "--json: expected --jsonl with nothing beside it"),
         (("tail", "--json", "--follow"), "--json: expected --jsonl with --follow"),
-        (("tail", "--store", "postgresql://me:hunter2hunter2@host/db"), "--store: expected a path or sqlite:PATH"),
+        (("tail", "--store", "mysql://me:hunter2hunter2@host/db"), "store: expected memory:, sqlite:PATH"),
         (("tail", "-n", "-1"), "Invalid value for '-n'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -122,3 +122,25 @@ def test_a_missing_part_is_no_defect_and_says_how_to_get_it(monkeypatch):
     assert finding["state"] == "info"
     assert finding["found"].startswith("not installed; only needed for ")
     assert finding["fix"] == f"pip install {finding['what']}"
+
+
+def test_N2_14_extensions_are_listed_and_those_left_out_with_the_reason(somewhere_quiet, monkeypatch):
+    info = somewhere_quiet / "guests-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guests\nVersion: 1.0\n", encoding="utf-8")
+    points = "[holdfast.rules]\nfine = doctors_guest\nlost = doctors_lost_guest\n"
+    (info / "entry_points.txt").write_text(points, encoding="utf-8")
+    source = "id, contract = 'fine', 1\ndef start(runtime): return lambda evidence: None\n"
+    (somewhere_quiet / "doctors_guest.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(somewhere_quiet)
+    found = findings()
+    assert found["extension fine"] == {
+        "what": "extension fine",
+        "state": "ok",
+        "found": "holdfast.rules, contract 1",
+        "fix": "",
+    }
+    lost = found["extension lost"]
+    assert lost["state"] == "warning"
+    assert "No module named 'doctors_lost_guest'" in lost["found"]
+    assert lost["fix"] == "Fix or disable the extension"

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from holdfast import Backoff, Policy, Runtime, recover
 from holdfast.cli.live import MOST_LINES, LiveView, live
-from holdfast.events import Commanded, Retry
+from holdfast.events import Commanded, Recovered, Retry
 from holdfast.faults import AbortedError, Fault
 from holdfast.testing import Capture, Midpoint, VirtualClock, run, script
 
@@ -55,6 +55,21 @@ class Terminal:
 
     def plain(self) -> str:
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen)
+
+    def screen(self) -> str:
+        """What is left of what was seen: lines that were erased are gone."""
+        lines, row = [""], 0
+        for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\n|[^\x1b\r\n]+", self.seen):
+            if part == "\n":
+                row += 1
+                lines += [""] * (row + 1 - len(lines))
+            elif up := re.fullmatch(r"\x1b\[(\d*)A", part):
+                row -= int(up[1] or 1)
+            elif part == "\x1b[2K":
+                lines[row] = ""
+            elif not part.startswith("\x1b"):
+                lines[row] += part
+        return "\n".join(lines)
 
     def close(self) -> None:
         self.out.detach()
@@ -158,6 +173,38 @@ def test_without_a_keyboard_there_are_lines_and_no_keys(runtime, terminal):
         assert "[r]" not in terminal.plain()
         assert view.pressed("r")
         call.over()
+
+
+class _Slow:
+    """A part of printing that takes its time, so that the screen would be drawn anew meanwhile."""
+
+    def process_renderables(self, renderables):
+        if threading.current_thread() is threading.main_thread():
+            time.sleep(0.1)
+        return renderables
+
+
+def test_a_line_that_is_over_stays_though_the_screen_is_drawn_meanwhile(runtime, terminal, monkeypatch):
+    monkeypatch.setattr("holdfast.cli.live._PER_SECOND", 100)
+    first, second = (
+        Retry(
+            at=time.time(), run=name, operation=name, attempt=1, max_attempts=2, delay=9, fault=Fault.of("CONN_RESET")
+        )
+        for name in ("first", "second")
+    )
+    with live(runtime, stream=terminal.out, keys=io.StringIO()) as view:
+        view.say("said before")
+        runtime.bus.emit(first)
+        runtime.bus.emit(second)
+        assert terminal.sees("second")
+        view.console.push_render_hook(_Slow())
+        runtime.bus.emit(Recovered(at=time.time(), run="first", operation="first", after=0, attempts=2))
+        view.console.pop_render_hook()
+        assert terminal.sees("✓ recovered after 2 attempts, 0.0s · first")
+    terminal.sees_until(lambda: False, 0.1)
+    kept = terminal.screen()
+    assert "said before\n✓ recovered after 2 attempts, 0.0s · first\n⟳ Retrying… (2/2) in " in kept
+    assert kept.count("first") == 1
 
 
 # --- pipes ---

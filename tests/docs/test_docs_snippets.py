@@ -1,6 +1,7 @@
 """Everything the documents tell a reader to type is typed here.
 
-A file's Python blocks run in order in one namespace, as a reader would go through them; `python no-run` is left out. Every
+A file's Python blocks run in order in one namespace, as a reader would go through them; `python no-run` is left out, and
+`python litellm` runs in LiteLLM's environment (tests/environments/litellm/test_litellm_page.py). Every
 `$ holdfast …` line of a console block is run and must succeed, unless its fence says otherwise: `console exit=3`. Lines
 below a command are what it prints.
 """
@@ -101,7 +102,9 @@ def test_there_is_something_to_run():
 @each_document
 def test_every_fence_is_of_a_kind_this_test_knows(document):
     """A misspelt fence would be a snippet that nobody runs."""
-    known = re.compile(r"|text|toml|json|jsonl|yaml|sh|python|python no-run|console(?: exit=\d+)?|mermaid|makefile")
+    known = re.compile(
+        r"|text|toml|json|jsonl|yaml|sh|python|python no-run|python litellm|console(?: exit=\d+)?|mermaid|makefile"
+    )
     assert [block.info for block in blocks_of(document) if not known.fullmatch(block.info)] == []
 
 

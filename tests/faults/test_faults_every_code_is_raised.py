@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import faults_recoveries
+import faults_sessions
+import faults_stores
 import httpx
 import msgspec
 import pydantic
@@ -27,6 +29,7 @@ import pytest
 import requests
 import websockets.sync.client
 import websockets.sync.server
+from faults_extensions import left_out
 from faults_failures import (
     anthropic_answers,
     backlog_full,
@@ -373,7 +376,25 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("SYS_AUDIT_TAMPERED", audit_trail_was_edited),
     ("CONFIG_INVALID", lambda: settings_are("[policy]\nattempts = '300'")),
     ("CONFIG_TIMEOUT_INVALID", lambda: settings_are("[policy]\ntimeout = 0")),
+    ("CONFIG_CONTRACT_MISMATCH", lambda: left_out(contract=2)),
+    ("SYS_DEPENDENCY_CYCLE", lambda: left_out(requires=["guest"])),
+    ("SYS_DEPENDENCY_MISSING", lambda: left_out(requires=["host"])),
+    ("SYS_LIFECYCLE_FAILURE", left_out),
     ("CONFIG_CODE_UNKNOWN", lambda: settings_are("[policy.per_code.PROVIDER_OVERLOAD]")),
+    *faults_stores.CASES,
+    ("SESS_ALREADY_ANSWERED", faults_sessions.question_is_answered_twice),
+    ("SESS_CANCELLED", faults_sessions.session_is_cancelled),
+    ("SESS_INTERACTION_EXPIRED", faults_sessions.question_expires),
+    ("SESS_INTERACTION_MISMATCH", faults_sessions.answer_does_not_fit),
+    ("SESS_INTERACTION_UNKNOWN_KIND", faults_sessions.question_is_of_no_known_kind),
+    ("SESS_MANIFEST_DRIFT", faults_sessions.tools_are_others),
+    ("SESS_NOT_RESUMABLE", faults_sessions.session_may_not_be_resumed),
+    ("SESS_NO_INTERACTOR", faults_sessions.nobody_is_there_to_answer),
+    ("SESS_NO_SNAPSHOT", faults_sessions.nothing_was_saved),
+    ("SESS_RESUME_MISMATCH", faults_sessions.session_is_another_stores),
+    ("SESS_STEP_DRIFT", faults_sessions.step_has_other_arguments),
+    ("SESS_TURN_CANCELLED", faults_sessions.turn_is_cancelled),
+    ("SESS_TURN_CONCURRENT", faults_sessions.turn_is_begun_inside_another),
 )  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def test_provider_model_and_key_have_circuits_and_the_key_is_told_to_nobody():
     claude.messages.create(**ASKED)
     names = sorted(line.name for line in runtime.lines)
     assert names[-2:] == ["model:anthropic/claude-test", "provider:anthropic"]
-    assert [name for name in names if name.startswith("credential:anthropic/key-")]
+    assert [name for name in names if name.startswith("key:anthropic/key-")]
     assert "secret" not in "".join(names)
 
 

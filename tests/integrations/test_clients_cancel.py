@@ -88,7 +88,7 @@ def test_wherever_it_waits_a_cancelled_task_leaves_nothing_behind(scene, script,
         settled[line.name.partition(":")[0]] += (
             breaker.successes + breaker.failures + breaker.ignored + breaker.cancelled
         )
-    assert settled == {"provider": begun, "model": begun, "credential": begun}
+    assert settled == {"provider": begun, "model": begun, "key": begun}
     main = runtime.lines.get("provider:anthropic").breaker
     assert main.successes == (0 if was_cancelled else 1)
     assert all(body.closed for body in slow.bodies)

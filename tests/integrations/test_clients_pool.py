@@ -161,7 +161,7 @@ def test_a_key_whose_circuit_is_open_is_passed_over():
     claude = pool(wire, runtime, policy=Policy(circuit=circuit))
     claude.messages.create(**ASKED)
     shut = [line for line in runtime.lines if line.breaker.recorded_state is CircuitState.OPEN]
-    assert [line.name.partition("/")[0] for line in shut] == ["credential:anthropic"]
+    assert [line.name.partition("/")[0] for line in shut] == ["key:anthropic"]
     runtime.sleep(100)  # the key's rest is over, its circuit is still open
     for _ in range(3):
         claude.messages.create(**ASKED)

@@ -141,6 +141,13 @@ def test_R47_a_probe_that_never_returns_stops_holding_its_place():
     assert line.state is CLOSED
 
 
+def test_R47_a_service_that_hangs_is_found_to_be_back_in_less_than_half_a_minute():
+    line = half_open(PROVIDER)
+    line.permit()  # it hangs for the minute that an attempt has, and meanwhile the service returns
+    line.wait(20.0).good()
+    assert line.state is CLOSED
+
+
 def test_R47_a_probe_that_comes_back_after_all_still_counts_while_half_open():
     line = half_open()
     lost = line.permit()

@@ -313,7 +313,8 @@ def test_R53_a_refused_key_opens_the_credentials_circuit_and_not_the_providers()
     work = Flaky()
     with pytest.raises(CircuitOpenError) as refused:
         world.recover(bad, TRIPS).call(work)
-    assert refused.value.circuit == "credential:claude/team-a"
+    assert refused.value.circuit == "key:claude/team-a"
+    assert "key:claude/team-a" in str(refused.value), "the name of a key is not masked as if it were one"
     assert work.calls == 0
     assert world.recover(good, TRIPS).call(Flaky()) == "ok"
     assert world.state("provider:claude") is CircuitState.CLOSED

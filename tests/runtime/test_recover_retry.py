@@ -47,6 +47,7 @@ from holdfast.events import (
     RetryDenied,
     SuppressedError,
 )
+from holdfast.policies.circuit.rules import Rule
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.testing import ScriptedHTTPError, script, seeded
 
@@ -762,6 +763,28 @@ def test_R34_the_patient_wait_for_the_probe() -> None:
     assert world.recover("a", policy).call(work) == "ok"
     assert (work.calls, world.now) == (2, 30)
     assert [event.fault.code for event in world.of(Retry)] == ["CONN_RESET", "CIRCUIT_OPEN"]
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_R34_one_that_was_refused_from_the_start_measures_each_wait_from_its_own_beginning(form: str) -> None:
+    world = World()
+    circuit = Circuit(failures=1, open_for=30)
+    with pytest.raises(ConnectionResetError):
+        world.recover("a", Policy(circuit=circuit)).call(Flaky(reset()))
+    world.clock.advance(10)
+
+    def probed_by_others(event: object) -> None:
+        """While it waits, the circuit opens again for another 30 s."""
+        if isinstance(event, Retry) and world.now < 60:
+            world.line("provider:a").breaker._trip(world.now, Rule.PROBE, "CONN_RESET", None)
+
+    world.runtime.on(probed_by_others)
+    patient = world.recover("a", Policy(circuit=circuit, timeout=5, wait_for_circuit=True, deadline=None))
+    work = Flaky(takes=2)
+    assert (patient.call(work) if form == "sync" else world.run(patient.call(work.acall))) == "ok"
+    assert world.waits()[-4:] == [20, 10, 20, 10]
+    took = 0 if form == "sync" else 2
+    assert (world.now, world.of(AttemptEnded)[-1].took) == (70 + took, took)
 
 
 def test_S1_1_the_patient_do_not_wait_for_ever() -> None:

@@ -30,6 +30,7 @@ from holdfast.events import (
     SuppressedError,
 )
 from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.streams import ALIVE
 
 STEADY = Policy(circuit=LOOSE)
 
@@ -453,3 +454,17 @@ def test_R71_bad_options_of_a_stream_fail_where_they_are_written(options: Any) -
 def test_R71_what_is_no_function_is_no_source() -> None:
     with pytest.raises(InvalidError, match="stream"):
         recover("a").stream(5)  # type: ignore[arg-type]
+
+
+def test_R77_what_arrives_and_is_no_item_yet_is_no_silence_and_nobody_sees_it() -> None:
+    world = World()
+    script = [ALIVE, 20.0, ALIVE, 20.0, ALIVE, 20.0, "a", 20.0, ALIVE, 20.0, "b"]
+    got, error = collect(world, Source(script), STEADY, first=25, idle=25)
+    assert (got, error) == (["a", "b"], None)
+
+
+def test_R75_a_stream_that_breaks_after_such_signs_of_life_is_still_begun_again_unseen() -> None:
+    world = World()
+    source = Source([ALIVE, ALIVE, reset()], ["a"])
+    got, error = collect(world, source, STEADY)
+    assert (got, error, source.opened) == (["a"], None, 2)

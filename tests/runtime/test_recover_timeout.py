@@ -309,3 +309,16 @@ def test_the_account_of_what_our_own_limits_ended_says_so() -> None:
     with use_runtime(world.runtime), Budget(attempts=0), pytest.raises(BudgetError) as refused:
         world.recover("a").call(Flaky())
     assert "the budget is spent" in refused.value.__notes__[0]
+
+
+@pytest.mark.parametrize(("timeout", "failures"), [(10, 1), (10.05, 1), (20, 0)])
+def test_a_hang_that_the_recovery_around_it_ends_counts_on_the_circuit_if_it_was_late_itself(
+    timeout: float, failures: int
+) -> None:
+    world = World()
+    inner = world.recover("claude", Policy(timeout=timeout, attempts=1))(Flaky(takes=50).acall)
+    outer = world.recover("agent:asker", Policy(timeout=10, attempts=1))
+    with pytest.raises(DeadlineError):
+        world.run(outer.call(inner))
+    breaker = world.runtime.lines.get("provider:claude").breaker
+    assert (breaker.failures, breaker.cancelled) == (failures, 1 - failures)

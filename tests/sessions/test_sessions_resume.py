@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from typing import Any
 
@@ -530,3 +531,23 @@ def test_a_session_in_sqlite_survives_reopening(tmp_path: Any) -> None:
                     session.context["n"] = n + 1
 
     asyncio.run(main())
+
+
+def test_the_store_may_be_given_by_its_address_and_there_is_a_default(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "default.db"))
+
+    async def main() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for store in (None, tmp_path / "path.db", f"sqlite:{tmp_path / 'url.db'}"):
+                for expected in ("created", "active"):
+                    async with Session.open("s", store=store) as session:
+                        assert session.state == expected
+                        assert await session.step(square, 3) == 9
+            with pytest.raises(HoldfastError):
+                async with Session.open("t", store=tmp_path / "path.db", strict=True):
+                    raise AssertionError("it was opened")
+
+    asyncio.run(main())
+    assert {path.name for path in tmp_path.glob("*.db")} == {"default.db", "path.db", "url.db"}
+    assert [thread.name for thread in threading.enumerate() if "holdfast" in thread.name] == []

@@ -94,6 +94,11 @@ def test_an_open_circuit_says_until_when():
             "12:01:07 degraded: cached claude PROVIDER_OVERLOADED (529)",
         ),
         (
+            Degraded(at=NOON, run="a", operation="claude", reason="degraded", fault=OVERLOADED),
+            "◐ degraded · claude · PROVIDER_OVERLOADED (529)",
+            "12:01:07 degraded claude PROVIDER_OVERLOADED (529)",
+        ),
+        (
             Recovered(at=NOON, run="a", operation="claude", after=5.6, attempts=2),
             "✓ recovered after 2 attempts, 5.6s · claude",
             "12:01:07 recovered after 2 attempts, 5.6s claude",

@@ -203,12 +203,13 @@ def test_a_server_that_is_away_is_typed_and_the_store_goes_on_when_it_is_back(po
 def test_a_deadlock_is_tried_again(postgres):
     async def scene():
         schema = new_schema()
-        async with PostgresStore(postgres.url, schema=schema) as store:
+        # Both must be waiting when we look, and only we look in time, so we are the one that gives way.
+        ours = psycopg.conninfo.make_conninfo(postgres.url, options="-c deadlock_timeout=2s")
+        async with PostgresStore(ours, schema=schema, busy=30) as store:
             await store.commit(CREATE)
             await store.commit(Commit(chain="shared", audit=(record(),)))
             async with await psycopg.AsyncConnection.connect(postgres.url) as rival:
-                # It waits longer than we do, so we are the one that gives way.
-                await rival.execute("SET deadlock_timeout = '30s'")
+                await rival.execute("SET deadlock_timeout = '60s'")
                 await rival.execute(f"SELECT 1 FROM {schema}.chain WHERE name = 'shared' FOR UPDATE")
                 committing = asyncio.create_task(store.commit(append("a", chain="shared", audit=(record(),))))
                 await held(postgres, schema)

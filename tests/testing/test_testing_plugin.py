@@ -35,7 +35,9 @@ def project(pytester, monkeypatch):
 
 
 def run_in(project, *arguments):
-    return project.runpytest_subprocess("-p", "no:xdist", "-p", "no:hypothesispytest", "-p", "no:anyio", *arguments)
+    return project.runpytest_subprocess(
+        "-p", "no:xdist", "-p", "no:hypothesispytest", "-p", "no:anyio", "-p", "no:langsmith_plugin", *arguments
+    )
 
 
 def test_the_fixtures_and_the_marker_work_together(project):

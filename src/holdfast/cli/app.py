@@ -15,6 +15,7 @@ from holdfast.cli.audit import audit
 from holdfast.cli.exits import Exit, table
 from holdfast.cli.output import fail, show_json, show_table
 from holdfast.cli.performing import perform as _perform
+from holdfast.cli.sessions import sessions
 from holdfast.cli.streams import ready_streams
 from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity  # noqa: TC001 - typer reads annotations
 
@@ -144,6 +145,18 @@ def classify(
 
 
 @app.command()
+def demo(
+    seed: Annotated[int, typer.Option(min=0, help="The same seed, the same faults and the same counts.")] = 1,
+    fast: Annotated[bool, typer.Option("--fast", help="In virtual time: the same storm without waiting.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Watch workers with the real SDKs go through a storm of failures: half a minute, no keys, no network."""
+    from holdfast.cli.demo import demo as verb
+
+    _perform(lambda: verb(seed=seed, fast=fast, as_json=as_json))
+
+
+@app.command()
 def doctor(as_json: _Json = False) -> None:
     """Check versions, optional parts, the clock and the configuration, and suggest fixes."""
     from holdfast.cli.doctor import doctor as verb
@@ -215,6 +228,7 @@ def config_schema() -> None:
 
 
 app.add_typer(audit, name="audit")
+app.add_typer(sessions, name="sessions")
 faults = typer.Typer(help="Failures on demand, to test against.", no_args_is_help=True)
 app.add_typer(faults, name="faults")
 

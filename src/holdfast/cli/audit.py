@@ -32,7 +32,8 @@ def _classes(incomplete: str) -> list[str]:
 _Store = Annotated[
     str | None,
     typer.Option(
-        help="The store: a path or sqlite:PATH; by default the one of your programs.", envvar="HOLDFAST_STORE"
+        help="The store: a path, sqlite:PATH or postgresql://…; by default the one of your programs.",
+        envvar="HOLDFAST_STORE",
     ),
 ]
 _Chain = Annotated[str | None, typer.Option(help="Only this chain.")]

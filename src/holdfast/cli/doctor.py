@@ -19,6 +19,8 @@ from holdfast.cli.output import narrate, show_json, show_table
 from holdfast.faults import CODES
 from holdfast.runtime import page_of
 from holdfast.runtime.config import ConfigError, Problem, load
+from holdfast.runtime.extensions import Extensions
+from holdfast.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +53,14 @@ class Finding(msgspec.Struct, frozen=True):
 
 def doctor(*, as_json: bool) -> Exit:
     """Look at everything, show it, and say whether anything is broken."""
-    findings = [*_versions(), *_optional_parts(), *_clock(), *_config(Path(), dict(os.environ)), *_pages()]
+    findings = [
+        *_versions(),
+        *_optional_parts(),
+        *_clock(),
+        *_config(Path(), dict(os.environ)),
+        *_pages(),
+        *_extensions(),
+    ]
     broken = [finding for finding in findings if finding.state == "failed"]
     if as_json:
         show_json({"schema": "holdfast.doctor/1", "healthy": not broken, "findings": msgspec.to_builtins(findings)})
@@ -140,3 +149,14 @@ def _pages() -> Iterator[Finding]:
         found,
         "reinstall holdfast: the wheel is incomplete" if missing else "",
     )
+
+
+def _extensions() -> Iterator[Finding]:
+    """Start what is installed, in a runtime of its own, to see whether it starts; and stop it again."""
+    with Extensions(runtime=Runtime()) as extensions:
+        found = [*extensions.started], [*extensions.skipped]
+    for described in found[0]:
+        yield Finding(f"extension {described.id}", "ok", f"{described.group}, contract {described.contract}")
+    for skipped in found[1]:
+        advice = "; ".join(skipped.fault.entry.suggestions)
+        yield Finding(f"extension {skipped.id}", "warning", f"left out: {skipped.fault.message}", advice)

@@ -10,15 +10,16 @@ block ends the terminal is as it was.
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from holdfast.cli.keys import Keys
-from holdfast.cli.streams import one_line
+from holdfast.cli.streams import give_up, one_line
 from holdfast.runtime.runtime import Runtime, default_runtime
 from holdfast.sinks.live import LiveLine, LiveState, LiveWord, watch_events
 
@@ -63,13 +64,13 @@ def live(
     view = LiveView(runtime or default_runtime(), Console(file=stream, highlight=False), zone)
     with ExitStack() as stack:
         if stream.isatty() and not view.console.is_dumb_terminal:
-            stack.enter_context(Live(console=view.console, get_renderable=view.drawn, refresh_per_second=_PER_SECOND))
+            stack.enter_context(view.on_screen())
             if keys.isatty():
                 view.has_keys = True
                 stack.enter_context(Keys(keys, view.pressed))
             stack.enter_context(watch_events(view.changed, view.runtime))
         else:
-            stack.enter_context(watch_events(_logger(view, stream), view.runtime))
+            stack.enter_context(watch_events(_logger(view), view.runtime))
         yield view
 
 
@@ -82,18 +83,36 @@ class LiveView:
         self.has_keys = False
         self._zone = zone
         self._state = LiveState()
+        self._screen: Live | None = None
+        self._drawing = threading.RLock()
 
     def changed(self, event: Event) -> LiveLine | None:
         """Take in what happened. A line that is over stays above those that go on."""
         line = self._state.apply(event)
         if line is not None and line.over:
-            self.console.print(self._text(line), soft_wrap=True)
+            self._write(self._text(line))
         return line
+
+    def say(self, text: str, style: str = "") -> None:
+        """Write a line of the program's own, above those that go on. Where nobody can read it any more, nothing happens."""
+        if self.console.file.isatty():
+            self._write(Text(one_line(text), style=style))
+        else:
+            self.write_plain(one_line(text))
 
     def logged(self, event: Event) -> str | None:
         """Take in what happened, and return its line for a pipe."""
         line = self._state.apply(event)
         return None if line is None else one_line(line.logged(self._zone))
+
+    def write_plain(self, line: str) -> None:
+        """Write a line to a pipe; one that nobody reads any more takes nothing further."""
+        stream = cast("TextIO", self.console.file)
+        try:
+            stream.write(line + "\n")
+            stream.flush()
+        except OSError:
+            give_up(stream)
 
     def drawn(self) -> Text:
         """Return the lines of what goes on, with the keys on the one they are for."""
@@ -111,6 +130,40 @@ class LiveView:
         command = does.get(key.lower())
         aimed = self._aimed(self._state.lines)
         return command is not None and aimed is not None and command(aimed.run, by=BY)
+
+    @contextmanager
+    def on_screen(self) -> Iterator[None]:
+        """Draw the lines that go on, again and again, for as long as the block runs."""
+        over = threading.Event()
+        # Not by Rich's own thread: it draws between another's working out what to erase and its writing, and a line is lost.
+        with Live(console=self.console, get_renderable=self.drawn, auto_refresh=False) as screen:
+            self._screen = screen
+            thread = threading.Thread(target=self._redraw_until, args=(over,), name="holdfast live", daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                over.set()
+                thread.join()
+                self._screen = None
+
+    def _redraw_until(self, over: threading.Event) -> None:
+        try:
+            while not over.wait(1 / _PER_SECOND):
+                self._redraw()
+        except OSError:  # the terminal is gone
+            return
+
+    def _redraw(self) -> None:
+        with self._drawing:
+            if self._screen is not None:
+                self._screen.refresh()
+
+    def _write(self, text: Text) -> None:
+        """Write a line above those that go on."""
+        with self._drawing:
+            self.console.print(text, soft_wrap=True)
+            self._redraw()
 
     def _aimed(self, lines: tuple[LiveLine, ...]) -> Waiting | None:
         """The first line on the screen whose operation waits: what keys are for must be seen."""
@@ -133,11 +186,10 @@ def _keys_of(wait: Waiting) -> str:
     return f"  [r] now{'  [f] fall back' if wait.can_fall_back else ''}  [c] cancel"
 
 
-def _logger(view: LiveView, stream: TextIO) -> Callable[[Event], None]:
+def _logger(view: LiveView) -> Callable[[Event], None]:
     def log(event: Event) -> None:
         line = view.logged(event)
         if line is not None:
-            stream.write(line + "\n")
-            stream.flush()
+            view.write_plain(line)
 
     return log

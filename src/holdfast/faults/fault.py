@@ -175,7 +175,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return surfaces.for_user(self, now, redactor)
 
     def for_model(self, now: float | None = None, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:
-        """Return the typed shape a model may see: class, code, what to do; no stack, path, host or secret (S2-11)."""
+        """Return the typed shape a model may see: class, code, what to do; no stack and no secret (S2-11).
+
+        The words of a failure are told only where the model must act on them, a file its own tool call named for one.
+        """
         return surfaces.for_model(self, now, redactor)
 
     def for_audit(self, now: float | None = None, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:

@@ -11,12 +11,13 @@ from anthropic import (
     Anthropic,
     AnthropicBedrock,
     AnthropicVertex,
+    APIError,
     AsyncAnthropic,
     AsyncAnthropicBedrock,
     AsyncAnthropicVertex,
 )
 
-from holdfast.integrations.clients import Dialect, Used, recover_clients
+from holdfast.integrations.clients import Dialect, Refused, Used, recover_clients
 from holdfast.integrations.inner import RecoveryWarning
 
 if TYPE_CHECKING:
@@ -75,6 +76,14 @@ def _no_failure(event: Any, request: Any) -> None:  # noqa: ARG001 - this SDK ra
     return None
 
 
+def _refused(answer: Any) -> Refused | None:
+    if getattr(answer, "type", None) != "error":
+        return None
+    body = answer.to_dict()
+    error = body.get("error")
+    return Refused(str(error.get("message") if isinstance(error, dict) else error), body)
+
+
 def _used(event: Any) -> Used | None:
     """The start tells the model and what was read, each later change of the message what was written so far."""
     kind = getattr(event, "type", None)
@@ -90,5 +99,7 @@ _DIALECT = Dialect(
     opens=_opens,
     ends=_ends,
     failure=_no_failure,
+    refused=_refused,
+    error=APIError,
     used=_used,
 )

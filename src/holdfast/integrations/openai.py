@@ -5,11 +5,12 @@ Invariant: the client that comes back is of the same class; the SDK's own retrie
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from openai import APIError, AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI, OpenAI
 
-from holdfast.integrations.clients import Dialect, Used, recover_clients
+from holdfast.integrations.clients import recover_clients
+from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.inner import RecoveryWarning
 
 if TYPE_CHECKING:
@@ -21,18 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["RecoveryWarning", "recovering"]
 
 Client = TypeVar("Client", bound=OpenAI | AsyncOpenAI)
-
-_OPENING = frozenset(
-    {
-        "response.created",
-        "response.queued",
-        "response.in_progress",
-        "response.output_item.added",
-        "response.content_part.added",
-    }
-)
-_LAST = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
-_CHUNKS = frozenset({"chat.completion.chunk", "text_completion"})
 
 
 def recovering(
@@ -49,62 +38,4 @@ def recovering(
     limited is left for the next at once and rests. `policy` is the policy of every call; `name` is what circuits and events
     call the provider (by default "openai", "xai", or the host where the client talks to another).
     """
-    return recover_clients(
-        (client, *more), dialect=_DIALECT, policy=policy, name=name, weights=weights, runtime=runtime
-    )
-
-
-def _opens(event: Any) -> bool:
-    kind = getattr(event, "type", None)
-    if kind is not None:
-        return kind in _OPENING
-    return getattr(event, "object", None) in _CHUNKS and not any(_says_something(choice) for choice in event.choices)
-
-
-def _says_something(choice: Any) -> bool:
-    """Whether a choice of a chunk holds more than the role that begins it."""
-    if choice.finish_reason is not None:
-        return True
-    delta = getattr(choice, "delta", None)
-    if delta is None:
-        return bool(getattr(choice, "text", True))
-    # Fields that are not in the SDK's types yet, such as reasoning, count as well.
-    said = delta.to_dict() if hasattr(delta, "to_dict") else vars(delta)
-    return any(value for field, value in said.items() if field != "role")
-
-
-def _ends(event: Any) -> bool | None:
-    kind = getattr(event, "type", None)
-    if isinstance(kind, str) and (kind.startswith("response.") or kind == "error"):
-        return kind in _LAST
-    if getattr(event, "object", None) in _CHUNKS:
-        return any(choice.finish_reason is not None for choice in event.choices)
-    return None
-
-
-def _failure(event: Any, request: Any) -> Exception | None:
-    """The Responses protocol tells a failure in an event, which this SDK hands on like any other."""
-    kind = getattr(event, "type", None)
-    error = event if kind == "error" else getattr(getattr(event, "response", None), "error", None)
-    if kind not in ("error", "response.failed") or error is None:
-        return None
-    body = {"code": getattr(error, "code", None), "message": error.message, "type": getattr(error, "code", None)}
-    return APIError(error.message, request=request, body=body)
-
-
-def _used(event: Any) -> Used | None:
-    """A chunk that tells it, where the caller asked for one, or the last event of a response."""
-    teller = getattr(event, "response", event)
-    usage = getattr(teller, "usage", None)
-    return None if usage is None else Used(getattr(teller, "model", None), usage.to_dict())
-
-
-_DIALECT = Dialect(
-    sync=(OpenAI,),
-    async_=(AsyncOpenAI,),
-    names={"api.openai.com": "openai", "api.x.ai": "xai"},
-    opens=_opens,
-    ends=_ends,
-    failure=_failure,
-    used=_used,
-)
+    return recover_clients((client, *more), dialect=OPENAI, policy=policy, name=name, weights=weights, runtime=runtime)

@@ -52,6 +52,11 @@ def model_of(result: Any) -> str | None:
     return next((name for name in names if isinstance(name, str) and name), None)
 
 
+def _ours(told: Any) -> Usage | None:
+    """An answer of our own providers tells it in our words."""
+    return told if isinstance(told, Usage) else None
+
+
 def _anthropic(told: Any) -> Usage | None:
     """`input_tokens` leaves out what came from or went to the cache."""
     cached, written = _get(told, "cache_read_input_tokens"), _get(told, "cache_creation_input_tokens")
@@ -86,7 +91,7 @@ def _gemini(told: Any) -> Usage | None:
 
 
 _PLACES: tuple[tuple[str, tuple[Callable[[Any], Usage | None], ...]], ...] = (
-    ("usage", (_responses, _anthropic, _chat)),
+    ("usage", (_ours, _responses, _anthropic, _chat)),
     ("usage_metadata", (_gemini,)),
     ("usageMetadata", (_gemini,)),
 )

@@ -9,7 +9,7 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.runtime import ours
+from holdfast.runtime import ours, permits
 from holdfast.runtime.abort import parts_of
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.commands import TaskWait, ThreadWait
@@ -144,6 +144,10 @@ async def limited(
 def failed_in_time(op: Operation, limit: Limit, error: BaseException) -> float | None:
     """Take in a failure under a limit, as `Operation.failed` does; what the limit itself cancelled is our own error."""
     if not limit.end() or not isinstance(error, asyncio.CancelledError):
+        if op.around is not None and isinstance(error, asyncio.CancelledError) and limit.due:
+            # A recovery around it with the same limit came first: it was late all the same, and its circuits are told.
+            now = op.binding.monotonic()
+            permits.settle_failure(op, ours.lateness(op, now), now)
         return op.failed(error)
     late = ours.timed_out(op)
     try:

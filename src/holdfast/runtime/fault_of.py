@@ -8,20 +8,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast.classify import (
-    CLASSIFIER,
-    Classifier,
-    from_exception,
-    from_http,
-    from_process,
-    from_text,
-)
+from holdfast.classify import from_exception, from_http, from_process, from_text
 from holdfast.faults import Err, Fault, HoldfastError
+from holdfast.runtime.rules import IN_USE
 from holdfast.runtime.secrets import process_redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.classify import Classifier
     from holdfast.faults import Redactor
 
 __all__ = ["FAULT_ATTRIBUTE", "GAVE_UP_IN", "fault_of", "forget_account", "gave_up_in", "leave_account"]
@@ -44,18 +39,18 @@ def fault_of(
     *,
     provider: str = "",
     now: float | None = None,
-    classifier: Classifier = CLASSIFIER,
+    classifier: Classifier | None = None,
     redactor: Redactor | None = None,
 ) -> Fault:
     """Return the fault of an exception, an HTTP response, a finished process, an `Err`, or a text.
 
     A response is anything with `status_code` (or `status`) and `headers`; a process anything with `returncode`. Only
     what is already in memory is read: a body that was not read stays unread. `now` is the wall clock that dates are read
-    by; by default, the present. Secrets that `redactor` knows, by default those of this process, are masked in the fault
+    by; by default, the present. `classifier` is by default ours with the rules that extensions added. Secrets that `redactor` knows, by default those of this process, are masked in the fault
     itself: whatever is made of it later cannot show them.
     """
     try:
-        fault = _fault_of(failure, provider, time.time() if now is None else now, classifier)
+        fault = _fault_of(failure, provider, time.time() if now is None else now, classifier or IN_USE.classifier)
         return fault.masked(process_redactor() if redactor is None else redactor)
     except Exception as defect:  # noqa: BLE001 - the promise is to be total, also for objects that fight back
         return Fault.of("SYS_UNKNOWN", retryable=False, rule=f"fault-of-failed.{type(defect).__name__}")

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Limit", "Wheels"]
 
+_NEARLY = 0.01
+"""The share of a limit that a limit around it, which began a little earlier, may end before it."""
+
 
 class Limit(msgspec.Struct, eq=False):
     """One limited piece of work in one task, running since it was made. You must call `end` in the same task.
@@ -35,6 +38,11 @@ class Limit(msgspec.Struct, eq=False):
     """Cancellations that were pending when it began."""
     expires: float
     expired: bool = False
+
+    @property
+    def due(self) -> bool:
+        """Whether its time is over, or as good as over."""
+        return self.expires - self.wheel.monotonic() <= self.wheel.seconds * _NEARLY
 
     def end(self) -> bool:
         """Stop the clock. Return whether the cancellation just seen, if any, was ours alone.

@@ -140,7 +140,7 @@ class Operation:
         """Begin an attempt, or raise why there is none: the circuit, the deadline or the budget forbids it."""
         binding = self.binding
         now = self.started
-        if self.attempts or self.around is not None:
+        if self.attempts or self.eventful or self.around is not None:
             now = self.attempt_started = binding.monotonic()
             self._check_scope(now)
         line = binding.line
@@ -334,6 +334,8 @@ class Operation:
             elif counted_by(fault, self.binding.scopes) is not None:
                 self.blamed = fault
             self._remember(fault, now)
+        else:
+            self.eventful = True  # it will ask again later than it began
         if self.binding.repairs and self._mend(error, fault, now):
             self._decided("repair", made=made)
             return 0.0

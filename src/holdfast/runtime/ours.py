@@ -31,10 +31,16 @@ def timed_out(op: Operation) -> DeadlineError:
     now = binding.monotonic()
     if op.deadline is not None and now >= op.deadline - _ROUNDING:
         return deadline_passed(op)
+    return DeadlineError(lateness(op, now))
+
+
+def lateness(op: Operation, now: float) -> Fault:
+    """Return the failure of an attempt that did not end within its limit."""
+    binding = op.binding
     code = _TIMEOUT_CODES.get(binding.scopes[0], "SYS_TIMEOUT")
     limit = round(binding.timeout or now - op.attempt_started, 3)
     message = f"{binding.name or 'The call'} did not answer within {limit:g} s and was cancelled"
-    return DeadlineError(Fault.of(code, message, context={"limit_s": limit, "operation": binding.name}))
+    return Fault.of(code, message, context={"limit_s": limit, "operation": binding.name})
 
 
 def deadline_passed(op: Operation, limit: float | None = None) -> DeadlineError:

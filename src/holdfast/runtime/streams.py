@@ -21,10 +21,11 @@ from holdfast.events import StreamResumed
 from holdfast.faults import Fault, HoldfastError, InvalidError, StreamCutError
 from holdfast.policies import options
 from holdfast.policies.fallback import answerable, check_when, meets
+from holdfast.policies.fragments import OpenCall
 from holdfast.runtime import ours, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.driving import leave, pause_async
-from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.fault_of import fault_of, forget_account
 from holdfast.runtime.gates import come_in_async
 from holdfast.runtime.kinds import name_of
 from holdfast.runtime.limits import Wheels
@@ -45,13 +46,17 @@ if TYPE_CHECKING:
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
 
-__all__ = ["AfterFirst", "Stream", "StreamOf"]
+__all__ = ["ALIVE", "AfterFirst", "Stream", "StreamOf"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 AfterFirst: TypeAlias = Literal["raise", "continue", "restart"]
 """What a failure after the first item does: raise with what arrived; go on where it broke off; begin again."""
+
+
+ALIVE: Any = object()
+"""What a source gives when something arrived that is no item yet: the idle limit begins anew, and nobody sees it."""
 
 
 class StreamOf(Generic[P, T]):
@@ -155,6 +160,7 @@ class Stream(Generic[T]):
         self._surroundings: Surroundings | None = None
         self._entered = self._over = False
         self._delivered = Delivered()
+        self._call = OpenCall() if of.after_first == "continue" else None
         self._fresh = True
         """The present source has not given an item yet."""
         self._began = 0.0
@@ -208,8 +214,11 @@ class Stream(Generic[T]):
                     raise
             else:
                 self._fresh = False
-                self._delivered.add(item)
-                return item
+                if item is not ALIVE:
+                    self._delivered.add(item)
+                    if self._call is not None:
+                        self._call.see(item)
+                    return item
         raise StopAsyncIteration
 
     # --- the source ---
@@ -307,8 +316,10 @@ class Stream(Generic[T]):
         except Exception as closing:  # noqa: BLE001 - the failure that matters is the first
             reports.suppressed(op, closing, "closing the source of a stream that had failed raised")
         cut = self._delivered.count > 0 and isinstance(error, Exception) and not op.binding.off
-        if cut and self._of.after_first == "raise":
+        if cut and (self._of.after_first == "raise" or self._inside_a_call()):
             self._cut(error)
+        if cut:
+            error = _what_broke_it(error)
         delay = op.failed(error)
         if delay is None:
             if not cut and isinstance(error, Exception) and self._falls_back(error):
@@ -325,6 +336,10 @@ class Stream(Generic[T]):
         if cut:
             self._resume()
         return True
+
+    def _inside_a_call(self) -> bool:
+        """Whether going on would put a tool call together from two answers."""
+        return self._call is not None and self._call.inside
 
     def _falls_back(self, error: Exception) -> bool:
         """Go on with the next source whose condition is met; before the first item nobody sees the change (R75)."""
@@ -380,3 +395,11 @@ class Stream(Generic[T]):
             )
         if of.after_first == "restart":
             self._delivered = Delivered()
+
+
+def _what_broke_it(error: BaseException) -> BaseException:
+    """A stream inside this one broke off and had no leave to go on by itself; this one was told what to do then."""
+    while isinstance(error, StreamCutError) and error.__cause__ is not None:
+        error = error.__cause__
+        forget_account(error)
+    return error

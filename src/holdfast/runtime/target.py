@@ -17,6 +17,10 @@ __all__ = ["Aim", "Target", "target_of"]
 _SCOPES = {str(scope): scope for scope in (Scope.PROVIDER, Scope.MODEL, Scope.CREDENTIAL, Scope.TOOL, Scope.AGENT)}
 
 
+_WORDS = {Scope.CREDENTIAL: "key"}
+"""What stands before a circuit's name. Behind the word "credential" every reader of texts expects a secret, and masks it."""
+
+
 class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """What is called, as precisely as you know it: each part given gets a circuit of its own.
 
@@ -45,7 +49,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
             (Scope.MODEL, f"{self.provider}/{self.model}" if self.model and self.provider else self.model),
             (Scope.CREDENTIAL, f"{self.provider}/{self.credential}" if self.credential and self.provider else self.credential),
         ]  # fmt: skip
-        return tuple((scope, f"{scope}:{name}") for scope, name in named if name)
+        return tuple((scope, f"{_WORDS.get(scope, scope)}:{name}") for scope, name in named if name)
 
     def __str__(self) -> str:
         """What events and people call it: the most telling part; a provider with its model, `claude/opus`."""

@@ -25,6 +25,7 @@ __all__ = [
     "TurnStarted",
     "Written",
     "new_entry",
+    "read_entry",
 ]
 
 
@@ -82,6 +83,8 @@ class Asked(Said, frozen=True, tag="interaction_raised"):
     turn: int
     kind: str
     payload: dict[str, Any] = {}
+    args: str = ""
+    """The hash of what was asked: an answer holds for just that."""
     expires_at: float | None = None
 
 
@@ -103,6 +106,11 @@ class Message(Said, frozen=True, tag="message"):
 Written: TypeAlias = TurnStarted | TurnEnded | StepStarted | StepEnded | Asked | Answered | Message
 _READ = msgspec.json.Decoder(Written)
 _TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(Written))
+
+
+def read_entry(entry: Entry) -> Written | None:
+    """Return what an entry says; None where it is not ours to read."""
+    return _READ.decode(entry.body) if entry.type in _TYPES else None
 
 
 def new_entry(said: Said, id_: str, type_: str | None = None) -> NewEntry:
@@ -132,8 +140,21 @@ class Remembered(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def take(self, entry: Entry) -> None:
         """Take in the next entry of the log. What others wrote there is not ours to read."""
-        if entry.type in _TYPES:
-            self.apply(_READ.decode(entry.body), entry.id)
+        said = read_entry(entry)
+        if said is not None:
+            self.apply(said, entry.id)
+
+    def pending(self) -> list[Asked]:
+        """Return the questions that wait for an answer."""
+        return [asked for asked in self.asked.values() if asked.id not in self.answers]
+
+    def unknown(self) -> list[str]:
+        """Return the steps that may have happened and are not repeated by themselves."""
+        return [
+            step
+            for step, said in self.steps.items()
+            if (said.unknown if isinstance(said, StepEnded) else said.effect == "unsafe")
+        ]
 
     def apply(self, said: Said, id_: str) -> None:
         match said:

@@ -12,7 +12,17 @@ import msgspec
 
 from holdfast.faults import Fault, HoldfastError
 
-__all__ = ["Drift", "DriftPolicy", "Manifest", "decode_manifest", "drift", "encode_manifest", "mismatch", "refused"]
+__all__ = [
+    "Drift",
+    "DriftPolicy",
+    "DriftWarning",
+    "Manifest",
+    "decode_manifest",
+    "drift",
+    "encode_manifest",
+    "mismatch",
+    "refused",
+]
 
 DriftPolicy: TypeAlias = Literal["warn", "refuse", "accept"]
 """What happens when a session is resumed with something else than it was begun with."""
@@ -46,6 +56,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     def hash_of(value: Any) -> str:
         """Return the hash under which settings or a tool's schema are compared."""
         return sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:32]
+
+
+class DriftWarning(UserWarning):
+    """A session goes on with other tools, another model or other settings than it was begun with."""
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,7 +39,7 @@ def fresh_id() -> str:
     return secrets.token_urlsafe(12)
 
 
-def audit(kind: str, correlation: str, **payload: Any) -> NewAudit:
+def audit(kind: str, correlation: str, /, **payload: Any) -> NewAudit:
     return NewAudit(kind=kind, correlation=correlation, payload=msgspec.json.encode(payload))
 
 

@@ -7,9 +7,9 @@ step that is stored; nothing that may not be repeated is repeated by itself.
 from __future__ import annotations
 
 import asyncio
-import warnings
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 import msgspec
@@ -17,21 +17,16 @@ import msgspec
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.policies import options
 from holdfast.sessions import codec, machine
+from holdfast.sessions.comparing import compare
+from holdfast.sessions.interactions.methods import Asking
 from holdfast.sessions.leasing import Keeper, keeper_for, take
 from holdfast.sessions.log import Message, StateChanged, StepEnded, TurnEnded, TurnOutcome, TurnStarted
-from holdfast.sessions.manifest import (
-    DriftPolicy,
-    Manifest,
-    decode_manifest,
-    drift,
-    encode_manifest,
-    mismatch,
-    refused,
-)
+from holdfast.sessions.manifest import DriftPolicy, Manifest, decode_manifest, encode_manifest
 from holdfast.sessions.saving import Journal, audit
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.turns import Turn
+from holdfast.sessions.turns import Locks, Turn
 from holdfast.stores import Claim, NewSession, SessionState
+from holdfast.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -39,11 +34,12 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Outcome
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sessions.interactions.questions import Interactor
     from holdfast.sessions.manifest import Drift
     from holdfast.sessions.scopes import Reason
     from holdfast.stores import Store
 
-__all__ = ["DriftWarning", "Session"]
+__all__ = ["Session"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,11 +47,7 @@ T = TypeVar("T")
 _LEASE_S = 30.0
 
 
-class DriftWarning(UserWarning):
-    """A session goes on with other tools, another model or other settings than it was begun with."""
-
-
-class Session:
+class Session(Asking):
     """Work that survives the process doing it: `async with Session.open("release-42") as session`.
 
     Leaving the block in good order ends the turn and pauses the session; an exception leaves the turn in flight, and the next to
@@ -71,6 +63,7 @@ class Session:
         "_on_crash",
         "_on_drift",
         "_own",
+        "_owns_store",
         "_scope",
         "_state",
         "_store",
@@ -86,7 +79,7 @@ class Session:
     def __init__(
         self,
         session: str,
-        store: Store,
+        store: Store | str | Path | None,
         *,
         begun_with: dict[str, Any],
         strict: bool,
@@ -94,10 +87,12 @@ class Session:
         on_crash: str,
         lease: float,
         runtime: Runtime | None,
+        interactors: Iterable[Interactor],
     ) -> None:
         options.one_of("session.on_drift", on_drift, ("warn", "refuse", "accept"))
         options.one_of("session.on_crash", on_crash, ("resume", "abandon"))
         options.seconds("session.lease", lease)
+        super().__init__(begun_with["mode"], interactors, runtime)
         self.id = session
         self.context: dict[str, Any] = {}
         """What the application wants to find again: JSON values, saved with each checkpoint."""
@@ -105,18 +100,19 @@ class Session:
         """It was there before, and its first turn since is still to come."""
         self.drift: tuple[Drift, ...] = ()
         """What differs from what it was begun with."""
-        self._store = store
+        self._owns_store = store is None or isinstance(store, (str, Path))
+        self._store = open_store(store) if store is None or isinstance(store, (str, Path)) else store
         self._begun_with: dict[str, Any] | None = begun_with
         """Its manifest; None once it was compared."""
         self._strict = strict
         self._on_drift = on_drift
         self._on_crash = on_crash
         self._ttl = lease
-        self._journal = Journal(store, session, runtime)
+        self._journal = Journal(self._store, session, runtime)
         self._keeper: Keeper
         self._scope = Scope("session", name=session)
         self._state = SessionState.CREATED
-        self._locks: _Locks | None = None
+        self._locks: Locks | None = None
         self._turn: Turn | None = None
         """The turn that is under way here."""
         self._own: Turn | None = None
@@ -129,7 +125,7 @@ class Session:
         cls,
         session: str,
         *,
-        store: Store,
+        store: Store | str | Path | None = None,
         project_root: str | None = None,
         mode: str = "ask",
         model: str | None = None,
@@ -141,13 +137,16 @@ class Session:
         on_crash: str = "resume",
         lease: float = _LEASE_S,
         runtime: Runtime | None = None,
+        interactors: Iterable[Interactor] = (),
         strict: bool = False,
     ) -> Session:
         """Return a session to be entered with `async with`: made if it is not there, resumed if it is.
 
+        `store` is an open one, or an address that is opened for this session; by default `stores.default_url()`.
         `project_root`, `mode`, `model`, `config` and `tools` (a schema by name) are its manifest: what differs when it is
         resumed is reported by `on_drift`. `on_crash="abandon"` drops a turn that was cut off and goes back to the last
         checkpoint (document 002). `lease` is how many seconds after this process's death another machine may take over.
+        `interactors` answer its questions; with `mode="yolo"` and none of them, questions answer themselves.
         `strict` only resumes: what is not there, not paused or not resumable is refused (S0-20).
         """
         begun_with = {
@@ -168,6 +167,7 @@ class Session:
             on_crash=on_crash,
             lease=lease,
             runtime=runtime,
+            interactors=interactors,
         )
 
     @property
@@ -186,14 +186,18 @@ class Session:
     def unknown(self) -> tuple[str, ...]:
         """The keys of steps that may have happened and are not repeated by themselves: see `resolve`."""
         memory = self._journal.memory
-        cut = [
-            step
-            for step, said in memory.steps.items()
-            if (said.unknown if isinstance(said, StepEnded) else said.effect == "unsafe")
-        ]
-        return tuple(f"{self.id}/{memory.turn}/{step}" for step in cut)
+        return tuple(f"{self.id}/{memory.turn}/{step}" for step in memory.unknown())
 
     async def __aenter__(self) -> Self:
+        if not self._owns_store:
+            return await self._enter()
+        async with AsyncExitStack() as opened:
+            await opened.enter_async_context(self._store)
+            await self._enter()
+            opened.pop_all()
+        return self
+
+    async def _enter(self) -> Self:
         await self._find_or_make()
         lease = await take(self._store, self.id, self._ttl)
         self._journal.fence = lease.fence
@@ -219,6 +223,8 @@ class Session:
             error.add_note(f"and the session could not be saved: {failure}")
         finally:
             await self._keeper.give_back(self.id)
+            if self._owns_store:
+                await self._store.__aexit__(None, None, None)
             await self._leave_scope(kind, error, trace)
 
     async def _leave_scope(
@@ -329,7 +335,8 @@ class Session:
     async def _open(self) -> None:
         record = await self._store.session(self.id)
         self._state = record.state
-        await self._check_manifest(decode_manifest(self.id, bytes(record.manifest)))
+        was = decode_manifest(self.id, bytes(record.manifest))
+        self.drift = await compare(self._journal, was, self._manifest(), self._on_drift)
         await self._journal.load()
         context = self._journal.memory.context
         self.context = context if isinstance(context, dict) else {}
@@ -355,7 +362,7 @@ class Session:
         return None
 
     async def _make(self) -> None:
-        manifest = Manifest(session_id=self.id, store_id=self._store.id, **(self._begun_with or {}))
+        manifest = self._manifest()
         made = audit("SessionLifecycle", self.id, state="created")
         try:
             await self._journal.write(create=NewSession(manifest=encode_manifest(manifest)), audit=(made,))
@@ -364,28 +371,13 @@ class Session:
             if error.fault.code != "SESS_ILLEGAL_TRANSITION":
                 raise
 
+    def _manifest(self) -> Manifest:
+        return Manifest(session_id=self.id, store_id=self._store.id, **(self._begun_with or {}))
+
     def _check_resumable(self, state: SessionState, manifest: Manifest) -> None:
         problem = machine.not_resumable(self.id, state, resumable=manifest.resumable)
         if problem is not None:
             raise problem
-
-    async def _check_manifest(self, was: Manifest) -> None:
-        problem = mismatch(self.id, was, self._store.id)
-        if problem is not None:
-            raise problem
-        now = Manifest(session_id=self.id, store_id=self._store.id, **(self._begun_with or {}))
-        self.drift = drift(was, now)
-        if not self.drift:
-            return
-        if self._on_drift == "refuse":
-            raise refused(self.id, self.drift)
-        told = audit("Integrity", self.id, drift=[str(field) for field in self.drift], policy=self._on_drift)
-        if self._on_drift == "warn":
-            warnings.warn(f"session {self.id}: {'; '.join(map(str, self.drift))}", DriftWarning, stacklevel=5)
-            await self._journal.write(audit=(told,))
-        else:
-            kept = msgspec.structs.replace(now, created_at=was.created_at, sm_state=was.sm_state)
-            await self._journal.write(audit=(told,), manifest=encode_manifest(kept))
 
     async def _crashed(self) -> None:
         """Whoever had the session died: it is paused where it was, or, if so wished, at its last checkpoint (C23)."""
@@ -470,10 +462,17 @@ class Session:
         elif isinstance(error, Exception):
             self._broken = turn.number
 
+    async def _dismissed(self, turn: Turn) -> None:
+        if turn is self._own:
+            return await self._end_turn("cancelled", "dismissed")
+        turn.cancel()
+        # Where the turn's own task asked, it is cancelled right here.
+        return await asyncio.sleep(0)
+
     @property
-    def _lock(self) -> _Locks:
+    def _lock(self) -> Locks:
         if self._locks is None:
-            self._locks = _Locks()
+            self._locks = Locks()
         return self._locks
 
     def _lost(self, fault: Fault) -> None:
@@ -484,18 +483,6 @@ class Session:
     def _busy(self, why: str) -> HoldfastError:
         message = f"Session '{self.id}' cannot start a turn: {why}"
         return HoldfastError(Fault.of("SESS_TURN_CONCURRENT", message, context={"session_id": self.id}))
-
-
-class _Locks:
-    """What keeps turns in order. Made when the first is begun: most sessions are idle most of the time."""
-
-    __slots__ = ("beginning", "queue")
-
-    def __init__(self) -> None:
-        self.queue = asyncio.Lock()
-        """Turns wait here, first come, first served."""
-        self.beginning = asyncio.Lock()
-        """Steps that are in no turn begin the session's own once."""
 
 
 _TURN: ContextVar[Turn | None] = ContextVar("holdfast_turn", default=None)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.saving import Journal
     from holdfast.stores import NewAudit
 
-__all__ = ["Turn"]
+__all__ = ["NOT_THE_STEPS", "Locks", "Turn", "name_of"]
 
 
 class _Step(NamedTuple):
@@ -42,6 +42,18 @@ class _Step(NamedTuple):
     effect: Effect | None
     returns: Any
     """The declared type of its result."""
+
+
+class Locks:
+    """What keeps turns in order. Made when the first is begun: most sessions are idle most of the time."""
+
+    __slots__ = ("beginning", "queue")
+
+    def __init__(self) -> None:
+        self.queue = asyncio.Lock()
+        """Turns wait here, first come, first served."""
+        self.beginning = asyncio.Lock()
+        """Steps that are in no turn begin the session's own once."""
 
 
 class Turn:
@@ -64,12 +76,12 @@ class Turn:
 
     async def step(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step, or return what it returned when it was done."""
-        return await self._perform(self.next_name(_name_of(fn)), fn, args, kwargs)
+        return await self.perform(self.next_name(name_of(fn)), fn, args, kwargs)
 
     async def map(self, fn: Callable[..., Any], items: Iterable[Any], concurrency: int) -> AsyncIterator[Outcome[Any]]:
         """Do a step for each item, so many at once; yield how each ended, in the order of the items."""
         options.count("map.concurrency", concurrency)
-        base = self.next_name(f"{_name_of(fn)}[]")
+        base = self.next_name(f"{name_of(fn)}[]")
         begun: deque[asyncio.Task[Outcome[Any]]] = deque()
         try:
             for n, item in enumerate(items):
@@ -83,15 +95,20 @@ class Turn:
 
     async def _outcome(self, name: str, fn: Callable[..., Any], item: Any) -> Outcome[Any]:
         try:
-            return Ok(await self._perform(name, fn, (item,), {}))
+            return Ok(await self.perform(name, fn, (item,), {}))
         except HoldfastError as error:
-            if error.fault.code in _NOT_THE_ITEMS:
+            if error.fault.code in NOT_THE_STEPS:
                 raise
             return Err(error.fault, error)
         except Exception as error:  # noqa: BLE001 - how an item failed is its outcome
             return Err(fault_of(error), error)
 
-    async def _perform(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def may_have_happened(self, name: str) -> bool:
+        """Whether a step may have happened and must not be repeated by itself."""
+        return name in self._journal.memory.unknown()
+
+    async def perform(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Do the step of this name, or return what it returned when it was done."""
         contract = contract_of(fn)
         step = _Step(
             name=name,
@@ -169,8 +186,8 @@ class Turn:
         return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context={"key": key, "step": name}))
 
 
-_NOT_THE_ITEMS = frozenset({"SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS_STEP_DRIFT"})
-"""Failures of the session: no other item would fare better."""
+NOT_THE_STEPS = frozenset({"SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS_STEP_DRIFT"})
+"""Failures of the session: no other step would fare better."""
 
 
 async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:
@@ -179,7 +196,7 @@ async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _name_of(fn: Callable[..., Any]) -> str:
+def name_of(fn: Callable[..., Any]) -> str:
     """The function's qualified name. Without its module: that is `__main__` in one start and a package's in another."""
     fn = inspect.unwrap(getattr(fn, "func", fn))
     return str(getattr(fn, "__qualname__", type(fn).__qualname__))

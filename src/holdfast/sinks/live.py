@@ -201,7 +201,7 @@ def _fallback(event: Fallback | AgentFallback) -> LiveLine:
 
 
 def _degraded(event: Degraded) -> LiveLine:
-    said = f"degraded: {event.reason}"
+    said = "degraded" if event.reason == "degraded" else f"degraded: {event.reason}"
     return _line(event, LiveWord.DEGRADED, said, said, code=_code(event.fault), over=True)
 
 

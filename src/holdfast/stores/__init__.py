@@ -58,9 +58,9 @@ __all__ = [
     "SqliteStore",
     "Store",
     "Verification",
-    "verify_store",
     "default_url",
     "open_store",
+    "verify_store",
 ]
 
 _HOMES = dict.fromkeys(__all__, "holdfast.stores.records") | {
@@ -69,9 +69,9 @@ _HOMES = dict.fromkeys(__all__, "holdfast.stores.records") | {
     "SqliteStore": "holdfast.stores.sqlite",
     "Store": "holdfast.stores.store",
     "Verification": "holdfast.stores.verifying",
-    "verify_store": "holdfast.stores.verifying",
     "default_url": "holdfast.stores.opening",
     "open_store": "holdfast.stores.opening",
+    "verify_store": "holdfast.stores.verifying",
 }
 
 __getattr__ = loader(__name__, globals(), _HOMES)

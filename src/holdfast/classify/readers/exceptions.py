@@ -234,12 +234,20 @@ def _whole(value: Any) -> int | None:
 
 
 def _headers(error: BaseException, response: Any) -> dict[str, str]:
-    for held in (_attr(response, "headers"), _attr(error, "headers"), _boto_headers(response)):
+    for held in (
+        _attr(response, "headers"),
+        _attr(error, "headers"),
+        # LiteLLM makes up a response without headers, and keeps those that came here.
+        _attr(error, "litellm_response_headers"),
+        _boto_headers(response),
+    ):
         if held is not None:
             try:
-                return lower_headers(_raw_headers(held) or dict(held.items()))
+                headers = lower_headers(_raw_headers(held) or dict(held.items()))
             except Exception:  # noqa: BLE001, S112 - not a mapping after all
                 continue
+            if headers:
+                return headers
     return {}
 
 

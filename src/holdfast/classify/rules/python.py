@@ -210,6 +210,17 @@ def defects(evidence: Evidence) -> Verdict | None:
 
 
 @asked_when(local=True)
+def own_words(evidence: Evidence) -> Verdict | None:
+    """What pydantic-ai says about itself: its text may quote anything, such as limits that are not a provider's."""
+    raised = evidence.raised
+    if raised is None or not raised.module.startswith("pydantic_ai"):
+        return None
+    if raised.type == "UsageLimitExceeded":
+        return Verdict(code="SYS_BUDGET_EXHAUSTED")
+    return Verdict(code="TOOL_EXECUTION_FAILED") if raised.type in {"ToolFailed", "ToolFailedError"} else None
+
+
+@asked_when(local=True)
 def plain_timeout(evidence: Evidence) -> Verdict | None:
     """Python's own TimeoutError without a number: asyncio's, a socket's, anybody's. Its text tells nothing more."""
     raised = evidence.raised
@@ -327,6 +338,6 @@ def _undecodable(evidence: Evidence) -> Verdict:
     return Verdict(code="PROVIDER_MALFORMED_RESPONSE" if at_start else "PROVIDER_OUTPUT_INVALID")
 
 
-FIRST = (defects,)
+FIRST = (defects, own_words)
 EARLY = (plain_timeout, by_class, client_side, locked, by_errno)
 LATE = (timeouts, sdk_class, database, by_name, programming)

@@ -4,15 +4,17 @@
     pool        the clients behind one name, and what is known about each key
     operation   one API call: each attempt is one request, with the key that is next
     requests    reading a request: its model, its limit, whether it can be sent again
+    flowing     an API call whose answer is a stream
+    answers     whole answers: whether one is an answer at all
     streams     streams: held until their first content, watched from there to the end
-    dialect     what differs between the SDKs
+    dialect     what differs between the SDKs; openai: the OpenAI SDK's, which frameworks on it speak as well
 
 Invariant: a client comes back as its own type, and nothing is set on the one that was given.
 """
 
 from __future__ import annotations
 
-from holdfast.integrations.clients.dialect import Dialect, Used
+from holdfast.integrations.clients.dialect import Dialect, Refused, Used
 from holdfast.integrations.clients.wrapping import recover_clients
 
-__all__ = ["Dialect", "Used", "recover_clients"]
+__all__ = ["Dialect", "Refused", "Used", "recover_clients"]

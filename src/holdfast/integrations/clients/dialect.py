@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Dialect", "Used"]
+__all__ = ["Dialect", "Refused", "Used"]
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -19,6 +19,13 @@ class Used(msgspec.Struct, frozen=True):
     def then(self, later: Used) -> Used:
         told = {name: count for name, count in later.usage.items() if count is not None}
         return Used(later.model or self.model, {**self.usage, **told})
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """An error in place of an answer."""
+
+    message: str
+    body: Any
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,5 +42,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an event is the last that a whole stream must have; None for events of a kind that has no such sign."""
     failure: Callable[[Any, Any], Exception | None]
     """The exception for an event that tells of a failure where the SDK raises none; takes the event and its request."""
+    refused: Callable[[Any], Refused | None]
+    """What an answer says that has nothing of an answer in it but an error; the SDKs take it for a good one."""
+    error: Callable[..., Exception]
+    """The SDK's own exception for that: takes the message, the request and `body`."""
     used: Callable[[Any], Used | None]
     """What an event says about the model and the tokens used so far."""

@@ -9,16 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault, HoldfastError, Scope
+from holdfast.integrations.clients.flowing import Flowing
 from holdfast.integrations.clients.requests import effect_of, model_of, replayable
 from holdfast.policies.circuit import Verdict
 from holdfast.policies.retry import Again, GiveUp, Reason
 from holdfast.runtime import permits
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
-from holdfast.runtime.surroundings import Surroundings
+from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
-    from holdfast.integrations.clients.dialect import Used
+    from holdfast.integrations.clients.dialect import Dialect
     from holdfast.integrations.clients.pool import Member, Pool
     from holdfast.policies.retry import Decision
     from holdfast.runtime.surroundings import Tokens
@@ -105,33 +106,16 @@ class ClientOperation(Operation):
     def _shut(self, now: float) -> frozenset[int]:
         """Return the members whose own circuit is open."""
         lines = self.binding.runtime.lines
-        names = ((m.index, f"{Scope.CREDENTIAL}:{self.pool.name}/{m.credential}") for m in self.pool.members)
-        known = ((index, lines.known(name)) for index, name in names)
+        name = self.pool.name
+        names = ((m.index, Target(provider=name, credential=m.credential).names[-1][1]) for m in self.pool.members)
+        known = ((index, lines.known(circuit)) for index, circuit in names)
         return frozenset(index for index, line in known if line is not None and line.refuses(now))
 
 
-class StreamOperation(ClientOperation):
-    """A call whose answer is a stream: it is over when the stream is."""
+class StreamOperation(Flowing, ClientOperation):
+    """An API call whose answer is a stream."""
 
-    surroundings: Surroundings | None = None
-    """What the attempt's beginning put into the context, for its own steps only: the consumer runs in between."""
-    flowing = False
-    """The stream was handed out; whoever watches it settles this operation."""
-
-    def surround(self) -> Tokens:
-        return () if self.surroundings is None else self.surroundings.enter()
-
-    def admit(self) -> None:
-        if self.binding.watched:
-            self.surroundings = Surroundings(super().admit)
-        else:
-            super().admit()
-
-    def succeeded(self, value: object = None) -> None:
-        if not self.flowing:
-            super().succeeded(value)
-
-    def ended_well(self, used: Used | None) -> None:
-        """The stream that was handed out came to its end; the budget is charged what it says it used."""
-        self.flowing = False
-        self.succeeded(used)
+    @property
+    def dialect(self) -> Dialect:
+        """What the stream's events mean."""
+        return self.pool.dialect

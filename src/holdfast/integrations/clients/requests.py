@@ -6,26 +6,16 @@ Invariant: a request is changed on a copy only.
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.policies import Effect
 
-__all__ = ["copied", "credential_of", "effect_of", "limited_to", "model_of", "replayable"]
+__all__ = ["copied", "effect_of", "limited_to", "model_of", "replayable"]
 
 _EFFECTS: Mapping[str, Effect] = {"get": "read", "put": "idempotent", "delete": "idempotent"}
 _PARTS = ("connect", "read", "write", "pool")
-
-
-def credential_of(client: Any) -> str:
-    """Return a name for the client's key that does not give it away; empty where the key is not a plain text."""
-    for attribute in ("api_key", "auth_token"):
-        key = getattr(client, attribute, None)
-        if isinstance(key, str) and key:
-            return f"key-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
-    return ""
 
 
 def model_of(options: Any) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from holdfast.integrations.clients.dialect import Used
+    from holdfast.integrations.clients.flowing import Flowing
     from holdfast.integrations.clients.operation import StreamOperation
 
 __all__ = ["open_stream", "open_stream_async"]
@@ -72,10 +73,10 @@ class _Watched:
     source: Any
     _over = False
 
-    def __init__(self, op: StreamOperation, stream: Any, source: Any) -> None:
+    def __init__(self, op: Flowing, stream: Any, source: Any) -> None:
         self._op = op
         self.source = source
-        self._dialect = op.pool.dialect
+        self._dialect = op.dialect
         response = getattr(stream, "response", None)
         self._request = None if response is None else response.request
         self._held: deque[Any] = deque()
@@ -97,9 +98,9 @@ class _Watched:
         self._note(event)
 
     def nothing_more(self) -> None:
-        """The stream ended before its first content: whole and empty, or cut."""
+        """The stream ended before its first content: whole and empty, or cut. One without any event is no stream."""
         self.opening = False
-        if self._ended is False:
+        if self._ended is False or not self._held:
             raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its first content"))
 
     def _note(self, event: Any) -> None:
@@ -134,11 +135,23 @@ class _Watched:
     def _break(self, error: Exception) -> NoReturn:
         """Settle the failure and raise the cut, with what was delivered on it."""
         self._over = True
+        if fault_of(error).code == "PROVIDER_TIMEOUT":
+            error = self._silent(error)
         self._op.cut_off(error)
         fault = fault_of(error)
         if fault.code == "SYS_PROGRAMMING_ERROR":
             raise error
         raise StreamCutError(self._delivered.on(fault)) from error
+
+    def _silent(self, cause: BaseException, seconds: float | None = None) -> HoldfastError:
+        """Whoever's limit it was, ours or the HTTP client's: in the middle of a stream nothing came for too long."""
+        long = "too long" if seconds is None else f"{seconds:g} s"
+        message = f"{self._op.binding.name} sent nothing for {long}"
+        error = HoldfastError(
+            Fault.of("PROVIDER_STREAM_STALLED", message, context={"idle_s": seconds} if seconds else {})
+        )
+        error.__cause__ = cause
+        return error
 
     def _stop(self, error: BaseException) -> None:
         """Somebody asked to stop."""
@@ -146,11 +159,15 @@ class _Watched:
             self._over = True
             self._op.stopped(error)
 
-    def __del__(self) -> None:
-        # The SDK closes the connection of a stream that is left early, and tells nobody.
+    def left(self) -> None:
+        """The consumer turned away."""
         if not self._over and self._op.flowing:
             self._over = True
             self._op.abandoned(None)
+
+    def __del__(self) -> None:
+        # The SDK closes the connection of a stream that is left early, and tells nobody.
+        self.left()
 
 
 class Events(_Watched):
@@ -187,7 +204,7 @@ class AsyncEvents(_Watched):
 
     source: AsyncIterator[Any]
 
-    def __init__(self, op: StreamOperation, stream: Any, source: Any) -> None:
+    def __init__(self, op: Flowing, stream: Any, source: Any) -> None:
         super().__init__(op, stream, source)
         seconds = op.binding.timeout
         self._idle = None if seconds is None else Wheels(seconds, op.binding.runtime.clock)
@@ -220,14 +237,9 @@ class AsyncEvents(_Watched):
         except asyncio.CancelledError as error:
             if limit is not None and limit.end():
                 limit = None
-                raise self._silent() from error
+                raise self._silent(error, self._op.binding.timeout) from error
             raise
         finally:
             Surroundings.leave(inside)
             if limit is not None:
                 limit.end()
-
-    def _silent(self) -> HoldfastError:
-        seconds = self._op.binding.timeout or 0.0
-        message = f"{self._op.binding.name} sent nothing for {seconds:g} s"
-        return HoldfastError(Fault.of("PROVIDER_STREAM_STALLED", message, context={"idle_s": seconds}))

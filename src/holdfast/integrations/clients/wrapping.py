@@ -11,12 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.faults import InvalidError
+from holdfast.integrations.clients.answers import checked
 from holdfast.integrations.clients.operation import ClientOperation, StreamOperation
 from holdfast.integrations.clients.pool import ASKING, Member, Pool, listen, listen_async
-from holdfast.integrations.clients.requests import copied, credential_of, limited_to
+from holdfast.integrations.clients.requests import copied, limited_to
 from holdfast.integrations.clients.streams import open_stream, open_stream_async
 from holdfast.integrations.inner import warn, warn_of_transport
 from holdfast.policies.pool import check_weights
+from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.driving import drive, drive_async
 from holdfast.runtime.surroundings import Surroundings
 
@@ -121,7 +123,7 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
             try:
                 sent = limited_to(op.limit(), options, op.member.client)
                 answer = op.member.send(cast_to, sent, stream=stream, stream_cls=stream_cls)
-                return open_stream(op, answer) if isinstance(op, StreamOperation) else answer
+                return open_stream(op, answer) if isinstance(op, StreamOperation) else checked(op, cast_to, answer)
             finally:
                 Surroundings.leave(tokens)
 
@@ -141,7 +143,9 @@ def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
             tokens = (*op.surround(), ASKING.set((pool, op.member.index)))
             try:
                 answer = await op.member.send(cast_to, options, stream=stream, stream_cls=stream_cls)
-                return await open_stream_async(op, answer) if isinstance(op, StreamOperation) else answer
+                if isinstance(op, StreamOperation):
+                    return await open_stream_async(op, answer)
+                return checked(op, cast_to, answer)
             finally:
                 Surroundings.leave(tokens)
 

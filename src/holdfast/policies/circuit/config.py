@@ -77,7 +77,7 @@ class Circuit(
     """Calls it lets through at once while half-open."""
     successes: int = 1
     """Good probes that close it."""
-    probe_limit: float = 60.0
+    probe_limit: float = 20.0
     """Seconds after which a probe that has not come back no longer keeps others from probing."""
     adaptive: bool = False
     """Scale the thresholds, between half and double, by what share of failures is usual here."""

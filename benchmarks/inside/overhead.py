@@ -1,0 +1,43 @@
+"""What a contender adds to a call that works: the SDK's own time, in memory, is there to be taken off."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from time import perf_counter, thread_time
+from typing import Any
+
+from benchmarks.inside.askers import ASKERS, sdk
+from benchmarks.inside.traces import Trace
+from holdfast.testing import FaultProvider
+
+BARE = "SDK alone"
+MEASURED = {BARE: sdk(max_retries=0), "holdfast": ASKERS["holdfast"], "LiteLLM Router": ASKERS["LiteLLM Router"]}
+_QUESTION = "What is a holdfast?"
+
+
+class Bench:
+    def __init__(self, name: str) -> None:
+        logging.disable()
+        self.loop = asyncio.new_event_loop()
+        self.ask = self.loop.run_until_complete(self._make(name))
+
+    def warm_up(self) -> bool:
+        self.round(calls=50)
+        gc.collect()
+        gc.freeze()
+        return True
+
+    def round(self, *, calls: int) -> tuple[float, float]:
+        """Return the wall and processor time of one call, in µs."""
+        return self.loop.run_until_complete(self._timed(calls))
+
+    async def _make(self, name: str) -> Any:
+        return MEASURED[name](FaultProvider(), Trace("all is well", 0.0, (), ()))
+
+    async def _timed(self, calls: int) -> tuple[float, float]:
+        wall, cpu = perf_counter(), thread_time()
+        for _ in range(calls):
+            await self.ask(_QUESTION)
+        return (perf_counter() - wall) / calls * 1e6, (thread_time() - cpu) / calls * 1e6

@@ -1,0 +1,173 @@
+"""What came of every call, by the events of its recovery; and what the servers counted.
+
+Handlers of events run in the context of the call that reports, so the call an event belongs to is the one in force there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from holdfast.events import (
+    AttemptEnded,
+    AttemptStarted,
+    CircuitState,
+    CircuitStateChange,
+    Commanded,
+    Degraded,
+    Event,
+    Fallback,
+    Recovered,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from holdfast.cli.demo.storm import Worker
+    from holdfast.runtime.bus import Subscription
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.testing import FaultProvider
+
+__all__ = ["ENDS", "Call", "Counted", "Tally"]
+
+ENDS = ("answered", "recovered", "fell_back", "degraded", "given_up")
+"""How a call may end, from best to worst."""
+
+_NOW: ContextVar[Call | None] = ContextVar("holdfast_demo_call", default=None)
+
+
+class Call:
+    """One call of one worker, and what was told of it."""
+
+    def __init__(self, act: str, worker: Worker) -> None:
+        self.act = act
+        self.worker = worker
+        self.recovered = self.fell_back = self.degraded = self.given_up = False
+        self.events: list[Event] = []
+
+    def tells_of(self, kind: type[Event]) -> bool:
+        """Whether anything of this kind was told of it."""
+        return any(isinstance(event, kind) for event in self.events)
+
+    @property
+    def end(self) -> str:
+        """How it ended: the least good that was told of it."""
+        return next((end for end in reversed(ENDS[1:]) if getattr(self, end)), ENDS[0])
+
+
+class Counted:
+    """One provider in one act: attempts and failures by our events, requests and faults by its own counters."""
+
+    def __init__(self) -> None:
+        self.attempts = self.failures = self.not_sent = 0
+        self.requests = self.answered = 0
+        self.injected: Counter[str] = Counter()
+
+    @property
+    def faults(self) -> int:
+        """Requests that met a fault."""
+        return self.injected.total()
+
+    @property
+    def matches(self) -> bool:
+        """Whether one attempt was one request, and every fault was noticed."""
+        return (self.attempts, self.failures) == (self.requests, self.faults)
+
+    def add(self, other: Counted) -> None:
+        """Count another one's as well."""
+        self.attempts += other.attempts
+        self.failures += other.failures
+        self.not_sent += other.not_sent
+        self.requests += other.requests
+        self.answered += other.answered
+        self.injected += other.injected
+
+
+class Tally:
+    """Everything that is counted, by act and provider."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.open_until: float | None = None
+        """Wall clock at which the circuit that opened last lets a call through; None: none is open."""
+        self.commanded = False
+        """Somebody pressed a key: the counts are no longer the seed's alone."""
+        self._counted: dict[tuple[str, str], Counted] = {}
+
+    def listen(self, runtime: Runtime) -> Subscription:
+        """Take in what the runtime tells, until the subscription is cancelled."""
+        return runtime.on(self._take)
+
+    @contextmanager
+    def call(self, act: str, worker: Worker) -> Iterator[Call]:
+        """Count what is told inside to a new call."""
+        call = Call(act, worker)
+        self.calls.append(call)
+        token = _NOW.set(call)
+        try:
+            yield call
+        finally:
+            _NOW.reset(token)
+
+    def take_counters(self, act: str, servers: Mapping[str, FaultProvider]) -> None:
+        """Note what the servers counted in an act that is over."""
+        for name, server in servers.items():
+            counted, counters = self.counted(act, name), server.counters
+            counted.requests = counters.received
+            counted.answered = counters.answered
+            counted.injected = Counter(counters.injected)
+
+    def counted(self, act: str, server: str) -> Counted:
+        """Return what is known about a provider in an act."""
+        return self._counted.setdefault((act, server), Counted())
+
+    def total(self, server: str) -> Counted:
+        """Return what is known about a provider in all acts."""
+        total = Counted()
+        for (_, name), counted in self._counted.items():
+            if name == server:
+                total.add(counted)
+        return total
+
+    def ends(self, act: str) -> dict[str, int]:
+        """Return how the calls of an act ended."""
+        found = Counter(call.end for call in self.calls if call.act == act)
+        return {"calls": found.total(), **{end: found[end] for end in ENDS}}
+
+    def mismatches(self) -> list[str]:
+        """Return where events and counters say different things."""
+        return [
+            f"{act}: {counted.attempts} attempts and {counted.failures} failures were told, {server} counted "
+            f"{counted.requests} requests and {counted.faults} faults"
+            for (act, server), counted in self._counted.items()
+            if not counted.matches
+        ]
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, CircuitStateChange):
+            self.open_until = event.until if event.to is CircuitState.OPEN else None
+        self.commanded = self.commanded or isinstance(event, Commanded)
+        call = _NOW.get()
+        if call is not None:
+            call.events.append(event)
+            self._count(call, event)
+
+    def _count(self, call: Call, event: Event) -> None:
+        counted = self.counted(call.act, event.operation.partition("/")[0])
+        match event:
+            # What is done via a fallback is an operation of its own, and tells of its own attempts.
+            case AttemptStarted(via="primary"):
+                counted.attempts += 1
+            case AttemptEnded(via="primary", fault=fault) if fault is not None:
+                counted.failures += 1
+            case Fallback(fault=fault):
+                call.fell_back = True
+                counted.not_sent += fault is not None and fault.code == "CIRCUIT_OPEN"
+            case Recovered():
+                call.recovered = True
+            case Degraded():
+                call.degraded = True
+            case _:
+                pass

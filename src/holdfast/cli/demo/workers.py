@@ -1,0 +1,149 @@
+"""What a worker does: ask, listen to a stream, ask the other provider when its own is down.
+
+Only failures that a worker would really meet are caught: the SDKs' own exceptions, and ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from anthropic import AnthropicError
+from openai import OpenAIError
+
+from holdfast.anthropic import recovering as recovering_claude
+from holdfast.cli.demo.storm import ANTHROPIC, OPENAI, Way
+from holdfast.faults import AbortedError, Fault, HoldfastError, StreamCutError
+from holdfast.openai import recovering as recovering_gpt
+from holdfast.runtime import fault_of
+from holdfast.runtime.recovery import recover
+from holdfast.runtime.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from anthropic import AsyncAnthropic
+    from openai import AsyncOpenAI
+
+    from holdfast.cli.demo.stage import Stage
+    from holdfast.cli.demo.storm import Act, Worker
+    from holdfast.cli.demo.tally import Tally
+
+__all__ = ["perform"]
+
+_QUESTION = "What is a holdfast, and why does kelp need one?"
+_MOST_TOKENS = 200
+_BEGINS_AGAIN = "coder"
+"""Who begins a stream again that was cut; the others keep what came."""
+
+
+async def perform(act: Act, cast: tuple[Worker, ...], stage: Stage, tally: Tally, say: Callable[[str], None]) -> None:
+    """Have every worker make its call, all at once; where the act is patient, the first goes ahead."""
+    work = _Work(act, stage, say)
+    ahead = cast[: act.patient]
+    for worker in ahead:
+        await _make_call(work, worker, tally)
+    async with asyncio.TaskGroup() as group:
+        for worker in cast[len(ahead) :]:
+            group.create_task(_make_call(work, worker, tally))
+
+
+async def _make_call(work: _Work, worker: Worker, tally: Tally) -> None:
+    with tally.call(work.act.name, worker) as call:
+        try:
+            await work.do(worker)
+        except AbortedError:
+            call.given_up = True
+        except StreamCutError as cut:
+            call.degraded = True
+            pieces = 0 if cut.partial is None else cut.partial.complete
+            work.say(f"{worker.name} keeps what came: {pieces} events of the answer")
+        except (AnthropicError, OpenAIError, HoldfastError) as error:
+            call.given_up = True
+            fault = fault_of(error)
+            work.say(
+                f"{worker.name} gets {type(error).__name__}, as the SDK raises it; next to act: {fault.next_actor}"
+            )
+
+
+class _Work:
+    """The calls of one act."""
+
+    def __init__(self, act: Act, stage: Stage, say: Callable[[str], None]) -> None:
+        self.act = act
+        self.say = say
+        self._plain = stage
+        # The one line a program needs: the SDK's own client, whose calls recover.
+        self._claude = recovering_claude(stage.claude, policy=act.policy, name=ANTHROPIC)
+        self._gpt = recovering_gpt(stage.gpt, policy=act.policy, name=OPENAI)
+
+    async def do(self, worker: Worker) -> object:
+        """Make one worker's call."""
+        match self.act.way:
+            case Way.STREAM if worker.name == _BEGINS_AGAIN:
+                return await self._stream_again(worker)
+            case Way.STREAM:
+                return await self._stream(worker)
+            case Way.CHAIN if worker.spare:
+                return await self._ask_or_fall_back(worker)
+            case _:
+                return await self._ask(worker)
+
+    async def _ask(self, worker: Worker) -> str:
+        if worker.provider == ANTHROPIC:
+            return await _claude_answer(self._claude, worker.model)
+        return await _gpt_answer(self._gpt, worker.model)
+
+    async def _stream(self, worker: Worker) -> list[str]:
+        words = _claude_words(self._claude, worker.model) if worker.provider == ANTHROPIC else _gpt_words(self._gpt, worker.model)  # fmt: skip
+        return [word async for word in words]
+
+    async def _stream_again(self, worker: Worker) -> list[str]:
+        """Listen to a stream that begins again where it is cut, also after its first word."""
+        recovery = recover(Target(provider=ANTHROPIC, model=worker.model), self.act.policy)
+        live = recovery.stream(_claude_words, after_first="restart")
+        async with live(self._plain.claude, worker.model) as stream:
+            return [word async for word in stream]
+
+    async def _ask_or_fall_back(self, worker: Worker) -> str:
+        @recover(Target(provider=ANTHROPIC, model=worker.model), self.act.policy)
+        async def answer() -> str:
+            return await _claude_answer(self._plain.claude, worker.model)
+
+        @answer.fallback(name=f"{OPENAI}/{worker.spare}")
+        async def by_openai() -> str:
+            return await _gpt_answer(self._gpt, worker.spare)
+
+        @answer.degraded
+        def lesser(fault: Fault) -> str:
+            self.say(f"{worker.name} is told: {fault.for_user()}")
+            return ""
+
+        return await answer()
+
+
+async def _claude_answer(client: AsyncAnthropic, model: str) -> str:
+    message = await client.messages.create(
+        model=model, max_tokens=_MOST_TOKENS, messages=[{"role": "user", "content": _QUESTION}]
+    )
+    return "".join(block.text for block in message.content if block.type == "text")
+
+
+async def _gpt_answer(client: AsyncOpenAI, model: str) -> str:
+    return (await client.responses.create(model=model, input=_QUESTION)).output_text
+
+
+async def _claude_words(client: AsyncAnthropic, model: str) -> AsyncIterator[str]:
+    events = await client.messages.create(
+        model=model, max_tokens=_MOST_TOKENS, messages=[{"role": "user", "content": _QUESTION}], stream=True
+    )
+    async for event in events:
+        if event.type == "content_block_delta" and event.delta.type == "text_delta":
+            yield event.delta.text
+
+
+async def _gpt_words(client: AsyncOpenAI, model: str) -> AsyncIterator[str]:
+    events = await client.responses.create(model=model, input=_QUESTION, stream=True)
+    async for event in events:
+        if event.type == "response.output_text.delta":
+            yield event.delta

@@ -1,0 +1,164 @@
+"""Nodes of a LangGraph graph: recovered by us, or by LangGraph's own loop on our word.
+
+Invariant: interrupts, commands to a parent graph and a drain pass through; they are how a graph works, not how it fails.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from langgraph.errors import GraphBubbleUp
+from langgraph.runtime import get_runtime
+from langgraph.types import RetryPolicy
+
+from holdfast.integrations.inner import warn
+from holdfast.integrations.passing import Calls
+from holdfast.policies.backoff import Backoff
+from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.kinds import is_async, name_of, refuse_generator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from langgraph.runtime import ExecutionInfo
+
+    from holdfast.policies import Effect, Policy
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.target import Aim
+
+__all__ = ["PASSING", "mark_given_up", "recovering_node", "retry_policy", "warn_if_tried_again"]
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+PASSING: tuple[type[Exception], ...] = (GraphBubbleUp,)
+"""What LangGraph raises to steer itself: GraphInterrupt, ParentCommand, GraphDrained."""
+
+_ATTEMPTS = 3
+_MOST_MARKS = 1000
+
+
+# --- LangGraph's loop, on our word ---
+
+
+def retry_policy(policy: Policy | None = None) -> RetryPolicy:
+    """Return a LangGraph `RetryPolicy` that asks our classifier which failures pass, with the numbers of `policy`.
+
+    LangGraph waits by its own curve: it knows no Retry-After, deadline or circuit. Where those matter use
+    `recovering_node`. What a recovery inside the node has given up is not tried again.
+    """
+    backoff = (None if policy is None else policy.backoff) or Backoff()
+    attempts = None if policy is None else policy.attempts
+    return RetryPolicy(
+        initial_interval=backoff.initial,
+        backoff_factor=backoff.factor,
+        max_interval=backoff.cap,
+        max_attempts=attempts or _ATTEMPTS,
+        jitter=bool(backoff.jitter) and backoff.jitter != "none",
+        retry_on=_passes_by_itself,
+    )
+
+
+def _passes_by_itself(error: Exception) -> bool:
+    return not isinstance(error, PASSING) and fault_of(error).retryable
+
+
+# --- our loop ---
+
+
+@overload
+def recovering_node(node: F) -> F: ...
+@overload
+def recovering_node(
+    *,
+    policy: Policy | None = None,
+    name: Aim | None = None,
+    effect: Effect | None = None,
+    runtime: Runtime | None = None,
+) -> Callable[[F], F]: ...
+def recovering_node(
+    node: Any = None,
+    *,
+    policy: Policy | None = None,
+    name: Aim | None = None,
+    effect: Effect | None = None,
+    runtime: Runtime | None = None,
+) -> Any:
+    """Decorate a node, sync or async, so that it recovers: `graph.add_node("ask", …)` of what comes back.
+
+    `name` is what circuits and events call it, by default `agent:` and the function's name; `effect` says what running it
+    twice would do (the node's own `@tool` wins). Give such a node no `retry_policy`.
+    """
+    if node is None:
+        return functools.partial(recovering_node, policy=policy, name=name, effect=effect, runtime=runtime)
+    refuse_generator(node)
+    aim = f"agent:{name_of(node).rpartition('.')[2]}" if name is None else name
+    calls = Calls(aim, policy, passing=PASSING, effect=effect, fn=node, runtime=runtime)
+    if is_async(node):
+
+        @functools.wraps(node)
+        async def recovered_async(*args: Any, **kwargs: Any) -> Any:
+            warn_if_tried_again()
+
+            async def attempt() -> Any:
+                return await node(*args, **kwargs)
+
+            with mark_given_up():
+                return await calls.acall(attempt)
+
+        return recovered_async
+
+    @functools.wraps(node)
+    def recovered(*args: Any, **kwargs: Any) -> Any:
+        warn_if_tried_again()
+        with mark_given_up():
+            return calls.call(lambda: node(*args, **kwargs))
+
+    return recovered
+
+
+# --- LangGraph's loop around ours ---
+
+_given_up: OrderedDict[str, None] = OrderedDict()
+"""Tasks of graphs in which a recovery gave up, newest last."""
+
+
+@contextmanager
+def mark_given_up() -> Iterator[None]:
+    """Remember that what is inside has failed for good in the present task of a graph."""
+    try:
+        yield
+    except PASSING:
+        raise
+    except Exception:
+        execution = _execution()
+        if execution is not None:
+            _given_up[execution.task_id] = None
+            while len(_given_up) > _MOST_MARKS:
+                _given_up.popitem(last=False)
+        raise
+
+
+def warn_if_tried_again() -> None:
+    """Warn where LangGraph runs a node again in which we had given up."""
+    if not _given_up:
+        return
+    execution = _execution()
+    if execution is not None and execution.node_attempt > 1 and _given_up.pop(execution.task_id, _ABSENT) is None:
+        warn(
+            "the node's own retry_policy runs it again after its recovery had given up, so attempts multiply: give the "
+            "node none, or holdfast.langchain.retry_policy()",
+            above=2,
+        )
+
+
+_ABSENT = object()
+
+
+def _execution() -> ExecutionInfo | None:
+    try:
+        return get_runtime().execution_info
+    except (RuntimeError, AttributeError, KeyError):
+        return None  # not in a graph

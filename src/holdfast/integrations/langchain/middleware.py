@@ -1,0 +1,268 @@
+"""`RecoveryMiddleware`: the model and tool calls of a LangChain agent, recovered.
+
+Model calls are retried as the policy says, each model behind its own circuits, then answered by the fallback models. A tool call
+is repeated only where the tool has declared that repeating it does no harm.
+
+Invariant: the request that comes in is not changed; LangGraph's control flow passes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from langchain.agents.middleware import AgentMiddleware, ModelFallbackMiddleware
+from langchain.chat_models import init_chat_model
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import ToolMessage
+
+from holdfast.faults import InvalidError
+from holdfast.integrations.langchain.chat_models import target_of_model, used_by_message
+from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_if_tried_again
+from holdfast.integrations.langchain.neighbours import warn_of_neighbours
+from holdfast.integrations.langchain.quiet import quiet_copy
+from holdfast.integrations.passing import Calls
+from holdfast.policies import options
+from holdfast.policies.effect import EFFECTS
+from holdfast.runtime.binding import BINDING_ATTRIBUTE
+from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.target import Target
+from holdfast.runtime.tool import contract_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from langchain.agents.middleware import ModelRequest, ModelResponse
+    from langchain.agents.middleware.types import ToolCallRequest
+    from langgraph.types import Command
+
+    from holdfast.policies import Effect, Policy
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["RecoveryMiddleware", "ToolFailures"]
+
+ToolFailures = Literal["raise", "tell"]
+"""What a tool that has failed for good does: end the run, or tell the model."""
+
+
+class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Recover an agent's calls: `create_agent(model, tools, middleware=[RecoveryMiddleware(…)])`.
+
+    `fallbacks` are models to ask, in order, when the agent's own has failed for good. `effects` says of tools by name what
+    calling them does, where they do not declare it themselves (`@holdfast.tool`); a tool nobody has said that of is called
+    once. `tool_failures="tell"` hands the model what it may know of a failure instead of ending the run.
+    """
+
+    def __init__(
+        self,
+        *fallbacks: BaseChatModel | str,
+        policy: Policy | None = None,
+        name: str | None = None,
+        tool_policy: Policy | None = None,
+        effects: Mapping[str, Effect] | None = None,
+        tool_failures: ToolFailures = "raise",
+        runtime: Runtime | None = None,
+    ) -> None:
+        super().__init__()
+        options.one_of("RecoveryMiddleware.tool_failures", tool_failures, get_args(ToolFailures))
+        for tool, effect in (effects or {}).items():
+            options.one_of(f"RecoveryMiddleware.effects.{tool}", effect, EFFECTS)
+        self.tools = []
+        self._policy = policy
+        self._name = name
+        self._tool_policy = tool_policy
+        self._effects = dict(effects or {})
+        self._tool_failures = tool_failures
+        self._runtime = runtime
+        self._fallbacks = [_model_of(model) for model in fallbacks]
+        self._models: dict[int, tuple[BaseChatModel, BaseChatModel, Calls]] = {}
+        self._tool_calls: dict[str, Calls] = {}
+        self._looked_around = False
+
+    @property
+    def name(self) -> str:
+        """What the agent calls it."""
+        if not self._looked_around:
+            self._looked_around = warn_of_neighbours()
+        return super().name
+
+    # --- model calls ---
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Make the model call."""
+        warn_if_tried_again()
+        _, calls = self._prepared(request.model)
+
+        def attempt() -> ModelResponse[Any]:
+            return handler(self._quietly(request))
+
+        others = [self._step(model, request, handler) for model in self._fallbacks]
+        with mark_given_up():
+            answer: ModelResponse[Any] = calls.call(attempt, chain=calls.chain(attempt, others))
+        return answer
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """The same in a task."""
+        warn_if_tried_again()
+        _, calls = self._prepared(request.model)
+
+        async def attempt() -> ModelResponse[Any]:
+            return await handler(self._quietly(request))
+
+        others = [self._astep(model, request, handler) for model in self._fallbacks]
+        with mark_given_up():
+            answer: ModelResponse[Any] = await calls.acall(attempt, chain=calls.chain(attempt, others))
+        return answer
+
+    def _prepared(self, model: BaseChatModel) -> tuple[BaseChatModel, Calls]:
+        """Return the model with its client's retries off, and how calls to it recover."""
+        known = self._models.get(id(model))
+        if known is None or known[0] is not model:
+            quiet = model if hasattr(model, "recovery") else quiet_copy(model, above=2)
+            calls = Calls(
+                target_of_model(model, self._name),
+                self._policy,
+                passing=PASSING,
+                told=_used_by_response,
+                runtime=self._runtime,
+            )
+            known = self._models[id(model)] = (model, quiet, calls)
+        return known[1:]
+
+    def _quietly(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        quiet, _ = self._prepared(request.model)
+        return request if quiet is request.model else request.override(model=quiet)
+
+    def _step(
+        self, model: BaseChatModel, request: ModelRequest[Any], handler: Callable[..., Any]
+    ) -> tuple[str, Callable[[], Any]]:
+        """Return a fallback model's name and the call to it, which recovers behind its own circuits."""
+        _, calls = self._prepared(model)
+        fitted = ModelFallbackMiddleware(model)
+
+        def other(asked: ModelRequest[Any]) -> Any:
+            if asked is request:
+                raise _ItsTurnIsOver
+            return handler(self._quietly(asked))
+
+        def step() -> Any:
+            # LangChain's own middleware takes out of a request what only the first model understands.
+            return calls.call(lambda: fitted.wrap_model_call(request, other))
+
+        setattr(step, BINDING_ATTRIBUTE, calls.binding)
+        return str(calls.binding.target), step
+
+    def _astep(
+        self, model: BaseChatModel, request: ModelRequest[Any], handler: Callable[..., Any]
+    ) -> tuple[str, Callable[[], Any]]:
+        _, calls = self._prepared(model)
+        fitted = ModelFallbackMiddleware(model)
+
+        async def other(asked: ModelRequest[Any]) -> Any:
+            if asked is request:
+                raise _ItsTurnIsOver
+            return await handler(self._quietly(asked))
+
+        async def attempt() -> Any:
+            return await fitted.awrap_model_call(request, other)
+
+        async def step() -> Any:
+            return await calls.acall(attempt)
+
+        setattr(step, BINDING_ATTRIBUTE, calls.binding)
+        return str(calls.binding.target), step
+
+    # --- tool calls ---
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
+    ) -> ToolMessage | Command[Any]:
+        """Make the tool call."""
+        calls = self._calls_of_tool(request)
+        try:
+            answer: ToolMessage | Command[Any] = (
+                handler(request) if calls is None else calls.call(lambda: handler(request))
+            )
+        except PASSING:
+            raise
+        except Exception as error:
+            if self._tool_failures == "raise":
+                raise
+            return _told(request, error)
+        return answer
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> ToolMessage | Command[Any]:
+        """The same in a task."""
+        calls = self._calls_of_tool(request)
+
+        async def attempt() -> ToolMessage | Command[Any]:
+            return await handler(request)
+
+        try:
+            answer: ToolMessage | Command[Any] = await (attempt() if calls is None else calls.acall(attempt))
+        except PASSING:
+            raise
+        except Exception as error:
+            if self._tool_failures == "raise":
+                raise
+            return _told(request, error)
+        return answer
+
+    def _calls_of_tool(self, request: ToolCallRequest) -> Calls | None:
+        """Return how calls to the tool recover; None: nobody has said what it does, so it is called once."""
+        name = request.tool_call["name"]
+        known = self._tool_calls.get(name)
+        if known is None:
+            declaring = _declaring(request.tool)
+            effect = self._effects.get(name)
+            if declaring is None and effect is None:
+                return None
+            known = self._tool_calls[name] = Calls(
+                Target(tool=name),
+                self._tool_policy,
+                passing=PASSING,
+                effect=effect,
+                fn=declaring,
+                runtime=self._runtime,
+            )
+        return known
+
+
+class _ItsTurnIsOver(Exception):  # noqa: N818 - it says so to LangChain's fallback, and nobody else sees it
+    """The first model was asked already."""
+
+
+def _model_of(model: BaseChatModel | str) -> BaseChatModel:
+    if isinstance(model, BaseChatModel):
+        return model
+    if not isinstance(model, str):
+        raise InvalidError.at("RecoveryMiddleware.fallbacks", "chat models, or names such as 'openai:gpt-5'", model)
+    made: BaseChatModel = init_chat_model(model)
+    return made
+
+
+def _declaring(tool: Any) -> Any:
+    """Return which function of a tool declares its effect."""
+    functions = (getattr(tool, name, None) for name in ("func", "coroutine"))
+    return next((fn for fn in functions if fn is not None and contract_of(fn) is not None), None)
+
+
+def _told(request: ToolCallRequest, error: Exception) -> ToolMessage:
+    """What the model may know about a failure: class, code, what to do. No stack, path, host or secret."""
+    return ToolMessage(
+        content=json.dumps(fault_of(error).for_model()),
+        name=request.tool_call["name"],
+        tool_call_id=request.tool_call["id"],
+        status="error",
+    )
+
+
+def _used_by_response(response: Any) -> Any:
+    messages = getattr(response, "result", None)
+    return used_by_message(messages[0]) if messages else response

@@ -1,0 +1,108 @@
+"""Retries of LangChain's own beside ours: switched off on a copy where that can be done, told where it cannot.
+
+Invariant: nothing changes on the model that was given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import RunnableBinding, RunnableParallel, RunnableSequence
+from langchain_core.runnables.retry import RunnableRetry
+
+from holdfast.integrations.inner import warn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["quiet_copy", "warn_of_retries_in"]
+
+M = TypeVar("M", bound=BaseChatModel)
+
+_MADE_LATER = ("_client_params", "_client", "_async_client")
+"""Where ChatAnthropic keeps the clients it makes when they are first needed."""
+_MADE_AT_ONCE = (("root_client", "client"), ("root_async_client", "async_client"))
+"""Where ChatOpenAI and its kin keep theirs, and the part of each that they use."""
+
+
+def quiet_copy(model: M, *, above: int = 0) -> M:
+    """Return a copy of the model whose client does not retry; warn where one does all the same."""
+    retries = getattr(model, "max_retries", None)
+    copy = model.model_copy(update={} if retries is None and not _has_clients(model) else {"max_retries": 0})
+    held = vars(copy)
+    for name in _MADE_LATER:
+        held.pop(name, None)
+    for root, part in _MADE_AT_ONCE:
+        client: Any = held.get(root)
+        if hasattr(client, "with_options"):
+            held[root] = client.with_options(max_retries=0)
+            held[part] = held[root].chat.completions
+    if retries and not _is_known(model):
+        warn(
+            f"{type(model).__name__} has max_retries={retries}, and its client may have been made with it: "
+            "give the model max_retries=0",
+            above=above + 1,
+        )
+    return copy
+
+
+def _has_clients(model: Any) -> bool:
+    return any(hasattr(model, root) for root, _ in _MADE_AT_ONCE)
+
+
+def _is_known(model: Any) -> bool:
+    """Whether the clients of this model are made from `max_retries` in one of the two ways above."""
+    return _has_clients(model) or all(hasattr(type(model), name) for name in _MADE_LATER)
+
+
+def warn_of_retries_in(runnable: Any, *, above: int = 0) -> None:
+    """Warn of what retries inside a runnable that is about to recover as a whole."""
+    for part in _parts(runnable, depth=8):
+        if isinstance(part, RunnableRetry):
+            warn(
+                f"with_retry inside retries up to {part.max_attempt_number} times by itself, so attempts multiply: "
+                "use one of both",
+                above=above + 1,
+            )
+        elif isinstance(part, BaseChatModel) and not hasattr(part, "recovery"):
+            retries = getattr(part, "max_retries", 0)
+            if retries or (retries is None and _has_clients(part)):
+                warn(
+                    f"{type(part).__name__} inside retries by itself (max_retries={retries}), so attempts multiply: "
+                    "recover the model, or give it max_retries=0",
+                    above=above + 1,
+                )
+
+
+def _parts(runnable: Any, depth: int) -> Iterator[Any]:
+    """The runnable and those it is made of."""
+    yield runnable
+    if not depth:
+        return
+    inner: list[Any] = []
+    if isinstance(runnable, RunnableSequence):
+        inner = list(runnable.steps)
+    elif isinstance(runnable, RunnableParallel):
+        inner = list(runnable.steps__.values())
+    else:
+        # Bindings, retries and fallbacks; a wrapper of someone else's that calls it so is one as well.
+        inner = [*_held(runnable, "bound"), *_held(runnable, "runnable"), *_held(runnable, "fallbacks")]
+    for one in inner:
+        yield from _parts(one, depth - 1)
+
+
+def _held(runnable: Any, name: str) -> list[Any]:
+    held = vars(runnable).get(name) if hasattr(runnable, "__dict__") else None
+    if held is None:
+        return []
+    return list(held) if isinstance(held, (list, tuple)) else [held]
+
+
+def is_bound_model(runnable: Any) -> bool:
+    """Whether a runnable is a chat model with arguments bound to it, such as tools."""
+    return (
+        isinstance(runnable, RunnableBinding)
+        and not isinstance(runnable, RunnableRetry)
+        and isinstance(runnable.bound, BaseChatModel)
+    )

@@ -1,0 +1,111 @@
+"""Any runnable, recovered as a whole: a chain, a retriever, a compiled graph.
+
+Invariant: it is a runnable like the one inside; every call to it is one operation, also each of a batch.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from langchain_core.messages import BaseMessageChunk
+from langchain_core.runnables import Runnable
+
+from holdfast.integrations.langchain.graph import PASSING
+from holdfast.integrations.passing import Calls
+from holdfast.integrations.reading import Form, read, read_async
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from langchain_core.runnables import RunnableConfig
+    from langchain_core.runnables.graph import Graph
+
+    from holdfast.faults import Partial
+    from holdfast.policies import Policy
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.streams import AfterFirst
+
+__all__ = ["RecoveringRunnable"]
+
+Input = TypeVar("Input")
+Output = TypeVar("Output")
+
+
+class RecoveringRunnable(Runnable[Input, Output]):
+    """A runnable whose calls recover."""
+
+    def __init__(
+        self,
+        inside: Runnable[Input, Output],
+        *,
+        policy: Policy | None,
+        name: str | None,
+        after_first: AfterFirst,
+        resume: Callable[[Any, Any], Any] | None,
+        runtime: Runtime | None,
+    ) -> None:
+        self.inside = inside
+        self.name = name or inside.get_name()
+        self._after_first: AfterFirst = after_first
+        self._resume = resume
+        self._calls = Calls(f"agent:{self.name}" if name is None else name, policy, passing=PASSING, runtime=runtime)
+
+    @property
+    def InputType(self) -> type[Input]:  # noqa: N802 - LangChain's name
+        return self.inside.InputType
+
+    @property
+    def OutputType(self) -> type[Output]:  # noqa: N802 - ditto
+        return self.inside.OutputType
+
+    def get_graph(self, config: RunnableConfig | None = None) -> Graph:
+        return self.inside.get_graph(config)
+
+    def invoke(self, input: Input, config: RunnableConfig | None = None, **kwargs: Any) -> Output:  # noqa: A002 - ditto
+        answer: Output = self._calls.call(lambda: self.inside.invoke(input, config, **kwargs))
+        return answer
+
+    async def ainvoke(self, input: Input, config: RunnableConfig | None = None, **kwargs: Any) -> Output:  # noqa: A002 - ditto
+        async def attempt() -> Output:
+            return await self.inside.ainvoke(input, config, **kwargs)
+
+        answer: Output = await self._calls.acall(attempt)
+        return answer
+
+    def stream(
+        self,
+        input: Input,  # noqa: A002 - ditto
+        config: RunnableConfig | None = None,
+        **kwargs: Any | None,
+    ) -> Iterator[Output]:
+        def attempt(asked: Input) -> Iterator[Output]:
+            return self.inside.stream(asked, config, **kwargs)
+
+        yield from read(self._calls, _FORM, attempt, input, after_first=self._after_first, resume=self._rest_of(input))
+
+    async def astream(
+        self,
+        input: Input,  # noqa: A002 - ditto
+        config: RunnableConfig | None = None,
+        **kwargs: Any | None,
+    ) -> AsyncIterator[Output]:
+        def attempt(asked: Input) -> AsyncIterator[Output]:
+            return self.inside.astream(asked, config, **kwargs)
+
+        rest = self._rest_of(input)
+        source = read_async(self._calls, _FORM, attempt, input, after_first=self._after_first, resume=rest)
+        async with aclosing(source) as stream:
+            async for item in stream:
+                yield item
+
+    def _rest_of(self, asked: Input) -> Callable[[Partial], tuple[Any, ...]] | None:
+        resume = self._resume
+        return None if resume is None else lambda partial: (resume(partial.payload, asked),)
+
+
+def _is_fragment(item: Any) -> bool:
+    return isinstance(item, BaseMessageChunk) and bool(getattr(item, "tool_call_chunks", None))
+
+
+_FORM = Form(fragment=_is_fragment)

@@ -1,0 +1,19 @@
+"""LangChain and LangGraph, recovered (extra `langchain`).
+
+    from langchain_anthropic import ChatAnthropic
+    from holdfast.langchain import RecoveryMiddleware, recovering, recovering_node, retry_policy
+
+    claude = recovering(ChatAnthropic(model="claude-haiku-4-5"))      # the same class; `bind_tools` and pipes go on
+    agent = create_agent(model, tools, middleware=[RecoveryMiddleware(ChatOpenAI(model="gpt-5"))])
+    graph.add_node("ask", recovering_node(ask))                       # Retry-After, circuits, deadline
+    graph.add_node("ask", ask, retry_policy=retry_policy())           # LangGraph's loop on our word
+
+Nothing changes on the models that are given.
+"""
+
+from __future__ import annotations
+
+from holdfast.integrations.inner import RecoveryWarning
+from holdfast.integrations.langchain import RecoveryMiddleware, recovering, recovering_node, retry_policy
+
+__all__ = ["RecoveryMiddleware", "RecoveryWarning", "recovering", "recovering_node", "retry_policy"]

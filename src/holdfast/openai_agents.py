@@ -1,0 +1,16 @@
+"""Models of the OpenAI Agents SDK that recover (extra `openai-agents`).
+
+    from agents import Agent, OpenAIProvider, RunConfig, Runner
+    from holdfast.openai_agents import recovering
+
+    config = RunConfig(model_provider=recovering(OpenAIProvider()))
+    await Runner.run(Agent(name="Helper"), "hello", run_config=config)
+
+Nothing changes on the models and providers that are given.
+"""
+
+from __future__ import annotations
+
+from holdfast.integrations.openai_agents import RecoveryWarning, recovering, tool_failure
+
+__all__ = ["RecoveryWarning", "recovering", "tool_failure"]

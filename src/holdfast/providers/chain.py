@@ -1,0 +1,88 @@
+"""Several models, one after the other: who cannot do what a request needs is passed over, who fails is followed by the next.
+
+Invariant: a model is asked only for what it can do; the first error surfaces when all have failed, with what became of each.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.events import SuppressedError
+from holdfast.faults import HoldfastError, InvalidError
+from holdfast.policies import Policy, options
+from holdfast.policies.capabilities import lacking, negotiate
+from holdfast.runtime.recovery import recover
+from holdfast.runtime.runtime import default_runtime
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from holdfast.policies import Consent
+    from holdfast.policies.capabilities import Needs, Offers
+    from holdfast.providers.model import AfterFirst, Model, Parts
+    from holdfast.providers.words import Part, Reply, Request
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["ModelChain"]
+
+_ONCE = Policy(attempts=1, timeout=None, deadline=None, circuit=None)
+"""Each model has its own attempts, limits and circuits."""
+
+
+class ModelChain:
+    """A model that is several. With `consent="ask"` the runtime's consent is asked before another takes over (C28)."""
+
+    def __init__(
+        self, models: Sequence[Model], *, consent: Consent = "configured", runtime: Runtime | None = None
+    ) -> None:
+        if not models:
+            raise InvalidError.saying("chain.models", "at least one model", "none")
+        options.one_of("chain.consent", consent, ("configured", "ask"))
+        self._models = tuple(models)
+        self._consent: Consent = consent
+        self._runtime = runtime
+        self.name = " > ".join(model.name for model in self._models)
+
+    @property
+    def offers(self) -> Offers:
+        """What its first model can do; what a request needs is asked of each."""
+        return self._models[0].offers
+
+    async def exchange(self, request: Request) -> Reply:
+        first, *others = self._able(request.wants(streamed=False))
+        recovered = recover(None, _ONCE, effect="read", runtime=self._runtime)(first.exchange)
+        for model in others:
+            recovered.fallback(name=model.name, consent=self._consent)(model.exchange)
+        return await recovered(request)
+
+    def stream(self, request: Request, *, after_first: AfterFirst = "raise") -> Parts:
+        """Return the answer in pieces; before the first word nobody sees another model take over.
+
+        A model that is asked for consent is none of a stream's: nobody could be asked while it is open.
+        """
+        first, *others = self._able(request.wants(streamed=True))
+        recovery = recover(None, _ONCE, effect="read", runtime=self._runtime)
+        live = recovery.stream(partial(_flow, first, after_first))
+        for model in others if self._consent == "configured" else ():
+            live.fallback(partial(_flow, model, after_first), name=model.name)
+        return live(request)
+
+    def _able(self, needs: Needs) -> list[Model]:
+        found = [(model, negotiate(needs, model.offers)) for model in self._models]
+        agreed = [model for model, one in found if one.agreed]
+        if not agreed:
+            # The first is the one that was wanted: what it lacks decides the code.
+            raise HoldfastError(lacking(self.name, found[0][1].hard, needs, self.offers))
+        runtime = self._runtime or default_runtime()
+        for model, one in found:
+            if not one.agreed:
+                fault = lacking(model.name, one.hard, needs, model.offers)
+                runtime.bus.emit(SuppressedError.of(fault, "passed over", at=runtime.clock.wall()))
+        return agreed
+
+
+async def _flow(model: Model, after_first: AfterFirst, request: Request) -> AsyncIterator[Part]:
+    async with model.stream(request, after_first=after_first) as parts:
+        async for part in parts:
+            yield part

@@ -1,0 +1,42 @@
+"""What well-known models can do. A table grows old: what you tell a model it `offers` holds, and what is not here is unknown.
+
+Invariant: no window here is smaller than the model's own, so that no request is refused that would have fitted.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.policies.capabilities import Offers
+
+__all__ = ["offers_of"]
+
+_ALL = Offers(streaming=True, tool_calling=True, structured_output=True, multimodal=True, prompt_caching=True)
+_THINKS = msgspec.structs.replace(_ALL, reasoning=True)
+_ANSWERS = msgspec.structs.replace(_ALL, reasoning=False)
+_EARLIER_CLAUDE = Offers(streaming=True, tool_calling=True, structured_output=False, multimodal=True)
+
+
+def _reading(tokens: int, offers: Offers) -> Offers:
+    return msgspec.structs.replace(offers, context_window=tokens)
+
+
+_KNOWN: dict[str, Offers] = {
+    "claude-": _THINKS,
+    "claude-3-": _EARLIER_CLAUDE,
+    "claude-haiku-4-5": _reading(200_000, _THINKS),
+    "claude-opus-4-5": _reading(200_000, _THINKS),
+    "gpt-4.1": _reading(1_047_576, _ANSWERS),
+    "gpt-4o": _reading(128_000, _ANSWERS),
+    "gpt-5": _reading(400_000, _THINKS),
+    "gpt-5.": _THINKS,
+    "o3": _reading(200_000, _THINKS),
+    "grok-": Offers(streaming=True, tool_calling=True),
+    "grok-4": _reading(2_000_000, Offers(streaming=True, tool_calling=True, structured_output=True, reasoning=True)),
+}
+
+
+def offers_of(model: str) -> Offers:
+    """Return what is known of a model by the longest beginning of its name that is listed; of others nothing."""
+    fitting = [beginning for beginning in _KNOWN if model.startswith(beginning)]
+    return _KNOWN[max(fitting, key=len)] if fitting else Offers()

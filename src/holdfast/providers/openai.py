@@ -1,0 +1,145 @@
+"""OpenAI's Responses, over the official SDK (extra `openai`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.faults import HoldfastError
+from holdfast.policies.usage import usage_of
+from holdfast.providers.model import RecoveringModel
+from holdfast.providers.reading import Called, cut, refuse_error, reply
+from holdfast.providers.words import Assistant, ToolResult, User
+from holdfast.runtime.credentials import credential_of
+from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.streams import ALIVE
+from holdfast.runtime.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from openai import AsyncOpenAI
+
+    from holdfast.policies import Policy
+    from holdfast.policies.capabilities import Offers
+    from holdfast.providers.words import Message, Part, Reply, Request, Stop
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["openai_model"]
+
+_INCOMPLETE: Mapping[str | None, Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
+_LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+def openai_model(
+    model: str,
+    client: AsyncOpenAI,
+    *,
+    provider: str = "openai",
+    credential: str | None = None,
+    offers: Offers | None = None,
+    policy: Policy | None = None,
+    runtime: Runtime | None = None,
+) -> RecoveringModel:
+    """Return a model behind this client, whose own retries are off here; the client itself stays as it is.
+
+    `credential` names the key in circuits and events, by default by its fingerprint. `offers` is what the model can do,
+    where we do not know it or know it wrongly.
+    """
+    wire = Responses(client.copy(max_retries=0))
+    key = credential_of(client) if credential is None else credential
+    target = Target(provider=provider, model=model, credential=key)
+    return RecoveringModel(wire, target, offers=offers, policy=policy, runtime=runtime)
+
+
+class Responses:
+    """The protocol: one call is one request."""
+
+    def __init__(self, client: AsyncOpenAI) -> None:
+        self._client = client
+
+    async def exchange(self, model: str, request: Request) -> Reply:
+        return _read(request, await self._client.responses.create(**_body(model, request)))
+
+    async def parts(self, model: str, request: Request) -> AsyncGenerator[Part, None]:
+        response: Any = None
+        async with await self._client.responses.create(**_body(model, request), stream=True) as stream:
+            async for event in stream:
+                if event.type == "error":
+                    # The SDK hands a failure on like any other event.
+                    raise HoldfastError(fault_of({"error": event.to_dict()}))
+                if event.type in _LAST:
+                    response = event.response
+                yield event.delta if event.type == "response.output_text.delta" and event.delta else ALIVE
+        if response is None:
+            raise cut()
+        yield _read(request, response)
+
+
+def _read(request: Request, response: Any) -> Reply:
+    refuse_error(response)
+    items = [item for item in response.output if item.type == "message"]
+    called = [
+        Called(item.call_id, item.name, item.arguments) for item in response.output if item.type == "function_call"
+    ]
+    parts = [part for item in items for part in item.content]
+    refusals = [part.refusal for part in parts if part.type == "refusal"]
+    return reply(
+        request,
+        text="".join(part.text for part in parts if part.type == "output_text") or "".join(refusals),
+        called=called,
+        stop="refused" if refusals else _stop(response, called),
+        usage=usage_of(response),
+        model=response.model,
+    )
+
+
+def _stop(response: Any, called: list[Called]) -> Stop:
+    if response.status == "incomplete":
+        return _INCOMPLETE.get(getattr(response.incomplete_details, "reason", None), "other")
+    if response.status != "completed":
+        return "other"
+    return "tools" if called else "end"
+
+
+def _body(model: str, request: Request) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": model,
+        "max_output_tokens": request.max_output,
+        "input": [item for message in request.messages for item in _items(message)],
+        # The conversation is ours to keep, and sent whole each time.
+        "store": False,
+    }
+    if request.system:
+        body["instructions"] = request.system
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+                "strict": False,
+            }
+            for tool in request.tools
+        ]
+    if request.schema is not None:
+        body["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": request.schema}}
+    return body
+
+
+def _items(message: Message) -> list[dict[str, Any]]:
+    match message:
+        case User():
+            return [{"role": "user", "content": message.text}]
+        case ToolResult():
+            return [{"type": "function_call_output", "call_id": message.id, "output": message.text}]
+        case Assistant():
+            said = [{"role": "assistant", "content": message.text}] if message.text else []
+            return [*said, *(_called(call.id, call.name, call.arguments) for call in message.calls)]
+
+
+def _called(call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    written = msgspec.json.encode(arguments).decode()
+    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": written}

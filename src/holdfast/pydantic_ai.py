@@ -1,0 +1,20 @@
+"""pydantic-ai, recovered (extra `pydantic-ai`).
+
+    from pydantic_ai import Agent
+    from holdfast.pydantic_ai import RecoveringModel, recovering_tool
+
+    agent = Agent(RecoveringModel("anthropic:claude-haiku-4-5"))
+
+    @agent.tool_plain
+    @recovering_tool(effect="read")
+    def weather(city: str) -> str: …
+
+`FALLBACK_ON` is for `FallbackModel` around models that recover; `for_the_model` makes of a failure what the model is told.
+"""
+
+from __future__ import annotations
+
+from holdfast.integrations.inner import RecoveryWarning
+from holdfast.integrations.pydantic_ai import FALLBACK_ON, RecoveringModel, for_the_model, recovering_tool
+
+__all__ = ["FALLBACK_ON", "RecoveringModel", "RecoveryWarning", "for_the_model", "recovering_tool"]

@@ -1,0 +1,185 @@
+"""`recovering(litellm.completion)` and `acompletion` with the real LiteLLM, on a provider that counts what reaches it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+import litellm
+import pytest
+from litellm_kit import ASKED
+
+from holdfast import Budget, InvalidError, Policy, fault_of
+from holdfast.events import AttemptStarted, Cancelled, Fallback, Recovered, Retry
+from holdfast.litellm import RecoveryWarning, recovering
+
+pytest_plugins = ["litellm_kit"]
+
+
+def answered(call, **arguments):
+    """Call it, sync or async, and return the text of its answer."""
+    answer = call(**arguments)
+    answer = asyncio.run(answer) if inspect.isawaitable(answer) else answer
+    return answer.choices[0].message.content
+
+
+each_function = pytest.mark.parametrize("fn", [litellm.completion, litellm.acompletion], ids=["sync", "async"])
+
+
+@each_function
+def test_failures_pass_unseen_and_one_attempt_is_one_request(fn, asking, stage, heard):
+    provider = stage("429;retry-after=7, 503, disconnect, ok")
+    call = recovering(fn, policy=Policy(attempts=6))
+    assert answered(call, **asking(provider)) == "You said: hello"
+    assert provider.counters.received == len(heard.of(AttemptStarted)) == 4
+    assert heard.of(Retry)[0].delay == 7.0
+    assert len(heard.of(Recovered)) == 1
+
+
+FAILURES = {
+    "401": (litellm.AuthenticationError, "AUTH_FAILED"),
+    "404": (litellm.NotFoundError, "PROVIDER_MODEL_NOT_FOUND"),
+    "quota": ((litellm.RateLimitError, litellm.BadRequestError), "PROVIDER_BILLING"),
+    "overflow": (litellm.ContextWindowExceededError, "PROVIDER_CONTEXT_OVERFLOW"),
+    "expired": (litellm.AuthenticationError, "AUTH_TOKEN_EXPIRED"),
+}
+
+
+@each_function
+@pytest.mark.parametrize("step", FAILURES)
+def test_litellms_own_exception_comes_through_and_what_is_hopeless_is_asked_once(fn, step, asking, stage):
+    provider = stage(f"{step}, loop")
+    kind, code = FAILURES[step]
+    with pytest.raises(kind) as caught:
+        answered(recovering(fn), **asking(provider))
+    assert type(caught.value).__module__ == "litellm.exceptions"
+    fault = fault_of(caught.value)
+    assert (fault.code, len(fault.attempts), provider.counters.received) == (code, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "retry_after"),
+    [
+        ("429;retry-after=7", "PROVIDER_RATE_LIMITED", 7.0),
+        ("529", "PROVIDER_OVERLOADED", None),
+        ("500", "PROVIDER_INTERNAL_ERROR", None),
+        ("503;retry-after=3", "PROVIDER_UNAVAILABLE", 3.0),
+        ("disconnect", "PROVIDER_STREAM_CUT", None),
+        ("reset", "CONN_RESET", None),
+        ("hang", "PROVIDER_TIMEOUT", None),
+        ("html", "PROVIDER_UNAVAILABLE", None),
+    ],
+)
+def test_its_exceptions_are_recognised(step, code, retry_after, asking, stage):
+    provider = stage(f"{step}, loop")
+    with pytest.raises(Exception) as caught:
+        litellm.completion(**asking(provider, num_retries=0, max_retries=0, timeout=0.2))
+    fault = fault_of(caught.value)
+    assert (fault.code, fault.retryable, fault.retry_after) == (code, True, retry_after)
+
+
+@each_function
+def test_a_hang_ends_with_the_limit_of_an_attempt(fn, stage, asking):
+    provider = stage("hang, ok")
+    assert answered(recovering(fn, policy=Policy(timeout=0.2)), **asking(provider)) == "You said: hello"
+    assert provider.counters.received == 2
+
+
+@each_function
+def test_another_model_answers_when_the_first_has_failed_for_good(fn, stage, heard):
+    down, up = stage("529, loop"), stage("ok")
+    spare = {"model": "anthropic/claude-haiku-4-5", "api_base": up.url, "api_key": "other"}
+    call = recovering(fn, policy=Policy(attempts=2), fallbacks=[spare])
+    arguments = {"model": "openai/gpt-5", "api_base": down.openai_url, "api_key": "test", **ASKED}
+    assert answered(call, **arguments) == "You said: hello"
+    assert (down.counters.received, up.counters.received) == (2, 1)
+    assert up.requests[0].key == "other"
+    assert [event.to for event in heard.of(Fallback)] == ["anthropic/claude-haiku-4-5"]
+
+
+def test_another_model_of_the_same_provider_has_its_key_and_address(stage):
+    provider = stage("404, ok")
+    call = recovering(litellm.completion, fallbacks=["openai/gpt-5-mini"])
+    call("openai/gpt-5", api_base=provider.openai_url, api_key="test", **ASKED)
+    assert [request.model for request in provider.requests] == ["gpt-5", "gpt-5-mini"]
+    assert {request.key for request in provider.requests} == {"test"}
+
+
+def test_circuits_know_provider_model_and_key_by_a_name_that_is_not_the_key(stage, runtime):
+    provider = stage("ok")
+    recovering(litellm.completion)(model="openai/gpt-5", api_base=provider.openai_url, api_key="secret", **ASKED)
+    names = sorted(line.name for line in runtime.lines)
+    assert names[1:] == ["model:openai/gpt-5", "provider:openai"]
+    assert names[0].startswith("key:openai/key-")
+    assert "secret" not in names[0]
+
+
+@each_function
+def test_what_a_call_used_is_charged_to_the_budget(fn, asking, stage):
+    with Budget(tokens=10_000) as budget:
+        answered(recovering(fn), **asking(stage("ok")))
+    assert budget.left().tokens < 10_000
+
+
+def test_a_call_that_is_cancelled_says_nothing_about_the_provider(asking, stage, runtime, heard):
+    provider = stage("hang, loop")
+    call = recovering(litellm.acompletion, name="it")
+
+    async def cancelled():
+        task = asyncio.create_task(call(**asking(provider)))
+        while not provider.counters.received:  # noqa: ASYNC110 - the provider is in another thread
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    breaker = runtime.lines.get("provider:it").breaker
+    assert (breaker.failures, breaker.cancelled, provider.counters.received) == (0, 1, 1)
+    assert len(heard.of(Cancelled)) == 1
+
+
+# Retries inside retries
+
+
+@each_function
+@pytest.mark.parametrize("option", ["num_retries", "max_retries"])
+def test_retries_that_a_call_asks_for_are_off_and_told(fn, option, asking, stage):
+    provider = stage("503, loop")
+    call = recovering(fn, policy=Policy(attempts=2))
+    with (
+        pytest.warns(RecoveryWarning, match=f"{option}=… has no effect"),
+        pytest.raises(litellm.ServiceUnavailableError),
+    ):
+        answered(call, **asking(provider, **{option: 4}))
+    assert provider.counters.received == 2
+
+
+def test_retries_for_the_whole_process_are_told(asking, stage, monkeypatch):
+    monkeypatch.setattr(litellm, "num_retries", 2)
+    with pytest.warns(RecoveryWarning, match=r"litellm.num_retries=2"):
+        recovering(litellm.completion)(**asking(stage("ok")))
+
+
+def test_fallbacks_of_litellms_own_are_told(asking, stage):
+    with pytest.warns(RecoveryWarning, match="fallbacks=… make an attempt more than one request"):
+        recovering(litellm.completion)(**asking(stage("ok"), fallbacks=["openai/gpt-5-mini"]))
+
+
+# What makes no sense
+
+
+def test_what_is_not_litellms_is_refused():
+    with pytest.raises(InvalidError, match=r"litellm\.completion"):
+        recovering(print)
+    with pytest.raises(InvalidError, match="does not recover yet"):
+        recovering(recovering(litellm.completion))
+    with pytest.raises(InvalidError, match="fallbacks"):
+        recovering(litellm.completion, fallbacks=[7])
+    with pytest.raises(InvalidError, match="name"):
+        recovering(litellm.completion, name="")
+
+
+def test_it_stays_the_function_it_was():
+    assert recovering(litellm.completion).__name__ == "completion"
+    assert inspect.iscoroutinefunction(recovering(litellm.acompletion))

@@ -1,0 +1,140 @@
+"""LiteLLM's streams: cut before the first content unseen, after it with what arrived, and no end that nobody gave."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+import litellm
+import pytest
+
+from holdfast import Budget, Policy, StreamCutError
+from holdfast.events import AttemptStarted, Failed
+from holdfast.litellm import recovering
+
+pytest_plugins = ["litellm_kit"]
+
+
+def read(call, into=None, **arguments):
+    """Read a stream whole, sync or async; return its chunks."""
+    chunks = [] if into is None else into
+    if not inspect.iscoroutinefunction(call):
+        chunks.extend(call(**arguments, stream=True))
+        return chunks
+
+    async def reading():
+        async for chunk in await call(**arguments, stream=True):
+            chunks.append(chunk)
+
+    asyncio.run(reading())
+    return chunks
+
+
+def text(chunks):
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+
+def ends(chunks):
+    return [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason]
+
+
+each_function = pytest.mark.parametrize("fn", [litellm.completion, litellm.acompletion], ids=["sync", "async"])
+
+
+@each_function
+@pytest.mark.parametrize("early", ["529", "cut;after=0", "truncate;after=0", "sse-error;after=0", "disconnect"])
+def test_a_failure_before_the_first_content_stays_unseen(fn, early, asking, stage, heard):
+    provider = stage(f"{early}, ok")
+    chunks = read(recovering(fn), **asking(provider))
+    assert text(chunks) == "You said: hello"
+    assert ends(chunks) == ["stop"]
+    assert provider.counters.received == len(heard.of(AttemptStarted)) == 2
+
+
+@each_function
+@pytest.mark.parametrize("late", ["cut;after=2", "truncate;after=2", "sse-error;after=2"])
+def test_a_failure_after_it_is_a_cut_with_what_arrived(fn, late, asking, stage, heard, runtime):
+    """LiteLLM ends a truncated stream with a last chunk of its own making."""
+    provider, chunks = stage(late), []
+    with pytest.raises(StreamCutError) as caught:
+        read(recovering(fn), chunks, **asking(provider))
+    assert text(chunks) == "You said:"
+    assert ends(chunks) == []
+    assert caught.value.partial.complete == len(chunks)
+    assert provider.counters.received == 1
+    assert sum(line.breaker.failures for line in runtime.lines) == len(heard.of(Failed)) == 1
+
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "deploy",
+        "parameters": {
+            "type": "object",
+            "properties": {"environment": {"type": "string"}},
+            "required": ["environment"],
+        },
+    },
+}
+
+
+@each_function
+def test_a_tool_call_that_broke_off_never_looks_finished(fn, asking, stage):
+    provider, chunks = stage("cut-tool"), []
+    with pytest.raises(StreamCutError):
+        read(recovering(fn), chunks, **asking(provider, tools=[TOOL]))
+    assert ends(chunks) == []
+    assert provider.counters.received == 1
+
+
+def test_silence_in_the_middle_is_cut_by_the_limit_of_an_attempt(asking, stage):
+    provider = stage("silence;after=2")
+    with pytest.raises(StreamCutError) as caught:
+        read(recovering(litellm.acompletion, policy=Policy(timeout=0.2)), **asking(provider))
+    assert caught.value.fault.code == "PROVIDER_STREAM_STALLED"
+
+
+@each_function
+def test_a_stream_stays_litellms_own(fn, asking, stage, runtime):
+    provider = stage("ok, ok")
+    call = recovering(fn, name="it")
+
+    async def leaving():
+        stream = await call(**asking(provider), stream=True)
+        assert isinstance(stream, litellm.CustomStreamWrapper)
+        await anext(stream)
+        await stream.aclose()
+
+    if inspect.iscoroutinefunction(call):
+        asyncio.run(leaving())
+    else:
+        stream = call(**asking(provider), stream=True)
+        assert isinstance(stream, litellm.CustomStreamWrapper)
+        next(stream)
+        stream.close()
+    breaker = runtime.lines.get("provider:it").breaker
+    assert (breaker.successes, breaker.failures, breaker.ignored) == (0, 0, 1)
+
+
+@each_function
+def test_what_a_stream_used_is_charged_to_the_budget(fn, asking, stage):
+    with Budget(tokens=10_000) as budget:
+        read(recovering(fn), **asking(stage("ok"), stream_options={"include_usage": True}))
+    assert budget.left().tokens < 10_000
+
+
+def test_a_stream_of_another_model_when_the_first_is_down(stage):
+    down, up = stage("529, loop"), stage("ok")
+    spare = {"model": "anthropic/claude-haiku-4-5", "api_base": up.url, "api_key": "other"}
+    call = recovering(litellm.completion, policy=Policy(attempts=2), fallbacks=[spare])
+    asked = [{"role": "user", "content": "hello"}]
+    chunks = read(call, model="openai/gpt-5", api_base=down.openai_url, api_key="test", messages=asked)
+    assert text(chunks) == "You said: hello"
+    assert (down.counters.received, up.counters.received) == (2, 1)
+
+
+@each_function
+def test_an_answer_that_litellm_makes_up_for_tests_is_whole(fn):
+    asked = [{"role": "user", "content": "hello"}]
+    chunks = read(recovering(fn), model="openai/gpt-5", messages=asked, mock_response="It works.")
+    assert text(chunks) == "It works."

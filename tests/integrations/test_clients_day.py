@@ -1,0 +1,58 @@
+"""S1-2, measured: samples of the day that `python -m benchmarks day` lives through; `make soak` lives through the whole."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+import pytest
+from benchmarks import day
+
+
+def _same(one):
+    return msgspec.structs.replace(one, seconds=0.0)
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return day.report(seed=1, calls=400)
+
+
+def test_S1_2_a_sample_of_the_day_recovers(sample):
+    assert sample.calls == 400
+    assert sample.troubled > 20
+    assert sample.recovered_where_possible >= day.RECOVERED
+
+
+def test_in_a_day_one_attempt_is_one_request(sample):
+    assert sample.attempts == sample.requests
+    answered = sample.requests - sum(sample.injected.values())
+    assert answered >= sample.calls - sum(sample.lost.values())
+
+
+def test_a_day_is_its_seeds(sample):
+    assert _same(day.report(seed=1, calls=400)) == _same(sample)
+    assert day.draw(2, 400) != day.draw(1, 400)
+
+
+def test_S1_2_calls_to_a_dead_service_are_prevented_where_many_call():
+    (outage,) = day.outages_alone(seed=1, calls=60_000, only=slice(4, 5))
+    assert outage.calls > 50
+    assert outage.prevented >= 0.95  # S1-2's own number
+    assert outage.reached < 20
+
+
+@pytest.mark.soak
+@pytest.mark.skipif("HOLDFAST_SOAK" not in os.environ, reason="minutes: make soak")
+def test_S1_2_the_whole_day():
+    whole = day.report(seed=1, calls=day.CALLS)
+    assert whole.calls >= 10_000
+    assert whole.attempts == whole.requests
+    assert whole.recovered_where_possible >= day.RECOVERED
+
+
+@pytest.mark.soak
+@pytest.mark.skipif("HOLDFAST_SOAK" not in os.environ, reason="minutes: make soak")
+def test_S1_2_the_outages_under_load():
+    outages = day.outages_alone(seed=1, calls=day.LOADS[-1])
+    assert day.prevented(outages) >= 0.95  # S1-2's own number; the tracker's 99 % is missed, see the page on costs

@@ -1,0 +1,204 @@
+"""How answers are read that the fault provider does not give: at the limit, refused, with broken arguments, empty."""
+
+from __future__ import annotations
+
+import json
+
+import anthropic
+import httpx2
+import openai
+import pytest
+from providers_kit import TOOL, asked
+
+from holdfast import HoldfastError, Runtime
+from holdfast.providers.anthropic import anthropic_model
+from holdfast.providers.openai import openai_model
+from holdfast.providers.xai import xai_model
+from holdfast.testing import VirtualClock, run
+
+HALF, WHOLE = '{"city": "Os', '{"city": "Oslo"}'
+
+
+def message(stop, *blocks):
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    shell = {"id": "m", "type": "message", "role": "assistant", "model": "c", "stop_sequence": None, "usage": usage}
+    return {**shell, "content": list(blocks), "stop_reason": stop}
+
+
+def response(status, *items, **more):
+    shell = {"id": "r", "object": "response", "created_at": 1, "model": "g", "error": None, "incomplete_details": None}
+    return {**shell, "status": status, "output": list(items), **more}
+
+
+def said(text):
+    part = {"type": "output_text", "text": text, "annotations": []}
+    return {"id": "i", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+
+
+def called(arguments):
+    return {"type": "function_call", "id": "f", "call_id": "1", "name": "weather", "arguments": arguments}
+
+
+def completion(finish, **said_):
+    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": None, **said_}}
+    return {"id": "c", "object": "chat.completion", "created": 1, "model": "x", "choices": [choice]}
+
+
+def function(arguments, call_id="1"):
+    return {"id": call_id, "type": "function", "function": {"name": "weather", "arguments": arguments}}
+
+
+def chunk(finish=None, **delta):
+    choice = {"index": 0, "finish_reason": finish, "delta": delta}
+    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "x", "choices": [choice]}
+
+
+class Wire:
+    """Answers every request with this body, or with these events, and counts."""
+
+    def __init__(self, *bodies, stream=False):
+        self.requests = 0
+        if stream:
+            self.content = "".join(_event(body) for body in bodies).encode()
+            self.kind = "text/event-stream"
+        else:
+            self.content, self.kind = json.dumps(bodies[0]).encode(), "application/json"
+
+    async def __call__(self, request):
+        self.requests += 1
+        return httpx2.Response(200, content=self.content, headers={"content-type": self.kind})
+
+    def model(self, kind):
+        http = httpx2.AsyncClient(transport=httpx2.MockTransport(self))
+        runtime = Runtime(clock=VirtualClock())
+        if kind == "anthropic":
+            return anthropic_model(
+                "c", anthropic.AsyncAnthropic(api_key="k", http_client=http), runtime=runtime
+            ), runtime
+        make = openai_model if kind == "openai" else xai_model
+        return make("m", openai.AsyncOpenAI(api_key="k", http_client=http), runtime=runtime), runtime
+
+    def reply(self, kind, request=None):
+        model, runtime = self.model(kind)
+        request = asked(tools=(TOOL,)) if request is None else request
+
+        async def read():
+            if self.kind == "application/json":
+                return await model.exchange(request)
+            async with model.stream(request) as parts:
+                return [part async for part in parts][-1]
+
+        return run(read(), clock=runtime.clock)
+
+
+def _event(body):
+    return (f"event: {body['type']}\n" if "type" in body else "") + f"data: {json.dumps(body)}\n\n"
+
+
+TEXT = {"type": "text", "text": "Well"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "stop"),
+    [
+        ("anthropic", message("max_tokens", TEXT), "length"),
+        ("anthropic", message("model_context_window_exceeded", TEXT), "length"),
+        ("anthropic", message("refusal", TEXT), "refused"),
+        ("anthropic", message("something_new", TEXT), "other"),
+        ("openai", response("incomplete", said("Well"), incomplete_details={"reason": "max_output_tokens"}), "length"),
+        ("openai", response("incomplete", said("Well"), incomplete_details={"reason": "content_filter"}), "refused"),
+        ("openai", response("cancelled", said("Well")), "other"),
+        ("xai", completion("length", content="Well"), "length"),
+        ("xai", completion("content_filter", content="Well"), "refused"),
+        ("xai", completion("stop", refusal="Well"), "refused"),
+        ("xai", completion("something_new", content="Well"), "other"),
+    ],
+)
+def test_why_it_stopped_is_told_in_one_word(kind, body, stop):
+    reply = Wire(body).reply(kind)
+    assert (reply.stop, reply.text) == (stop, "Well")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("openai", response("incomplete", called(HALF), incomplete_details={"reason": "max_output_tokens"})),
+        ("xai", completion("length", tool_calls=[function(HALF)])),
+    ],
+)
+def test_a_call_that_was_cut_off_at_the_limit_is_not_there(kind, body):
+    wire = Wire(body)
+    reply = wire.reply(kind)
+    assert (reply.stop, reply.calls) == ("length", ())
+    assert wire.requests == 1
+
+
+START = {"type": "message_start", "message": message(None)}
+END = {"type": "message_stop"}
+
+
+def block(index, *pieces):
+    begun = {"type": "tool_use", "id": str(index), "name": "weather", "input": {}}
+    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+    return [
+        {"type": "content_block_start", "index": index, "content_block": begun},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def stopped(reason):
+    delta = {"stop_reason": reason, "stop_sequence": None}
+    return {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 2}}
+
+
+def test_of_several_calls_that_are_streamed_the_whole_ones_are_kept_and_the_cut_one_is_not():
+    wire = Wire(START, *block(0, '{"city": ', '"Oslo"}'), *block(1, HALF), stopped("max_tokens"), END, stream=True)
+    reply = wire.reply("anthropic")
+    assert [(call.id, call.arguments) for call in reply.calls] == [("0", {"city": "Oslo"})]
+    assert reply.stop == "length"
+    assert (reply.usage.input, reply.usage.output) == (1, 2)
+
+
+def test_fragments_of_several_calls_that_come_mixed_are_told_apart():
+    def piece(index, arguments, **more):
+        return chunk(tool_calls=[{"index": index, "function": {"arguments": arguments, **more}, "type": "function"}])
+
+    begun = [
+        chunk(tool_calls=[{"index": index, **function("", str(index))}]) for index in (0, 1)
+    ]  # both begin before either goes on
+    pieces = [piece(0, '{"city": '), piece(1, '{"city": "Ber'), piece(0, '"Oslo"}'), piece(1, 'gen"}')]
+    reply = Wire(*begun, *pieces, chunk("tool_calls"), stream=True).reply("xai")
+    assert [(call.id, call.arguments["city"]) for call in reply.calls] == [("0", "Oslo"), ("1", "Bergen")]
+
+
+@pytest.mark.parametrize("arguments", [HALF, "[1]", "null", "nonsense"])
+@pytest.mark.parametrize("kind", ["openai", "xai"])
+def test_arguments_that_are_no_object_are_a_defect_of_the_answer_and_asked_for_once_more(kind, arguments):
+    body = response("completed", called(arguments)) if kind == "openai" else completion("tool_calls", tool_calls=[function(arguments)])  # fmt: skip
+    wire = Wire(body)
+    with pytest.raises(HoldfastError, match="the arguments of weather are no JSON object") as raised:
+        wire.reply(kind)
+    assert raised.value.fault.code == "PROVIDER_OUTPUT_INVALID"
+    assert wire.requests == 2
+
+
+@pytest.mark.parametrize("kind", ["openai", "xai"])
+def test_a_tool_without_parameters_may_be_called_with_nothing(kind):
+    body = response("completed", called("")) if kind == "openai" else completion("tool_calls", tool_calls=[function("")])  # fmt: skip
+    (call,) = Wire(body).reply(kind).calls
+    assert call.arguments == {}
+
+
+def test_an_answer_without_any_choice_is_empty():
+    body = {**completion("stop"), "choices": []}
+    with pytest.raises(HoldfastError) as raised:
+        Wire(body).reply("xai")
+    assert raised.value.fault.code == "PROVIDER_EMPTY_RESPONSE"
+
+
+def test_a_response_that_failed_is_a_failure():
+    failed = response("failed", error={"code": "server_error", "message": "The server had an error"})
+    with pytest.raises(HoldfastError) as raised:
+        Wire(failed).reply("openai")
+    assert raised.value.fault.code == "PROVIDER_INTERNAL_ERROR"
