@@ -162,9 +162,8 @@ class Remembered(msgspec.Struct, kw_only=True, omit_defaults=True):
                 self.turn, self.in_flight, self.input = turn, True, given
             case TurnEnded():
                 self.in_flight, self.input = False, None
-                self.steps.clear()
-                self.asked.clear()
-                self.answers.clear()
+                # Others may hold the old ones: a checkpoint is made of what will be remembered.
+                self.steps, self.asked, self.answers = {}, {}, {}
             case StepStarted(step=step) | StepEnded(step=step):
                 self.steps[step] = said
             case Asked(step=step):

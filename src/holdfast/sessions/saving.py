@@ -136,14 +136,20 @@ class Journal:
                 self.memory.apply(one, id_)
             self.seen += len(said)
 
-    async def snapshot(self, context: Any, **parts: Any) -> Receipt:
-        """Write a checkpoint of what is remembered."""
+    async def snapshot(self, context: Any, *said: Said, **parts: Any) -> Receipt:
+        """Write a checkpoint of what is remembered, and `said` with it: both are stored, or neither.
+
+        The checkpoint holds what follows from `said`, and stands before it in the log: read again, it changes nothing more.
+        """
         await self.catch_up()
         self.memory.context = context
+        after = msgspec.structs.replace(self.memory)
+        for one in said:
+            after.apply(one, "")
         checkpoint = NewCheckpoint(
             offset=self.seen,
-            message_count=self.memory.message_count,
-            last_message_id=self.memory.last_message_id,
-            snapshot=msgspec.json.encode(self.memory),
+            message_count=after.message_count,
+            last_message_id=after.last_message_id,
+            snapshot=msgspec.json.encode(after),
         )
-        return await self.write(checkpoint=checkpoint, **parts)
+        return await self.write(*said, checkpoint=checkpoint, **parts)

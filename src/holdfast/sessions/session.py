@@ -448,10 +448,11 @@ class Session(Asking):
     async def _end_turn(self, outcome: TurnOutcome, reason: str = "") -> None:
         number = self._journal.memory.turn
         told = audit("Turn", self.id, turn=number, event="ended", outcome=outcome, reason=reason)
-        await self._journal.write(TurnEnded(turn=number, outcome=outcome, reason=reason), audit=(told,))
+        ended = TurnEnded(turn=number, outcome=outcome, reason=reason)
+        # With its checkpoint: a turn that has ended without the context it left would be done again by the application.
+        await self._journal.snapshot(self.context, ended, audit=(told,))
         self._own = None
         self._broken = None
-        await self._journal.snapshot(self.context)
 
     async def _turn_failed(self, turn: Turn, error: BaseException) -> None:
         """A cancelled turn is over. One that failed is over when another begins; should the program end, it is in flight."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ class Wakeups:
         with self._lock:
             woken = [future for session in sessions for future in self._waiting.pop(session, ())]
         for future in woken:
-            loop = future.get_loop()
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_set, future)
+            # A loop that is closed has nobody waiting any more.
+            with suppress(RuntimeError):
+                future.get_loop().call_soon_threadsafe(_set, future)
 
     def wake_all(self) -> None:
         """Wake everybody: some wake-ups may have been missed."""

@@ -44,6 +44,7 @@ def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Scr
         yield from _seal(commit.chain, commit.audit, now, lock)
         return Receipt(at=now)
     if commit.create is not None:
+        refusals.check_checkpoint(commit, len(commit.entries))
         args = (commit.session, epoch, SessionState.CREATED.value, now, now, commit.create.manifest)
         made = yield Query(_NEW, args)
         if not made:

@@ -31,7 +31,7 @@ def sessions_script(states: Sequence[SessionState], after: str, limit: int) -> S
         args += [state.value for state in states]
     sql = f"SELECT {to.SESSION_COLUMNS} FROM session WHERE {where} ORDER BY id LIMIT ?"  # noqa: S608 - constants only
     found = yield Query(sql, (*args, limit))
-    return [to.session_record(row) for row in found]
+    return [to.listed(row) for row in found]
 
 
 def read_script(session: str, after: int, limit: int, max_bytes: int) -> Script[list[Entry]]:

@@ -12,7 +12,7 @@ from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecor
 if TYPE_CHECKING:
     from holdfast.stores.sql.query import Row
 
-__all__ = ["SESSION_COLUMNS", "audit_record", "checkpoint", "entry", "session_record"]
+__all__ = ["SESSION_COLUMNS", "audit_record", "checkpoint", "entry", "listed", "session_record"]
 
 SESSION_COLUMNS = (
     "key, id, epoch, state, oldest, top, created_at, last_at, manifest, fence, owner, lease_until, checkpoint"
@@ -39,6 +39,24 @@ def session_record(row: Row) -> SessionRecord:
         lease_until=lease_until,
         checkpoint=at,
     )
+
+
+def listed(row: Row) -> SessionRecord:
+    """Return a session of a list, where one that is damaged does not hide the others: it is in `error` (C25)."""
+    try:
+        return session_record(row)
+    except HoldfastError:
+        id_, epoch, created_at, last_at = row[1], row[2], row[6], row[7]
+        return SessionRecord(
+            id=id_,
+            epoch=epoch,
+            state=SessionState.ERROR,
+            oldest=1,
+            top=0,
+            created_at=created_at,
+            last_at=last_at,
+            manifest=msgspec.Raw(b"null"),
+        )
 
 
 def entry(session: str, row: Row) -> Entry:

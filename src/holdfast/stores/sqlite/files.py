@@ -5,6 +5,7 @@ Invariant: a file that is not ours, or that a newer Holdfast wrote, is refused b
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -15,6 +16,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from holdfast.faults import Fault, HoldfastError
+from holdfast.stores.points import POINTS
 from holdfast.stores.sql.schema import VERSION, Dialect, migrations
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ __all__ = [
     "is_affected",
     "migrate",
     "prepare",
+    "refuse_emptied",
+    "refuse_foreign",
+    "set_durability",
     "warn_of_version",
 ]
 
@@ -47,6 +52,7 @@ DIALECT = Dialect(
 )
 
 _SYNCHRONOUS = {"full": "FULL", "fast": "NORMAL"}
+_FIRST_PAGE = 4096
 
 
 class StoreWarning(UserWarning):
@@ -55,15 +61,46 @@ class StoreWarning(UserWarning):
 
 def prepare(path: Path) -> None:
     """Make the file and its folder if they are not there, for their owner only; refuse those that others may write."""
-    folder = path.parent
-    if not folder.exists():
-        folder.mkdir(mode=0o700, parents=True)
+    _make_folder(path.parent)
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     if os.name == "posix":
         _refuse_writable_by_others(path)
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as reading:
-        _refuse_foreign(path, reading)
+    # SQLite would make a WAL nobody may write to either, and that would stay. The file itself is never opened and closed
+    # here: closing it would end the locks of another store of this process.
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, "it may not be written to")
+    refuse_foreign(path)
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse a file that is not ours, or too new, without writing to it."""
+    # An empty one is new. SQLite would remove the WAL of an emptied one.
+    if not path.stat().st_size:
+        return
+    # Where no writing is under way SQLite need not leave files of its own beside one that may not be ours.
+    under_way = any(path.with_name(f"{path.name}-{kind}").exists() for kind in ("wal", "journal"))
+    how = "mode=ro" if under_way else "mode=ro&immutable=1"
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None)) as reading:
+        try:
+            # One look: another process may be making the tables just now.
+            reading.execute("BEGIN")
+            _check(path, reading)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+                raise
+            # Somebody died while writing without a WAL. We do so once only: while the file is made and has one page.
+            if path.stat().st_size > _FIRST_PAGE:
+                raise _invalid(path, "is a database of another program") from error
+
+
+def refuse_emptied(path: Path, held: str) -> None:
+    """Refuse a file that has become empty: taking it for a new one would say that there are no sessions."""
+    if held and not path.stat().st_size:
+        raise _invalid(
+            path,
+            f"is empty, and held the store {held}: put back a copy of it, or remove it to begin anew",
+        )
 
 
 def connect(path: Path, *, durability: str, busy: float) -> sqlite3.Connection:
@@ -71,20 +108,31 @@ def connect(path: Path, *, durability: str, busy: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=busy, isolation_level=None, check_same_thread=False, cached_statements=256
     )
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")
-    connection.execute("PRAGMA foreign_keys = OFF")
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        set_durability(connection, durability)
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("PRAGMA foreign_keys = OFF")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
-def migrate(connection: sqlite3.Connection) -> str:
+def set_durability(connection: sqlite3.Connection, durability: str) -> None:
+    connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> str:
     """Bring the tables to our version, all steps in one transaction; return the store's id."""
     connection.execute("BEGIN IMMEDIATE")
     try:
+        # Another process may have been quicker since we looked, and newer.
+        _check(path, connection)
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         for step in range(version + 1, VERSION + 1):
             for statement in migrations(DIALECT)[step]:
+                POINTS.reach("migrating")
                 connection.execute(statement)
         if version < VERSION:
             connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -103,6 +151,7 @@ def begin(connection: sqlite3.Connection, durability: str, *, alone: bool) -> No
     """Note that a fast store is in use. After its unclean stop offsets may mean something else, so sessions get new epochs.
 
     What full durability wrote is there, whatever stopped it. Others who have the file open now did not stop uncleanly.
+    To be called while the connection is still fully durable: a note that a power cut takes away is none.
     """
     connection.execute("BEGIN IMMEDIATE")
     if alone and connection.execute("DELETE FROM meta WHERE name = 'fast_in_use' RETURNING 1").fetchall():
@@ -156,7 +205,21 @@ def _refuse_writable_by_others(path: Path) -> None:
             )
 
 
-def _refuse_foreign(path: Path, connection: sqlite3.Connection) -> None:
+def _make_folder(folder: Path) -> None:
+    """Make a folder, and see to it that it is still there after a power cut."""
+    if folder.exists():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if os.name == "posix":
+        above = os.open(folder.parent, os.O_RDONLY)
+        try:
+            os.fsync(above)
+        finally:
+            os.close(above)
+
+
+def _check(path: Path, connection: sqlite3.Connection) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()

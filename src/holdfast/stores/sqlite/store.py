@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import sqlite3
 import threading
@@ -18,8 +19,8 @@ from holdfast.stores.refusals import unavailable
 from holdfast.stores.sql import commits, forgetting, leases, reading
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.failures import typed
-from holdfast.stores.sqlite.turns import Presence, Turns
-from holdfast.stores.sqlite.writer import Job, Writer, run_script, tidy
+from holdfast.stores.sqlite.opening import Opened
+from holdfast.stores.sqlite.writer import Job, Writer, run_script
 from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 from holdfast.stores.waking import Wakeups
 
@@ -61,7 +62,6 @@ class SqliteStore:
         self._clock = clock
         self._mask = Mask(redactor or process_redactor())
         self._wakeups = Wakeups()
-        self._own = threading.local()
         self._readers: list[sqlite3.Connection] = []
         self._writer: Writer | None = None
         self._id = ""
@@ -75,8 +75,9 @@ class SqliteStore:
         return self._path
 
     async def __aenter__(self) -> Self:
-        await asyncio.get_running_loop().run_in_executor(None, self._open)
+        # First, since a warning may be made an exception: then nothing is left open.
         files.warn_of_version(self._path)
+        await asyncio.get_running_loop().run_in_executor(None, self._open)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -139,75 +140,64 @@ class SqliteStore:
 
     def _open(self) -> None:
         try:
-            files.prepare(self._path)
-            # An affected SQLite must not meet another process's checkpoint, at opening and closing either.
-            lock = (
-                self._path.with_name(f"{self._path.name}-turn")
-                if files.is_affected(sqlite3.sqlite_version_info)
-                else None
-            )
-            turns = Turns(lock, self._busy)
-            presence = Presence(self._path.with_name(f"{self._path.name}-use"))
-            with turns:
-                connection = files.connect(self._path, durability=self._durability, busy=self._busy)
-                self._id = files.migrate(connection)
-                files.begin(connection, self._durability, alone=presence.alone())
+            opened = Opened(self._path, durability=self._durability, busy=self._busy)
         except sqlite3.Error as error:
             raise typed(error, str(self._path)) from error
         except OSError as error:
             raise unavailable(f"{self._path}: {error.strerror}", path=str(self._path)) from error
-        self._turns, self._presence = turns, presence
-        self._connection = connection
+        self._opened, self._id, self._process = opened, opened.id, os.getpid()
+        self._own, self._readers = threading.local(), []
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-sqlite-read")
-        self._writer = Writer(connection, str(self._path), turns=turns, on_commit=self._wakeups.wake)
+        self._writer = Writer(opened.connection, str(self._path), turns=opened.turns, on_commit=self._wakeups.wake)
 
     def _close(self) -> None:
-        if self._writer is None:
+        writer, self._writer = self._writer, None
+        # What a fork copied is the parent's to close.
+        if writer is None or os.getpid() != self._process:
             return
-        self._writer.close()
-        self._writer = None
+        writer.close()
         self._pool.shutdown()
-        with self._turns:
-            for reader in self._readers:
-                reader.close()
-            try:
-                files.end(self._connection, alone=self._presence.alone())
-                tidy(self._connection)
-            except sqlite3.Error:
-                # Everything committed is in the WAL; the next to open the file moves it.
-                pass
-            self._connection.close()
-        self._presence.close()
-        self._turns.close()
+        self._opened.close(self._readers)
 
-    async def _write(self, script: Callable[[], Script[T]], wakes: str | None = None) -> T:
+    def _in_use(self) -> Writer:
         if self._writer is None:
             raise unavailable(f"{self._path} is not open: use `async with`")
-        result: T = await self._writer.do(Job(script, wakes))
+        if os.getpid() != self._process:
+            raise unavailable(f"{self._path} was opened before this process was forked: open it in this one")
+        return self._writer
+
+    async def _write(self, script: Callable[[], Script[T]], wakes: str | None = None) -> T:
+        result: T = await self._in_use().do(Job(script, wakes))
         return result
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:
-        if self._writer is None:
-            raise unavailable(f"{self._path} is not open: use `async with`")
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._run_read, script)
+        self._in_use()
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._pool, self._run_read, script)
+        except RuntimeError:
+            raise unavailable(f"{self._path} is closed") from None
+        return await running
 
     def _run_read(self, script: Callable[[], Script[T]]) -> T:
-        connection = self._reader()
         try:
+            connection = self._reader()
             # One snapshot for all its statements.
             connection.execute("BEGIN")
             try:
                 return run_script(connection, script())
             finally:
-                connection.execute("COMMIT")
+                # Some errors have ended it already, and are to be told as they are.
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise typed(error, str(self._path)) from error
 
     def _reader(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._own, "connection", None)
         if connection is None:
-            connection = self._own.connection = files.connect(self._path, durability="full", busy=self._busy)
+            connection = files.connect(self._path, durability="full", busy=self._busy)
             connection.execute("PRAGMA query_only = ON")
+            self._own.connection = connection
             self._readers.append(connection)
         return connection
 

@@ -23,9 +23,9 @@ from holdfast.stores.sqlite.failures import typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
     from holdfast.stores.sql.query import Script
-    from holdfast.stores.sqlite.turns import Turns
 
 __all__ = ["Job", "Writer", "run_script", "tidy"]
 
@@ -55,6 +55,8 @@ def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+        if POINTS.hook is not None and not step.sql.startswith("SELECT"):
+            POINTS.reach(" ".join(step.sql.split()[:3]))
         if isinstance(step, Many):
             connection.executemany(step.sql, step.rows)
             rows = []
@@ -65,13 +67,15 @@ def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
 class Job:
     """A script to be run in a transaction, and who waits for its result."""
 
-    __slots__ = ("error", "future", "loop", "result", "script", "wakes")
+    __slots__ = ("done", "error", "future", "loop", "result", "script", "wakes")
 
     def __init__(self, script: Callable[[], Script[Any]], wakes: str | None = None) -> None:
         self.script = script
         self.wakes = wakes
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.done = False
+        """It was refused, or is on disk."""
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -84,7 +88,7 @@ class Writer:
         connection: sqlite3.Connection,
         path: str,
         *,
-        turns: Turns,
+        turns: AbstractContextManager[None],
         on_commit: Callable[[Iterable[str]], None],
     ) -> None:
         self._connection = connection
@@ -94,6 +98,7 @@ class Writer:
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._wal = Path(f"{path}-wal")
         self._closed = False
+        self._closing = threading.Lock()
         self._company = 0
         """How many were waiting at the end of the last transaction."""
         self._until = 0.0
@@ -103,15 +108,18 @@ class Writer:
         self._thread.start()
 
     async def do(self, job: Job) -> Any:
-        if self._closed:
-            raise unavailable(f"{self._path} is closed")
-        self._queue.put(job)
+        # Whatever is queued comes before the end of the queue.
+        with self._closing:
+            if self._closed:
+                raise unavailable(f"{self._path} is closed")
+            self._queue.put(job)
         return await job.future
 
     def close(self) -> None:
         """Write what is queued, then stop. Blocks until the thread has ended."""
-        self._closed = True
-        self._queue.put(None)
+        with self._closing:
+            self._closed = True
+            self._queue.put(None)
         self._thread.join()
 
     def _run(self) -> None:
@@ -140,28 +148,42 @@ class Writer:
         return False
 
     def _perform(self, jobs: list[Job]) -> None:
+        POINTS.reach("taken")
         began = time.monotonic()
         try:
             with self._turns:
-                if not self._transact(jobs) and len(jobs) > 1:
-                    # One of them brought the others down: alone, only that one fails.
-                    for job in jobs:
-                        self._transact([job])
+                self._write(jobs)
                 POINTS.reach("committed")
                 self._tidy()
-        except HoldfastError as refusal:
+        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, and the thread must go on
             for job in jobs:
-                job.error = refusal
+                if not job.done:
+                    job.error = error
+        POINTS.reach("settling")
         self._company = len(jobs) + self._queue.qsize()
         now = time.monotonic()
         self._until = now + patience(now - began)
         _settle(jobs)
+        POINTS.reach("settled")
         self._on_commit({job.wakes for job in jobs if job.wakes is not None and job.error is None})
 
-    def _transact(self, jobs: list[Job]) -> bool:
-        connection = self._connection
+    def _write(self, jobs: list[Job]) -> None:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            # No transaction can be had: none of them would fare better alone.
+            raise typed(error, self._path) from error
+        if not self._transact(jobs) and len(jobs) > 1:
+            # One of them brought the others down: alone, only that one fails.
+            for job in jobs:
+                self._write([job])
+
+    def _transact(self, jobs: list[Job]) -> bool:
+        """Run jobs in the transaction that was begun, and end it."""
+        POINTS.reach("begun")
+        connection = self._connection
+        failure: BaseException
+        try:
             for job in jobs:
                 job.error = None
                 try:
@@ -171,17 +193,17 @@ class Writer:
             POINTS.reach("written")
             connection.execute("COMMIT")
         except sqlite3.Error as error:
-            self._roll_back()
             failure = typed(error, self._path)
+        except BaseException as error:  # noqa: BLE001 - as above
+            failure = error
+        else:
             for job in jobs:
-                job.error = failure
-            return False
-        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, and the thread must go on
-            self._roll_back()
-            for job in jobs:
-                job.error = error
-            return False
-        return True
+                job.done = True
+            return True
+        self._roll_back()
+        for job in jobs:
+            job.error = failure
+        return False
 
     def _roll_back(self) -> None:
         try:
@@ -208,13 +230,16 @@ def _reuse_wal(connection: sqlite3.Connection) -> None:
 
 def tidy(connection: sqlite3.Connection) -> None:
     """Move what is in the WAL to the file, and empty it if nobody reads it just now. Waits for nobody."""
+    POINTS.reach("moving")
     _, log, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    POINTS.reach("moved")
     if log != moved:
         return
     (busy,) = connection.execute("PRAGMA busy_timeout").fetchone()
     connection.execute("PRAGMA busy_timeout = 0")
     try:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        POINTS.reach("emptied")
     finally:
         connection.execute(f"PRAGMA busy_timeout = {busy}")
 
