@@ -7,6 +7,7 @@ Processor time is told beside the rates: it does not depend on what else the mac
 from __future__ import annotations
 
 import itertools
+import random
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,12 +76,15 @@ def _race(contenders: dict[str, str], rounds: int, place: Callable[[str], dict[s
     """Let them write in turns, each time to a new place; return their rates and µs per event, by the number of writers."""
     workers = {name: Worker("durable", name) for name in contenders}
     got: dict[str, Any] = {name: {} for name in contenders}
-    for turn, writers, name in itertools.product(range(rounds), (1, MANY), contenders):
-        if name in ALONE and writers > 1:
-            continue
-        answer = workers[name].ask("write", writers=writers, **place(f"{name}_{turn}_{writers}"))
-        if answer:
-            got[name].setdefault(str(writers), []).append(answer)
+    chance = random.Random(1)
+    for turn, writers in itertools.product(range(rounds), (1, MANY)):
+        # In another order each time: what one has written, the disk is still busy with while the next writes.
+        for name in chance.sample(list(contenders), len(contenders)):
+            if name in ALONE and writers > 1:
+                continue
+            answer = workers[name].ask("write", writers=writers, **place(f"{name}_{turn}_{writers}"))
+            if answer:
+                got[name].setdefault(str(writers), []).append(answer)
     for name, worker in workers.items():
         got[name]["broken"] = worker.broken
         worker.close()

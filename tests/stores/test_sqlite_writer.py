@@ -51,7 +51,7 @@ def test_the_wal_is_used_again_from_its_beginning_and_does_not_grow(tmp_path, bo
 
     asyncio.run(main())
     assert 3 * BOUND < 300 * 3_000, "too little was written to prove anything"
-    assert sizes == sorted(sizes), "emptied, and grown again: syncing a file that grows takes twice as long"
+    assert sizes == sorted(sizes), "emptied, and grown again: syncing a file that grows takes longer"
     assert max(sizes) <= BOUND
 
 

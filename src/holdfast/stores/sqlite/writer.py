@@ -32,8 +32,8 @@ __all__ = ["Job", "Writer", "run_script", "tidy"]
 MOST_JOBS = 512
 """In one transaction."""
 MOST_WAL_BYTES = 8 << 20
-"""What the WAL may hold. From half of it on SQLite moves it to the file and writes it again from its beginning: syncing a file that
-does not grow takes half the time. Beyond it, because somebody read all the while, it is emptied as soon as nobody does."""
+"""What the WAL may hold. From half of it on SQLite moves it to the file and writes it again from its beginning: a file that does
+not grow is synced sooner. Beyond it, because somebody read all the while, it is emptied as soon as nobody does."""
 
 _LOOK_AGAIN_S = 0.0001
 _MOST_PATIENCE_S = 0.002
