@@ -16,6 +16,7 @@ from holdfast.extensions import Extensions
 from holdfast.policies.capabilities import Needs, Offers
 from holdfast.providers import CachedModel, ModelChain, choose
 from holdfast.providers.known import offers_of
+from holdfast.testing.provider.script import read_file
 
 each = pytest.mark.parametrize("kind", KINDS)
 PLAIN = Offers(streaming=False, tool_calling=False, structured_output=False, reasoning=False, context_window=1000)
@@ -171,6 +172,35 @@ def test_C28_another_provider_answers_only_with_consent_where_that_is_asked(agre
     assert up.received == (1 if agrees else 0)
 
 
+@pytest.mark.parametrize("agrees", [True, False])
+def test_C28_consent_is_asked_too_where_the_first_model_lacks_a_capability(agrees):
+    questions = []
+
+    def consent(operation, step, fault):
+        questions.append((step, fault.code))
+        return agrees
+
+    world = World(consent=consent)
+    unable = world.model("anthropic", offers=Offers(tool_calling=False))
+    chain = ModelChain([unable, world.model("openai")], consent="ask", runtime=world.runtime)
+    if agrees:
+        assert world.exchange(chain, asked(tools=(TOOL,))).text == "You said: hello"
+    else:
+        with pytest.raises(HoldfastError, match="lacks toolCalling"):
+            world.exchange(chain, asked(tools=(TOOL,)))
+    assert questions == [("openai/gpt-5-mini", "PROVIDER_MISSING_TOOL_CALLING")]
+    assert world.received == (1 if agrees else 0)
+
+
+def test_C28_a_stream_that_needs_consent_fails_fast_where_the_first_model_cannot():
+    world = World(consent=lambda *_: True)
+    unable = world.model("anthropic", offers=Offers(tool_calling=False))
+    chain = ModelChain([unable, world.model("openai")], consent="ask", runtime=world.runtime)
+    with pytest.raises(HoldfastError, match="lacks toolCalling"):
+        world.stream(chain, asked(tools=(TOOL,)))
+    assert world.received == 0
+
+
 def test_a_stream_is_taken_over_before_its_first_word_and_never_after():
     down, up = World("529*3, cut;after=2"), World()
     chain = ModelChain([down.model("anthropic"), up.model("openai")], runtime=down.runtime)
@@ -216,6 +246,20 @@ def test_a_stream_is_kept_and_played_again():
     assert words == ["You", " said:", " one"]
     assert world.stream(model, asked("one")) == ["You said: one", msgspec.structs.replace(reply, usage=None)]
     assert world.exchange(model, asked("one")).text == "You said: one"
+    assert world.received == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+def test_what_is_done_to_an_answer_does_not_change_the_one_kept(streamed, tmp_path):
+    path = tmp_path / "script.toml"
+    path.write_text("replies = [{ tool = 'weather', arguments = { city = 'Oslo' } }]", encoding="utf-8")
+    world = World(read_file(path))
+    model = CachedModel(world.model("openai"), ttl=60, runtime=world.runtime)
+    request = asked(tools=(TOOL,))
+    for _ in range(3):
+        reply = world.stream(model, request)[-1] if streamed else world.exchange(model, request)
+        assert reply.calls[0].arguments == {"city": "Oslo"}
+        reply.calls[0].arguments["city"] = "elsewhere"
     assert world.received == 1
 
 
