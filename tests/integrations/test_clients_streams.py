@@ -6,6 +6,8 @@ import asyncio
 import gc
 
 import anthropic
+import httpx2
+import openai
 import pytest
 from clients_kit import (
     ASKED,
@@ -335,6 +337,30 @@ def test_responses_recover_from_a_failure_that_is_told_in_an_event(failure):
     events = list(gpt.responses.create(model="gpt-test", input="hi", stream=True))
     assert [event.type for event in events] == ["response.created", "response.output_text.delta", "response.completed"]
     assert len(wire.requests) == 2
+
+
+@pytest.mark.parametrize("code", ["server_error", "invalid_prompt"])
+def test_a_whole_response_that_failed_is_a_failure_as_in_a_stream(code):
+    failed = httpx2.Response(200, json=_response("failed", {"code": code, "message": "The model had an error"}))
+    wire, (runtime, heard) = Wire(failed, httpx2.Response(200, json=_response("completed"))), world()
+    gpt = recovering_openai(openai_on(wire), runtime=runtime)
+    if code == "server_error":
+        assert gpt.responses.create(model="gpt-test", input="hi").status == "completed"
+        assert len(wire.requests) == 2
+    else:
+        with pytest.raises(openai.APIError, match="The model had an error"):
+            gpt.responses.create(model="gpt-test", input="hi")
+        assert (len(wire.requests), len(heard.of(Failed))) == (1, 1)
+
+
+def test_a_response_that_failed_earlier_can_be_looked_at():
+    failed = httpx2.Response(
+        200, json=_response("failed", {"code": "server_error", "message": "The model had an error"})
+    )
+    wire, (runtime, _) = Wire(failed), world()
+    gpt = recovering_openai(openai_on(wire), runtime=runtime)
+    assert gpt.responses.retrieve("resp_1").status == "failed"
+    assert len(wire.requests) == 1
 
 
 def test_a_failed_event_after_the_first_content_is_handed_on_as_the_sdk_does():

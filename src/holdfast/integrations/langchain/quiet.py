@@ -11,17 +11,22 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import RunnableBinding, RunnableParallel, RunnableSequence
 from langchain_core.runnables.retry import RunnableRetry
 
+from holdfast.integrations.clients.attentive import attentive
 from holdfast.integrations.inner import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["quiet_copy", "warn_of_retries_in"]
+    from holdfast.integrations.clients.dialect import Dialect
+
+__all__ = ["CLIENTS_MADE_LATER", "attending", "quiet_copy", "warn_of_retries_in"]
 
 M = TypeVar("M", bound=BaseChatModel)
 
-_MADE_LATER = ("_client_params", "_client", "_async_client")
+CLIENTS_MADE_LATER = ("_client", "_async_client")
 """Where ChatAnthropic keeps the clients it makes when they are first needed."""
+_MADE_LATER = ("_client_params", *CLIENTS_MADE_LATER)
+_SDKS = frozenset({"openai", "anthropic"})
 _MADE_AT_ONCE = (("root_client", "client"), ("root_async_client", "async_client"))
 """Where ChatOpenAI and its kin keep theirs, and the part of each that they use."""
 
@@ -36,7 +41,7 @@ def quiet_copy(model: M, *, above: int = 0) -> M:
     for root, part in _MADE_AT_ONCE:
         client: Any = held.get(root)
         if hasattr(client, "with_options"):
-            held[root] = client.with_options(max_retries=0)
+            held[root] = attending(client)
             held[part] = held[root].chat.completions
     if retries and not _is_known(model):
         warn(
@@ -45,6 +50,27 @@ def quiet_copy(model: M, *, above: int = 0) -> M:
             above=above + 1,
         )
     return copy
+
+
+def attending(client: Any) -> Any:
+    """Return the client without retries of its own; one of the two SDKs' own also raises where the answer is none."""
+    sdk = next((name for cls in type(client).__mro__ if (name := cls.__module__.partition(".")[0]) in _SDKS), None)
+    if sdk is None:
+        return client.with_options(max_retries=0)
+    # Only the SDK that made the client is sure to be installed.
+    return attentive(client, _openai() if sdk == "openai" else _anthropic())
+
+
+def _openai() -> Dialect:
+    from holdfast.integrations.clients.openai import OPENAI  # noqa: PLC0415 - ditto
+
+    return OPENAI
+
+
+def _anthropic() -> Dialect:
+    from holdfast.integrations.clients.anthropic import ANTHROPIC  # noqa: PLC0415 - ditto
+
+    return ANTHROPIC
 
 
 def _has_clients(model: Any) -> bool:
