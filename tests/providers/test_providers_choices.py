@@ -11,7 +11,7 @@ import pytest
 from providers_kit import KINDS, MODELS, TOOL, World, asked
 
 from holdfast import HoldfastError, InvalidError, fault_of
-from holdfast.events import Fallback, SuppressedError
+from holdfast.events import AttemptStarted, Fallback, Recovered, SuppressedError
 from holdfast.extensions import Extensions
 from holdfast.policies.capabilities import Needs, Offers
 from holdfast.providers import CachedModel, ModelChain, choose
@@ -151,6 +151,18 @@ def test_S1_24_when_all_are_down_the_first_error_surfaces_with_what_became_of_ea
     assert fault.code == "PROVIDER_OVERLOADED"
     assert [one["step"] for one in fault.context["fallbacks"]] == ["openai/gpt-5-mini", "xai/grok-4"]
     assert world.received == 9
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+def test_events_call_a_chain_by_its_name(streamed):
+    world = World("529*3, ok")
+    chain = ModelChain([world.model("anthropic"), world.model("openai")], runtime=world.runtime)
+    (world.stream if streamed else world.exchange)(chain, asked())
+    assert [event.operation for event in world.of(Fallback)] == [chain.name]
+    assert {event.operation for event in world.of(AttemptStarted)} == {
+        chain.name, "anthropic/claude-haiku-4-5", "openai/gpt-5-mini"
+    }  # fmt: skip
+    assert [event.operation for event in world.of(Recovered)][-1] == chain.name
 
 
 @pytest.mark.parametrize("agrees", [True, False])

@@ -16,7 +16,7 @@ from holdfast.runtime.recovery import recover
 from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from holdfast.faults import Fault
     from holdfast.policies import Consent
@@ -56,7 +56,7 @@ class ModelChain:
         if refusal is not None:
             ways.insert(0, (self._models[0].name, partial(_refused, refusal)))
         (_, first), *others = ways
-        recovered = recover(None, _ONCE, effect="read", runtime=self._runtime)(first)
+        recovered = recover(None, _ONCE, effect="read", runtime=self._runtime)(_asking(first, self.name))
         for name, exchange in others:
             recovered.fallback(name=name, consent=self._consent)(exchange)
         return await recovered(request)
@@ -70,9 +70,9 @@ class ModelChain:
         if refusal is not None:
             raise HoldfastError(refusal)
         recovery = recover(None, _ONCE, effect="read", runtime=self._runtime)
-        live = recovery.stream(partial(_flow, first, after_first))
+        live = recovery.stream(_flow(first, after_first, self.name))
         for model in others if self._consent == "configured" else ():
-            live.fallback(partial(_flow, model, after_first), name=model.name)
+            live.fallback(_flow(model, after_first, model.name), name=model.name)
         return live(request)
 
     def _able(self, needs: Needs) -> tuple[list[Model], Fault | None]:
@@ -94,7 +94,23 @@ async def _refused(fault: Fault, request: Request) -> Reply:  # noqa: ARG001 - i
     raise HoldfastError(fault)
 
 
-async def _flow(model: Model, after_first: AfterFirst, request: Request) -> AsyncIterator[Part]:
-    async with model.stream(request, after_first=after_first) as parts:
-        async for part in parts:
-            yield part
+def _asking(exchange: Callable[[Request], Awaitable[Reply]], name: str) -> Callable[[Request], Awaitable[Reply]]:
+    """Return `exchange` under the name that events call it by."""
+
+    async def asking(request: Request) -> Reply:
+        return await exchange(request)
+
+    asking.__qualname__ = name
+    return asking
+
+
+def _flow(model: Model, after_first: AfterFirst, name: str) -> Callable[[Request], AsyncIterator[Part]]:
+    """Return the parts of an answer as a function of the request, under the name that events call it by."""
+
+    async def flow(request: Request) -> AsyncIterator[Part]:
+        async with model.stream(request, after_first=after_first) as parts:
+            async for part in parts:
+                yield part
+
+    flow.__qualname__ = name
+    return flow
