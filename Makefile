@@ -10,12 +10,13 @@ LITELLM := .venv-litellm
 # Half of a small machine is already two workers; more only makes them wait for each other.
 WORKERS ?= auto
 
-.PHONY: run test check bench soak format clean help
+.PHONY: run test check bench soak postgres format clean help
 
 run: $(READY)  ## the fullest demonstration there is
 	@$(BIN)/holdfast demo
+	@$(BIN)/python examples/durable_session.py
 
-test: check $(LITELLM)/.ready  ## checks and the whole test suite
+test: check postgres $(LITELLM)/.ready  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
 
 check: $(READY)  ## lint, format, types, import rules
@@ -25,11 +26,14 @@ check: $(READY)  ## lint, format, types, import rules
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## speed, side by side with the peers
+bench: $(READY) postgres  ## speed, side by side with the peers
 	@$(BIN)/python -m benchmarks
 
-soak: $(READY) $(LITELLM)/.ready  ## the long runs of which `make test` holds a sample
+soak: $(READY) postgres $(LITELLM)/.ready  ## the long runs of which `make test` holds a sample
 	HOLDFAST_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+postgres:  ## the server the tests start a private copy of
+	@scripts/have-postgres
 
 format: $(READY)  ## let ruff lay out the code
 	$(BIN)/ruff format .

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.target import Target
     from holdfast.runtime.tool import tool
+    from holdfast.sessions.session import Session
 
 __all__ = [
     "BATCH",
@@ -84,6 +85,7 @@ __all__ = [
     "Quota",
     "Runtime",
     "Scope",
+    "Session",
     "Severity",
     "StreamCutError",
     "Target",
@@ -104,6 +106,7 @@ _HOMES = (
         "Budget": "holdfast.runtime.budget",
         "Changed": "holdfast.policies.repair",
         "Runtime": "holdfast.runtime.runtime",
+        "Session": "holdfast.sessions.session",
         "Target": "holdfast.runtime.target",
         "fault_of": "holdfast.runtime.fault_of",
         "recover": "holdfast.runtime.recovery",

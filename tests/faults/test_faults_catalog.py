@@ -199,7 +199,7 @@ CLASSES = {  # S2-7
     "Cancellation",
     "ExtensionHost",
 }
-VERBS = {"explain", "codes", "classify", "doctor", "help"}
+VERBS = {"audit", "explain", "codes", "classify", "doctor", "help", "sessions"}
 TASKS = {*NAMED["S3-2"], *NAMED["S3-3"], *(name for name in NAMED["N3-2"] if "/" in name)} | {
     "TASK_FAILURE/unbound_symbol",  # N3-13
 }

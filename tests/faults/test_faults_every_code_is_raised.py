@@ -20,7 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import faults_recoveries
+import faults_sessions
+import faults_stores
 import httpx
+import msgspec
 import pydantic
 import pytest
 import requests
@@ -47,6 +50,7 @@ from holdfast.config import read
 from holdfast.events import decode
 from holdfast.faults import CODES, Fault, resolve
 from holdfast.runtime import fault_of
+from holdfast.stores import Commit, MemoryStore, NewAudit, verify_store
 
 NOT_BUILT_YET = Path(__file__).with_name("not_built_yet.txt").read_text(encoding="utf-8").split()
 
@@ -249,6 +253,23 @@ def settings_are(text: str) -> Fault:
     return raised_by(lambda: read(tomllib.loads(text)))
 
 
+def audit_record_is(kind: str, correlation: str) -> Fault:
+    return raised_by(lambda: NewAudit(kind=kind, correlation=correlation, payload=b"{}"))
+
+
+def audit_trail_was_edited() -> Fault:
+    class Edited(MemoryStore):
+        async def audit(self, chain, **page):
+            return [msgspec.structs.replace(record, kind="Turn") for record in await super().audit(chain, **page)]
+
+    async def verify() -> None:
+        store = Edited()
+        await store.commit(Commit(chain="c", audit=(NewAudit(kind="Approval", correlation="t", payload=b"{}"),)))
+        (await verify_store(store)).check()
+
+    return raised_by(lambda: asyncio.run(verify()))
+
+
 def tool_result(text: str) -> Fault:
     return from_jsonrpc(
         {"jsonrpc": "2.0", "id": 1, "result": {"isError": True, "content": [{"type": "text", "text": text}]}}
@@ -350,6 +371,9 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("SYS_RETRY_QUOTA_SPENT", faults_recoveries.retries_have_used_their_share),
     ("SYS_FALLBACKS_EXHAUSTED", faults_recoveries.every_way_fails),
     ("CONFIG_OPTION_INVALID", header_has_no_colon),
+    ("SYS_AUDIT_CLASS_UNKNOWN", lambda: audit_record_is("Rumour", "turn-7")),
+    ("SYS_AUDIT_UNCORRELATED", lambda: audit_record_is("Approval", "")),
+    ("SYS_AUDIT_TAMPERED", audit_trail_was_edited),
     ("CONFIG_INVALID", lambda: settings_are("[policy]\nattempts = '300'")),
     ("CONFIG_TIMEOUT_INVALID", lambda: settings_are("[policy]\ntimeout = 0")),
     ("CONFIG_CONTRACT_MISMATCH", lambda: left_out(contract=2)),
@@ -357,6 +381,20 @@ CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (
     ("SYS_DEPENDENCY_MISSING", lambda: left_out(requires=["host"])),
     ("SYS_LIFECYCLE_FAILURE", left_out),
     ("CONFIG_CODE_UNKNOWN", lambda: settings_are("[policy.per_code.PROVIDER_OVERLOAD]")),
+    *faults_stores.CASES,
+    ("SESS_ALREADY_ANSWERED", faults_sessions.question_is_answered_twice),
+    ("SESS_CANCELLED", faults_sessions.session_is_cancelled),
+    ("SESS_INTERACTION_EXPIRED", faults_sessions.question_expires),
+    ("SESS_INTERACTION_MISMATCH", faults_sessions.answer_does_not_fit),
+    ("SESS_INTERACTION_UNKNOWN_KIND", faults_sessions.question_is_of_no_known_kind),
+    ("SESS_MANIFEST_DRIFT", faults_sessions.tools_are_others),
+    ("SESS_NOT_RESUMABLE", faults_sessions.session_may_not_be_resumed),
+    ("SESS_NO_INTERACTOR", faults_sessions.nobody_is_there_to_answer),
+    ("SESS_NO_SNAPSHOT", faults_sessions.nothing_was_saved),
+    ("SESS_RESUME_MISMATCH", faults_sessions.session_is_another_stores),
+    ("SESS_STEP_DRIFT", faults_sessions.step_has_other_arguments),
+    ("SESS_TURN_CANCELLED", faults_sessions.turn_is_cancelled),
+    ("SESS_TURN_CONCURRENT", faults_sessions.turn_is_begun_inside_another),
 )  # fmt: skip
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import sys
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
 from holdfast._version import __version__
 from holdfast.classify.durations import parse_rfc3339
+from holdfast.cli.audit import audit
 from holdfast.cli.exits import Exit, table
 from holdfast.cli.output import fail, show_json, show_table
-from holdfast.cli.streams import give_up, ready_streams
-from holdfast.faults import Category, HoldfastError, Kind, Layer, NextActor, Scope, Severity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from holdfast.cli.performing import perform as _perform
+from holdfast.cli.sessions import sessions
+from holdfast.cli.streams import ready_streams
+from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity  # noqa: TC001 - typer reads annotations
 
 __all__ = ["app", "run"]
 
@@ -41,27 +41,6 @@ def run() -> None:
     """Run the command line; leaves by SystemExit with one of the exit codes."""
     ready_streams()
     app()
-
-
-def _perform(verb: Callable[[], Exit]) -> NoReturn:
-    """Run a verb and leave with its exit code, also when it is interrupted or fails in a way of ours."""
-    try:
-        status = verb()
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        status = Exit.INTERRUPTED
-    except BrokenPipeError:
-        # The reader went away (`| head`): there is nobody to tell.
-        give_up(sys.stdout)
-        status = Exit.OK
-    except OSError as error:
-        give_up(sys.stdout)
-        fail(f"cannot read the input or write the result: {error.strerror or error}")
-        status = Exit.FAILED
-    except HoldfastError as error:
-        fail(str(error), f"holdfast explain {error.fault.code}")
-        status = Exit(error.fault.entry.exit_code)
-    raise typer.Exit(status)
 
 
 @app.callback(invoke_without_command=True)
@@ -248,6 +227,8 @@ def config_schema() -> None:
     _perform(lambda: _show_schema(json_schema()))
 
 
+app.add_typer(audit, name="audit")
+app.add_typer(sessions, name="sessions")
 faults = typer.Typer(help="Failures on demand, to test against.", no_args_is_help=True)
 app.add_typer(faults, name="faults")
 

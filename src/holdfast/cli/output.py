@@ -19,7 +19,7 @@ from holdfast.runtime import redactor_for
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["fail", "narrate", "show_facts", "show_json", "show_page", "show_table"]
+__all__ = ["fail", "narrate", "show_facts", "show_json", "show_line", "show_page", "show_table"]
 
 
 def _on_terminal() -> bool:
@@ -31,6 +31,12 @@ def show_json(document: dict[str, Any]) -> None:
     """Print one JSON document; `schema` names its shape and version."""
     raw = msgspec.json.format(msgspec.json.encode(redactor_for().value(document)), indent=2)
     sys.stdout.write(raw.decode() + "\n")
+
+
+def show_line(document: dict[str, Any]) -> None:
+    """Print one line of JSON Lines, at once: somebody may be reading along."""
+    sys.stdout.write(msgspec.json.encode(redactor_for().value(document)).decode() + "\n")
+    sys.stdout.flush()
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -69,4 +69,10 @@ def contract_of(fn: Any) -> ToolContract | None:
 def call_key() -> str:
     """Return the stable key of the logical call under way: the same on every attempt, to be sent as idempotency key."""
     around = AMBIENT.get()
-    return around.run if around is not None else ""
+    if around is None:
+        return ""
+    step: Any = around
+    while step is not None and not hasattr(step, "key_of"):
+        step = step.around
+    # In a durable step the key outlives the process; outside of one it lives as long as the call.
+    return around.run if step is None else str(step.key_of(around.run))

@@ -4,10 +4,15 @@
     structlog   `log_to_structlog`: the same facts as an event dict
     otel        `trace_recoveries`: a span per operation, a child per attempt
     live        `watch_live`: what goes on now, as lines for terminals and pages
-    prometheus  `count_events`: counters and histograms with bounded labels
+    prometheus  `count_events`, `count_errors`: counters and histograms with bounded labels
+    severity    `react_to_failures`: what the severity of a failure asks for
+    metric      `ErrorMetric`, `measure_errors`: each error, as it is counted
+    alerts      `raise_alerts`: the log, a function and a webhook hear when too much goes wrong
+    audit       `audit_to`: an append-only, hash-chained trail in a store
 
     wording     what the lines say; facts: an event's JSON without secrets and content; conventions: names of attributes
-    tracking    operations under way; reading: handlers to events
+    audit_records  an event as an audit record
+    tracking    operations under way; reading: handlers to events; webhook: alerts to a web address
 
 Each function returns a subscription: `cancel` it, or use it as a context manager. A sink that raises is reported once and
 changes nothing (R25). Names are loaded when they are first used, so that no sink loads the library of another.
@@ -20,25 +25,45 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
+    from holdfast.sinks.alerts import AlertSink, raise_alerts
+    from holdfast.sinks.audit import AuditTrail, audit_to
     from holdfast.sinks.live import LiveLine, LiveState, watch_live
     from holdfast.sinks.logging import log_events
+    from holdfast.sinks.metric import ErrorMetric, measure_errors
     from holdfast.sinks.otel import trace_recoveries
-    from holdfast.sinks.prometheus import count_events
+    from holdfast.sinks.prometheus import count_errors, count_events
+    from holdfast.sinks.severity import react_to_failures
     from holdfast.sinks.structlog import log_to_structlog
     from holdfast.sinks.wording import Levels
 
 __all__ = [
+    "AlertSink",
+    "AuditTrail",
+    "ErrorMetric",
     "Levels",
     "LiveLine",
     "LiveState",
+    "audit_to",
+    "count_errors",
     "count_events",
     "log_events",
     "log_to_structlog",
+    "measure_errors",
+    "raise_alerts",
+    "react_to_failures",
     "trace_recoveries",
     "watch_live",
 ]
 
 _HOMES = {
+    "AlertSink": "holdfast.sinks.alerts",
+    "ErrorMetric": "holdfast.sinks.metric",
+    "count_errors": "holdfast.sinks.prometheus",
+    "measure_errors": "holdfast.sinks.metric",
+    "raise_alerts": "holdfast.sinks.alerts",
+    "react_to_failures": "holdfast.sinks.severity",
+    "AuditTrail": "holdfast.sinks.audit",
+    "audit_to": "holdfast.sinks.audit",
     "Levels": "holdfast.sinks.wording",
     "LiveLine": "holdfast.sinks.live",
     "LiveState": "holdfast.sinks.live",

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from holdfast.events import Event
     from holdfast.runtime.bus import Subscription
     from holdfast.runtime.runtime import Runtime
+    from holdfast.sinks.metric import ErrorMetric
 
-__all__ = ["count_events"]
+__all__ = ["count_errors", "count_events"]
 
 OTHER = "other"
 """The label of every target beyond the cap."""
@@ -56,6 +57,23 @@ def count_events(
     registry = prometheus.REGISTRY if registry is None else registry
     counts = _Counts(registry, most_targets)
     return read(runtime, counts.handlers(), ended=counts.unregister)
+
+
+def count_errors(registry: prometheus.CollectorRegistry | None = None) -> Callable[[ErrorMetric], None]:
+    """Return a reader for `measure_errors` that counts errors (S0-32). Sessions and clients are no labels: they have no bound."""
+    errors = prometheus.Counter(
+        "holdfast_errors",
+        "Errors by what they are and where they happened",
+        ("category", "code", "severity", "source"),
+        registry=prometheus.REGISTRY if registry is None else registry,
+    )
+
+    def count(metric: ErrorMetric) -> None:
+        code = _code(metric.code)
+        category = OTHER if code == OTHER else metric.category
+        errors.labels(category, code, metric.severity.value, metric.source).inc()
+
+    return count
 
 
 def _code(code: str) -> str:

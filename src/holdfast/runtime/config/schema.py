@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from holdfast.policies import Circuit, Policy
+from holdfast.policies.alerting import Alerts
 from holdfast.policies.profiles import PROFILES
 from holdfast.runtime.config.tables import CIRCUITS, NONE
 from holdfast.runtime.config.value import BASES
@@ -40,6 +41,7 @@ def json_schema() -> dict[str, Any]:
             "additionalProperties": policy,
             "description": "What holds for one target: claude, tool:bash, agent:builder. Starts from the policy.",
         },
+        "alerts": {**_table(Alerts, tables), "description": "When somebody is called, and where."},
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -26,8 +26,8 @@ __all__ = ["FILE_NAME", "find_file", "load", "read_text", "variables"]
 FILE_NAME = "holdfast.toml"
 _PREFIX = "HOLDFAST_"
 _ALIAS = "RESILIENCE_ENABLED"
-_ELSEWHERE = frozenset({"HOLDFAST_CONFIG", "HOLDFAST_SOAK", "HOLDFAST_TOKEN"})
-"""Read by others: where the file is, how long our own tests run, a secret."""
+_ELSEWHERE = frozenset({"HOLDFAST_CONFIG", "HOLDFAST_SOAK", "HOLDFAST_STORE", "HOLDFAST_TOKEN"})
+"""Read by others: where the file is, how long our own tests run, where sessions are stored, a secret."""
 _SCALARS = (int, float, str, bool)
 _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
@@ -142,12 +142,13 @@ def _value(kind: Any, text: str) -> Any:
     text = text.strip()
     if not text:
         raise ValueError(text)
-    if kind is bool:
+    kinds = get_args(kind) or (kind,)
+    if text.lower() == NONE and type(None) in kinds:
+        return NONE
+    if bool in kinds:
         if text.lower() not in _WORDS:
             raise ValueError(text)
         return _WORDS[text.lower()]
-    if text.lower() == NONE and type(None) in get_args(kind):
-        return NONE
     return msgspec.convert(text, kind, strict=False)
 
 

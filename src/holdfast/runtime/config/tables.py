@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.faults import CATALOG, InvalidError, nearest
 from holdfast.policies import Backoff, Circuit, Hedge, Quota, Tries
+from holdfast.policies.alerting import Threshold
 from holdfast.policies.circuit import ACTOR, BRIDGE, PROVIDER, SPEC016
 from holdfast.runtime.config.problems import Problems, near
 
@@ -24,7 +25,7 @@ CIRCUITS = {"provider": PROVIDER, "bridge": BRIDGE, "spec016": SPEC016, "actor":
 """Circuits that have a name."""
 
 _WRONG = object()
-_PARTS: tuple[type[msgspec.Struct], ...] = (Backoff, Circuit, Hedge, Quota, Tries)
+_PARTS: tuple[type[msgspec.Struct], ...] = (Backoff, Circuit, Hedge, Quota, Threshold, Tries)
 
 
 def options_of(kind: type[msgspec.Struct]) -> dict[str, Any]:

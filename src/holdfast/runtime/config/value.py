@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.faults import InvalidError
 from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Policy
+from holdfast.policies.alerting import Alerts
 from holdfast.policies.presets import PHASES, policy_of
 from holdfast.policies.profiles import PROFILES
 from holdfast.runtime.config.problems import ConfigError, Problems, near
@@ -24,7 +25,7 @@ BaseName = Literal["interactive", "patient", "batch"]
 BASES: Mapping[str, Policy] = dict(zip(get_args(BaseName), (INTERACTIVE, PATIENT, BATCH), strict=True))
 STARTS = ("base", "profile", "phase")
 """What the default policy may start from: one of our three, a document's profile, or a phase of document 004."""
-TOP = ("enabled", *STARTS, "policy", "targets")
+TOP = ("enabled", *STARTS, "policy", "targets", "alerts")
 """What may stand at the top of a file."""
 
 
@@ -37,6 +38,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     """What holds where nothing else is said."""
     targets: Mapping[str, Policy] = {}
     """What holds for one target: `claude`, `tool:bash`, `agent:builder`."""
+    alerts: Alerts = Alerts()
+    """When somebody is called, and where (S0-33); for `holdfast.sinks.raise_alerts`."""
     supervision: bool = False
     """Document 004's phase 3 and up: actors are supervised."""
     source: str = "code"
@@ -51,6 +54,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
         ):
             if not isinstance(policy, Policy):
                 raise InvalidError.at(f"config.{path}", "a Policy", policy)
+        if not isinstance(self.alerts, Alerts):
+            raise InvalidError.at("config.alerts", "an Alerts", self.alerts)
         for name in self.targets:
             if circuit_name(name) is None:
                 raise InvalidError.at("config.targets", "names such as 'claude' or 'tool:bash'", name)
@@ -88,9 +93,12 @@ def read_into(tables: Mapping[str, Any], source: str, problems: Problems) -> Con
     start, supervision = _start(tables, problems)
     policy = lay_over(Policy, start, tables.get("policy", {}), "policy", problems) or start
     targets = _targets(tables.get("targets", {}), policy, problems)
+    alerts = lay_over(Alerts, Alerts(), tables.get("alerts", {}), "alerts", problems) or Alerts()
     if problems.found:
         return None
-    return Config(enabled=enabled, policy=policy, targets=targets, supervision=supervision, source=source)
+    return Config(
+        enabled=enabled, policy=policy, targets=targets, alerts=alerts, supervision=supervision, source=source
+    )
 
 
 def _start(tables: Mapping[str, Any], problems: Problems) -> tuple[Policy, bool]:

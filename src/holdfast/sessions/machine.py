@@ -1,0 +1,103 @@
+"""Which state of a session may follow which, and what the documents call them (C24).
+
+    created ──▶ active ◀──▶ paused        closed and error are final
+       │           │           │          paused and resumable is document 000's RESUMABLE
+       └───────────┴───────────┴──▶ closed, error
+
+Invariant: one table. Whatever is not in it is refused, a closed session with SESS_CLOSED.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from holdfast.faults import Fault, HoldfastError
+from holdfast.stores import SessionState
+
+if TYPE_CHECKING:
+    from holdfast.faults import Code
+
+__all__ = ["STUD_EDGES", "StudState", "bridge_view", "check", "may_become", "not_resumable", "sources", "stud_view"]
+
+_FOLLOWS: dict[SessionState, frozenset[SessionState]] = {
+    SessionState.CREATED: frozenset({SessionState.ACTIVE, SessionState.CLOSED, SessionState.ERROR}),
+    SessionState.ACTIVE: frozenset({SessionState.PAUSED, SessionState.CLOSED, SessionState.ERROR}),
+    SessionState.PAUSED: frozenset({SessionState.ACTIVE, SessionState.CLOSED, SessionState.ERROR}),
+    SessionState.CLOSED: frozenset(),
+    SessionState.ERROR: frozenset(),
+}
+
+
+class StudState(StrEnum):
+    """Document 002's names (N2-11)."""
+
+    IDLE = "Idle"
+    ACTIVE = "Active"
+    PERSISTED = "Persisted"
+    CLOSED = "Closed"
+    RESUMED = "Resumed"
+
+
+STUD_EDGES: dict[tuple[StudState, str], StudState] = {
+    (StudState.IDLE, "FirstTurn"): StudState.ACTIVE,
+    (StudState.ACTIVE, "Snapshot"): StudState.PERSISTED,
+    (StudState.PERSISTED, "FirstTurn"): StudState.ACTIVE,
+    (StudState.PERSISTED, "Sigterm"): StudState.CLOSED,
+    (StudState.CLOSED, "Resume"): StudState.RESUMED,
+    (StudState.RESUMED, "FirstTurn"): StudState.ACTIVE,
+}
+"""Document 002's edges, whose Closed with a snapshot is our paused."""
+
+
+def may_become(state: SessionState, to: SessionState) -> bool:
+    return to in _FOLLOWS[state]
+
+
+def sources(to: SessionState) -> tuple[SessionState, ...]:
+    """Return the states that may become `to`."""
+    return tuple(state for state, follows in _FOLLOWS.items() if to in follows)
+
+
+def check(session: str, state: SessionState, to: SessionState) -> None:
+    """Refuse what the table does not hold."""
+    if may_become(state, to):
+        return
+    if state is SessionState.CLOSED:
+        raise _error("SESS_CLOSED", session, state)
+    context = {"session_id": session, "from_state": state.value, "to_state": to.value}
+    raise HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", context=context))
+
+
+def not_resumable(session: str, state: SessionState, *, resumable: bool) -> HoldfastError | None:
+    """Return why a session cannot be resumed, or None (S0-20, B93, B95)."""
+    if state is SessionState.CLOSED:
+        return _error("SESS_CLOSED", session, state)
+    if state is not SessionState.PAUSED or not resumable:
+        return _error("SESS_NOT_RESUMABLE", session, state)
+    return None
+
+
+def bridge_view(state: SessionState, *, resumable: bool) -> str:
+    """Return document 000's name: its chart has RESUMABLE beside the five states (S0-18)."""
+    return "resumable" if state is SessionState.PAUSED and resumable else state.value
+
+
+def stud_view(state: SessionState, *, resumed: bool = False) -> StudState:
+    """Return document 002's name. `resumed`: its first turn since it was resumed is still to come."""
+    if state is SessionState.ACTIVE and resumed:
+        return StudState.RESUMED
+    return _STUD[state]
+
+
+_STUD = {
+    SessionState.CREATED: StudState.IDLE,
+    SessionState.ACTIVE: StudState.ACTIVE,
+    SessionState.PAUSED: StudState.PERSISTED,
+    SessionState.CLOSED: StudState.CLOSED,
+    SessionState.ERROR: StudState.CLOSED,
+}
+
+
+def _error(code: Code, session: str, state: SessionState) -> HoldfastError:
+    return HoldfastError(Fault.of(code, context={"session_id": session, "state": state.value}))

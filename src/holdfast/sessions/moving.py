@@ -1,0 +1,215 @@
+"""Sessions as JSON Lines: taken out of one store and put into another, whole.
+
+A file is one session: what it is, its checkpoint, its log, its audit trail, and a last line by which a cut file is recognised.
+In the other store it is in a new epoch, and its entries are numbered and dated anew; what the audit trail was sealed with stands in
+the new records.
+
+Invariant: a session is put in as a whole or not at all, and never over another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.faults import Fault, HoldfastError
+from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
+from holdfast.sessions.saving import audit
+from holdfast.stores import Commit, NewAudit, NewCheckpoint, NewEntry, NewSession, SessionState
+from holdfast.stores.chain import session_chain
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from holdfast.stores import Store
+
+__all__ = ["SCHEMA", "export_lines", "import_lines"]
+
+SCHEMA = "holdfast.session/1"
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    schema: str
+    session: str
+    state: SessionState
+    epoch: str
+    oldest: int
+    top: int
+    created_at: float
+    last_at: float
+    manifest: Manifest
+
+
+class _Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    offset: int
+    message_count: int
+    last_message_id: str | None
+    snapshot: msgspec.Raw
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    offset: int
+    id: str
+    at: float
+    type: str
+    body: msgspec.Raw
+
+
+class _Audit(msgspec.Struct, frozen=True, kw_only=True):
+    seq: int
+    at: float
+    kind: str
+    correlation: str
+    payload: msgspec.Raw
+    hash: str
+
+
+class _End(msgspec.Struct, frozen=True, kw_only=True):
+    entries: int
+    audit: int
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of these."""
+
+    head: _Head | None = None
+    checkpoint: _Checkpoint | None = None
+    entry: _Entry | None = None
+    audit: _Audit | None = None
+    end: _End | None = None
+
+
+_READ = msgspec.json.Decoder(_Line)
+
+
+async def export_lines(store: Store, session: str) -> AsyncIterator[bytes]:
+    """Yield a session as JSON, line by line. What is written to it meanwhile is left out."""
+    record = await store.session(session)
+    head = _Head(
+        schema=SCHEMA,
+        session=session,
+        state=record.state,
+        epoch=record.epoch,
+        oldest=record.oldest,
+        top=record.top,
+        created_at=record.created_at,
+        last_at=record.last_at,
+        manifest=decode_manifest(session, bytes(record.manifest)),
+    )
+    yield msgspec.json.encode(_Line(head=head))
+    checkpoint = await store.checkpoint(session)
+    if checkpoint is not None and checkpoint.offset <= record.top:
+        yield msgspec.json.encode(_Line(checkpoint=msgspec.convert(checkpoint, _Checkpoint, from_attributes=True)))
+    entries, after = 0, record.oldest - 1
+    while after < record.top:
+        for entry in await store.read(session, after=after, limit=min(1_000, record.top - after)):
+            yield msgspec.json.encode(_Line(entry=msgspec.convert(entry, _Entry, from_attributes=True)))
+            entries, after = entries + 1, entry.offset
+    records = 0
+    while page := await store.audit(session_chain(session), after=records):
+        for sealed in page:
+            yield msgspec.json.encode(_Line(audit=msgspec.convert(sealed, _Audit, from_attributes=True)))
+        records += len(page)
+    yield msgspec.json.encode(_Line(end=_End(entries=entries, audit=records)))
+
+
+async def import_lines(store: Store, lines: Iterable[bytes]) -> str:
+    """Put an exported session into a store; return its id. One that is there already is refused and left as it is."""
+    read = _Reading(lines)
+    await store.commit(read.commit(store.id))
+    assert read.head is not None
+    return read.head.session
+
+
+class _Reading:
+    """A file that is read."""
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self.head: _Head | None = None
+        self._checkpoint: _Checkpoint | None = None
+        self._entries: list[_Entry] = []
+        self._audit: list[_Audit] = []
+        self._ended = False
+        number = 0
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                self._take(line, number)
+        if not self._ended:
+            raise _invalid(number + 1, "the file is cut: its last line is missing")
+
+    def _take(self, line: bytes, number: int) -> None:
+        try:
+            said = _READ.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _invalid(number, str(error)) from error
+        if (self.head is None) is (said.head is None) or self._ended:
+            raise _invalid(number, "expected a line of one session, its head first and its end last")
+        if said.head is not None:
+            if said.head.schema != SCHEMA:
+                raise _invalid(number, f"expected schema {SCHEMA}, got {said.head.schema}")
+            self.head = said.head
+        elif said.checkpoint is not None:
+            self._checkpoint = said.checkpoint
+        elif said.entry is not None:
+            self._entry(said.entry, number)
+        elif said.audit is not None:
+            self._audit.append(said.audit)
+        elif said.end is not None:
+            self._end(said.end, number)
+
+    def _entry(self, entry: _Entry, number: int) -> None:
+        assert self.head is not None
+        expected = self.head.oldest + len(self._entries)
+        if entry.offset != expected:
+            raise _invalid(number, f"expected entry {expected}, got {entry.offset}")
+        self._entries.append(entry)
+
+    def _end(self, end: _End, number: int) -> None:
+        found = _End(entries=len(self._entries), audit=len(self._audit))
+        if end != found:
+            raise _invalid(number, f"expected {end.entries} entries and {end.audit} records, got {found}")
+        self._ended = True
+
+    def commit(self, store: str) -> Commit:
+        """Return all of it as one commit."""
+        head = self.head
+        assert head is not None
+        # Who worked in it does not work in the copy.
+        state = SessionState.PAUSED if head.state is SessionState.ACTIVE else head.state
+        manifest = msgspec.structs.replace(head.manifest, store_id=store, session_id=head.session)
+        came = audit(
+            "SessionLifecycle", head.session, state=state.value, was=head.state.value, imported=True, epoch=head.epoch
+        )
+        return Commit(
+            session=head.session,
+            create=NewSession(manifest=encode_manifest(manifest)),
+            state=state,
+            entries=tuple(NewEntry(type=entry.type, id=entry.id, body=bytes(entry.body)) for entry in self._entries),
+            checkpoint=self._new_checkpoint(head),
+            audit=(*map(_resealed, self._audit), came),
+        )
+
+    def _new_checkpoint(self, head: _Head) -> NewCheckpoint | None:
+        kept = self._checkpoint
+        if kept is None:
+            return None
+        return NewCheckpoint(
+            # The first entry that is left becomes number one.
+            offset=kept.offset - head.oldest + 1,
+            message_count=kept.message_count,
+            last_message_id=kept.last_message_id,
+            snapshot=bytes(kept.snapshot),
+        )
+
+
+def _resealed(record: _Audit) -> NewAudit:
+    payload: Any = msgspec.json.decode(record.payload)
+    said = payload if isinstance(payload, dict) else {"payload": payload}
+    said["imported"] = {"seq": record.seq, "at": record.at, "hash": record.hash}
+    return NewAudit(kind=record.kind, correlation=record.correlation, payload=msgspec.json.encode(said))
+
+
+def _invalid(line: int, reason: str) -> HoldfastError:
+    message = f"Line {line} of the session file cannot be read: {reason}"
+    return HoldfastError(Fault.of("SESS_MANIFEST_INVALID", message, context={"line": line, "reason": reason}))

@@ -1,0 +1,168 @@
+"""What may be done to a session without the program that works in it: look at it, declare its owner dead, close it.
+
+Invariant: who changes a session here owns it meanwhile. A session that a living process works in is left alone.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.faults import HoldfastError, InvalidError
+from holdfast.runtime.runtime import default_runtime
+from holdfast.sessions import machine, owners
+from holdfast.sessions.interactions.answering import remembered
+from holdfast.sessions.interactions.questions import KINDS, Question, question_of
+from holdfast.sessions.leasing import take
+from holdfast.sessions.log import Said, StateChanged, TurnEnded, new_entry
+from holdfast.sessions.manifest import Manifest, decode_manifest
+from holdfast.sessions.saving import audit, fresh_id
+from holdfast.stores import Checkpoint, Commit, SessionRecord, SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.stores import Lease, Store
+
+__all__ = ["Overview", "close", "find", "in_use", "make_resumable", "overview"]
+
+_TAKE_S = 10.0
+_SHOWN = 5
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """A session at a glance."""
+
+    record: SessionRecord
+    manifest: Manifest | None
+    """None where it cannot be read: `problem` says why."""
+    checkpoint: Checkpoint | None
+    turn: int
+    in_flight: bool
+    steps: int
+    """Of the turn in flight: those that are stored."""
+    unknown: tuple[str, ...]
+    """The keys of steps that may have happened and are not repeated by themselves."""
+    questions: tuple[Question, ...]
+    """Those that wait for an answer."""
+    messages: int
+    in_use: bool
+    """A process owns it now."""
+    problem: str = ""
+    """Why it cannot be resumed; empty where it can."""
+
+
+async def find(store: Store, given: str) -> str:
+    """Return the id of a session that is given by its id or the beginning of it."""
+    if not given:
+        raise InvalidError.at("session", "an id or the beginning of one", given)
+    try:
+        return (await store.session(given)).id
+    except HoldfastError as error:
+        if error.fault.code != "SESS_NOT_FOUND":
+            raise
+        page = await store.sessions(after=given, limit=_SHOWN + 1)
+        fitting = [record.id for record in page if record.id.startswith(given)]
+        if not fitting:
+            raise
+    if len(fitting) > 1:
+        more = ", …" if len(fitting) > _SHOWN else ""
+        raise InvalidError.saying("session", "the beginning of one id", f"that of {', '.join(fitting[:_SHOWN])}{more}")
+    return fitting[0]
+
+
+def in_use(record: SessionRecord) -> bool:
+    """Whether a process owns a session now, as far as can be told from here."""
+    if record.owner is None or record.lease_until <= default_runtime().clock.wall():
+        return False
+    return not owners.is_gone(record.owner)
+
+
+async def overview(store: Store, session: str) -> Overview:
+    """Return all that is to be seen of a session from outside."""
+    record = await store.session(session)
+    manifest, problem = _manifest(record)
+    memory = await remembered(store, session)
+    if manifest is not None:
+        problem = _problem(record, manifest, store.id)
+    return Overview(
+        record=record,
+        manifest=manifest,
+        checkpoint=await store.checkpoint(session),
+        turn=memory.turn,
+        in_flight=memory.in_flight,
+        steps=len(memory.steps),
+        unknown=tuple(f"{session}/{memory.turn}/{step}" for step in memory.unknown()),
+        questions=tuple(question_of(session, asked) for asked in memory.pending() if asked.kind in KINDS),
+        messages=memory.message_count,
+        in_use=in_use(record),
+        problem=problem,
+    )
+
+
+async def make_resumable(store: Store, session: str) -> Overview:
+    """Pause a session whose owner died, or raise why it cannot be resumed."""
+    record = await store.session(session)
+    if record.state is SessionState.ACTIVE:
+        async with _owning(store, session) as lease:
+            await _change(store, lease, SessionState.PAUSED, "crash")
+        record = await store.session(session)
+    manifest = decode_manifest(session, bytes(record.manifest))
+    if record.state is not SessionState.CREATED:
+        problem = machine.not_resumable(session, record.state, resumable=manifest.resumable)
+        if problem is not None:
+            raise problem
+    return await overview(store, session)
+
+
+async def close(store: Store, session: str, reason: str = "closed") -> None:
+    """End a session for good; a turn in flight is abandoned. Refused while a living process works in it."""
+    record = await store.session(session)
+    machine.check(session, record.state, SessionState.CLOSED)
+    async with _owning(store, session) as lease:
+        memory = await remembered(store, session)
+        ended: tuple[Said, ...] = ()
+        if memory.in_flight:
+            ended = (TurnEnded(turn=memory.turn, outcome="abandoned", reason=reason),)
+        await _change(store, lease, SessionState.CLOSED, reason, ended)
+
+
+@asynccontextmanager
+async def _owning(store: Store, session: str) -> AsyncIterator[Lease]:
+    lease = await take(store, session, _TAKE_S)
+    try:
+        yield lease
+    finally:
+        await store.release(lease)
+
+
+async def _change(store: Store, lease: Lease, to: SessionState, reason: str, before: tuple[Said, ...] = ()) -> None:
+    was = (await store.session(lease.session)).state
+    machine.check(lease.session, was, to)
+    told = audit("SessionLifecycle", lease.session, state=to.value, reason=reason, was=was.value, by="outside")
+    entries = [new_entry(said, fresh_id()) for said in before]
+    entries.append(new_entry(StateChanged(state=to, reason=reason), fresh_id(), f"session_{to.value}"))
+    commit = Commit(
+        session=lease.session, fence=lease.fence, expect=(was,), state=to, entries=tuple(entries), audit=(told,)
+    )
+    await store.commit(commit)
+
+
+def _manifest(record: SessionRecord) -> tuple[Manifest | None, str]:
+    try:
+        return decode_manifest(record.id, bytes(record.manifest)), ""
+    except HoldfastError as error:
+        return None, error.fault.message
+
+
+def _problem(record: SessionRecord, manifest: Manifest, store: str) -> str:
+    if manifest.store_id != store:
+        return f"it was saved in store {manifest.store_id}, this is {store}"
+    if in_use(record):
+        return f"{record.owner} works in it"
+    if record.state in (SessionState.CREATED, SessionState.ACTIVE):
+        return ""
+    problem: Any = machine.not_resumable(record.id, record.state, resumable=manifest.resumable)
+    return "" if problem is None else str(problem.fault.message)

@@ -1,0 +1,160 @@
+"""Document 000's file of sessions: `PersistedSession` records as one JSON list (S0-28), written and read safely (C25).
+
+Invariant: a file that is not there holds no sessions; one that cannot be read is an error that says where, and is not written over.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import msgspec
+
+from holdfast.faults import Fault, HoldfastError
+from holdfast.sessions.log import Remembered, StateChanged, new_entry
+from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
+from holdfast.sessions.saving import audit, fresh_id
+from holdfast.stores import Commit, NewCheckpoint, NewSession, SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.stores import Store
+
+__all__ = ["Loaded", "PersistedCheckpoint", "PersistedSession", "dump", "load", "persisted", "put", "save"]
+
+
+_Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class PersistedCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    message_count: int
+    last_message_id: str | None = None
+    context_snapshot: Any = None
+
+
+class PersistedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A session as document 000 saves it."""
+
+    id: str
+    agent_type: str
+    working_directory: str
+    created_at: _Instant
+    last_activity_at: _Instant
+    checkpoint: PersistedCheckpoint | None = None
+
+
+class Loaded(NamedTuple):
+    sessions: list[PersistedSession]
+    problems: list[HoldfastError]
+    """One for each session that cannot be read: SESS_MANIFEST_DRIFT, with its place in the file."""
+
+
+def dump(sessions: Sequence[PersistedSession]) -> bytes:
+    """Return the file's content: pretty, two spaces."""
+    return msgspec.json.format(msgspec.json.encode(list(sessions)), indent=2) + b"\n"
+
+
+def save(path: str | Path, sessions: Sequence[PersistedSession]) -> None:
+    """Write all sessions to a file: the old content or the new, never half of it. A file that cannot be read is left."""
+    path = Path(path)
+    loaded = load(path)
+    if loaded.problems:
+        raise loaded.problems[0]
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(dump(sessions))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def load(path: str | Path) -> Loaded:
+    """Read a file of sessions: the good ones load, each bad one is a problem. No file, no sessions."""
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        return Loaded([], [])
+    return parse(content, str(path))
+
+
+def parse(content: bytes, place: str) -> Loaded:
+    """Read a file's content; raise SESS_MANIFEST_INVALID where it is no list of sessions at all."""
+    try:
+        items = msgspec.json.decode(content, type=list[msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = f"{place} cannot be read as a list of sessions: {error}"
+        context = {"path": place, "reason": str(error)}
+        raise HoldfastError(Fault.of("SESS_MANIFEST_INVALID", message, context=context)) from error
+    loaded = Loaded([], [])
+    for number, item in enumerate(items):
+        try:
+            loaded.sessions.append(msgspec.json.decode(item, type=PersistedSession))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            message = f"Session {number} in {place} cannot be read: {error}"
+            facts = {"path": place, "index": number, "fields": str(error)}
+            loaded.problems.append(HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", message, context=facts)))
+    return loaded
+
+
+async def persisted(store: Store, session: str) -> PersistedSession:
+    """Return a session of a store as document 000 has it."""
+    record = await store.session(session)
+    manifest = decode_manifest(session, bytes(record.manifest))
+    checkpoint = await store.checkpoint(session)
+    kept = None
+    if checkpoint is not None:
+        kept = PersistedCheckpoint(
+            message_count=checkpoint.message_count,
+            last_message_id=checkpoint.last_message_id,
+            context_snapshot=msgspec.json.decode(checkpoint.snapshot, type=Remembered).context,
+        )
+    return PersistedSession(
+        id=session,
+        agent_type=manifest.agent_type,
+        working_directory=manifest.project_root or "",
+        created_at=datetime.fromtimestamp(manifest.created_at or record.created_at, UTC),
+        last_activity_at=datetime.fromtimestamp(record.last_at, UTC),
+        checkpoint=kept,
+    )
+
+
+async def put(store: Store, session: PersistedSession) -> None:
+    """Put a session of document 000 into a store, paused at its checkpoint. One that is there already is refused."""
+    manifest = Manifest(
+        session_id=session.id,
+        store_id=store.id,
+        created_at=session.created_at.timestamp(),
+        project_root=session.working_directory or None,
+        agent_type=session.agent_type,
+    )
+    kept = session.checkpoint or PersistedCheckpoint(message_count=0)
+    memory = Remembered(
+        message_count=kept.message_count, last_message_id=kept.last_message_id, context=kept.context_snapshot
+    )
+    paused = new_entry(StateChanged(state=SessionState.PAUSED, reason="imported"), fresh_id(), "session_paused")
+    commit = Commit(
+        session=session.id,
+        create=NewSession(manifest=encode_manifest(manifest)),
+        state=SessionState.PAUSED,
+        entries=(paused,),
+        checkpoint=NewCheckpoint(
+            message_count=kept.message_count,
+            last_message_id=kept.last_message_id,
+            snapshot=msgspec.json.encode(memory),
+        ),
+        audit=(audit("SessionLifecycle", session.id, state="paused", imported=True),),
+    )
+    await store.commit(commit)

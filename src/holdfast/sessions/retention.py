@@ -1,0 +1,118 @@
+"""What a store need not keep: sessions that are over, log that a checkpoint holds, ids that nobody sends again.
+
+Invariant: deciding is pure. Nothing is dropped that a session needs to go on, and each removal is in the audit trail before it is done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.policies import options
+from holdfast.sessions.saving import audit
+from holdfast.stores import Commit, SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.stores import SessionRecord, Store
+
+__all__ = ["CHAIN", "Action", "Retention", "decide", "plan", "prune"]
+
+CHAIN = "retention"
+"""The audit chain of what was dropped."""
+_DAY = 86_400.0
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long things are kept, in seconds. None keeps for ever."""
+
+    closed: float | None = 30 * _DAY
+    """Sessions after they were closed."""
+    failed: float | None = None
+    """Sessions in error, after their last entry: somebody may want to know why."""
+    idle: float | None = 7 * _DAY
+    """The log behind the checkpoint of a session in which nothing happened for so long."""
+    entries: int | None = 10_000
+    """How much of the log behind the checkpoint is kept for those who want to replay it."""
+    claims: float = _DAY
+    """The ids of messages: at least as long as a client may send one again, and the last thousand anyway."""
+
+    def __post_init__(self) -> None:
+        for name in ("closed", "failed", "idle"):
+            options.seconds(f"retention.{name}", getattr(self, name), zero=True, optional=True)
+        options.seconds("retention.claims", self.claims, zero=True)
+        options.count("retention.entries", self.entries, least=0, optional=True)
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to drop."""
+
+    session: str
+    what: Literal["remove", "compact"]
+    before: int = 0
+    """Compact: the entries before this offset."""
+    entries: int
+    """How many go."""
+    reason: str
+
+
+_Why: TypeAlias = tuple[int, str]
+
+
+def decide(record: SessionRecord, rules: Retention, now: float) -> Action | None:
+    """Decide what of a session need not be kept."""
+    held = record.top - record.oldest + 1
+    quiet = now - record.last_at
+    limit = {SessionState.CLOSED: rules.closed, SessionState.ERROR: rules.failed}.get(record.state)
+    if limit is not None and quiet > limit:
+        reason = f"{record.state.value} for more than {limit:g} s"
+        return Action(session=record.id, what="remove", entries=held, reason=reason)
+    kept = _kept(rules, quiet)
+    if record.checkpoint is None or kept is None:
+        return None
+    number, reason = kept
+    before = record.checkpoint + 1 - number
+    if before <= record.oldest:
+        return None
+    gone = before - record.oldest
+    return Action(session=record.id, what="compact", before=before, entries=gone, reason=reason)
+
+
+def _kept(rules: Retention, quiet: float) -> _Why | None:
+    """How many entries behind the checkpoint are kept, and why no more."""
+    if rules.idle is not None and quiet > rules.idle:
+        return 0, f"quiet for more than {rules.idle:g} s"
+    return (
+        None if rules.entries is None else (rules.entries, f"more than {rules.entries} entries behind the checkpoint")
+    )
+
+
+async def plan(store: Store, rules: Retention, now: float) -> AsyncIterator[Action]:
+    """Yield what would be dropped, session by session."""
+    after = ""
+    while page := await store.sessions(after=after):
+        for record in page:
+            if (action := decide(record, rules, now)) is not None:
+                yield action
+        after = page[-1].id
+
+
+async def prune(store: Store, rules: Retention, now: float) -> list[Action]:
+    """Drop what need not be kept; return what was dropped."""
+    done = [action async for action in plan(store, rules, now)]
+    for action in done:
+        said = {"what": action.what, "entries": action.entries, "before": action.before, "reason": action.reason}
+        told = audit("Compaction", action.session, **said)
+        await store.commit(Commit(chain=CHAIN, audit=(told,)))
+        if action.what == "remove":
+            await store.remove(action.session)
+        else:
+            await store.compact(action.session, action.before)
+    after = ""
+    while page := await store.sessions(after=after):
+        for record in page:
+            await store.forget_claims(record.id, now - rules.claims)
+        after = page[-1].id
+    return done

@@ -1,0 +1,136 @@
+"""Alerts (S0-33): the log, a function and a webhook hear when too much goes wrong.
+
+alerts = raise_alerts(runtime, settings.alerts)     # operations are watched from now on
+alerts.count("session_drops")                       # what the runtime does not see is told by who sees it
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from holdfast.events import AttemptEnded, Degraded, Failed, SuppressedError
+from holdfast.faults import Fault, InvalidError
+from holdfast.policies.alerting import SIGNALS, Alert, AlertMachine, Alerts
+from holdfast.runtime.bus import Subscription
+from holdfast.runtime.config import load
+from holdfast.runtime.runtime import default_runtime
+from holdfast.sinks.reading import read
+from holdfast.sinks.webhook import Webhook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.policies.alerting import Level, Signal
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.sinks.metric import ErrorMetric
+
+__all__ = ["AlertSink", "raise_alerts"]
+
+_LOG = logging.getLogger("holdfast")
+_LOUDNESS = {"ok": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
+
+
+def raise_alerts(
+    runtime: Runtime | None = None,
+    alerts: Alerts | None = None,
+    *,
+    tell: Callable[[Alert], object] | None = None,
+) -> AlertSink:
+    """Watch the operations of `runtime`, or of the default one, and raise alerts. Without `alerts`, those of the settings hold.
+
+    Alerts go to the log, to `tell`, and to the webhook of the settings. The result is a subscription: `cancel` it, or use it as a
+    context manager.
+    """
+    if alerts is not None and not isinstance(alerts, Alerts):
+        raise InvalidError.at("alerts", "an Alerts", alerts)
+    if tell is not None and not callable(tell):
+        raise InvalidError.at("alerts.tell", "a function or None", tell)
+    return AlertSink(
+        default_runtime() if runtime is None else runtime, load().alerts if alerts is None else alerts, tell
+    )
+
+
+class AlertSink(Subscription):
+    """Counts, and tells of alerts. Safe to use from any thread."""
+
+    def __init__(self, runtime: Runtime, alerts: Alerts, tell: Callable[[Alert], object] | None) -> None:
+        self._runtime = runtime
+        self._tell = tell
+        self._machine = AlertMachine(alerts)
+        self._lock = threading.Lock()
+        self._webhook = (
+            None if alerts.webhook is None else Webhook(alerts.webhook, alerts.webhook_timeout, self._failed)
+        )
+        handlers: dict[Any, Callable[[Any], object]] = {
+            AttemptEnded: self._attempt_ended,
+            Degraded: lambda _: self._operation(failed=False),
+            Failed: lambda _: self._operation(failed=True),
+        }
+        super().__init__(read(runtime, handlers, ended=self._close).cancel)
+
+    def count(self, signal: Signal) -> None:
+        """Count a reconnection that failed, a session that was dropped, a hook's message that was refused."""
+        if signal not in SIGNALS:
+            raise InvalidError.at("signal", f"one of {', '.join(SIGNALS)}", signal)
+        with self._lock:
+            alerts = self._machine.count(signal, self._now())
+        self._raise(alerts)
+
+    def measured(self, metric: ErrorMetric) -> None:
+        """Count an error by its metric; for errors of clients and hooks, which no operation of the runtime tells of."""
+        if metric.category == "HOOK":
+            self.count("hook_failures")
+        elif metric.code == "CONN_RECONNECT_EXHAUSTED":
+            self.count("reconnection_failures")
+
+    def fault(self, event: Failed) -> None:
+        """Tell of one failure that is an alert by itself; for `react_to_failures(alert=…)`."""
+        fault = event.fault
+        self._raise([Alert(signal=fault.code, level="critical", before="ok", value=1, threshold=0)])
+
+    def look(self) -> None:
+        """Tell of alerts that are over because nothing happens any more. Call it now and then where that matters."""
+        with self._lock:
+            alerts = self._machine.look(self._now())
+        self._raise(alerts)
+
+    def level(self, signal: Signal) -> Level:
+        """Return how a signal stands."""
+        return self._machine.level(signal)
+
+    def _attempt_ended(self, event: AttemptEnded) -> None:
+        # One that failed is not the end of its operation.
+        if event.fault is None:
+            self._operation(failed=False)
+
+    def _operation(self, *, failed: bool) -> None:
+        with self._lock:
+            alerts = self._machine.operation(self._now(), failed=failed)
+        self._raise(alerts)
+
+    def _raise(self, alerts: list[Alert]) -> None:
+        """Perform them, outside of the lock: whoever is told may count something in turn."""
+        for alert in alerts:
+            _LOG.log(_LOUDNESS[alert.level], "alert: %s", alert.text, extra={"holdfast": {"alert": alert}})
+            if self._webhook is not None:
+                self._webhook.send(alert, self._runtime.clock.wall())
+            if self._tell is not None:
+                try:
+                    self._tell(alert)
+                except Exception as error:  # noqa: BLE001 - a reader never breaks a call (R25)
+                    at = self._runtime.clock.wall()
+                    self._runtime.bus.hook_raised(self._tell, "the function for alerts", error, at=at)
+
+    def _failed(self, fault: Fault) -> None:
+        """An alert could not be posted: that breaks nothing and is told."""
+        reason = "an alert could not be posted to the webhook"
+        self._runtime.bus.emit(SuppressedError.of(fault, reason, at=self._runtime.clock.wall()))
+
+    def _close(self) -> None:
+        if self._webhook is not None:
+            self._webhook.close()
+
+    def _now(self) -> float:
+        return self._runtime.clock.monotonic()

@@ -1,0 +1,387 @@
+"""Events to the audit trail of a store: append-only, hash-chained, in the order they happened.
+
+    async with SqliteStore("work.db") as store, audit_to(store, runtime):   # written in this event loop
+    with audit_to(SqliteStore("work.db"), runtime):                         # opened and written in a thread of its own
+
+Invariant: writing never slows or breaks a call. What happens is queued and written behind it; what the queue cannot hold is
+counted, and the trail says how much that was, at the place where it is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import secrets
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
+
+import msgspec
+
+from holdfast._version import __version__
+from holdfast.events import AttemptEnded, SuppressedError
+from holdfast.faults import InvalidError
+from holdfast.policies import options
+from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.secrets import process_redactor
+from holdfast.sinks.audit_records import CLASSES, audit_of
+from holdfast.sinks.reading import read
+from holdfast.stores.records import Commit, NewAudit, check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.events import Event
+    from holdfast.faults import Redactor
+    from holdfast.runtime.bus import Subscription
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.stores.records import AuditClass
+    from holdfast.stores.store import Store
+
+__all__ = ["AuditTrail", "audit_to"]
+
+MOST_QUEUED = 10_000
+MOST_AT_ONCE = 200
+"""Records of one commit."""
+_IN_ONE_GO = 10
+"""Records that are made before others have their turn in the event loop: about a millisecond."""
+CHAIN = "runtime"
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+_PATIENCE_S = 10.0
+"""How long closing waits for the last records."""
+
+_LOG = logging.getLogger("holdfast")
+
+
+def audit_to(
+    store: Store,
+    runtime: Runtime | None = None,
+    *,
+    chain: str = CHAIN,
+    attempts: bool = False,
+    most_queued: int = MOST_QUEUED,
+    redactor: Redactor | None = None,
+) -> AuditTrail:
+    """Return the trail of what happens in `runtime`, or in the default one; it is written while its block runs.
+
+    `async with`: the store is open, and is used in this event loop. `with`: the store is not open; a thread opens it, writes, and
+    closes it. `attempts` adds the end of every call, also of those that work at once. A restart goes on in the same chain, and
+    several processes may share one.
+    """
+    return AuditTrail(store, runtime, chain=chain, attempts=attempts, most_queued=most_queued, redactor=redactor)
+
+
+class AuditTrail:
+    """What happens in a runtime, on its way to a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        runtime: Runtime | None = None,
+        *,
+        chain: str = CHAIN,
+        attempts: bool = False,
+        most_queued: int = MOST_QUEUED,
+        redactor: Redactor | None = None,
+    ) -> None:
+        if not callable(getattr(store, "commit", None)):
+            raise InvalidError.at("store", "a Store", store)
+        check_name("audit.chain", chain)
+        options.flag("audit.attempts", attempts)
+        options.count("audit.most_queued", most_queued)
+        self.chain = chain
+        self.id = f"audit-{secrets.token_hex(8)}"
+        """What correlates records that belong to no run."""
+        self._store = store
+        self._runtime = default_runtime() if runtime is None else runtime
+        self._attempts = attempts
+        self._queue = _Queue(most_queued)
+        self._redactor = redactor
+        self._subscription: Subscription | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+        self._thread: threading.Thread | None = None
+        self.written = 0
+        """Records that are in the store."""
+
+    @property
+    def dropped(self) -> int:
+        """Records that the queue could not hold, or that could not be written before it was closed."""
+        return self._queue.dropped
+
+    def record(self, kind: AuditClass, payload: Any, *, correlation: str) -> None:
+        """Add a record of your own. The payload is anything JSON can hold; secrets in it are masked."""
+        if self._subscription is None or self._closing:
+            raise InvalidError.saying("audit.record", "an open trail: use it in `with` or `async with`", "a closed one")
+        mask = self._mask()
+        body = msgspec.json.encode(mask.value(payload))
+        # Refused here, where the mistake is, and not when it is written.
+        self._put(NewAudit(kind=kind, correlation=mask.text(correlation), payload=body))
+
+    async def flush(self) -> None:
+        """Wait until what happened so far is in the store. For the event loop of `async with`."""
+        while self._queue.unwritten and self._task is not None and not self._task.done():
+            self._idle.clear()
+            await self._idle.wait()
+
+    # In an event loop
+
+    async def __aenter__(self) -> Self:
+        self._begin(asyncio.get_running_loop())
+        self._task = asyncio.create_task(self._write(), name="holdfast-audit")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+        task, self._task = self._task, None
+        assert task is not None
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await asyncio.shield(task)
+        except BaseException as error:
+            task.cancel()
+            if not isinstance(error, TimeoutError):
+                raise
+        finally:
+            self._over()
+
+    # In a thread
+
+    def __enter__(self) -> Self:
+        ready: list[BaseException | None] = []
+        opened = threading.Event()
+
+        def tell(error: BaseException | None) -> None:
+            if not opened.is_set():
+                ready.append(error)
+                opened.set()
+
+        self._thread = threading.Thread(target=self._run, args=(tell,), name="holdfast-audit", daemon=True)
+        self._thread.start()
+        opened.wait()
+        if (error := ready[0]) is not None:
+            self._thread.join()
+            raise error
+        atexit.register(self.close)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what is queued and close the store. Called at the program's end too."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        atexit.unregister(self.close)
+        self._end()
+        thread.join(_PATIENCE_S)
+        self._over()
+
+    def _run(self, tell: Callable[[BaseException | None], None]) -> None:
+        try:
+            asyncio.run(self._serve(tell))
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the thread must hear of it
+            tell(error)
+            if not self._closing:
+                _LOG.error("the audit trail has ended: %s", error)
+
+    async def _serve(self, tell: Callable[[BaseException | None], None]) -> None:
+        store = await self._store.__aenter__()
+        try:
+            self._begin(asyncio.get_running_loop())
+            tell(None)
+            await self._write()
+        finally:
+            try:
+                await store.__aexit__(None, None, None)
+            except RuntimeError:
+                # At the program's end there are no executors any more. Everything is committed; nothing is lost.
+                _LOG.debug("the store of the audit trail was left open at the program's end")
+
+    # Both
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._subscription is not None or self._closing:
+            raise InvalidError.saying("audit", "a trail that was not opened before", "one that was")
+        self._loop = loop
+        wanted = [kind for kind in CLASSES if self._attempts or kind is not AttemptEnded]
+        self._subscription = read(self._runtime, dict.fromkeys(wanted, self._put))
+        _TRAILS.add(self)
+        self._put(self._own("trail-opened", pid=os.getpid(), version=__version__))
+
+    def _end(self) -> None:
+        """Take no more; what is queued is still written."""
+        if self._subscription is not None:
+            self._subscription.cancel()
+            self._put(self._own("trail-closed", dropped=self._queue.dropped))
+        self._closing = True
+        self._wake(self._ending)
+
+    def _over(self) -> None:
+        lost = self._queue.give_up()
+        if lost:
+            _LOG.error("%d audit records could not be written to the store", lost)
+
+    def _own(self, event: str, **facts: Any) -> NewAudit:
+        payload = msgspec.json.encode({"event": event, **facts})
+        return NewAudit(kind="Integrity", correlation=self.id, payload=payload)
+
+    def _put(self, what: Event | NewAudit) -> None:
+        if self._queue.put(what):
+            self._wake()
+
+    def _wake(self, *also: asyncio.Event) -> None:
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        try:
+            for event in (*also, self._news):
+                loop.call_soon_threadsafe(event.set)
+        except RuntimeError:
+            # Closed since: what is left is counted when the trail is closed.
+            return
+
+    async def _write(self) -> None:
+        try:
+            while await self._write_queued() and not self._closing:
+                await self._news.wait()
+        finally:
+            self._idle.set()
+
+    async def _write_queued(self) -> bool:
+        self._news.clear()
+        while batch := self._queue.take(MOST_AT_ONCE):
+            if not await self._commit(await self._records_of(batch)):
+                return False
+            self._queue.done()
+        self._idle.set()
+        return True
+
+    async def _commit(self, records: tuple[NewAudit, ...]) -> bool:
+        """Write a batch, however long the store takes to come back; while it is away the queue fills.
+
+        False: the trail is being closed, and the store is still away.
+        """
+        pause = 0.0
+        while True:
+            last = self._closing
+            try:
+                await self._store.commit(Commit(chain=self.chain, audit=records))
+            except Exception as error:  # noqa: BLE001 - the trail outlives whatever its store raises
+                if not pause:
+                    self._tell(error)
+                if last:
+                    return False
+            else:
+                self.written += len(records)
+                return True
+            pause = min(pause * 2 or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._ending.wait()
+
+    async def _records_of(self, batch: list[Event | NewAudit | int]) -> tuple[NewAudit, ...]:
+        records: list[NewAudit] = []
+        for start in range(0, len(batch), _IN_ONE_GO):
+            records += map(self._record_of, batch[start : start + _IN_ONE_GO])
+            await asyncio.sleep(0)
+        return tuple(records)
+
+    def _record_of(self, item: Event | NewAudit | int) -> NewAudit:
+        if isinstance(item, int):
+            return self._own("records-dropped", count=item)
+        return item if isinstance(item, NewAudit) else audit_of(item, self._mask(), otherwise=self.id)
+
+    def _mask(self) -> Redactor:
+        return process_redactor() if self._redactor is None else self._redactor
+
+    def _tell(self, error: Exception) -> None:
+        """Say once per outage that the trail cannot be written."""
+        reason = "the audit trail cannot be written; it is kept and tried again"
+        at = self._runtime.clock.wall()
+        self._runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=at, redactor=self._mask()))
+
+    def after_fork(self) -> None:
+        """A child has neither the thread nor the store's connection: it opens a trail of its own."""
+        self._queue = _Queue(1)
+        self._loop = self._thread = self._task = None
+        if self._subscription is not None:
+            self._subscription.cancel()
+            self._subscription = None
+
+
+class _Queue:
+    """What waits to be written, in order; what there was no room for is a number at its place. Safe in any thread."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._items: list[Event | NewAudit | int] = []
+        self._under_way = 0
+        self._missing = 0
+        """Since the last that found room."""
+        self.dropped = 0
+        # Reentrant: a signal's handler may report in the middle of a report.
+        self._lock = threading.RLock()
+
+    def put(self, item: Event | NewAudit) -> bool:
+        """Queue it if there is room. True: somebody may have to be woken."""
+        with self._lock:
+            if len(self._items) + self._under_way >= self._most:
+                self._missing += 1
+                self.dropped += 1
+                return False
+            self._tell_missing()
+            self._items.append(item)
+            return len(self._items) == 1
+
+    def take(self, most: int) -> list[Event | NewAudit | int]:
+        """Take the oldest; until `done`, they count as queued."""
+        with self._lock:
+            if len(self._items) < most:
+                self._tell_missing()
+            batch, self._items = self._items[:most], self._items[most:]
+            self._under_way = len(batch)
+            return batch
+
+    def done(self) -> None:
+        self._under_way = 0
+
+    @property
+    def unwritten(self) -> int:
+        with self._lock:
+            return len(self._items) + self._under_way + bool(self._missing)
+
+    def give_up(self) -> int:
+        """Count what is left as dropped; return how much that is."""
+        with self._lock:
+            left = len(self._items) + self._under_way
+            self.dropped += left
+            self._items, self._under_way = [], 0
+            return left
+
+    def _tell_missing(self) -> None:
+        if self._missing:
+            self._items.append(self._missing)
+            self._missing = 0
+
+
+_TRAILS: WeakSet[AuditTrail] = WeakSet()
+
+
+def _after_fork() -> None:
+    for trail in tuple(_TRAILS):
+        trail.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

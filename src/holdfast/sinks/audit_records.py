@@ -1,0 +1,78 @@
+"""An event as an audit record: its class, what it belongs to, and its facts without secrets and content."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.events import (
+    AgentFallback,
+    AttemptEnded,
+    BudgetWarning,
+    Cancelled,
+    CircuitStateChange,
+    Commanded,
+    Degraded,
+    Event,
+    Failed,
+    Fallback,
+    Recovered,
+    Repaired,
+    Retry,
+    RetryDenied,
+    StreamResumed,
+    SuppressedError,
+)
+from holdfast.faults import Fault
+from holdfast.sinks.facts import facts_of
+from holdfast.stores.records import NewAudit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.faults import Redactor
+    from holdfast.stores.records import AuditClass
+
+__all__ = ["CLASSES", "audit_of"]
+
+CLASSES: Mapping[type[Event], AuditClass] = {
+    Failed: "Fault",
+    Retry: "Retry",
+    RetryDenied: "Retry",
+    Repaired: "Recovery",
+    StreamResumed: "Recovery",
+    Recovered: "Recovery",
+    Fallback: "Fallback",
+    AgentFallback: "Fallback",
+    Degraded: "Fallback",
+    CircuitStateChange: "Circuit",
+    Cancelled: "Cancellation",
+    Commanded: "Command",
+    BudgetWarning: "Budget",
+    SuppressedError: "SuppressedError",
+    AttemptEnded: "ProviderExchange",
+}
+"""The class of each kind of event. A call to a tool is a ToolInvocation instead."""
+
+
+def audit_of(event: Event, redactor: Redactor, *, otherwise: str) -> NewAudit:
+    """Return the record of an event; one that belongs to no run is correlated with `otherwise`."""
+    facts = facts_of(event, redactor)
+    payload: dict[str, Any] = {"event": facts.pop("type"), "at": facts.pop("at")}
+    fault = getattr(event, "fault", None)
+    if isinstance(fault, Fault):
+        payload |= {"code": fault.code, "class": fault.entry.classed, "severity": fault.severity.value}
+    elif isinstance(event, CircuitStateChange) and event.reason is not None:
+        payload["code"] = event.reason
+    facts.pop("run", None)
+    facts.pop("v", None)
+    return NewAudit(
+        kind=_class_of(event), correlation=event.run or otherwise, payload=msgspec.json.encode({**payload, **facts})
+    )
+
+
+def _class_of(event: Event) -> AuditClass:
+    if isinstance(event, AttemptEnded) and event.operation.startswith("tool:"):
+        return "ToolInvocation"
+    return CLASSES[type(event)]

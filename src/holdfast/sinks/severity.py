@@ -1,0 +1,105 @@
+"""Severity drives behaviour (S0-4): what is done about an operation that was given up.
+
+Invariant: nothing ends by surprise. Circuits are broken and sessions terminated by functions the application gives, and by
+nothing else; where there is none for what a severity asks, the log says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from holdfast.events import Failed
+from holdfast.faults import InvalidError, Severity
+from holdfast.policies.severity import Reaction, reactions_to
+from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.secrets import process_redactor
+from holdfast.sinks.facts import facts_of
+from holdfast.sinks.metric import ErrorMetric
+from holdfast.sinks.reading import read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.runtime.bus import Subscription
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["react_to_failures"]
+
+_LOUDNESS = {
+    Severity.INFO: logging.INFO,
+    Severity.WARNING: logging.WARNING,
+    Severity.ERROR: logging.ERROR,
+    Severity.CRITICAL: logging.CRITICAL,
+    Severity.FATAL: logging.CRITICAL,
+}
+_NEEDED = (Reaction.ALERT, Reaction.CIRCUIT, Reaction.TERMINATE)
+"""Reactions that are missed where nobody performs them."""
+
+
+def react_to_failures(
+    runtime: Runtime | None = None,
+    *,
+    metrics: Callable[[ErrorMetric], object] | None = None,
+    notify: Callable[[Failed], object] | None = None,
+    alert: Callable[[Failed], object] | None = None,
+    circuit: Callable[[Failed], object] | None = None,
+    terminate: Callable[[Failed], object] | None = None,
+    logger: str | logging.Logger = "holdfast",
+) -> Subscription:
+    """Do what the severity of a failure asks for, whenever an operation is given up: log it, and call these functions.
+
+    `metrics` counts it; `notify` tells the user; `alert` calls somebody; `circuit` stops calls to what failed
+    (`manager.circuit(...).force_open()`); `terminate` ends the session. They run inside the call that failed, in this order, and
+    must be quick; one that raises is reported once and does not keep the others from being called.
+    """
+    given = {
+        Reaction.METRICS: None if metrics is None else lambda event: metrics(ErrorMetric.of(event.fault)),
+        Reaction.NOTIFY: notify,
+        Reaction.ALERT: alert,
+        Reaction.CIRCUIT: circuit,
+        Reaction.TERMINATE: terminate,
+    }
+    for reaction, function in given.items():
+        if function is not None and not callable(function):
+            raise InvalidError.at(f"react.{reaction}", "a function or None", function)
+    reacting = _Reacting(
+        default_runtime() if runtime is None else runtime,
+        {reaction: function for reaction, function in given.items() if function is not None},
+        logging.getLogger(logger) if isinstance(logger, str) else logger,
+    )
+    handlers: dict[Any, Callable[[Any], object]] = {Failed: reacting.failed}
+    return read(runtime, handlers)
+
+
+class _Reacting:
+    def __init__(
+        self, runtime: Runtime, functions: dict[Reaction, Callable[[Failed], object]], log: logging.Logger
+    ) -> None:
+        self._runtime = runtime
+        self._functions = functions
+        self._log = log
+
+    def failed(self, event: Failed) -> None:
+        for reaction in reactions_to(event.fault.severity):
+            if reaction is Reaction.LOG:
+                self._write(event)
+            elif (function := self._functions.get(reaction)) is not None:
+                self._call(reaction, function, event)
+            elif reaction in _NEEDED:
+                self._log.warning(
+                    "%s asks for '%s' and no function was given for that", event.fault.code, reaction.value
+                )
+
+    def _write(self, event: Failed) -> None:
+        fault = event.fault
+        name = event.operation or "the call"
+        line = f"{fault.severity}: {name} failed ({fault.code}); next to act: {fault.next_actor}"
+        facts = facts_of(event, process_redactor())
+        self._log.log(_LOUDNESS[fault.severity], "%s", line, extra={"holdfast": facts})
+
+    def _call(self, reaction: Reaction, function: Callable[[Failed], object], event: Failed) -> None:
+        try:
+            function(event)
+        except Exception as error:  # noqa: BLE001 - a reader never breaks a call (R25), nor the readers after it
+            self._runtime.bus.hook_raised(function, f"the function for '{reaction}'", error, at=event.at, run=event.run)

@@ -1,0 +1,271 @@
+"""`MemoryStore`: everything in this process and gone with it. For tests, and for those who need no more.
+
+It is written by itself and shares no code with the stores on SQL: where the two differ, one of them is wrong.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from holdfast.runtime.secrets import process_redactor
+from holdfast.stores import refusals
+from holdfast.stores.chain import GENESIS, link, session_chain
+from holdfast.stores.preparing import Mask, prepared
+from holdfast.stores.records import (
+    AuditRecord,
+    Checkpoint,
+    Commit,
+    Entry,
+    Lease,
+    NewAudit,
+    Receipt,
+    SessionRecord,
+    SessionState,
+    check_name,
+)
+from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
+from holdfast.stores.waking import Wakeups
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.clock import Clock
+    from holdfast.faults import Redactor
+    from holdfast.stores.records import Claim
+
+__all__ = ["MemoryStore"]
+
+KEPT_CLAIMS = 1_000
+
+
+class _Kept:
+    """One session."""
+
+    __slots__ = ("checkpoint", "claims", "entries", "record")
+
+    def __init__(self, record: SessionRecord) -> None:
+        self.record = record
+        self.entries: list[Entry] = []
+        self.claims: dict[tuple[str, str], tuple[bytes, Receipt]] = {}
+        self.checkpoint: Checkpoint | None = None
+
+
+class MemoryStore:
+    """Sessions in memory: `async with MemoryStore() as store`. One event loop at a time."""
+
+    def __init__(self, *, clock: Clock | None = None, redactor: Redactor | None = None) -> None:
+        self._wall = time.time if clock is None else clock.wall
+        self._mask = Mask(redactor or process_redactor())
+        self._sessions: dict[str, _Kept] = {}
+        self._chains: dict[str, list[AuditRecord]] = {}
+        self._wakeups = Wakeups()
+        self._id = f"memory-{secrets.token_hex(8)}"
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return
+
+    async def commit(self, commit: Commit) -> Receipt:
+        commit = prepared(commit, self._mask)
+        now = self._wall()
+        if commit.session is None:
+            self._seal(commit.chain, commit.audit, now)
+            return Receipt(at=now)
+        kept = self._create(commit, now) if commit.create is not None else self._kept(commit.session)
+        record = kept.record
+        if commit.create is None:
+            refusals.admit(commit, record.state, record.fence)
+        if commit.claim is not None and (known := _known(kept, commit.claim)) is not None:
+            return known
+        refusals.check_checkpoint(commit, record.top + len(commit.entries))
+        receipt = self._write(kept, commit, max(now, record.last_at))
+        self._sessions[commit.session] = kept
+        self._wakeups.wake((commit.session,))
+        return receipt
+
+    async def session(self, session: str) -> SessionRecord:
+        return self._kept(session).record
+
+    async def sessions(
+        self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
+    ) -> list[SessionRecord]:
+        found = (kept.record for id_, kept in sorted(self._sessions.items()) if id_ > after)
+        return [record for record in found if not states or record.state in states][:limit]
+
+    async def read(
+        self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
+    ) -> list[Entry]:
+        kept = self._kept(session)
+        record = kept.record
+        if after + 1 < record.oldest or after > record.top:
+            raise refusals.gap(session, after + 1, record.oldest, record.top)
+        page: list[Entry] = []
+        for entry in kept.entries[after + 1 - record.oldest :][:limit]:
+            max_bytes -= len(bytes(entry.body))
+            if max_bytes < 0 and page:
+                break
+            page.append(entry)
+        return page
+
+    async def checkpoint(self, session: str) -> Checkpoint | None:
+        return self._kept(session).checkpoint
+
+    async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
+        kept, now = self._kept(session), self._wall()
+        record = kept.record
+        if record.owner is not None and record.owner != owner and record.lease_until > now:
+            raise refusals.held_by(session, record.owner, record.lease_until - now)
+        lease = Lease(session=session, owner=owner, fence=record.fence + 1, until=now + ttl)
+        self._own(kept, lease.fence, owner, lease.until)
+        return lease
+
+    async def renew(self, lease: Lease, ttl: float) -> Lease:
+        kept = self._kept(lease.session)
+        if not _holds(kept.record, lease):
+            raise refusals.lost(lease.session)
+        renewed = msgspec.structs.replace(lease, until=self._wall() + ttl)
+        self._own(kept, renewed.fence, renewed.owner, renewed.until)
+        return renewed
+
+    async def release(self, lease: Lease) -> None:
+        kept = self._kept(lease.session)
+        if _holds(kept.record, lease):
+            self._own(kept, lease.fence, None, 0.0)
+
+    async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
+        return self._chains.get(chain, [])[after : after + limit]
+
+    async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
+        heads = [(name, records[-1].seq, records[-1].hash) for name, records in sorted(self._chains.items())]
+        return [head for head in heads if head[0] > after][:limit]
+
+    async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
+        kept = self._kept(session)
+        record = kept.record
+        if fence is not None and fence != record.fence:
+            raise refusals.lost(session)
+        gone = max(0, min(before, (record.checkpoint or 0) + 1) - record.oldest)
+        del kept.entries[:gone]
+        kept.record = msgspec.structs.replace(record, oldest=record.oldest + gone)
+        return gone
+
+    async def forget_claims(self, session: str, before: float) -> None:
+        kept = self._kept(session)
+        by_age = sorted(kept.claims.items(), key=lambda item: item[1][1].at)
+        for key, (_, receipt) in by_age[: max(0, len(by_age) - KEPT_CLAIMS)]:
+            if receipt.at < before:
+                del kept.claims[key]
+
+    async def remove(self, session: str) -> None:
+        state = self._kept(session).record.state
+        if state not in (SessionState.CLOSED, SessionState.ERROR):
+            raise refusals.not_closed(session, state)
+        del self._sessions[session]
+
+    async def changed(self, session: str, after: int, seconds: float) -> bool:
+        async def top() -> int:
+            return (await self.session(session)).top
+
+        return await self._wakeups.beyond(session, after, seconds, top)
+
+    def _kept(self, session: str) -> _Kept:
+        check_name("session", session)
+        kept = self._sessions.get(session)
+        if kept is None:
+            raise refusals.missing(session)
+        return kept
+
+    def _create(self, commit: Commit, now: float) -> _Kept:
+        assert commit.session is not None
+        assert commit.create is not None
+        if commit.session in self._sessions:
+            raise refusals.already_there(commit.session)
+        return _Kept(
+            SessionRecord(
+                id=commit.session,
+                epoch=secrets.token_urlsafe(12),
+                state=SessionState.CREATED,
+                oldest=1,
+                top=0,
+                created_at=now,
+                last_at=now,
+                manifest=msgspec.Raw(commit.create.manifest),
+            )
+        )
+
+    def _write(self, kept: _Kept, commit: Commit, at: float) -> Receipt:
+        record = kept.record
+        top = record.top
+        for entry in commit.entries:
+            top += 1
+            body = msgspec.Raw(entry.body)
+            kept.entries.append(Entry(offset=top, id=entry.id, at=at, type=entry.type, body=body))
+        receipt = Receipt(first=record.top + 1 if commit.entries else 0, top=top, at=at, epoch=record.epoch)
+        if (new := commit.checkpoint) is not None:
+            kept.checkpoint = Checkpoint(
+                offset=top if new.offset is None else new.offset,
+                at=at,
+                message_count=new.message_count,
+                last_message_id=new.last_message_id,
+                snapshot=msgspec.Raw(new.snapshot),
+            )
+        kept.record = msgspec.structs.replace(
+            record,
+            top=top,
+            last_at=at,
+            state=commit.state or record.state,
+            manifest=record.manifest if commit.manifest is None else msgspec.Raw(commit.manifest),
+            checkpoint=record.checkpoint if kept.checkpoint is None else kept.checkpoint.offset,
+        )
+        if (claim := commit.claim) is not None:
+            receipt = msgspec.structs.replace(receipt, result=msgspec.Raw(claim.result))
+            kept.claims[claim.client, claim.id] = (claim.body_hash, receipt)
+        if commit.audit:
+            self._seal(commit.chain or session_chain(record.id), commit.audit, at)
+        return receipt
+
+    def _seal(self, chain: str, new: tuple[NewAudit, ...], at: float) -> None:
+        records = self._chains.setdefault(chain, [])
+        for one in new:
+            before = bytes.fromhex(records[-1].hash) if records else GENESIS
+            seq = len(records) + 1
+            sealed = link(before, one, chain=chain, seq=seq, at=at)
+            records.append(
+                AuditRecord(
+                    chain=chain,
+                    seq=seq,
+                    at=at,
+                    kind=one.kind,
+                    correlation=one.correlation,
+                    payload=msgspec.Raw(one.payload),
+                    hash=sealed.hex(),
+                )
+            )
+
+    def _own(self, kept: _Kept, fence: int, owner: str | None, until: float) -> None:
+        kept.record = msgspec.structs.replace(kept.record, fence=fence, owner=owner, lease_until=until)
+
+
+def _known(kept: _Kept, claim: Claim) -> Receipt | None:
+    """Return the first receipt of what was claimed before."""
+    found = kept.claims.get((claim.client, claim.id))
+    if found is None:
+        return None
+    body_hash, receipt = found
+    if body_hash != claim.body_hash:
+        raise refusals.claimed_otherwise(claim.client, claim.id)
+    return msgspec.structs.replace(receipt, duplicate=True)
+
+
+def _holds(record: SessionRecord, lease: Lease) -> bool:
+    return record.fence == lease.fence and record.owner == lease.owner

@@ -1,0 +1,104 @@
+"""`open_store`: a store by its address, and the address there is when none is given.
+
+    memory:                                in this process, gone with it
+    sqlite:PATH, or a path                 one file; sqlite:PATH?durability=fast
+    postgresql://user@host/db?schema=NAME  a schema on a server; the rest as PostgreSQL has it
+
+Invariant: no address gets into a message whole: it may hold a password.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.clock import Clock
+    from holdfast.faults import Redactor
+    from holdfast.stores.store import Store
+
+__all__ = ["default_url", "open_store", "shown"]
+
+_EXPECTED = "memory:, sqlite:PATH, a path or postgresql://…"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+_DURABILITY = re.compile(r"\?durability=(\w*)\Z")
+
+
+def open_store(url: str | Path | None = None, *, clock: Clock | None = None, redactor: Redactor | None = None) -> Store:
+    """Return the store at an address, by default at `default_url()`. It opens with `async with`."""
+    where = default_url() if url is None else str(url)
+    given: dict[str, Any] = {"clock": clock, "redactor": redactor}
+    if isinstance(url, Path):
+        return SqliteStore(url, **given)
+    match = _SCHEME.match(where)
+    scheme = match[1].lower() if match else ""
+    if scheme in {"postgresql", "postgres"}:
+        return _postgres(where, given)
+    if where == "memory:":
+        return MemoryStore(**given)
+    # One letter before a colon is a drive.
+    if scheme in {"", "sqlite"} and where and not where.startswith("sqlite://"):
+        return _sqlite(where.removeprefix("sqlite:"), given)
+    raise InvalidError.saying("store", _EXPECTED, repr(shown(where)))
+
+
+def default_url(environ: Mapping[str, str] | None = None) -> str:
+    """Return `HOLDFAST_STORE`, or else a file in the user's folder for state (XDG)."""
+    environ = os.environ if environ is None else environ
+    named = environ.get("HOLDFAST_STORE", "").strip()
+    if named:
+        return named
+    state = environ.get("XDG_STATE_HOME", "")
+    # A relative folder is to be taken for none: the specification says so.
+    folder = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
+    return f"sqlite:{folder / 'holdfast' / 'holdfast.db'}"
+
+
+def shown(url: str) -> str:
+    """Return an address as people may see it: without user, password or parameters."""
+    scheme = _SCHEME.match(url)
+    if scheme is None or scheme[1].lower() == "sqlite" or url == "memory:":
+        return url
+    _, found, rest = url.partition("://")
+    if not found:
+        return f"{scheme[1]}:…"
+    place = rest.partition("?")[0].rpartition("@")[2]
+    return f"{scheme[1]}://{place}"
+
+
+def _sqlite(path: str, given: dict[str, Any]) -> Store:
+    durability = _DURABILITY.search(path)
+    if durability is not None:
+        path, given = path[: durability.start()], {**given, "durability": durability[1]}
+    if not path:
+        raise InvalidError.saying("store", "a path after sqlite:", "none")
+    return SqliteStore(Path(path).expanduser(), **given)
+
+
+def _postgres(url: str, given: dict[str, Any]) -> Store:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise InvalidError.saying("store", _EXPECTED, "an address that cannot be read") from None
+    parameters = parse_qsl(parts.query, keep_blank_values=True)
+    schemas = [value for name, value in parameters if name == "schema"]
+    if schemas:
+        rest = urlencode([pair for pair in parameters if pair[0] != "schema"], safe="/")
+        url, given = urlunsplit(parts._replace(query=rest)), {**given, "schema": schemas[-1]}
+    try:
+        module = import_module("holdfast.stores.postgres")
+    except ImportError as error:
+        message = "A store on PostgreSQL needs psycopg: install holdfast[postgres]"
+        raise HoldfastError(Fault.of("SYS_DEPENDENCY_MISSING", message, context={"missing": "psycopg"})) from error
+    store: Store = module.PostgresStore(url, **given)
+    return store

@@ -1,0 +1,31 @@
+"""Named points on the way of a write, so that tests can kill the process at each of them.
+
+The points of the SQLite store, in the order they are reached: `opening`, `connected`, `migrating` (each statement), `migrated`,
+`opened`; for a batch of writes `taken`, `begun`, the first words of each statement (`INSERT INTO entry`), `written`,
+`committed`, where the WAL is moved `moving`, `moved`, `emptied`, then `settling`, `settled`; `closing`, `ended`, `closed`.
+
+Invariant: outside of tests nothing is set and reaching a point does nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["POINTS", "Points"]
+
+
+class Points:
+    """What happens when a point is reached."""
+
+    def __init__(self) -> None:
+        self.hook: Callable[[str], None] | None = None
+
+    def reach(self, name: str) -> None:
+        if self.hook is not None:
+            self.hook(name)
+
+
+POINTS = Points()

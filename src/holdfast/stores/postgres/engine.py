@@ -1,0 +1,350 @@
+"""Transactions on a pool of connections.
+
+Invariant: what `write` returns is stored, and what it refuses is not. A COMMIT that was sent and not answered is looked up:
+every transaction notes its number in a row that belongs to its connection alone (`slot`), so the row tells, on any
+other connection and whatever others have written since, whether the transaction is there. The row's lock is held before
+COMMIT is sent; asking waits for it, so a transaction that is still on its way is not taken for lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor, pq, sql
+from psycopg.rows import tuple_row
+
+from holdfast.faults import HoldfastError
+from holdfast.stores.points import POINTS
+from holdfast.stores.postgres.failures import CONFLICTS, typed
+from holdfast.stores.postgres.lanes import Job, Lanes
+from holdfast.stores.sql.query import Many
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from psycopg_pool import AsyncConnectionPool
+
+    from holdfast.stores.sql.query import Script, Step
+
+__all__ = ["Doubt", "DoubtError", "Engine"]
+
+T = TypeVar("T")
+
+SILENT_S = 10.0
+"""The server ends a transaction whose client says nothing for so long: its locks are others' again."""
+PATIENCE_S = 15.0
+"""How long the outcome of a COMMIT is asked for."""
+GRACE_S = 0.5
+"""How long a transaction that has lost its client may take to end before the server is told to end it."""
+MOST_CONFLICTS = 10
+_ASK_AGAIN_S = 0.1
+
+_NOTE = (
+    "INSERT INTO {slot} (name, seq, at) VALUES (%s, %s, extract(epoch FROM clock_timestamp())::float8)"
+    " ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, at = excluded.at"
+    " RETURNING at, pg_advisory_xact_lock(%s), set_config('search_path', {schema}, true), set_config('lock_timeout', {busy}, true),"
+    " set_config('idle_in_transaction_session_timeout', {silent}, true),"
+    # What was acknowledged survives the machine, whatever the role or database is set to.
+    " set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), true)"
+)
+# Waits for whoever holds the row, and finds a row that was not there before as well.
+_ASK = (
+    "INSERT INTO {slot} (name, seq, at) VALUES (%s, 0, extract(epoch FROM clock_timestamp())::float8)"
+    " ON CONFLICT (name) DO UPDATE SET at = excluded.at RETURNING seq"
+)
+# Whoever holds a slot's lock is the one that was lost: process numbers alone are used again.
+_END = (
+    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND ((classid::bigint << 32) | objid::bigint) = %s"
+)
+_BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class Doubt(NamedTuple):
+    """A transaction whose COMMIT was not answered, and what it would have returned."""
+
+    slot: str
+    lock: int
+    seq: int
+    result: Any
+
+
+class _Slot:
+    __slots__ = ("lock", "name", "seq")
+
+    def __init__(self) -> None:
+        self.name = secrets.token_hex(12)
+        self.lock = secrets.randbits(63)
+        self.seq = 0
+
+
+class DoubtError(Exception):
+    """The outcome of a transaction could not be found out in time."""
+
+    def __init__(self, doubt: Doubt, cause: psycopg.Error) -> None:
+        super().__init__(str(cause))
+        self.doubt = doubt
+        self.cause = cause
+
+
+class _LostError(Exception):
+    """The connection went. With a doubt, after COMMIT was sent; without one, before: then nothing is stored."""
+
+    def __init__(self, doubt: Doubt | None, cause: psycopg.Error) -> None:
+        super().__init__(str(cause))
+        self.doubt = doubt
+        self.cause = cause
+
+
+class Engine:
+    """Runs scripts on the connections of a pool."""
+
+    def __init__(self, pool: AsyncConnectionPool[Any], schema: str, busy: float) -> None:
+        self.pool = pool
+        self._busy = busy
+        self._lanes = Lanes(self._perform)
+        self._slots: WeakKeyDictionary[AsyncConnection[Any], _Slot] = WeakKeyDictionary()
+        slot = sql.Identifier(schema, "slot")
+        path = sql.Identifier(schema).as_string()
+        self._note = sql.SQL(_NOTE).format(
+            slot=slot,
+            schema=sql.Literal(path),
+            busy=sql.Literal(_milliseconds(busy)),
+            silent=sql.Literal(_milliseconds(SILENT_S)),
+        )
+        self._path = sql.SQL("SELECT set_config('search_path', {}, true)").format(sql.Literal(path))
+        self._ask = sql.SQL(_ASK).format(slot=slot)
+        self._retire = sql.SQL("DELETE FROM {} WHERE name = ANY(%s)").format(slot)
+
+    async def write(self, lane: str, script: Callable[[float], Script[T]]) -> T:
+        """Run a script, made for the server's time, in a transaction. Raise `DoubtError` where its end is not known."""
+        result: T = await self._lanes.do(lane, script)
+        return result
+
+    async def _perform(self, jobs: list[Job]) -> None:
+        """Run jobs in one transaction; if one of them brings the others down, each in its own."""
+        try:
+            await self._stored(jobs)
+        except DoubtError as error:
+            for job in jobs:
+                job.error = job.error or DoubtError(error.doubt._replace(result=job.result), error.cause)
+        except psycopg.Error as error:
+            if len(jobs) > 1 and not _is_loss(error):
+                for job in jobs:
+                    await self._perform([job])
+                return
+            for job in jobs:
+                job.error = typed(error)
+
+    async def _stored(self, jobs: list[Job]) -> None:
+        """Run jobs in one transaction, again where two stood in each other's way or a connection was dead when we came."""
+        conflicts = losses = 0
+        while True:
+            try:
+                return await self._transact(jobs)
+            except CONFLICTS:
+                conflicts += 1
+                if conflicts > MOST_CONFLICTS:
+                    raise
+                await asyncio.sleep(random.uniform(0.0, 0.01 * conflicts))  # noqa: S311 - nothing secret
+            except _LostError as error:
+                if error.doubt is not None and await self.find_out(error.doubt, error.cause):
+                    return None
+                # It is not stored.
+                losses += 1
+                if losses > 1:
+                    raise error.cause from None
+                await self._weed()
+
+    async def read(self, script: Callable[[], Script[T]]) -> T:
+        """Run a script that only reads, on one snapshot."""
+        for last in (False, True):
+            try:
+                async with self.connection() as connection:
+                    return await self._read(connection, script())
+            except psycopg.OperationalError as error:
+                if last or not _is_loss(error):
+                    raise typed(error) from error
+                await self._weed()
+            except psycopg.Error as error:
+                raise typed(error) from error
+        raise AssertionError
+
+    async def find_out(self, doubt: Doubt, cause: psycopg.Error | None = None) -> bool:
+        """Tell whether a transaction is stored."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + PATIENCE_S
+        hangs = False
+        while True:
+            try:
+                return await self._asked(doubt, hangs=hangs)
+            except psycopg.Error as error:
+                hangs = isinstance(error, psycopg.errors.LockNotAvailable)
+                if loop.time() > end:
+                    raise DoubtError(doubt, cause or error) from error
+                await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def close(self) -> None:
+        """End what was begun, and leave nothing behind of the connections we had."""
+        await self._lanes.close()
+        names = [slot.name for slot in self._slots.values()]
+        async with self.connection() as connection:
+            await connection.execute(self._retire, (names,))
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """Lend a connection on which transactions are begun by hand; give it back as it was, or dead."""
+        connection = await self.pool.getconn(timeout=self._busy)
+        own = connection.autocommit
+        try:
+            if not own:
+                await connection.set_autocommit(True)
+            yield connection
+        finally:
+            try:
+                if connection.info.transaction_status not in {pq.TransactionStatus.IDLE, pq.TransactionStatus.UNKNOWN}:
+                    await connection.execute("ROLLBACK")
+                if not own and not connection.closed:
+                    await connection.set_autocommit(own)
+            except psycopg.Error:
+                # Whatever state it is in, nobody else shall have it.
+                await connection.close()
+            finally:
+                await self.pool.putconn(connection)
+
+    async def _transact(self, jobs: list[Job]) -> None:
+        async with self.connection() as connection:
+            slot = self._slots.setdefault(connection, _Slot())
+            slot.seq += 1
+            sent: Doubt | None = None
+            try:
+                async with _talking(connection) as talk:
+                    await talk.run("BEGIN")
+                    ((now, *_),) = await talk.rows(self._note, (slot.name, slot.seq, slot.lock))
+                    for job in jobs:
+                        await _attempt(talk, job, now)
+                    POINTS.reach("written")
+                    sent = Doubt(slot.name, slot.lock, slot.seq, None)
+                    ended = await talk.run("COMMIT")
+                if ended.statusmessage != "COMMIT":
+                    raise psycopg.OperationalError(f"COMMIT was answered with {ended.statusmessage}")
+            except psycopg.Error as error:
+                if not connection.closed:
+                    # An answer: the transaction is rolled back.
+                    raise
+                raise _LostError(sent, error) from error
+            POINTS.reach("committed")
+
+    async def _read(self, connection: AsyncConnection[Any], script: Script[T]) -> T:
+        async with _talking(connection) as talk:
+            await talk.run(_BEGIN_READING)
+            await talk.run(self._path)
+            result = await _follow(talk, script)
+            await talk.run("COMMIT")
+        return result
+
+    async def _asked(self, doubt: Doubt, *, hangs: bool) -> bool:
+        async with self.connection() as connection, _talking(connection) as talk:
+            if hangs:
+                await talk.rows(_END, (doubt.lock,))
+            await talk.run("BEGIN")
+            await talk.run("SELECT set_config('lock_timeout', %s, true)", (_milliseconds(GRACE_S),))
+            ((seq,),) = await talk.rows(self._ask, (doubt.slot,))
+            await talk.run("COMMIT")
+        return bool(seq == doubt.seq)
+
+    async def _weed(self) -> None:
+        """Throw away the pool's connections that died: after a restart of the server they all did."""
+        try:
+            await self.pool.check()
+        except psycopg.Error:
+            # The next attempt tells.
+            return
+
+
+class _Talk:
+    """Statements on a connection. Those whose answer nobody needs at once are sent without waiting for it."""
+
+    def __init__(self, connection: AsyncConnection[Any], pipeline: psycopg.AsyncPipeline | None) -> None:
+        self._connection = connection
+        self._pipeline = pipeline
+
+    async def run(self, statement: Any, args: tuple[Any, ...] | None = None) -> AsyncCursor[Any]:
+        cursor: AsyncCursor[Any] = AsyncCursor(self._connection, row_factory=tuple_row)
+        await cursor.execute(statement, args, binary=True)
+        return cursor
+
+    async def rows(self, statement: Any, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        cursor = await self.run(statement, args)
+        if self._pipeline is not None:
+            # Only after a Sync does the server count how long we are silent.
+            await self._pipeline.sync()
+        return await cursor.fetchall()
+
+    async def many(self, statement: Any, rows: Sequence[tuple[Any, ...]]) -> None:
+        await AsyncCursor(self._connection).executemany(statement, rows)
+
+
+@asynccontextmanager
+async def _talking(connection: AsyncConnection[Any]) -> AsyncIterator[_Talk]:
+    if not psycopg.Pipeline.is_supported():
+        # libpq before 14.
+        yield _Talk(connection, None)
+        return
+    async with connection.pipeline() as pipeline:
+        yield _Talk(connection, pipeline)
+
+
+async def _attempt(talk: _Talk, job: Job, now: float) -> None:
+    """Run a job's script. One that is refused has written nothing, so the others of its transaction go on."""
+    job.error = None
+    try:
+        job.result = await _follow(talk, job.script(now))
+    except HoldfastError as refusal:
+        job.error = refusal
+
+
+async def _follow(talk: _Talk, script: Script[T]) -> T:
+    """Run a script's statements, in the transaction there is."""
+    rows: Any = None
+    while True:
+        try:
+            step = script.send(rows)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        rows = await _perform(talk, step)
+
+
+async def _perform(talk: _Talk, step: Step) -> list[tuple[Any, ...]]:
+    statement, answers = _translated(step.sql)
+    if isinstance(step, Many):
+        await talk.many(statement, step.rows)
+        return []
+    if answers:
+        return await talk.rows(statement, step.args)
+    await talk.run(statement, step.args)
+    return []
+
+
+@lru_cache(256)
+def _translated(statement: str) -> tuple[bytes, bool]:
+    """Return a statement in psycopg's words, and whether it answers with rows."""
+    return statement.replace("?", "%s").encode(), statement.startswith("SELECT") or "RETURNING" in statement
+
+
+def _is_loss(error: psycopg.Error) -> bool:
+    """Whether the connection went, or never came from the pool alive."""
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(max(1, round(seconds * 1_000)))

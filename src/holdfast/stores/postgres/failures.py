@@ -1,0 +1,45 @@
+"""What PostgreSQL says when it cannot, in our words.
+
+Invariant: no connection string gets into a message: it may hold a password.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import errors
+from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
+
+from holdfast.stores.refusals import unavailable
+
+if TYPE_CHECKING:
+    from holdfast.faults import HoldfastError
+
+__all__ = ["CONFLICTS", "typed"]
+
+CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
+"""Two transactions stood in each other's way, and this one gave way: it is tried again."""
+
+_REASONS: tuple[tuple[type[psycopg.Error], str], ...] = (
+    (PoolTimeout, "no connection was to be had in time"),
+    (TooManyRequests, "too many wait for a connection"),
+    (PoolClosed, "the pool is closed"),
+    (errors.LockNotAvailable, "another process holds the row"),
+    (errors.DiskFull, "the server's disk is full"),
+    (errors.TooManyConnections, "the server takes no more connections"),
+    (errors.ReadOnlySqlTransaction, "the server takes no writes: it is a standby, or set to read only"),
+    (errors.InsufficientPrivilege, "the user may not do this"),
+    (errors.AdminShutdown, "the server is shutting down"),
+    (errors.CrashShutdown, "the server crashed"),
+    (errors.CannotConnectNow, "the server is starting"),
+)
+
+
+def typed(error: psycopg.Error, **context: object) -> HoldfastError:
+    """Return the fault for an error of the driver or the server, with the error as its cause."""
+    reason = next((told for kind, told in _REASONS if isinstance(error, kind)), None)
+    said = str(error).strip().partition("\n")[0]
+    failure = unavailable(f"{reason or said} (PostgreSQL, {error.sqlstate or type(error).__name__})", **context)
+    failure.__cause__ = error
+    return failure

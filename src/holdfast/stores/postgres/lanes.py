@@ -1,0 +1,91 @@
+"""Writes to one session, one after the other: what comes while a transaction is under way goes into the next one together.
+
+They would wait for each other at the session's row anyway, each with a connection of its own in its hand.
+
+Invariant: a write that was begun goes on when its caller is cancelled, and jobs of a lane are performed in the order they came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.stores.sql.query import Script
+
+__all__ = ["Job", "Lanes"]
+
+MOST_JOBS = 128
+"""In one transaction."""
+
+
+class Job:
+    """A script to be run in a transaction, and who waits for its result."""
+
+    __slots__ = ("error", "future", "result", "script")
+
+    def __init__(self, script: Callable[[float], Script[Any]]) -> None:
+        self.script = script
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        """Tell whoever waits, if somebody still does."""
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+class Lanes:
+    """One queue for each session that is being written to."""
+
+    def __init__(self, perform: Callable[[list[Job]], Awaitable[None]]) -> None:
+        self._perform = perform
+        self._waiting: dict[str, deque[Job]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def do(self, lane: str, script: Callable[[float], Script[Any]]) -> Any:
+        job = Job(script)
+        waiting = self._waiting.get(lane)
+        if waiting is None:
+            self._waiting[lane] = deque((job,))
+            task = asyncio.create_task(self._drain(lane), name=f"holdfast-postgres-{lane}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            waiting.append(job)
+        return await job.future
+
+    async def close(self) -> None:
+        """Wait until everything that was begun is done."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _drain(self, lane: str) -> None:
+        waiting = self._waiting[lane]
+        while waiting:
+            # Who was cancelled before it began has not begun.
+            jobs = [job for job in _taken(waiting) if not job.future.done()]
+            if jobs:
+                await self._perform_and_settle(jobs)
+        del self._waiting[lane]
+
+    async def _perform_and_settle(self, jobs: list[Job]) -> None:
+        try:
+            await self._perform(jobs)
+        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, and the lane must go on
+            for job in jobs:
+                job.error = error
+        for job in jobs:
+            job.settle()
+
+
+def _taken(waiting: deque[Job]) -> list[Job]:
+    return [waiting.popleft() for _ in range(min(len(waiting), MOST_JOBS))]

@@ -1,0 +1,104 @@
+"""Waking those who wait in other processes, with LISTEN and NOTIFY.
+
+Invariant: a notification is a hint, sent after the commit and never in it: NOTIFY inside a transaction takes a lock that makes
+all commits of the database wait for each other. One that is lost costs whoever waits the time until it looks by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import AsyncConnection, sql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.stores.postgres.engine import Engine
+    from holdfast.stores.waking import Wakeups
+
+__all__ = ["Listener", "Notifier"]
+
+_FIRST_DELAY_S = 0.1
+_LONGEST_DELAY_S = 5.0
+
+
+class Listener:
+    """One connection that hears of other processes' commits, for as long as the store is open; connects again when it breaks."""
+
+    def __init__(self, connect: Callable[[], Any], channel: str, wakeups: Wakeups) -> None:
+        self._connect = connect
+        self._channel = channel
+        self._wakeups = wakeups
+        self._heard = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name="holdfast-postgres-listen")
+
+    @property
+    def listening(self) -> asyncio.Event:
+        """Set while notifications come in."""
+        return self._heard
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _run(self) -> None:
+        delay = _FIRST_DELAY_S
+        while True:
+            try:
+                async with await self._connect() as connection:
+                    await self._listen(connection)
+            except (psycopg.Error, OSError):
+                if self._heard.is_set():
+                    delay = _FIRST_DELAY_S
+            self._heard.clear()
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - nothing secret
+            delay = min(delay * 2, _LONGEST_DELAY_S)
+
+    async def _listen(self, connection: AsyncConnection[Any]) -> None:
+        await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+        self._heard.set()
+        # What was told while nobody listened is not told again.
+        self._wakeups.wake_all()
+        async for told in connection.notifies():
+            self._wakeups.wake((told.payload,))
+
+
+class Notifier:
+    """Tells other processes which sessions changed; what comes while it is telling is told together."""
+
+    def __init__(self, engine: Engine, channel: str) -> None:
+        self._engine = engine
+        self._channel = channel
+        self._changed: set[str] = set()
+        self._news = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name="holdfast-postgres-notify")
+
+    def tell(self, session: str) -> None:
+        self._changed.add(session)
+        self._news.set()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        if self._changed:
+            await self._send()
+
+    async def _run(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await self._send()
+
+    async def _send(self) -> None:
+        changed, self._changed = list(self._changed), set()
+        with suppress(psycopg.Error):
+            async with self._engine.connection() as connection:
+                await connection.execute(
+                    "SELECT pg_notify(%s, session) FROM unnest(%s::text[]) AS session", (self._channel, changed)
+                )

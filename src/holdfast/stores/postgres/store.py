@@ -1,0 +1,293 @@
+"""`PostgresStore`: sessions that any number of processes and machines share."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from contextlib import suppress
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import msgspec
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import AsyncConnectionPool
+
+from holdfast.faults import InvalidError
+from holdfast.runtime.secrets import process_redactor
+from holdfast.stores.postgres.engine import Doubt, DoubtError, Engine
+from holdfast.stores.postgres.failures import typed
+from holdfast.stores.postgres.listening import Listener, Notifier
+from holdfast.stores.postgres.tables import DIALECT, migrate
+from holdfast.stores.preparing import Mask, prepared
+from holdfast.stores.records import Commit, Lease, Receipt, SessionRecord, SessionState, check_name
+from holdfast.stores.refusals import unavailable
+from holdfast.stores.sql import commits, forgetting, leases, reading
+from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
+from holdfast.stores.waking import Wakeups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.clock import Clock
+    from holdfast.faults import Redactor
+    from holdfast.stores.records import AuditRecord, Checkpoint, Entry
+    from holdfast.stores.sql.query import Script
+
+__all__ = ["PostgresStore"]
+
+T = TypeVar("T")
+_LOCK = DIALECT.lock
+_LONGEST_SCHEMA = 50
+"""PostgreSQL cuts names at 63 bytes; the channel's name is longer than the schema's."""
+
+
+class PostgresStore:
+    """Sessions in one schema of a PostgreSQL database: `async with PostgresStore("postgresql://…") as store`.
+
+    Give a connection string, or an open `AsyncConnectionPool` of yours, which stays open when the store closes. `busy` is how
+    many seconds a call waits for a connection, or for a row that another process holds. `poll` is how often `changed` looks by
+    itself, should a notification be lost. Times are the server's unless a `clock` is given. One event loop at a time.
+    """
+
+    def __init__(
+        self,
+        server: str | AsyncConnectionPool[Any],
+        *,
+        schema: str = "holdfast",
+        connections: int = 8,
+        busy: float = 5.0,
+        poll: float = 5.0,
+        clock: Clock | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        check_name("store.schema", schema)
+        if len(schema) > _LONGEST_SCHEMA:
+            raise InvalidError.at("store.schema", f"at most {_LONGEST_SCHEMA} letters", schema)
+        self._server = server if isinstance(server, AsyncConnectionPool) else _checked(server)
+        self._schema = schema
+        self._connections = connections
+        self._busy = busy
+        self._poll = poll
+        self._clock = clock
+        self._mask = Mask(redactor or process_redactor())
+        self._wakeups = Wakeups()
+        self._doubts: dict[bytes, Doubt] = {}
+        self._engine: Engine | None = None
+        self._id = ""
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    async def __aenter__(self) -> Self:
+        own = isinstance(self._server, str)
+        pool = self._pool(self._server) if isinstance(self._server, str) else self._server
+        engine = Engine(pool, self._schema, self._busy)
+        try:
+            if own:
+                # Connecting by hand first: a pool that cannot connect says only that time is up.
+                async with await self._connect() as connection:
+                    self._id = await self._migrated(connection)
+                await pool.open(wait=False)
+            else:
+                async with engine.connection() as connection:
+                    self._id = await self._migrated(connection)
+        except psycopg.Error as error:
+            if own:
+                await pool.close()
+            raise typed(error) from error
+        channel = f"holdfast.{self._schema}"
+        self._engine = engine
+        self._listener = Listener(self._connect, channel, self._wakeups)
+        self._notifier = Notifier(engine, channel)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        engine = self._engine
+        if engine is None:
+            return
+        self._engine = None
+        await self._listener.close()
+        await self._notifier.close()
+        # What it leaves in the tables when the server is gone is forgotten after some days.
+        with suppress(psycopg.Error):
+            await engine.close()
+        if isinstance(self._server, str):
+            await engine.pool.close()
+
+    async def commit(self, commit: Commit) -> Receipt:
+        ready = prepared(commit, self._mask)
+        if self._doubts and (earlier := await self._earlier(ready)) is not None:
+            return earlier
+        epoch = secrets.token_urlsafe(12) if ready.create is not None else ""
+        try:
+            receipt = await self._opened().write(
+                ready.session or ready.chain, lambda now: commits.commit_script(ready, self._now(now), epoch, _LOCK)
+            )
+        except DoubtError as error:
+            raise self._doubtful(error, ready) from error.cause
+        if ready.session is not None:
+            self._wakeups.wake((ready.session,))
+            self._notifier.tell(ready.session)
+        return receipt
+
+    async def session(self, session: str) -> SessionRecord:
+        check_name("session", session)
+        return await self._read(lambda: reading.session_script(session))
+
+    async def sessions(
+        self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
+    ) -> list[SessionRecord]:
+        return await self._read(lambda: reading.sessions_script(states, after, limit))
+
+    async def read(
+        self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
+    ) -> list[Entry]:
+        check_name("session", session)
+        return await self._read(lambda: reading.read_script(session, after, limit, max_bytes))
+
+    async def checkpoint(self, session: str) -> Checkpoint | None:
+        check_name("session", session)
+        return await self._read(lambda: reading.checkpoint_script(session))
+
+    async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
+        check_name("session", session)
+        return await self._write(session, lambda now: leases.acquire_script(session, owner, ttl, now, _LOCK))
+
+    async def renew(self, lease: Lease, ttl: float) -> Lease:
+        return await self._write(lease.session, lambda now: leases.renew_script(lease, ttl, now, _LOCK))
+
+    async def release(self, lease: Lease) -> None:
+        await self._write(lease.session, lambda _: leases.release_script(lease, _LOCK))
+
+    async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
+        return await self._read(lambda: reading.audit_script(chain, after, limit))
+
+    async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
+        return await self._read(lambda: reading.chains_script(after, limit))
+
+    async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
+        return await self._write(session, lambda _: forgetting.compact_script(session, before, fence, _LOCK))
+
+    async def forget_claims(self, session: str, before: float) -> None:
+        await self._write(session, lambda _: forgetting.forget_claims_script(session, before, _LOCK))
+
+    async def remove(self, session: str) -> None:
+        await self._write(session, lambda _: forgetting.remove_script(session, _LOCK))
+
+    async def changed(self, session: str, after: int, seconds: float) -> bool:
+        async def top() -> int:
+            return (await self.session(session)).top
+
+        return await self._wakeups.beyond(session, after, seconds, top, look=self._poll)
+
+    def _opened(self) -> Engine:
+        if self._engine is None:
+            raise unavailable("it is not open: use `async with` (PostgreSQL)")
+        return self._engine
+
+    async def _write(self, lane: str, script: Callable[[float], Script[T]]) -> T:
+        try:
+            return await self._opened().write(lane, lambda now: script(self._now(now)))
+        except DoubtError as error:
+            raise _unknown() from error.cause
+
+    async def _read(self, script: Callable[[], Script[T]]) -> T:
+        return await self._opened().read(script)
+
+    async def _earlier(self, ready: Commit) -> Receipt | None:
+        """Return the receipt of a commit that was given up and is asked for again, if it is stored after all."""
+        digest = _digest(ready)
+        doubt = self._doubts.get(digest)
+        if doubt is None:
+            return None
+        try:
+            stored = await self._opened().find_out(doubt)
+        except DoubtError as error:
+            raise _unknown() from error.cause
+        self._doubts.pop(digest, None)
+        receipt: Receipt = doubt.result
+        return receipt if stored else None
+
+    def _doubtful(self, error: DoubtError, ready: Commit) -> Exception:
+        self._doubts[_digest(ready)] = error.doubt
+        return _unknown()
+
+    async def _migrated(self, connection: AsyncConnection[Any]) -> str:
+        async with connection.transaction(), connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
+            return await migrate(cursor, self._schema)
+
+    def _pool(self, server: str) -> AsyncConnectionPool[Any]:
+        return AsyncConnectionPool(
+            server,
+            kwargs=self._settings() | {"application_name": "holdfast"},
+            configure=_configure,
+            min_size=1,
+            max_size=self._connections,
+            timeout=self._busy,
+            # Giving up early: whoever asks next makes the pool try again at once.
+            reconnect_timeout=self._busy,
+            open=False,
+            name="holdfast",
+        )
+
+    async def _connect(self) -> AsyncConnection[Any]:
+        """Return a connection beside the pool's."""
+        if isinstance(self._server, str):
+            server, kwargs = self._server, {}
+        else:
+            server, kwargs = await _resolved(self._server.conninfo), dict(await _resolved(self._server.kwargs) or {})
+        return await AsyncConnection.connect(server, **kwargs | self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        """Return what every connection of ours has: one whose network is gone is noticed, and not waited for."""
+        return {
+            "autocommit": True,
+            "connect_timeout": max(2, round(self._busy)),
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 25_000,
+        }
+
+    def _now(self, server: float) -> float:
+        return server if self._clock is None else self._clock.wall()
+
+
+async def _configure(connection: AsyncConnection[Any]) -> None:
+    """Have the server notice, within half a minute, that our machine is gone: until then it holds our rows."""
+    await connection.execute(
+        "SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),"
+        " set_config('tcp_keepalives_count', '3', false)"
+    )
+
+
+async def _resolved(setting: Any) -> Any:
+    """Return what a pool was given: a value, or what makes it."""
+    value = setting() if callable(setting) else setting
+    return await value if isawaitable(value) else value
+
+
+def _digest(commit: Commit) -> bytes:
+    return hashlib.sha256(msgspec.msgpack.encode(commit)).digest()
+
+
+def _unknown() -> Exception:
+    return unavailable(
+        "the connection broke while it committed, and whether that is stored could not be found out yet;"
+        " committing the very same again finds out first",
+        outcome="unknown",
+    )
+
+
+def _checked(server: str) -> str:
+    try:
+        conninfo_to_dict(server)
+    except psycopg.ProgrammingError:
+        # The driver's words repeat the string, and with it a password.
+        raise InvalidError.saying(
+            "store", "a connection string such as postgresql://user@host/database", "one that PostgreSQL cannot read"
+        ) from None
+    return server

@@ -1,0 +1,101 @@
+"""The schema: making it, bringing it to our version, refusing what is not ours.
+
+Invariant: a schema that is not ours, or that a newer Holdfast wrote, is refused before anything in it changes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from holdfast.faults import Fault, HoldfastError
+from holdfast.stores.sql.schema import VERSION, Dialect, migrations
+
+if TYPE_CHECKING:
+    from psycopg import AsyncCursor
+
+__all__ = ["DIALECT", "migrate"]
+
+DIALECT = Dialect(
+    text='TEXT COLLATE "C"',
+    blob="BYTEA",
+    real="DOUBLE PRECISION",
+    integer="BIGINT",
+    key="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    clustered="",
+    lock=" FOR UPDATE",
+)
+
+_OWN_TABLES = {
+    1: (
+        # The last transaction of each connection: what an unanswered COMMIT is looked up in. Updated in place.
+        """CREATE TABLE slot (
+            name TEXT PRIMARY KEY,
+            seq BIGINT NOT NULL,
+            at DOUBLE PRECISION NOT NULL
+        ) WITH (fillfactor = 50)""",
+    )
+}
+_FORGOTTEN_AFTER = "7 days"
+"""A connection that wrote nothing for so long has nobody left who asks about its last transaction."""
+
+
+async def migrate(cursor: AsyncCursor[Any], schema: str) -> str:
+    """Bring the tables to our version in the transaction there is; return the store's id."""
+    # Others who open the same schema wait here. The number says nothing; it only has to be ours.
+    await cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s), hashtext('holdfast'))", (schema,))
+    version = await _version(cursor, schema)
+    if version == 0:
+        await cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
+    await cursor.execute("SELECT set_config('search_path', quote_ident(%s), true)", (schema,))
+    for step in range(version + 1, VERSION + 1):
+        for statement in (*migrations(DIALECT)[step], *_OWN_TABLES.get(step, ())):
+            await cursor.execute(statement.encode())
+    if version < VERSION:
+        await _set(cursor, "version", str(VERSION))
+        await cursor.execute(
+            "INSERT INTO meta VALUES ('store_id', %s) ON CONFLICT DO NOTHING", (f"postgres-{uuid.uuid4().hex}",)
+        )
+    await cursor.execute(
+        "DELETE FROM slot WHERE at < extract(epoch FROM clock_timestamp() - %s::interval)", (_FORGOTTEN_AFTER,)
+    )
+    await cursor.execute("SELECT value FROM meta WHERE name = 'store_id'")
+    row = await cursor.fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+async def _version(cursor: AsyncCursor[Any], schema: str) -> int:
+    """Return the version of what is there: 0 for nothing."""
+    await cursor.execute(
+        "SELECT relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = %s AND relkind IN ('r', 'p')",
+        (schema,),
+    )
+    tables = {name for (name,) in await cursor.fetchall()}
+    if not tables:
+        return 0
+    if not {"meta", "session", "slot"} <= tables:
+        raise _invalid(schema, "holds the tables of another program")
+    await cursor.execute(sql.SQL("SELECT value FROM {} WHERE name = 'version'").format(sql.Identifier(schema, "meta")))
+    row = await cursor.fetchone()
+    version = int(row[0]) if row is not None and str(row[0]).isdecimal() else None
+    if version is None:
+        raise _invalid(schema, "does not say which version its tables have")
+    if version > VERSION:
+        raise _invalid(
+            schema, f"was written by a newer Holdfast (version {version} of the tables; this one knows {VERSION})"
+        )
+    return version
+
+
+async def _set(cursor: AsyncCursor[Any], name: str, value: str) -> None:
+    statement = "INSERT INTO meta VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    await cursor.execute(statement, (name, value))
+
+
+def _invalid(schema: str, reason: str) -> HoldfastError:
+    message = f"The PostgreSQL schema {schema} {reason}. It was left as it is."
+    return HoldfastError(Fault.of("SESS_MANIFEST_INVALID", message, context={"schema": schema, "reason": reason}))

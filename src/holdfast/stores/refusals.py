@@ -1,0 +1,102 @@
+"""Why a commit is refused: one function per reason, so that all stores say the same.
+
+Invariant: these are decisions about a session's record. They read and write nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.faults import Code, Fault, HoldfastError, InvalidError
+from holdfast.stores.records import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.stores.records import Commit
+
+__all__ = [
+    "admit",
+    "already_there",
+    "check_checkpoint",
+    "claimed_otherwise",
+    "gap",
+    "held_by",
+    "lost",
+    "missing",
+    "not_closed",
+    "unavailable",
+]
+
+
+def admit(commit: Commit, state: str, fence: int) -> None:
+    """Raise where a session in this state, owned under this fence, does not take the commit."""
+    session = commit.session or ""
+    if state == SessionState.CLOSED:
+        raise _error("SESS_CLOSED", session, state=state)
+    if commit.fence is not None and commit.fence != fence:
+        raise lost(session)
+    if commit.expect and state not in commit.expect:
+        raise _transition(session, state, commit.state, commit.expect)
+
+
+def check_checkpoint(commit: Commit, top: int) -> None:
+    """Refuse a checkpoint of what is not in the log."""
+    new = commit.checkpoint
+    if new is not None and new.offset is not None and not 0 <= new.offset <= top:
+        raise InvalidError.at("commit.checkpoint.offset", f"an offset of the log (0 to {top})", new.offset)
+
+
+def missing(session: str) -> HoldfastError:
+    return _error("SESS_NOT_FOUND", session)
+
+
+def already_there(session: str) -> HoldfastError:
+    message = f"Session '{session}' exists already: open it, or take another name"
+    context = {"session_id": session, "to_state": SessionState.CREATED.value}
+    return HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context=context))
+
+
+def lost(session: str) -> HoldfastError:
+    return _error("SESS_LEASE_LOST", session)
+
+
+def held_by(session: str, owner: str, left: float) -> HoldfastError:
+    message = f"Session '{session}' is owned by {owner} for another {max(left, 0.0):.1f} s"
+    context = {"session_id": session, "owner": owner}
+    return HoldfastError(Fault.of("SESS_LEASE_LOST", message, retry_after=max(left, 0.0), context=context))
+
+
+def not_closed(session: str, state: str) -> HoldfastError:
+    message = f"Session '{session}' is {state}: close it before it is removed"
+    context = {"session_id": session, "from_state": state, "to_state": "removed"}
+    return HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context=context))
+
+
+def claimed_otherwise(client: str, id_: str) -> HoldfastError:
+    message = f"Message {id_} of {client} was stored before with another body"
+    return HoldfastError(Fault.of("PROTO_DUPLICATE_ID", message, context={"id": id_, "client": client}))
+
+
+def gap(session: str, requested: int, oldest: int, top: int) -> HoldfastError:
+    context = {"session_id": session, "requested": requested, "oldest": oldest, "top": top}
+    context["reason"] = "ahead" if requested > top + 1 else "evicted"
+    return HoldfastError(Fault.of("SESS_GAP", context=context))
+
+
+def unavailable(reason: str, **context: object) -> HoldfastError:
+    """Return what to raise where the store itself fails; trying again may help."""
+    return HoldfastError(
+        Fault.of("SESS_STORE_UNAVAILABLE", f"The session store failed: {reason}", context={"reason": reason, **context})
+    )
+
+
+def _transition(session: str, state: str, to: SessionState | None, expect: Sequence[SessionState]) -> HoldfastError:
+    context = {"session_id": session, "from_state": state, "to_state": to or "written to"}
+    if expect:
+        context["expected"] = ", ".join(expect)
+    return HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", context=context))
+
+
+def _error(code: Code, session: str, **context: object) -> HoldfastError:
+    return HoldfastError(Fault.of(code, context={"session_id": session, **context}))

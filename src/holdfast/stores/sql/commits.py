@@ -1,0 +1,123 @@
+"""Writing: one commit as a script of statements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.stores import refusals
+from holdfast.stores.chain import GENESIS, link, session_chain
+from holdfast.stores.records import Commit, Receipt, SessionState
+from holdfast.stores.sql.query import Many, Query, Script
+
+if TYPE_CHECKING:
+    from holdfast.stores.records import NewAudit, NewCheckpoint
+
+__all__ = ["commit_script"]
+
+_HEAD = "SELECT key, epoch, state, fence, top, last_at FROM session WHERE id = ?"
+_NEW = (
+    "INSERT INTO session (id, epoch, state, oldest, top, created_at, last_at, manifest) VALUES (?, ?, ?, 1, 0, ?, ?, ?)"
+    " ON CONFLICT (id) DO NOTHING RETURNING key"
+)
+_KNOWN = "SELECT body_hash, first, top, at, result FROM inbox WHERE session = ? AND client = ? AND id = ?"
+_CLAIM = "INSERT INTO inbox (session, client, id, body_hash, at, first, top, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_APPEND = "INSERT INTO entry (session, pos, id, at, type, body) VALUES (?, ?, ?, ?, ?, ?)"
+_MOVE = "UPDATE session SET top = ?, last_at = ? WHERE key = ?"
+_MOVE_ALL = "UPDATE session SET top = ?, last_at = ?, state = ?, manifest = COALESCE(?, manifest) WHERE key = ?"
+_MARK = "UPDATE session SET checkpoint = ? WHERE key = ?"
+_SNAPSHOT = (
+    "INSERT INTO checkpoint (session, pos, at, message_count, last_message_id, snapshot) VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (session) DO UPDATE SET pos = excluded.pos, at = excluded.at, message_count = excluded.message_count,"
+    " last_message_id = excluded.last_message_id, snapshot = excluded.snapshot"
+)
+_CHAIN = "SELECT key, seq, hash FROM chain WHERE name = ?"
+_NEW_CHAIN = "INSERT INTO chain (name, seq, hash) VALUES (?, 0, ?) ON CONFLICT (name) DO NOTHING"
+_SEAL = "INSERT INTO audit (chain, seq, at, kind, correlation, payload, hash) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_LENGTHEN = "UPDATE chain SET seq = ?, hash = ? WHERE key = ?"
+
+
+def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Script[Receipt]:
+    """Write a prepared commit. `epoch` is for a session it makes; `lock` is what holds a row in this engine."""
+    if commit.session is None:
+        yield from _seal(commit.chain, commit.audit, now, lock)
+        return Receipt(at=now)
+    if commit.create is not None:
+        refusals.check_checkpoint(commit, len(commit.entries))
+        args = (commit.session, epoch, SessionState.CREATED.value, now, now, commit.create.manifest)
+        made = yield Query(_NEW, args)
+        if not made:
+            raise refusals.already_there(commit.session)
+        key, state, top, at = made[0][0], SessionState.CREATED.value, 0, now
+    else:
+        rows = yield Query(_HEAD + lock, (commit.session,))
+        if not rows:
+            raise refusals.missing(commit.session)
+        key, epoch, state, fence, top, last_at = rows[0]
+        refusals.admit(commit, state, fence)
+        at = max(now, last_at)
+    receipt = Receipt(first=top + 1 if commit.entries else 0, top=top + len(commit.entries), at=at, epoch=epoch)
+    refusals.check_checkpoint(commit, receipt.top)
+    if commit.claim is not None:
+        known = yield from _claim(commit, key, receipt)
+        if known is not None:
+            return known
+    yield from _write(commit, key, state, receipt, lock)
+    return (
+        receipt if commit.claim is None else msgspec.structs.replace(receipt, result=msgspec.Raw(commit.claim.result))
+    )
+
+
+def _claim(commit: Commit, key: int, receipt: Receipt) -> Script[Receipt | None]:
+    """Take what the commit claims; return the first receipt where it was taken before."""
+    claim = commit.claim
+    assert claim is not None
+    rows = yield Query(_KNOWN, (key, claim.client, claim.id))
+    if rows:
+        body_hash, first, top, at, result = rows[0]
+        if bytes(body_hash) != claim.body_hash:
+            raise refusals.claimed_otherwise(claim.client, claim.id)
+        stored = msgspec.Raw(bytes(result))
+        return Receipt(first=first, top=top, at=at, epoch=receipt.epoch, duplicate=True, result=stored)
+    args = (key, claim.client, claim.id, claim.body_hash, receipt.at, receipt.first, receipt.top, claim.result)
+    yield Query(_CLAIM, args)
+    return None
+
+
+def _write(commit: Commit, key: int, state: str, receipt: Receipt, lock: str) -> Script[None]:
+    at = receipt.at
+    if commit.entries:
+        first = receipt.first
+        rows = [(key, first + n, entry.id, at, entry.type, entry.body) for n, entry in enumerate(commit.entries)]
+        yield Query(_APPEND, rows[0]) if len(rows) == 1 else Many(_APPEND, rows)
+    if commit.state is None and commit.manifest is None:
+        yield Query(_MOVE, (receipt.top, at, key))
+    else:
+        yield Query(_MOVE_ALL, (receipt.top, at, (commit.state or state), commit.manifest, key))
+    if commit.checkpoint is not None:
+        yield from _snapshot(commit.checkpoint, key, receipt)
+    if commit.audit:
+        yield from _seal(commit.chain or session_chain(commit.session or ""), commit.audit, at, lock)
+
+
+def _snapshot(new: NewCheckpoint, key: int, receipt: Receipt) -> Script[None]:
+    pos = receipt.top if new.offset is None else new.offset
+    args = (key, pos, receipt.at, new.message_count, new.last_message_id, new.snapshot)
+    yield Query(_SNAPSHOT, args)
+    yield Query(_MARK, (pos, key))
+
+
+def _seal(chain: str, records: tuple[NewAudit, ...], at: float, lock: str) -> Script[None]:
+    rows = yield Query(_CHAIN + lock, (chain,))
+    if not rows:
+        yield Query(_NEW_CHAIN, (chain, GENESIS))
+        rows = yield Query(_CHAIN + lock, (chain,))
+    key, seq, before = rows[0]
+    links = []
+    for record in records:
+        seq += 1
+        before = link(bytes(before), record, chain=chain, seq=seq, at=at)
+        links.append((key, seq, at, record.kind, record.correlation, record.payload, before))
+    yield Many(_SEAL, links)
+    yield Query(_LENGTHEN, (seq, before, key))

@@ -1,0 +1,60 @@
+"""Forgetting what is no longer needed, as scripts. The audit trail is never forgotten here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.stores import refusals
+from holdfast.stores.records import SessionState
+from holdfast.stores.sql.query import Query
+
+if TYPE_CHECKING:
+    from holdfast.stores.sql.query import Script
+
+__all__ = ["KEPT_CLAIMS", "compact_script", "forget_claims_script", "remove_script"]
+
+KEPT_CLAIMS = 1_000
+"""A session keeps at least so many claims, however old (BRIDGE e.6)."""
+
+_HEAD = "SELECT key, state, oldest, top, checkpoint, fence FROM session WHERE id = ?"
+
+
+def compact_script(session: str, before: int, fence: int | None, lock: str = "") -> Script[int]:
+    rows = yield Query(_HEAD + lock, (session,))
+    if not rows:
+        raise refusals.missing(session)
+    key, _, oldest, _, checkpoint, held = rows[0]
+    if fence is not None and fence != held:
+        raise refusals.lost(session)
+    # What no checkpoint holds is needed to resume.
+    new = min(before, (checkpoint or 0) + 1)
+    if new <= oldest:
+        return 0
+    yield Query("DELETE FROM entry WHERE session = ? AND pos < ?", (key, new))
+    yield Query("UPDATE session SET oldest = ? WHERE key = ?", (new, key))
+    return int(new - oldest)
+
+
+def forget_claims_script(session: str, before: float, lock: str = "") -> Script[None]:
+    """Forget claims older than `before`, except the last `KEPT_CLAIMS`."""
+    rows = yield Query(_HEAD + lock, (session,))
+    if not rows:
+        raise refusals.missing(session)
+    key = rows[0][0]
+    youngest = yield Query(
+        "SELECT at FROM inbox WHERE session = ? ORDER BY at DESC LIMIT 1 OFFSET ?", (key, KEPT_CLAIMS - 1)
+    )
+    if youngest:
+        yield Query("DELETE FROM inbox WHERE session = ? AND at < ?", (key, min(before, youngest[0][0])))
+
+
+def remove_script(session: str, lock: str = "") -> Script[None]:
+    rows = yield Query(_HEAD + lock, (session,))
+    if not rows:
+        raise refusals.missing(session)
+    key, state = rows[0][:2]
+    if state not in (SessionState.CLOSED, SessionState.ERROR):
+        raise refusals.not_closed(session, state)
+    for table in ("entry", "checkpoint", "inbox"):
+        yield Query(f"DELETE FROM {table} WHERE session = ?", (key,))  # noqa: S608 - constants only
+    yield Query("DELETE FROM session WHERE key = ?", (key,))

@@ -1,0 +1,52 @@
+"""Owning a session: taking it, keeping it, giving it back, as scripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.stores import refusals
+from holdfast.stores.records import Lease
+from holdfast.stores.sql.query import Query
+
+if TYPE_CHECKING:
+    from holdfast.stores.sql.query import Script
+
+__all__ = ["acquire_script", "release_script", "renew_script"]
+
+_HELD = "SELECT key, fence, owner, lease_until FROM session WHERE id = ?"
+_TAKE = "UPDATE session SET fence = ?, owner = ?, lease_until = ? WHERE key = ?"
+
+
+def acquire_script(session: str, owner: str, ttl: float, now: float, lock: str = "") -> Script[Lease]:
+    rows = yield Query(_HELD + lock, (session,))
+    if not rows:
+        raise refusals.missing(session)
+    key, fence, holder, until = rows[0]
+    if holder is not None and holder != owner and until > now:
+        raise refusals.held_by(session, holder, until - now)
+    lease = Lease(session=session, owner=owner, fence=fence + 1, until=now + ttl)
+    yield Query(_TAKE, (lease.fence, owner, lease.until, key))
+    return lease
+
+
+def renew_script(lease: Lease, ttl: float, now: float, lock: str = "") -> Script[Lease]:
+    key = yield from _ours(lease, lock)
+    if key is None:
+        raise refusals.lost(lease.session)
+    yield Query(_TAKE, (lease.fence, lease.owner, now + ttl, key))
+    return Lease(session=lease.session, owner=lease.owner, fence=lease.fence, until=now + ttl)
+
+
+def release_script(lease: Lease, lock: str = "") -> Script[None]:
+    key = yield from _ours(lease, lock)
+    if key is not None:
+        yield Query(_TAKE, (lease.fence, None, 0.0, key))
+
+
+def _ours(lease: Lease, lock: str) -> Script[int | None]:
+    """Return the session's key while the lease is the last that was given."""
+    rows = yield Query(_HELD + lock, (lease.session,))
+    if not rows:
+        raise refusals.missing(lease.session)
+    key, fence, owner, _ = rows[0]
+    return int(key) if fence == lease.fence and owner == lease.owner else None

@@ -1,0 +1,93 @@
+"""What is read, as scripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.stores import refusals
+from holdfast.stores.sql import rows as to
+from holdfast.stores.sql.query import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState
+    from holdfast.stores.sql.query import Script
+
+__all__ = ["audit_script", "chains_script", "checkpoint_script", "read_script", "session_script", "sessions_script"]
+
+
+def session_script(session: str) -> Script[SessionRecord]:
+    rows = yield Query(f"SELECT {to.SESSION_COLUMNS} FROM session WHERE id = ?", (session,))  # noqa: S608 - constants only
+    if not rows:
+        raise refusals.missing(session)
+    return to.session_record(rows[0])
+
+
+def sessions_script(states: Sequence[SessionState], after: str, limit: int) -> Script[list[SessionRecord]]:
+    where, args = "id > ?", [after]
+    if states:
+        where += f" AND state IN ({', '.join('?' * len(states))})"
+        args += [state.value for state in states]
+    sql = f"SELECT {to.SESSION_COLUMNS} FROM session WHERE {where} ORDER BY id LIMIT ?"  # noqa: S608 - constants only
+    found = yield Query(sql, (*args, limit))
+    return [to.listed(row) for row in found]
+
+
+def read_script(session: str, after: int, limit: int, max_bytes: int) -> Script[list[Entry]]:
+    """Read a page. The rows are asked for in two steps: sizes are cheap, bodies may be large."""
+    found = yield Query("SELECT key, oldest, top FROM session WHERE id = ?", (session,))
+    if not found:
+        raise refusals.missing(session)
+    key, oldest, top = found[0]
+    if after + 1 < oldest or after > top:
+        raise refusals.gap(session, after + 1, oldest, top)
+    sizes = yield Query(
+        "SELECT pos, LENGTH(body) FROM entry WHERE session = ? AND pos > ? ORDER BY pos LIMIT ?", (key, after, limit)
+    )
+    last = _last_within(sizes, max_bytes)
+    if last is None:
+        return []
+    rows = yield Query(
+        "SELECT pos, id, at, type, body FROM entry WHERE session = ? AND pos > ? AND pos <= ? ORDER BY pos",
+        (key, after, last),
+    )
+    return [to.entry(session, row) for row in rows]
+
+
+def _last_within(sizes: Sequence[Sequence[int]], max_bytes: int) -> int | None:
+    last: int | None = None
+    for pos, size in sizes:
+        max_bytes -= size
+        if max_bytes < 0 and last is not None:
+            break
+        last = pos
+    return last
+
+
+def checkpoint_script(session: str) -> Script[Checkpoint | None]:
+    key = yield from _key(session)
+    sql = "SELECT pos, at, message_count, last_message_id, snapshot FROM checkpoint WHERE session = ?"
+    rows = yield Query(sql, (key,))
+    return to.checkpoint(session, rows[0]) if rows else None
+
+
+def audit_script(chain: str, after: int, limit: int) -> Script[list[AuditRecord]]:
+    rows = yield Query(
+        "SELECT a.seq, a.at, a.kind, a.correlation, a.payload, a.hash FROM audit a JOIN chain c ON c.key = a.chain"
+        " WHERE c.name = ? AND a.seq > ? ORDER BY a.seq LIMIT ?",
+        (chain, after, limit),
+    )
+    return [to.audit_record(chain, row) for row in rows]
+
+
+def chains_script(after: str, limit: int) -> Script[list[tuple[str, int, str]]]:
+    rows = yield Query("SELECT name, seq, hash FROM chain WHERE name > ? ORDER BY name LIMIT ?", (after, limit))
+    return [(name, seq, bytes(sealed).hex()) for name, seq, sealed in rows]
+
+
+def _key(session: str) -> Script[int]:
+    rows = yield Query("SELECT key FROM session WHERE id = ?", (session,))
+    if not rows:
+        raise refusals.missing(session)
+    return int(rows[0][0])

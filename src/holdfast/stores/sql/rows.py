@@ -1,0 +1,108 @@
+"""From rows to records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.faults import Fault, HoldfastError
+from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState
+
+if TYPE_CHECKING:
+    from holdfast.stores.sql.query import Row
+
+__all__ = ["SESSION_COLUMNS", "audit_record", "checkpoint", "entry", "listed", "session_record"]
+
+SESSION_COLUMNS = (
+    "key, id, epoch, state, oldest, top, created_at, last_at, manifest, fence, owner, lease_until, checkpoint"
+)
+
+
+def session_record(row: Row) -> SessionRecord:
+    _, id_, epoch, state, oldest, top, created_at, last_at, manifest, fence, owner, lease_until, at = row
+    try:
+        known = SessionState(state)
+    except ValueError:
+        raise damaged(id_, f"its state is {state!r}") from None
+    return SessionRecord(
+        id=id_,
+        epoch=epoch,
+        state=known,
+        oldest=oldest,
+        top=top,
+        created_at=created_at,
+        last_at=last_at,
+        manifest=_json(id_, "manifest", manifest),
+        fence=fence,
+        owner=owner,
+        lease_until=lease_until,
+        checkpoint=at,
+    )
+
+
+def listed(row: Row) -> SessionRecord:
+    """Return a session of a list, where one that is damaged does not hide the others: it is in `error` (C25)."""
+    try:
+        return session_record(row)
+    except HoldfastError:
+        id_, epoch, created_at, last_at = row[1], row[2], row[6], row[7]
+        return SessionRecord(
+            id=id_,
+            epoch=epoch,
+            state=SessionState.ERROR,
+            oldest=1,
+            top=0,
+            created_at=created_at,
+            last_at=last_at,
+            manifest=msgspec.Raw(b"null"),
+        )
+
+
+def entry(session: str, row: Row) -> Entry:
+    pos, id_, at, type_, body = row
+    return Entry(offset=pos, id=id_, at=at, type=type_, body=_json(session, f"entry {pos}", body))
+
+
+def checkpoint(session: str, row: Row) -> Checkpoint:
+    pos, at, count, last, snapshot = row
+    return Checkpoint(
+        offset=pos,
+        at=at,
+        message_count=count,
+        last_message_id=last,
+        snapshot=_json(session, "checkpoint", snapshot),
+    )
+
+
+def audit_record(chain: str, row: Row) -> AuditRecord:
+    seq, at, kind, correlation, payload, sealed = row
+    return AuditRecord(
+        chain=chain,
+        seq=seq,
+        at=at,
+        kind=kind,
+        correlation=correlation,
+        payload=msgspec.Raw(_bytes(payload)),
+        hash=_bytes(sealed).hex(),
+    )
+
+
+def damaged(session: str, reason: str) -> HoldfastError:
+    """Return what to raise for a session whose rows cannot be read; nothing is written over them (C25)."""
+    message = f"Session '{session}' is damaged in the store: {reason}"
+    return HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", message, context={"session_id": session, "fields": reason}))
+
+
+def _bytes(stored: Any) -> bytes:
+    """Return what a row holds. Who edits a trail by hand leaves text or numbers: that must be read, and found."""
+    return bytes(stored) if isinstance(stored, (bytes, memoryview)) else str(stored).encode()
+
+
+def _json(session: str, part: str, stored: Any) -> msgspec.Raw:
+    if isinstance(stored, memoryview):
+        stored = bytes(stored)
+    # The first byte tells JSON from garbage well enough here; whoever decodes it finds the rest.
+    if not isinstance(stored, bytes) or not stored:
+        raise damaged(session, f"its {part} is no JSON")
+    return msgspec.Raw(stored)

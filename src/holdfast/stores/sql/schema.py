@@ -1,0 +1,95 @@
+"""The tables, in words every engine understands, and the steps from one version of them to the next."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["VERSION", "Dialect", "migrations"]
+
+VERSION = 1
+
+
+class Dialect(NamedTuple):
+    """Where engines differ."""
+
+    text: str
+    """Text in the order of its bytes, as in Python: ids are paged through in that order."""
+    blob: str
+    real: str
+    integer: str
+    key: str
+    """A primary key the engine counts itself."""
+    clustered: str
+    """What is said at the end of a table whose rows lie in the order of their key."""
+    lock: str
+    """What makes a SELECT hold its row until the transaction ends."""
+
+
+def migrations(dialect: Dialect) -> dict[int, tuple[str, ...]]:
+    """Return the statements that lead to each version from the one before it."""
+    return {1: tuple(statement.format_map(dialect._asdict()) for statement in _FIRST)}
+
+
+_FIRST = (
+    "CREATE TABLE meta (name {text} PRIMARY KEY, value {text} NOT NULL) {clustered}",
+    """CREATE TABLE session (
+        key {key},
+        id {text} NOT NULL UNIQUE,
+        epoch {text} NOT NULL,
+        state {text} NOT NULL,
+        oldest {integer} NOT NULL,
+        top {integer} NOT NULL,
+        created_at {real} NOT NULL,
+        last_at {real} NOT NULL,
+        manifest {blob} NOT NULL,
+        fence {integer} NOT NULL DEFAULT 0,
+        owner {text},
+        lease_until {real} NOT NULL DEFAULT 0,
+        checkpoint {integer}
+    )""",
+    """CREATE TABLE entry (
+        session {integer} NOT NULL,
+        pos {integer} NOT NULL,
+        id {text} NOT NULL,
+        at {real} NOT NULL,
+        type {text} NOT NULL,
+        body {blob} NOT NULL,
+        PRIMARY KEY (session, pos)
+    ) {clustered}""",
+    """CREATE TABLE checkpoint (
+        session {integer} PRIMARY KEY,
+        pos {integer} NOT NULL,
+        at {real} NOT NULL,
+        message_count {integer} NOT NULL,
+        last_message_id {text},
+        snapshot {blob} NOT NULL
+    )""",
+    """CREATE TABLE inbox (
+        session {integer} NOT NULL,
+        client {text} NOT NULL,
+        id {text} NOT NULL,
+        body_hash {blob} NOT NULL,
+        at {real} NOT NULL,
+        first {integer} NOT NULL,
+        top {integer} NOT NULL,
+        result {blob} NOT NULL,
+        PRIMARY KEY (session, client, id)
+    ) {clustered}""",
+    "CREATE INDEX inbox_age ON inbox (session, at)",
+    """CREATE TABLE chain (
+        key {key},
+        name {text} NOT NULL UNIQUE,
+        seq {integer} NOT NULL,
+        hash {blob} NOT NULL
+    )""",
+    """CREATE TABLE audit (
+        chain {integer} NOT NULL,
+        seq {integer} NOT NULL,
+        at {real} NOT NULL,
+        kind {text} NOT NULL,
+        correlation {text} NOT NULL,
+        payload {blob} NOT NULL,
+        hash {blob} NOT NULL,
+        PRIMARY KEY (chain, seq)
+    ) {clustered}""",
+)

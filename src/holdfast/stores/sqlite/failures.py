@@ -1,0 +1,39 @@
+"""What SQLite says when it cannot, in our words."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from holdfast.faults import Fault, HoldfastError
+from holdfast.stores.refusals import unavailable
+
+__all__ = ["typed"]
+
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
+_REASONS = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_READONLY: "the file may not be written to",
+    sqlite3.SQLITE_PERM: "the file may not be opened",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
+    sqlite3.SQLITE_IOERR: "the disk failed",
+    sqlite3.SQLITE_BUSY: "another process holds the file",
+    sqlite3.SQLITE_LOCKED: "another connection holds the table",
+    sqlite3.SQLITE_NOMEM: "there is no memory left",
+    sqlite3.SQLITE_PROTOCOL: "the file's lock could not be had",
+}
+
+
+def typed(error: sqlite3.Error, path: str) -> HoldfastError:
+    """Return the fault for an error of SQLite, with the error as its cause."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    if code in _DAMAGED:
+        message = f"The session store {path} is damaged ({name}: {error}). It was left as it is."
+        failure = HoldfastError(
+            Fault.of("SESS_MANIFEST_INVALID", message, context={"path": path, "reason": str(error)})
+        )
+    else:
+        reason = _REASONS.get(code, str(error))
+        failure = unavailable(f"{reason} ({path}, {name})", path=path, sqlite=name)
+    failure.__cause__ = error
+    return failure

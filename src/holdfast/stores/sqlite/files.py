@@ -1,0 +1,238 @@
+"""The file: its rights, its version, how it is opened.
+
+Invariant: a file that is not ours, or that a newer Holdfast wrote, is refused before a byte of it changes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import stat
+import time
+import uuid
+import warnings
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from holdfast.faults import Fault, HoldfastError
+from holdfast.stores.points import POINTS
+from holdfast.stores.sql.schema import VERSION, Dialect, migrations
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "APPLICATION_ID",
+    "DIALECT",
+    "StoreWarning",
+    "begin",
+    "connect",
+    "end",
+    "is_affected",
+    "migrate",
+    "prepare",
+    "refuse_emptied",
+    "refuse_foreign",
+    "set_durability",
+    "warn_of_version",
+]
+
+APPLICATION_ID = 0x486F6C64
+"""Says that a SQLite file is ours: "Hold"."""
+
+DIALECT = Dialect(
+    text="TEXT",
+    blob="BLOB",
+    real="REAL",
+    integer="INTEGER",
+    key="INTEGER PRIMARY KEY",
+    clustered="WITHOUT ROWID",
+    lock="",
+)
+
+_SYNCHRONOUS = {"full": "FULL", "fast": "NORMAL"}
+_FIRST_PAGE = 4096
+
+
+class StoreWarning(UserWarning):
+    """The store works, but something about it may surprise."""
+
+
+def prepare(path: Path) -> None:
+    """Make the file and its folder if they are not there, for their owner only; refuse those that others may write."""
+    _make_folder(path.parent)
+    if not path.exists():
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    if os.name == "posix":
+        _refuse_writable_by_others(path)
+    # SQLite would make a WAL nobody may write to either, and that would stay. The file itself is never opened and closed
+    # here: closing it would end the locks of another store of this process.
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, "it may not be written to")
+    refuse_foreign(path)
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse a file that is not ours, or too new, without writing to it."""
+    # An empty one is new. SQLite would remove the WAL of an emptied one.
+    if not path.stat().st_size:
+        return
+    # Where no writing is under way SQLite need not leave files of its own beside one that may not be ours.
+    under_way = any(path.with_name(f"{path.name}-{kind}").exists() for kind in ("wal", "journal"))
+    how = "mode=ro" if under_way else "mode=ro&immutable=1"
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None)) as reading:
+        try:
+            # One look: another process may be making the tables just now.
+            reading.execute("BEGIN")
+            _check(path, reading)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+                raise
+            # Somebody died while writing without a WAL. We do so once only: while the file is made and has one page.
+            if path.stat().st_size > _FIRST_PAGE:
+                raise _invalid(path, "is a database of another program") from error
+
+
+def refuse_emptied(path: Path, held: str) -> None:
+    """Refuse a file that has become empty: taking it for a new one would say that there are no sessions."""
+    if held and not path.stat().st_size:
+        raise _invalid(
+            path,
+            f"is empty, and held the store {held}: put back a copy of it, or remove it to begin anew",
+        )
+
+
+def connect(path: Path, *, durability: str, busy: float) -> sqlite3.Connection:
+    """Open a connection with our settings; transactions are begun by hand."""
+    connection = sqlite3.connect(
+        path, timeout=busy, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        set_durability(connection, durability)
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("PRAGMA foreign_keys = OFF")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def set_durability(connection: sqlite3.Connection, durability: str) -> None:
+    connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> str:
+    """Bring the tables to our version, all steps in one transaction; return the store's id."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have been quicker since we looked, and newer.
+        _check(path, connection)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        for step in range(version + 1, VERSION + 1):
+            for statement in migrations(DIALECT)[step]:
+                POINTS.reach("migrating")
+                connection.execute(statement)
+        if version < VERSION:
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', ?)", (f"sqlite-{uuid.uuid4().hex}",))
+        ((store_id,),) = connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchall()
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return str(store_id)
+
+
+def begin(connection: sqlite3.Connection, durability: str, *, alone: bool) -> None:
+    """Note that a fast store is in use. After its unclean stop offsets may mean something else, so sessions get new epochs.
+
+    What full durability wrote is there, whatever stopped it. Others who have the file open now did not stop uncleanly.
+    To be called while the connection is still fully durable: a note that a power cut takes away is none.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    if alone and connection.execute("DELETE FROM meta WHERE name = 'fast_in_use' RETURNING 1").fetchall():
+        connection.execute("UPDATE session SET epoch = lower(hex(randomblob(12)))")
+    if durability == "fast":
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('fast_in_use', '1')")
+    connection.execute("COMMIT")
+
+
+def end(connection: sqlite3.Connection, *, alone: bool) -> None:
+    """Note that the file was closed in good order by the last who had it open."""
+    if alone:
+        connection.execute("DELETE FROM meta WHERE name = 'fast_in_use'")
+
+
+def wall() -> float:
+    return time.time()
+
+
+def is_affected(version: tuple[int, ...]) -> bool:
+    """Whether a SQLite version may lose writes when several processes write and checkpoint at the same instant.
+
+    The WAL-reset bug (sqlite.org/wal.html): fixed in 3.51.3, and in 3.50.7 and 3.44.6 of the older lines.
+    """
+    if version[:2] == (3, 44):
+        return version < (3, 44, 6)
+    if version[:2] == (3, 50):
+        return version < (3, 50, 7)
+    return version < (3, 51, 3)
+
+
+def warn_of_version(path: Path) -> None:
+    """Say once per place in the program that this SQLite is better replaced."""
+    if is_affected(sqlite3.sqlite_version_info):
+        warnings.warn(
+            f"SQLite {sqlite3.sqlite_version} has the WAL-reset bug: Holdfast's own processes take turns at {path.name}, so they "
+            "are safe; keep other programs from writing to it, or use SQLite 3.51.3 or newer",
+            StoreWarning,
+            stacklevel=4,
+        )
+
+
+def _refuse_writable_by_others(path: Path) -> None:
+    for place in (path.parent, path):
+        mode = place.stat().st_mode
+        # A sticky folder, as /tmp, lets nobody replace the files of others.
+        if mode & (stat.S_IWGRP | stat.S_IWOTH) and not (place.is_dir() and mode & stat.S_ISVTX):
+            message = f"{place} may be written by others (mode {stat.S_IMODE(mode):o}): run chmod go-w on it"
+            raise HoldfastError(
+                Fault.of("SESS_STORE_UNAVAILABLE", message, retryable=False, context={"path": str(place)})
+            )
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder, and see to it that it is still there after a power cut."""
+    if folder.exists():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if os.name == "posix":
+        above = os.open(folder.parent, os.O_RDONLY)
+        try:
+            os.fsync(above)
+        finally:
+            os.close(above)
+
+
+def _check(path: Path, connection: sqlite3.Connection) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if not tables and not version:
+        return
+    if application != APPLICATION_ID:
+        raise _invalid(path, "is a database of another program")
+    if version > VERSION:
+        raise _invalid(
+            path, f"was written by a newer Holdfast (version {version} of the tables; this one knows {VERSION})"
+        )
+
+
+def _invalid(path: Path, reason: str) -> HoldfastError:
+    message = f"The session store {path} {reason}. It was left as it is."
+    return HoldfastError(Fault.of("SESS_MANIFEST_INVALID", message, context={"path": str(path), "reason": reason}))

@@ -1,0 +1,210 @@
+"""`SqliteStore`: the embedded default."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from holdfast.policies import options
+from holdfast.runtime.secrets import process_redactor
+from holdfast.stores.preparing import Mask, prepared
+from holdfast.stores.records import Commit, Lease, Receipt, SessionRecord, SessionState, check_name
+from holdfast.stores.refusals import unavailable
+from holdfast.stores.sql import commits, forgetting, leases, reading
+from holdfast.stores.sqlite import files
+from holdfast.stores.sqlite.failures import typed
+from holdfast.stores.sqlite.opening import Opened
+from holdfast.stores.sqlite.writer import Job, Writer, run_script
+from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
+from holdfast.stores.waking import Wakeups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.clock import Clock
+    from holdfast.faults import Redactor
+    from holdfast.stores.records import AuditRecord, Checkpoint, Entry
+    from holdfast.stores.sql.query import Script
+
+__all__ = ["SqliteStore"]
+
+T = TypeVar("T")
+_READERS = 2
+
+
+class SqliteStore:
+    """Sessions in one file: `async with SqliteStore("work.db") as store`.
+
+    `durability="full"` (the default) has every commit on disk before it returns. `"fast"` leaves the last moments to the
+    operating system: a killed process loses nothing, a power cut may, and sessions get a new epoch after an unclean stop.
+    `busy` is how many seconds a write waits for another process. Secrets known to `redactor` are masked before they are stored.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        durability: str = "full",
+        busy: float = 5.0,
+        clock: Clock | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        options.one_of("store.durability", durability, ("full", "fast"))
+        self._path = Path(path)
+        self._durability = durability
+        self._busy = busy
+        self._clock = clock
+        self._mask = Mask(redactor or process_redactor())
+        self._wakeups = Wakeups()
+        self._readers: list[sqlite3.Connection] = []
+        self._writer: Writer | None = None
+        self._id = ""
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    async def __aenter__(self) -> Self:
+        # First, since a warning may be made an exception: then nothing is left open.
+        files.warn_of_version(self._path)
+        await asyncio.get_running_loop().run_in_executor(None, self._open)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self._close)
+
+    async def commit(self, commit: Commit) -> Receipt:
+        ready = prepared(commit, self._mask)
+        epoch = new_epoch() if ready.create is not None else ""
+        return await self._write(lambda: commits.commit_script(ready, self._now(), epoch), wakes=ready.session)
+
+    async def session(self, session: str) -> SessionRecord:
+        check_name("session", session)
+        return await self._read(lambda: reading.session_script(session))
+
+    async def sessions(
+        self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
+    ) -> list[SessionRecord]:
+        return await self._read(lambda: reading.sessions_script(states, after, limit))
+
+    async def read(
+        self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
+    ) -> list[Entry]:
+        check_name("session", session)
+        return await self._read(lambda: reading.read_script(session, after, limit, max_bytes))
+
+    async def checkpoint(self, session: str) -> Checkpoint | None:
+        check_name("session", session)
+        return await self._read(lambda: reading.checkpoint_script(session))
+
+    async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
+        check_name("session", session)
+        return await self._write(lambda: leases.acquire_script(session, owner, ttl, self._now()))
+
+    async def renew(self, lease: Lease, ttl: float) -> Lease:
+        return await self._write(lambda: leases.renew_script(lease, ttl, self._now()))
+
+    async def release(self, lease: Lease) -> None:
+        await self._write(lambda: leases.release_script(lease))
+
+    async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
+        return await self._read(lambda: reading.audit_script(chain, after, limit))
+
+    async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
+        return await self._read(lambda: reading.chains_script(after, limit))
+
+    async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
+        return await self._write(lambda: forgetting.compact_script(session, before, fence))
+
+    async def forget_claims(self, session: str, before: float) -> None:
+        await self._write(lambda: forgetting.forget_claims_script(session, before))
+
+    async def remove(self, session: str) -> None:
+        await self._write(lambda: forgetting.remove_script(session))
+
+    async def changed(self, session: str, after: int, seconds: float) -> bool:
+        async def top() -> int:
+            return (await self.session(session)).top
+
+        return await self._wakeups.beyond(session, after, seconds, top)
+
+    def _open(self) -> None:
+        try:
+            opened = Opened(self._path, durability=self._durability, busy=self._busy)
+        except sqlite3.Error as error:
+            raise typed(error, str(self._path)) from error
+        except OSError as error:
+            raise unavailable(f"{self._path}: {error.strerror}", path=str(self._path)) from error
+        self._opened, self._id, self._process = opened, opened.id, os.getpid()
+        self._own, self._readers = threading.local(), []
+        self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-sqlite-read")
+        self._writer = Writer(opened.connection, str(self._path), turns=opened.turns, on_commit=self._wakeups.wake)
+
+    def _close(self) -> None:
+        writer, self._writer = self._writer, None
+        # What a fork copied is the parent's to close.
+        if writer is None or os.getpid() != self._process:
+            return
+        writer.close()
+        self._pool.shutdown()
+        self._opened.close(self._readers)
+
+    def _in_use(self) -> Writer:
+        if self._writer is None:
+            raise unavailable(f"{self._path} is not open: use `async with`")
+        if os.getpid() != self._process:
+            raise unavailable(f"{self._path} was opened before this process was forked: open it in this one")
+        return self._writer
+
+    async def _write(self, script: Callable[[], Script[T]], wakes: str | None = None) -> T:
+        result: T = await self._in_use().do(Job(script, wakes))
+        return result
+
+    async def _read(self, script: Callable[[], Script[T]]) -> T:
+        self._in_use()
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._pool, self._run_read, script)
+        except RuntimeError:
+            raise unavailable(f"{self._path} is closed") from None
+        return await running
+
+    def _run_read(self, script: Callable[[], Script[T]]) -> T:
+        try:
+            connection = self._reader()
+            # One snapshot for all its statements.
+            connection.execute("BEGIN")
+            try:
+                return run_script(connection, script())
+            finally:
+                # Some errors have ended it already, and are to be told as they are.
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise typed(error, str(self._path)) from error
+
+    def _reader(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = files.connect(self._path, durability="full", busy=self._busy)
+            connection.execute("PRAGMA query_only = ON")
+            self._own.connection = connection
+            self._readers.append(connection)
+        return connection
+
+    def _now(self) -> float:
+        return self._clock.wall() if self._clock is not None else files.wall()
+
+
+def new_epoch() -> str:
+    """Return a name that no other log has or had."""
+    return secrets.token_urlsafe(12)

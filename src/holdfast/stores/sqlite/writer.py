@@ -1,0 +1,253 @@
+"""The one thread that writes. While one transaction is on its way to the disk, the next fills up.
+
+Invariant: a future is settled after its transaction is on disk, or not at all written. A script that is refused, or that fails
+alone, fails alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections import defaultdict
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.faults import HoldfastError
+from holdfast.stores.points import POINTS
+from holdfast.stores.refusals import unavailable
+from holdfast.stores.sql.query import Many
+from holdfast.stores.sqlite.failures import typed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
+
+    from holdfast.stores.sql.query import Script
+
+__all__ = ["Job", "Writer", "run_script", "tidy"]
+
+MOST_JOBS = 512
+"""In one transaction."""
+MOST_WAL_BYTES = 8 << 20
+"""What may wait in the WAL before it is moved to the file."""
+
+T = TypeVar("T")
+
+
+def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
+    """Run a script's statements, in the transaction there is."""
+    rows: Any = None
+    while True:
+        try:
+            step = script.send(rows)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if POINTS.hook is not None and not step.sql.startswith("SELECT"):
+            POINTS.reach(" ".join(step.sql.split()[:3]))
+        if isinstance(step, Many):
+            connection.executemany(step.sql, step.rows)
+            rows = []
+        else:
+            rows = connection.execute(step.sql, step.args).fetchall()
+
+
+class Job:
+    """A script to be run in a transaction, and who waits for its result."""
+
+    __slots__ = ("done", "error", "future", "loop", "result", "script", "wakes")
+
+    def __init__(self, script: Callable[[], Script[Any]], wakes: str | None = None) -> None:
+        self.script = script
+        self.wakes = wakes
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.done = False
+        """It was refused, or is on disk."""
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Writer:
+    """Runs jobs in the order they come."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        *,
+        turns: AbstractContextManager[None],
+        on_commit: Callable[[Iterable[str]], None],
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._turns = turns
+        self._on_commit = on_commit
+        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._wal = f"{path}-wal"
+        self._closed = False
+        self._closing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="holdfast-sqlite", daemon=True)
+        self._thread.start()
+
+    async def do(self, job: Job) -> Any:
+        # Whatever is queued comes before the end of the queue.
+        with self._closing:
+            if self._closed:
+                raise unavailable(f"{self._path} is closed")
+            self._queue.put(job)
+        return await job.future
+
+    def close(self) -> None:
+        """Write what is queued, then stop. Blocks until the thread has ended."""
+        with self._closing:
+            self._closed = True
+            self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            job = self._queue.get()
+            if job is None:
+                return
+            jobs = [job]
+            last = False
+            while len(jobs) < MOST_JOBS and not self._queue.empty():
+                following = self._queue.get()
+                if following is None:
+                    last = True
+                    break
+                jobs.append(following)
+            self._perform(jobs)
+            if last:
+                return
+
+    def _perform(self, jobs: list[Job]) -> None:
+        POINTS.reach("taken")
+        try:
+            with self._turns:
+                self._write(jobs)
+                POINTS.reach("committed")
+                self._tidy()
+        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, and the thread must go on
+            for job in jobs:
+                if not job.done:
+                    job.error = error
+        POINTS.reach("settling")
+        _settle(jobs)
+        POINTS.reach("settled")
+        self._on_commit({job.wakes for job in jobs if job.wakes is not None and job.error is None})
+
+    def _write(self, jobs: list[Job]) -> None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            # No transaction can be had: none of them would fare better alone.
+            raise typed(error, self._path) from error
+        if not self._transact(jobs) and len(jobs) > 1:
+            # One of them brought the others down: alone, only that one fails.
+            for job in jobs:
+                self._write([job])
+
+    def _transact(self, jobs: list[Job]) -> bool:
+        """Run jobs in the transaction that was begun, and end it."""
+        POINTS.reach("begun")
+        connection = self._connection
+        failure: BaseException
+        try:
+            for job in jobs:
+                job.error = None
+                try:
+                    job.result = run_script(connection, job.script())
+                except HoldfastError as refusal:
+                    job.error = refusal
+            POINTS.reach("written")
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            failure = typed(error, self._path)
+        except BaseException as error:  # noqa: BLE001 - as above
+            failure = error
+        else:
+            for job in jobs:
+                job.done = True
+            return True
+        self._roll_back()
+        for job in jobs:
+            job.error = failure
+        return False
+
+    def _roll_back(self) -> None:
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            # The next BEGIN tells what is wrong with the file.
+            pass
+
+    def _tidy(self) -> None:
+        """Keep the WAL bounded. What cannot be moved now, because somebody reads, is moved after a later commit."""
+        try:
+            if Path(self._wal).stat().st_size > MOST_WAL_BYTES:
+                tidy(self._connection)
+        except (sqlite3.Error, OSError):
+            # The commits are safe in the WAL; a disk that fails is told by the next of them.
+            return
+
+
+def tidy(connection: sqlite3.Connection) -> None:
+    """Move what is in the WAL to the file, and empty it if nobody reads it just now. Waits for nobody."""
+    POINTS.reach("moving")
+    _, log, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    POINTS.reach("moved")
+    if log != moved:
+        return
+    (busy,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        POINTS.reach("emptied")
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {busy}")
+
+
+def _settle(jobs: list[Job]) -> None:
+    """Tell those who wait; one wake-up per event loop, however many jobs."""
+    if len(jobs) == 1:
+        _send(jobs[0].loop, jobs)
+        return
+    by_loop: defaultdict[asyncio.AbstractEventLoop, list[Job]] = defaultdict(list)
+    for job in jobs:
+        by_loop[job.loop].append(job)
+    for loop, its in by_loop.items():
+        _send(loop, its)
+
+
+def _send(loop: asyncio.AbstractEventLoop, jobs: list[Job]) -> None:
+    if loop.is_closed():
+        return
+    try:
+        loop.call_soon_threadsafe(_deliver, jobs)
+    except RuntimeError:
+        # The loop was closed meanwhile: nobody waits any more.
+        return
+
+
+def _deliver(jobs: list[Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        if job.error is None:
+            job.future.set_result(job.result)
+        else:
+            job.future.set_exception(_own(job.error))
+
+
+def _own(error: BaseException) -> BaseException:
+    """An exception of its own for each waiter: tracebacks grow on the object that is raised."""
+    if isinstance(error, HoldfastError):
+        copy = type(error)(error.fault)
+        copy.__cause__ = error.__cause__
+        return copy
+    return error

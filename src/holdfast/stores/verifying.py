@@ -1,0 +1,188 @@
+"""Whether the audit trail is as it was written: every chain followed from its first record to its head.
+
+What a hash chain cannot show by itself is that its end, or all of it, is gone, when the head was set back too. An anchor kept
+elsewhere shows that: the heads of an earlier verification, or the digest over them.
+
+Invariant: verifying reads and changes nothing. Records that are added meanwhile are left for the next time.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.faults import Fault, HoldfastError
+from holdfast.stores.chain import GENESIS, Broken, session_chain, verify
+from holdfast.stores.store import PAGE_ENTRIES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+    from holdfast.stores.records import AuditRecord, SessionRecord
+    from holdfast.stores.store import Store
+
+__all__ = ["Head", "Verification", "digest_of", "heads_of", "records_of", "unaudited", "verify_store"]
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """The last record of a chain."""
+
+    chain: str
+    seq: int
+    hash: str
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    heads: tuple[Head, ...]
+    """The chains, in order of their names, as they were when it began. Kept elsewhere, they are an anchor."""
+    digest: str
+    """Over all heads: the same as long as nothing was written or changed."""
+    records: int
+    """How many were found sound."""
+    broken: tuple[Broken, ...] = ()
+    """Where each chain that is not sound breaks."""
+
+    @property
+    def sound(self) -> bool:
+        return not self.broken
+
+    @property
+    def error(self) -> HoldfastError | None:
+        """SYS_AUDIT_TAMPERED with the first break, or None."""
+        if self.sound:
+            return None
+        first = self.broken[0]
+        message = f"Audit chain {first.chain!r} breaks at record {first.seq}: {first.reason}"
+        context = {"record": first.seq, "chain": first.chain, "reason": first.reason, "broken": len(self.broken)}
+        return HoldfastError(Fault.of("SYS_AUDIT_TAMPERED", message, context=context))
+
+    def check(self) -> None:
+        """Raise SYS_AUDIT_TAMPERED unless all is sound."""
+        if (error := self.error) is not None:
+            raise error
+
+
+async def verify_store(
+    store: Store,
+    *,
+    chains: Sequence[str] = (),
+    anchor: Sequence[Head] = (),
+    expect: str | None = None,
+    each: Callable[[AuditRecord], object] | None = None,
+) -> Verification:
+    """Follow every chain, or those named, to the head it has now.
+
+    `anchor`: heads of an earlier time, which must still be in their chains. `expect`: the digest there must be. `each` is called
+    with every record that is read, sound or not.
+    """
+    every = [head async for head in heads_of(store)]
+    heads = tuple(head for head in every if not chains or head.chain in chains)
+    anchored = {head.chain: head for head in anchor}
+    broken: list[Broken] = []
+    records = 0
+    for head in heads:
+        sound, found = await _follow(store, head, anchored.pop(head.chain, None), each)
+        records += sound
+        broken += found
+    broken += await _beside(store, heads)
+    if not chains:
+        broken += [_broken(gone, 1, "the whole chain is gone") for gone in anchored.values()]
+    digest = digest_of(heads)
+    if expect is not None and expect != digest:
+        reason = f"the digest over all heads is {digest}, not the expected {expect}"
+        broken.append(Broken(chain="*", seq=0, reason=reason))
+    return Verification(heads=heads, digest=digest, records=records, broken=tuple(broken))
+
+
+def digest_of(heads: Iterable[Head]) -> str:
+    """Return one hash over the heads, in order of their chains' names."""
+    told = sorted((head.chain, head.seq, head.hash) for head in heads)
+    return sha256(msgspec.json.encode(told)).hexdigest()
+
+
+async def heads_of(store: Store) -> AsyncIterator[Head]:
+    """Yield the heads of all chains, page by page."""
+    after = ""
+    while page := await store.chains(after=after):
+        for name, seq, sealed in page:
+            yield Head(chain=name, seq=seq, hash=sealed)
+        after = page[-1][0]
+
+
+async def records_of(store: Store, chain: str, *, after: int = 0) -> AsyncIterator[AuditRecord]:
+    """Yield the records of a chain, page by page."""
+    while page := await store.audit(chain, after=after, limit=PAGE_ENTRIES):
+        for record in page:
+            yield record
+        after = page[-1].seq
+
+
+async def unaudited(store: Store) -> list[str]:
+    """Return the sessions that have no audit chain: nothing was audited there, or the chain is gone."""
+    known = {head.chain async for head in heads_of(store)}
+    after, without = "", list[str]()
+    page: list[SessionRecord]
+    while page := await store.sessions(after=after):
+        without += [record.id for record in page if session_chain(record.id) not in known]
+        after = page[-1].id
+    return without
+
+
+async def _follow(
+    store: Store, head: Head, anchor: Head | None, each: Callable[[AuditRecord], object] | None
+) -> tuple[int, list[Broken]]:
+    """Follow one chain; return how many records are sound, and where it breaks."""
+    seq, sealed, broken = 0, GENESIS, list[Broken]()
+    anchored = anchor is None
+    last = 0
+    while last < head.seq:
+        page = await store.audit(head.chain, after=last, limit=min(PAGE_ENTRIES, head.seq - last))
+        # Beyond the head stands what was added since, or what a hole let move up.
+        page = [record for record in page if record.seq <= head.seq]
+        if not page:
+            break
+        last = page[-1].seq
+        for record in page:
+            if each is not None:
+                each(record)
+            if not broken:
+                seq, sealed, found = verify((record,), after=seq, before=sealed)
+                broken += [] if found is None else [found]
+            anchored = anchored or (anchor is not None and (record.seq, record.hash) == (anchor.seq, anchor.hash))
+    if not broken:
+        broken += _end(head, seq, sealed)
+    if not anchored and anchor is not None:
+        reason = f"it is not the record with hash {anchor.hash[:16]}… that was here before"
+        broken.append(_broken(head, anchor.seq, reason))
+    return seq, broken
+
+
+async def _beside(store: Store, heads: Iterable[Head]) -> list[Broken]:
+    """Return records that stand behind the end of their chain: written past the store, not by a commit."""
+    later = [record for head in heads for record in await store.audit(head.chain, after=head.seq, limit=1)]
+    if not later:
+        return []
+    # What was committed since is within the head there is now.
+    now = {head.chain: head.seq async for head in heads_of(store)}
+    return [
+        Broken(chain=record.chain, seq=record.seq, reason="it was added behind the end of the chain")
+        for record in later
+        if record.seq > now.get(record.chain, 0)
+    ]
+
+
+def _end(head: Head, seq: int, sealed: bytes) -> list[Broken]:
+    if seq < head.seq:
+        gone = f"record {seq + 1} is missing: the chain had {head.seq}"
+        return [_broken(head, seq + 1, gone)]
+    if sealed.hex() != head.hash:
+        return [_broken(head, seq, "its hash is not the one the chain ends with")]
+    return []
+
+
+def _broken(head: Head, seq: int, reason: str) -> Broken:
+    return Broken(chain=head.chain, seq=seq, reason=reason)

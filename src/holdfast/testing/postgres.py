@@ -1,0 +1,164 @@
+"""`PrivateServer`: a PostgreSQL server of a test's own, from the binaries the machine has. Nothing of it stays.
+
+Invariant: it listens on a socket in its own folder only, never runs as root, and ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["PrivateServer", "binaries"]
+
+_DEBIAN = Path("/usr/lib/postgresql")
+_LIMIT_S = 30.0
+_LOOK_AGAIN_S = 0.01
+_UNPRIVILEGED = ("postgres", "nobody")
+_SMALL = {
+    "listen_addresses": "",
+    "max_connections": "100",
+    "shared_buffers": "16MB",
+    "dynamic_shared_memory_type": "mmap",
+    "autovacuum_naptime": "10s",
+    "log_min_messages": "fatal",
+    "max_wal_senders": "0",
+    "wal_level": "minimal",
+}
+_UNSAFE_AND_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+def binaries() -> Path:
+    """Return the folder of PostgreSQL's newest binaries, which are seldom on the PATH."""
+    versions = sorted(
+        (folder for folder in _DEBIAN.glob("*/bin") if (folder / "initdb").is_file()),
+        key=lambda folder: float(folder.parent.name),
+    )
+    if versions:
+        return versions[-1]
+    found = shutil.which("initdb")
+    if found is None:
+        raise FileNotFoundError("PostgreSQL's initdb is not here (Debian: apt-get install postgresql)")
+    return Path(found).resolve().parent
+
+
+class PrivateServer:
+    """A server for tests: `with PrivateServer() as server: … server.url`.
+
+    `durable=True` has it sync to the disk as a real one does, for tests that kill it; otherwise it is fast. `settings` are laid
+    over postgresql.conf.
+    """
+
+    def __init__(self, *, durable: bool = False, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = {**_SMALL, **({} if durable else _UNSAFE_AND_FAST), **(settings or {})}
+        self._bin = binaries()
+        self._folder = Path()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://holdfast@/postgres?host={self._folder}"
+
+    def __enter__(self) -> Self:
+        # Not in the test's own folder: a socket's path must be short, and the server's user must get there.
+        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
+        try:
+            user = _unprivileged()
+            if user is not None:
+                os.chown(self._folder, user.pw_uid, user.pw_gid)
+            self._run("initdb", "-D", self._data, "-U", "holdfast", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start it and wait until it takes connections; after `kill`, it recovers first."""
+        options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        end = time.monotonic() + _LIMIT_S
+        while not self._started(options):
+            # Children of a killed server hold its memory until they notice.
+            if time.monotonic() > end:
+                raise TimeoutError(f"PostgreSQL did not start: {self._log.read_text()[-2_000:]}")
+            time.sleep(_LOOK_AGAIN_S)
+
+    def stop(self, *, immediate: bool = False) -> None:
+        """Stop it: in good order, or `immediate`, as by a crash of all its processes."""
+        self._end(signal.SIGQUIT if immediate else signal.SIGINT)
+
+    def kill(self) -> None:
+        """SIGKILL its first process; the others end when they notice."""
+        self._end(signal.SIGKILL)
+
+    @property
+    def _data(self) -> str:
+        return str(self._folder / "data")
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "log"
+
+    def _started(self, options: list[str]) -> bool:
+        pid_file = Path(self._data, "postmaster.pid")
+        command = [str(self._bin / "postgres"), "-D", self._data, "-k", str(self._folder), *options]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own command
+                [*_as_unprivileged(ends_with_us=True), *command], cwd="/", stdout=log, stderr=log
+            )
+        while self._process.poll() is None:
+            # Its eighth line says how it is; a killed server leaves its file behind, with its own number in it.
+            lines = pid_file.read_text().split("\n") if pid_file.exists() else []
+            if len(lines) > 7 and lines[0] == str(self._process.pid) and lines[7].strip() == "ready":
+                return True
+            time.sleep(_LOOK_AGAIN_S)
+        return False
+
+    def _run(self, name: str, *arguments: str) -> None:
+        done = subprocess.run(  # noqa: S603 - our own command
+            [*_as_unprivileged(), str(self._bin / name), *arguments],
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+        if done.returncode:
+            raise OSError(f"{name} failed: {done.stderr.strip()}")
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        self._process.wait(_LIMIT_S)
+        self._process = None
+
+
+def _unprivileged() -> pwd.struct_passwd | None:
+    """Return whom the server runs as: root may not."""
+    if os.getuid() != 0:
+        return None
+    known = {user.pw_name: user for user in pwd.getpwall()}
+    return next(known[name] for name in _UNPRIVILEGED if name in known)
+
+
+def _as_unprivileged(*, ends_with_us: bool = False) -> list[str]:
+    """Return what to put before a command. setpriv replaces itself with it, so the process is the command's own."""
+    user = _unprivileged()
+    identity = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"] if user is not None else []
+    # Linux only: elsewhere a test run that is killed leaves its server.
+    parent = ["--pdeathsig", "QUIT"] if ends_with_us else []
+    return ["setpriv", *identity, *parent] if shutil.which("setpriv") and (identity or parent) else []

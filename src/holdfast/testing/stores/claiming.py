@@ -1,0 +1,117 @@
+"""Cases: what is taken once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from holdfast.stores import NewSession, SessionState
+from holdfast.testing.stores.kit import Kit, appending, case, claim, create, everything, refused
+
+__all__: list[str] = []
+
+_KEPT = 1_000
+"""The claims a session keeps, however old."""
+
+
+@case
+async def the_same_claim_gives_the_first_receipt(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        first = await store.commit(appending("a", claim=claim(result=b'{"answer":42}')))
+        kit.clock.advance(60)
+        await store.commit(appending("b"))
+        again = await store.commit(appending("a2", claim=claim(result=b'{"answer":"another"}')))
+        assert again.duplicate
+        assert msgspec.structs.replace(again, duplicate=False, result=first.result) == first
+        assert bytes(again.result) == bytes(first.result) == b'{"answer":42}'
+        assert [entry.id for entry in await everything(store)] == ["a", "b"]
+
+
+@case
+async def a_claim_with_another_body_is_refused(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        await store.commit(appending("a", claim=claim()))
+        with refused("PROTO_DUPLICATE_ID") as faults:
+            await store.commit(appending("b", claim=claim(body=b"another")))
+        assert faults[0].context["id"] == "m1"
+        assert [entry.id for entry in await everything(store)] == ["a"]
+
+
+@case
+async def ids_belong_to_a_client_and_a_session(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store, "s1")
+        await create(store, "s2")
+        another = msgspec.structs.replace(claim(body=b"two"), client="c2")
+        receipts = [
+            await store.commit(appending("a", claim=claim())),
+            await store.commit(appending("b", claim=another)),
+            await store.commit(appending("c", session="s2", claim=claim(body=b"three"))),
+        ]
+        assert not any(receipt.duplicate for receipt in receipts)
+
+
+@case
+async def of_concurrent_claims_one_wins(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        receipts = await asyncio.gather(*(store.commit(appending(f"a{n}", claim=claim())) for n in range(8)))
+        assert sorted(receipt.duplicate for receipt in receipts) == [False] + [True] * 7
+        assert {(receipt.first, receipt.top, receipt.at) for receipt in receipts} == {(1, 1, receipts[0].at)}
+        assert len(await everything(store)) == 1
+
+
+@case
+async def a_claim_may_come_with_the_session(kit: Kit) -> None:
+    async with kit.store() as store:
+        made = await store.commit(appending("a", create=NewSession(manifest=b"{}"), claim=claim()))
+        again = await store.commit(appending("a", claim=claim()))
+        assert (made.first, made.duplicate, again.first, again.duplicate) == (1, False, 1, True)
+
+
+@case
+async def a_claim_without_a_result_gives_null(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        nothing = msgspec.structs.replace(claim(), result=b"null")
+        await store.commit(appending("a", claim=nothing))
+        assert bytes((await store.commit(appending("a", claim=nothing))).result) == b"null"
+
+
+@case
+async def a_known_claim_is_refused_where_the_session_takes_nothing(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        await store.commit(appending("a", claim=claim(), state=SessionState.CLOSED))
+        with refused("SESS_CLOSED"):
+            await store.commit(appending("a", claim=claim()))
+
+
+@case
+async def old_claims_are_forgotten_but_not_the_last_thousand(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        for n in range(3):
+            await store.commit(appending(f"old{n}", claim=claim(f"old{n}")))
+        kit.clock.advance(60)
+        await asyncio.gather(*(store.commit(appending(f"n{n}", claim=claim(f"new{n}"))) for n in range(_KEPT)))
+        await store.forget_claims("s1", kit.clock.wall() - 120)
+        assert (await store.commit(appending("x", claim=claim("old0")))).duplicate
+        await store.forget_claims("s1", kit.clock.wall() + 60)
+        assert not (await store.commit(appending("x", claim=claim("old1")))).duplicate
+        assert (await store.commit(appending("x", claim=claim("new0")))).duplicate
+        assert (await store.commit(appending("x", claim=claim(f"new{_KEPT - 1}")))).duplicate
+
+
+@case
+async def few_claims_are_all_kept(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        await store.commit(appending("a", claim=claim()))
+        await store.forget_claims("s1", kit.clock.wall() + 3_600)
+        assert (await store.commit(appending("a", claim=claim()))).duplicate
+        with refused("SESS_NOT_FOUND"):
+            await store.forget_claims("s9", 0)

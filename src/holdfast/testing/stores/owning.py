@@ -1,0 +1,128 @@
+"""Cases: one owner at a time, and writers of old owners shut out."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.faults import HoldfastError
+from holdfast.stores import Lease
+from holdfast.testing.stores.kit import Kit, appending, case, create, everything, refused
+
+__all__: list[str] = []
+
+
+@case
+async def a_session_has_one_owner(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        lease = await store.acquire("s1", "a", 10)
+        assert (lease.session, lease.owner, lease.fence, lease.until) == ("s1", "a", 1, kit.clock.wall() + 10)
+        with refused("SESS_LEASE_LOST") as faults:
+            await store.acquire("s1", "b", 10)
+        assert faults[0].context["owner"] == "a"
+        assert faults[0].retry_after is not None
+        assert 9 <= faults[0].retry_after <= 10
+        record = await store.session("s1")
+        assert (record.owner, record.fence, record.lease_until) == ("a", 1, lease.until)
+
+
+@case
+async def of_those_who_take_it_at_once_one_wins(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        taken = await asyncio.gather(*(store.acquire("s1", f"o{n}", 10) for n in range(6)), return_exceptions=True)
+        (won,) = (lease for lease in taken if isinstance(lease, Lease))
+        lost = [error for error in taken if isinstance(error, HoldfastError)]
+        assert [error.fault.code for error in lost] == ["SESS_LEASE_LOST"] * 5
+        assert (await store.session("s1")).owner == won.owner
+
+
+@case
+async def a_lease_ends(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        first = await store.acquire("s1", "a", 10)
+        kit.clock.advance(10.5)
+        second = await store.acquire("s1", "b", 10)
+        assert second.fence > first.fence
+
+
+@case
+async def an_old_owner_can_write_renew_and_release_no_more(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        old = await store.acquire("s1", "a", 10)
+        await store.commit(appending("a1", fence=old.fence))
+        kit.clock.advance(11)
+        new = await store.acquire("s1", "b", 10)
+        with refused("SESS_LEASE_LOST"):
+            await store.commit(appending("a2", fence=old.fence))
+        with refused("SESS_LEASE_LOST"):
+            await store.renew(old, 10)
+        with refused("SESS_LEASE_LOST"):
+            await store.compact("s1", 1, fence=old.fence)
+        await store.release(old)
+        assert (await store.session("s1")).owner == "b"
+        await store.commit(appending("b1", fence=new.fence))
+        assert [entry.id for entry in await everything(store)] == ["a1", "b1"]
+
+
+@case
+async def a_lease_that_nobody_took_still_writes(kit: Kit) -> None:
+    """Its end allows others to take it; until one does, there is nobody to be shut out for."""
+    async with kit.store() as store:
+        await create(store)
+        lease = await store.acquire("s1", "a", 10)
+        kit.clock.advance(60)
+        await store.commit(appending("a", fence=lease.fence))
+        assert (await store.renew(lease, 10)).until == kit.clock.wall() + 10
+
+
+@case
+async def a_renewed_lease_lasts(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        lease = await store.acquire("s1", "a", 10)
+        kit.clock.advance(8)
+        renewed = await store.renew(lease, 10)
+        assert (renewed.fence, renewed.until) == (lease.fence, kit.clock.wall() + 10)
+        kit.clock.advance(8)
+        with refused("SESS_LEASE_LOST"):
+            await store.acquire("s1", "b", 10)
+
+
+@case
+async def a_released_lease_is_free_at_once(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        first = await store.acquire("s1", "a", 60)
+        await store.release(first)
+        assert (await store.session("s1")).owner is None
+        second = await store.acquire("s1", "b", 60)
+        assert second.fence > first.fence
+        with refused("SESS_LEASE_LOST"):
+            await store.commit(appending("x", fence=first.fence))
+
+
+@case
+async def the_owner_may_take_it_again_and_shuts_out_its_former_self(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        before = await store.acquire("s1", "a", 60)
+        after = await store.acquire("s1", "a", 60)
+        assert after.fence > before.fence
+        with refused("SESS_LEASE_LOST"):
+            await store.commit(appending("x", fence=before.fence))
+        await store.commit(appending("y", fence=after.fence))
+
+
+@case
+async def what_is_not_there_cannot_be_owned(kit: Kit) -> None:
+    async with kit.store() as store:
+        nobody = Lease(session="s9", owner="a", fence=1, until=0.0)
+        with refused("SESS_NOT_FOUND"):
+            await store.acquire("s9", "a", 10)
+        with refused("SESS_NOT_FOUND"):
+            await store.renew(nobody, 10)
+        with refused("SESS_NOT_FOUND"):
+            await store.release(nobody)

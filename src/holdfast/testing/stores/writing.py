@@ -1,0 +1,249 @@
+"""Cases: what is committed, in which order, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.stores import Commit, NewCheckpoint, NewSession, SessionState
+from holdfast.testing.stores.kit import Kit, appending, audit, case, claim, create, everything, refused
+
+if TYPE_CHECKING:
+    from holdfast.stores import Store
+
+__all__: list[str] = []
+
+_WRITERS = 6
+_EACH = 10
+
+
+@case
+async def a_new_session_is_as_it_was_made(kit: Kit) -> None:
+    async with kit.store() as store:
+        receipt = await create(store, state=None)
+        record = await store.session("s1")
+        assert (receipt.first, receipt.top) == (0, 0)
+        assert (record.id, record.state, record.oldest, record.top) == ("s1", SessionState.CREATED, 1, 0)
+        assert (record.created_at, record.last_at) == (kit.clock.wall(), kit.clock.wall())
+        assert bytes(record.manifest) == b'{"model":"m"}'
+        assert (record.fence, record.owner, record.checkpoint) == (0, None, None)
+        assert record.epoch == receipt.epoch != ""
+
+
+@case
+async def sessions_have_epochs_of_their_own(kit: Kit) -> None:
+    async with kit.store() as store:
+        assert len({(await create(store, name)).epoch for name in ("s1", "s2", "s3")}) == 3
+
+
+@case
+async def offsets_begin_at_one_and_have_no_holes(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        first = await store.commit(appending("a", "b"))
+        second = await store.commit(appending("c"))
+        none = await store.commit(Commit(session="s1", state=SessionState.PAUSED))
+        assert [(r.first, r.top) for r in (first, second, none)] == [(1, 2), (3, 3), (0, 3)]
+        assert [(e.offset, e.id, e.type) for e in await everything(store)] == [
+            (1, "a", "message"),
+            (2, "b", "message"),
+            (3, "c", "message"),
+        ]
+
+
+@case
+async def concurrent_writers_get_contiguous_offsets_in_commit_order(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+
+        async def write(writer: int) -> list[tuple[int, str]]:
+            written: list[tuple[int, str]] = []
+            for n in range(_EACH):
+                ids = [f"w{writer}-{n}-{k}" for k in range(1 + n % 2)]
+                receipt = await store.commit(appending(*ids))
+                assert receipt.top - receipt.first + 1 == len(ids)
+                written += [(receipt.first + k, id_) for k, id_ in enumerate(ids)]
+            return written
+
+        told = [pair for own in await asyncio.gather(*map(write, range(_WRITERS))) for pair in own]
+        stored = await everything(store)
+        assert [entry.offset for entry in stored] == list(range(1, len(told) + 1))
+        assert sorted(told) == [(entry.offset, entry.id) for entry in stored]
+        assert (await store.session("s1")).top == len(told)
+
+
+@case
+async def a_reader_never_sees_half_a_commit(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        writing = True
+
+        async def write() -> None:
+            nonlocal writing
+            for n in range(_EACH):
+                await store.commit(appending(f"{n}-a", f"{n}-b", f"{n}-c", audit=(audit(n),)))
+            writing = False
+
+        async def watch() -> None:
+            while writing:
+                assert len(await store.read("s1")) % 3 == 0
+                await asyncio.sleep(0)
+
+        await asyncio.gather(write(), watch(), watch())
+
+
+@case
+async def time_never_goes_back_in_a_log(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        first = await store.commit(appending("a"))
+        kit.clock.jump(-3_600)
+        second = await store.commit(appending("b"))
+        kit.clock.jump(7_200)
+        third = await store.commit(appending("c"))
+        assert second.at == first.at < third.at
+        assert [entry.at for entry in await everything(store)] == [first.at, second.at, third.at]
+        assert (await store.session("s1")).last_at == third.at
+
+
+@case
+async def all_parts_of_a_commit_are_stored(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        kit.clock.advance(5)
+        snapshot = NewCheckpoint(message_count=2, last_message_id="b", snapshot=b'{"context":[1]}')
+        receipt = await store.commit(
+            appending(
+                "a",
+                "b",
+                state=SessionState.PAUSED,
+                manifest=b'{"model":"n"}',
+                checkpoint=snapshot,
+                claim=claim(),
+                audit=(audit(1), audit(2)),
+            )
+        )
+        record, kept = await store.session("s1"), await store.checkpoint("s1")
+        assert (record.state, record.top, record.checkpoint, bytes(record.manifest)) == (
+            SessionState.PAUSED,
+            2,
+            2,
+            b'{"model":"n"}',
+        )
+        assert kept is not None
+        assert (kept.offset, kept.at, kept.message_count, kept.last_message_id, bytes(kept.snapshot)) == (
+            2,
+            receipt.at,
+            2,
+            "b",
+            b'{"context":[1]}',
+        )
+        assert [r.seq for r in await store.audit("session:s1")] == [1, 2]
+        assert bytes(receipt.result) == b'{"ok":1}'
+        assert not receipt.duplicate
+
+
+@case
+async def nothing_of_a_refused_commit_is_stored(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        await store.acquire("s1", "me", 60)
+        await store.commit(appending("a", claim=claim()))
+        before = await _all_of(store)
+        snapshot = NewCheckpoint(message_count=9, last_message_id=None, snapshot=b"{}")
+        full = appending("x", "y", state=SessionState.PAUSED, manifest=b"{}", checkpoint=snapshot, audit=(audit(),))
+        refusals: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("PROTO_DUPLICATE_ID", {"claim": claim(body=b"another")}),
+            ("SESS_LEASE_LOST", {"fence": 7, "claim": claim("m2")}),
+            ("SESS_ILLEGAL_TRANSITION", {"expect": (SessionState.CREATED,), "claim": claim("m2")}),
+            ("SESS_ILLEGAL_TRANSITION", {"create": NewSession(manifest=b"{}"), "claim": claim("m2")}),
+            ("SESS_NOT_FOUND", {"session": "s2", "claim": claim("m2")}),
+        )
+        for code, more in refusals:
+            with refused(code):
+                await store.commit(msgspec.structs.replace(full, **more))
+            assert await _all_of(store) == before
+        assert (await store.commit(appending("b", claim=claim("m2")))).first == 2
+
+
+async def _all_of(store: Store) -> bytes:
+    return msgspec.json.encode(
+        [await store.sessions(), await everything(store), await store.checkpoint("s1"), await store.chains()]
+    )
+
+
+@case
+async def a_session_that_is_not_there_takes_nothing(kit: Kit) -> None:
+    async with kit.store() as store:
+        with refused("SESS_NOT_FOUND") as faults:
+            await store.commit(appending("a", session="s9"))
+        assert faults[0].context["session_id"] == "s9"
+        with refused("SESS_NOT_FOUND"):
+            await store.session("s9")
+        with refused("SESS_NOT_FOUND"):
+            await store.read("s9")
+        with refused("SESS_NOT_FOUND"):
+            await store.checkpoint("s9")
+
+
+@case
+async def a_closed_session_takes_nothing(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        await store.commit(appending("bye", state=SessionState.CLOSED))
+        for commit in (
+            appending("more"),
+            Commit(session="s1", state=SessionState.ACTIVE),
+            Commit(session="s1", audit=(audit(),)),
+            Commit(session="s1", expect=(SessionState.CLOSED,), state=SessionState.ACTIVE),
+        ):
+            with refused("SESS_CLOSED"):
+                await store.commit(commit)
+        assert [entry.id for entry in await everything(store)] == ["bye"]
+
+
+@case
+async def a_session_is_made_once(kit: Kit) -> None:
+    async with kit.store() as store:
+        made = await asyncio.gather(*(create(store) for _ in range(5)), return_exceptions=True)
+        assert sum(not isinstance(one, BaseException) for one in made) == 1
+        with refused("SESS_ILLEGAL_TRANSITION"):
+            await create(store)
+
+
+@case
+async def a_state_that_was_not_expected_is_refused(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        with refused("SESS_ILLEGAL_TRANSITION") as faults:
+            await store.commit(Commit(session="s1", expect=(SessionState.PAUSED,), state=SessionState.ACTIVE))
+        assert (faults[0].context["from_state"], faults[0].context["to_state"]) == ("active", "active")
+        await store.commit(
+            Commit(session="s1", expect=(SessionState.PAUSED, SessionState.ACTIVE), state=SessionState.PAUSED)
+        )
+        assert (await store.session("s1")).state == SessionState.PAUSED
+
+
+@case
+async def of_those_who_expect_the_same_state_one_wins(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        pause = Commit(session="s1", expect=(SessionState.ACTIVE,), state=SessionState.PAUSED)
+        done = await asyncio.gather(*(store.commit(pause) for _ in range(5)), return_exceptions=True)
+        assert sum(not isinstance(one, BaseException) for one in done) == 1
+
+
+@case
+async def sessions_do_not_mix(kit: Kit) -> None:
+    async with kit.store() as store:
+        names = [f"s{n}" for n in range(4)]
+        await asyncio.gather(*(create(store, name) for name in names))
+        await asyncio.gather(
+            *(store.commit(appending(f"{name}-{n}", session=name)) for n in range(5) for name in names)
+        )
+        for name in names:
+            log = await everything(store, name)
+            assert [entry.offset for entry in log] == [1, 2, 3, 4, 5]
+            assert {entry.id.partition("-")[0] for entry in log} == {name}

@@ -1,0 +1,336 @@
+"""`holdfast sessions ls|show|resume|close|answer|export|import|prune`"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+
+import pytest
+from cli_runs import SCRIPT, environment, holdfast
+
+from holdfast import tool
+from holdfast.cli.sessions_ls import ids_from
+from holdfast.faults import HoldfastError
+from holdfast.sessions import Session
+from holdfast.sessions.leasing import take
+from holdfast.sessions.log import StepStarted, TurnStarted, new_entry
+from holdfast.sessions.manifest import Manifest, encode_manifest
+from holdfast.stores import Commit, NewSession, SessionState, SqliteStore
+
+pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
+
+DEAD = f"{socket.gethostname()}/999999999/1/x"
+"""A process of this machine that is not there any more."""
+
+
+@tool(effect="idempotent")
+def square(n: int) -> int:
+    return n * n
+
+
+async def fill(path) -> None:
+    async with SqliteStore(path) as store:
+        async with Session.open(
+            "release-1", store=store, project_root="/srv/app", agent_type="coder", model="opus"
+        ) as session:
+            await session.step(square, 3)
+            await session.message("hello", id="m-1")
+            session.context["chapter"] = 4
+        with pytest.raises(HoldfastError, match="Permission required"):
+            async with Session.open("release-2", store=store) as session:
+                await session.step(square, 3)
+                await session.approve("Deploy?")
+        await crashed(store)
+
+
+async def crashed(store) -> None:
+    """A session whose process died in an unsafe step."""
+    manifest = encode_manifest(Manifest(session_id="broken", store_id=store.id))
+    said = (TurnStarted(turn=1), StepStarted(turn=1, step="deploy#1", args="x", effect="unsafe"))
+    entries = tuple(new_entry(one, f"e{n}") for n, one in enumerate(said))
+    await store.commit(Commit(session="broken", create=NewSession(manifest=manifest)))
+    await store.commit(Commit(session="broken", state=SessionState.ACTIVE, entries=entries))
+    await store.acquire("broken", DEAD, 3600.0)
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "work.db"
+    asyncio.run(fill(path))
+    return str(path)
+
+
+def verb(path, *arguments, **more):
+    return holdfast("sessions", *arguments, "--store", path, **more)
+
+
+def shown(path, *arguments):
+    result = verb(path, *arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def question(path) -> str:
+    return shown(path, "show", "release-2")["questions"][0]["id"]
+
+
+def test_ls_lists_them_in_order_and_every_form_holds_the_same(path):
+    listed = shown(path, "ls")
+    assert listed["schema"] == "holdfast.sessions/1"
+    states = {session["session"]: session["state"] for session in listed["sessions"]}
+    assert states == {"broken": "active", "release-1": "paused", "release-2": "paused"}
+    assert [session["in_use"] for session in listed["sessions"]] == [False, False, False]
+    lines = [json.loads(line) for line in verb(path, "ls", "--jsonl").stdout.splitlines()]
+    assert lines == [{"schema": listed["schema"], **session} for session in listed["sessions"]]
+    table = verb(path, "ls").stdout.splitlines()
+    assert table[0].split()[:2] == ["session", "state"]
+    for row, session in zip(table[1:], listed["sessions"], strict=True):
+        for name, value in session.items():
+            if not isinstance(value, bool) and value is not None:
+                assert str(value) in row, name
+
+
+def test_ls_filters_by_state_and_number(path):
+    names = [session["session"] for session in shown(path, "ls", "--state", "paused")["sessions"]]
+    assert names == ["release-1", "release-2"]
+    assert len(shown(path, "ls", "--limit", "1")["sessions"]) == 1
+    assert shown(path, "ls", "--state", "closed")["sessions"] == []
+    assert verb(path, "ls", "--state", "closed").stdout == ""
+    assert verb(path, "ls", "--state", "asleep").exit_code == 2
+
+
+def test_show_tells_state_manifest_turn_questions_and_checkpoint(path):
+    told = shown(path, "show", "release-1")
+    assert told["state"] == "paused"
+    assert told["document_000"] == "resumable"
+    assert told["document_002"] == "Persisted"
+    assert told["manifest"]["projectRoot"] == "/srv/app"
+    assert told["messages"] == 1
+    assert told["turn"] == 1
+    assert not told["turn_in_flight"]
+    assert told["can_resume"]
+    told = shown(path, "show", "release-2")
+    assert told["turn_in_flight"]
+    assert told["steps"] == 1
+    assert told["questions"][0]["prompt"] == "Deploy?"
+    assert shown(path, "show", "broken")["unknown_steps"] == ["broken/1/deploy#1"]
+    assert "Deploy?" in verb(path, "show", "release-2").stdout
+
+
+def test_ids_may_be_cut_short_as_long_as_they_fit_one(path):
+    assert shown(path, "show", "brok")["session"] == "broken"
+    several = verb(path, "show", "rel")
+    assert several.exit_code == 2
+    assert "release-1, release-2" in several.stderr
+    assert verb(path, "show", "nothing").exit_code == 3
+
+
+def test_a_session_that_does_not_exist_or_a_store_that_does_not(path, tmp_path):
+    for name in ("show", "resume", "close", "export"):
+        assert verb(path, name, "nothing").exit_code == 3
+    assert verb(str(tmp_path / "none.db"), "ls").exit_code == 3
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_resume_pauses_what_a_dead_process_left_and_says_what_waits(path):
+    result = verb(path, "resume", "broken", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["state"] == "paused"
+    assert "broken/1/deploy#1 may have happened" in result.stderr
+    result = verb(path, "resume", "release-2")
+    assert f"holdfast sessions answer release-2 {question(path)}" in result.stderr
+
+
+def test_resume_refuses_what_is_closed_or_in_use(path):
+    assert verb(path, "close", "release-1").exit_code == 0
+    result = verb(path, "resume", "release-1")
+    assert result.exit_code == 1
+    assert "SESS_CLOSED" in result.stderr
+
+    async def main():
+        async with SqliteStore(path) as store:
+            await store.acquire("broken", DEAD, 0.0)
+            lease = await take(store, "broken", 60.0)
+            told = await asyncio.to_thread(verb, path, "resume", "broken")
+            shut = await asyncio.to_thread(verb, path, "close", "broken")
+            seen = await asyncio.to_thread(shown, path, "show", "broken")
+            await store.release(lease)
+            return told, shut, seen
+
+    told, shut, seen = asyncio.run(main())
+    assert told.exit_code != 0
+    assert "is owned by" in told.stderr
+    assert shut.exit_code != 0
+    assert seen["in_use"]
+    assert not seen["can_resume"]
+    assert "works in it" in seen["problem"]
+
+
+def test_close_ends_one_and_several_only_with_yes(path):
+    result = verb(path, "close", "release-1", "release-2")
+    assert result.exit_code == 7
+    assert "2 sessions would be closed" in result.stderr
+    assert shown(path, "show", "release-1")["state"] == "paused"
+    assert shown(path, "close", "release-1", "release-2", "--yes")["closed"] == ["release-1", "release-2"]
+    assert {session["state"] for session in shown(path, "ls", "--state", "closed")["sessions"]} == {"closed"}
+    assert not shown(path, "show", "release-2")["turn_in_flight"]
+    again = verb(path, "close", "release-1")
+    assert again.exit_code == 1
+    assert "SESS_CLOSED" in again.stderr
+
+
+def test_answer_puts_an_answer_on_record_and_the_first_counts(path):
+    id_ = question(path)
+    assert shown(path, "answer", "release-2", id_[:6], "--yes", "--by", "ada")["by"] == "ada"
+    assert verb(path, "answer", "release-2", id_, "--yes").exit_code == 0
+    late = verb(path, "answer", "release-2", id_, "--no")
+    assert late.exit_code != 0
+    assert "SESS_ALREADY_ANSWERED" in late.stderr
+
+    async def goes_on():
+        async with SqliteStore(path) as store, Session.open("release-2", store=store) as session:
+            assert await session.step(square, 3) == 9
+            assert await session.approve("Deploy?") is True
+
+    asyncio.run(goes_on())
+
+
+def test_answer_wants_exactly_one_answer_that_fits(path):
+    id_ = question(path)
+    assert verb(path, "answer", "release-2", id_).exit_code == 2
+    assert verb(path, "answer", "release-2", id_, "--yes", "--no").exit_code == 2
+    assert "SESS_INTERACTION_MISMATCH" in verb(path, "answer", "release-2", id_, "perhaps").stderr
+    assert verb(path, "answer", "release-2", "q-none", "--yes").exit_code == 3
+    assert shown(path, "answer", "release-2", id_, "--dismiss")["outcome"] == "dismissed"
+
+
+def test_export_and_import_carry_a_session_to_another_store(path, tmp_path):
+    exported = verb(path, "export", "release-2").stdout
+    other = str(tmp_path / "other.db")
+    assert verb(other, "import", "-", given=exported).exit_code == 0
+    before, after = shown(path, "show", "release-2"), shown(other, "show", "release-2")
+    for name in ("state", "entries", "checkpoint", "turn", "turn_in_flight", "steps", "questions", "messages"):
+        assert before[name] == after[name], name
+    assert before["epoch"] != after["epoch"]
+    again = verb(other, "import", "-", given=exported)
+    assert again.exit_code == 1
+    assert "exists already" in again.stderr
+    assert shown(other, "show", "release-2") == after
+    id_ = question(other)
+    assert verb(other, "answer", "release-2", id_, "--yes").exit_code == 0
+
+    async def goes_on():
+        async with SqliteStore(other) as store, Session.open("release-2", store=store, strict=True) as session:
+            assert await session.step(square, 3) == 9
+            assert await session.approve("Deploy?") is True
+
+    asyncio.run(goes_on())
+
+
+def test_export_writes_a_file_and_takes_one_session(path, tmp_path):
+    target = tmp_path / "out.jsonl"
+    assert verb(path, "export", "release-1", "-o", str(target)).exit_code == 0
+    assert target.read_text() == verb(path, "export", "release-1").stdout
+    assert sorted(file.name for file in tmp_path.iterdir() if "out" in file.name) == ["out.jsonl"]
+    assert verb(path, "export", "release-1", "release-2").exit_code == 2
+    assert verb(str(tmp_path / "new.db"), "import", str(target)).exit_code == 0
+    assert verb(path, "import", str(tmp_path / "missing")).exit_code == 2
+
+
+def test_S0_28_export_and_import_speak_document_000(path, tmp_path):
+    text = verb(path, "export", "release-1", "release-2", "--persisted").stdout
+    first, _ = json.loads(text)
+    assert text == json.dumps(json.loads(text), indent=2) + "\n"
+    assert set(first) == {"id", "agentType", "workingDirectory", "createdAt", "lastActivityAt", "checkpoint"}
+    assert (first["agentType"], first["workingDirectory"]) == ("coder", "/srv/app")
+    assert first["checkpoint"]["messageCount"] == 1
+    assert first["checkpoint"]["contextSnapshot"] == {"chapter": 4}
+    other = str(tmp_path / "other.db")
+    told = json.loads(verb(other, "import", "-", "--persisted", "--json", given=text).stdout)
+    assert told["imported"] == ["release-1", "release-2"]
+    again, _ = json.loads(verb(other, "export", "release-1", "release-2", "--persisted").stdout)
+    assert again["checkpoint"] == first["checkpoint"]
+    assert again["createdAt"][:19] == first["createdAt"][:19]
+
+    async def goes_on():
+        async with SqliteStore(other) as store, Session.open("release-1", store=store, strict=True) as session:
+            assert session.context == {"chapter": 4}
+
+    asyncio.run(goes_on())
+
+
+def test_C25_the_good_sessions_of_a_file_are_imported_and_the_bad_one_is_named(path, tmp_path):
+    sessions = json.loads(verb(path, "export", "release-1", "--persisted").stdout)
+    given = json.dumps([{"id": "half"}, *sessions])
+    result = verb(str(tmp_path / "other.db"), "import", "-", "--persisted", "--json", given=given)
+    assert result.exit_code != 0
+    assert json.loads(result.stdout)["imported"] == ["release-1"]
+    assert "Session 0 in stdin" in result.stderr
+    target = tmp_path / "sessions.json"
+    target.write_text(given)
+    result = verb(path, "export", "release-1", "--persisted", "-o", str(target))
+    assert result.exit_code != 0
+    assert target.read_text() == given
+
+
+def test_prune_tells_first_and_drops_with_yes(path):
+    assert verb(path, "close", "release-1").exit_code == 0
+    assert verb(path, "prune").exit_code == 0
+    told = verb(path, "prune", "--closed", "0s", "--json")
+    assert told.exit_code == 7
+    assert [action["what"] for action in json.loads(told.stdout)["actions"]] == ["remove"]
+    assert verb(path, "show", "release-1").exit_code == 0
+    assert "release-1" in verb(path, "prune", "--closed", "0s").stdout
+    assert shown(path, "prune", "--closed", "0s", "--idle", "0s", "--yes")["done"]
+    assert verb(path, "show", "release-1").exit_code == 3
+    assert question(path)
+    assert verb(path, "prune", "--closed", "soon").exit_code == 2
+    assert verb(path, "prune", "--claims", "never").exit_code == 2
+
+
+def test_the_installed_command_reads_the_store_from_the_environment(path):
+    done = subprocess.run(
+        [SCRIPT, "sessions", "ls", "--json"],
+        env=environment(HOLDFAST_STORE=path, PYTHONPATH=os.environ.get("PYTHONPATH", "")),
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert len(json.loads(done.stdout)["sessions"]) == 3
+
+
+def test_a_shell_completes_ids_and_shows_no_errors(path, tmp_path):
+    assert ids_from(path, "rel") == ["release-1", "release-2"]
+    assert ids_from(path, "release-2") == ["release-2"]
+    assert ids_from(path, "") == ["broken", "release-1", "release-2"]
+    assert ids_from(str(tmp_path / "none.db"), "") == []
+    typed = {"COMP_WORDS": "holdfast sessions show rel", "COMP_CWORD": "3", "_HOLDFAST_COMPLETE": "complete_bash"}
+    done = subprocess.run(
+        [SCRIPT],
+        env=environment(HOLDFAST_STORE=path, PYTHONPATH=os.environ.get("PYTHONPATH", ""), **typed),
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == [b"release-1", b"release-2"]
+
+
+def test_a_session_whose_manifest_is_damaged_is_shown_as_that_and_the_others_are_served(path):
+    async def damage():
+        async with SqliteStore(path) as store:
+            await store.commit(Commit(session="odd", create=NewSession(manifest=b'{"sessionId":7}')))
+
+    asyncio.run(damage())
+    told = shown(path, "show", "odd")
+    assert told["manifest"] is None
+    assert "cannot be read" in told["problem"]
+    assert not told["can_resume"]
+    for name in ("resume", "export"):
+        result = verb(path, name, "odd")
+        assert result.exit_code != 0
+        assert "SESS_MANIFEST_INVALID" in result.stderr
+    assert len(shown(path, "ls")["sessions"]) == 4
+    assert shown(path, "show", "release-1")["can_resume"]

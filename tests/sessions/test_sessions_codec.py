@@ -1,0 +1,92 @@
+"""DESIGN section 6: what steps take and return, as JSON and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import anthropic.types
+import msgspec
+import pydantic
+import pytest
+
+from holdfast.faults import InvalidError
+from holdfast.sessions import codec
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Plan(msgspec.Struct):
+    steps: list[str]
+
+
+class Person(pydantic.BaseModel):
+    name: str
+    born: int
+
+
+def points() -> list[Point]: ...
+def plan() -> Plan | None: ...
+def person() -> Person: ...
+def people() -> dict[str, list[Person]]: ...
+def usage() -> anthropic.types.Usage: ...
+def nothing() -> None: ...
+def text() -> bytes: ...
+def undeclared(): ...
+
+
+@pytest.mark.parametrize(
+    ("fn", "value"),
+    [
+        (points, [Point(1, 2), Point(3, 4)]),
+        (plan, Plan(["a"])),
+        (plan, None),
+        (person, Person(name="Ada", born=1815)),
+        (people, {"x": [Person(name="Ada", born=1815)]}),
+        (usage, anthropic.types.Usage(input_tokens=3, output_tokens=4)),
+        (nothing, None),
+        (text, b"\x00\xff"),
+        (undeclared, {"a": [1, 2.5, None, "ü"]}),
+    ],
+)
+def test_what_is_stored_comes_back_as_declared(fn: Any, value: Any) -> None:
+    type_ = codec.result_type(fn)
+    codec.check_stable(value, type_, "step")
+    back = codec.decode(codec.encode(value, "step"), type_, "step")
+    assert back == value
+    assert type(back) is type(value)
+
+
+@pytest.mark.parametrize("value", [Point(1, 2), {"a": Point(1, 2)}, (1, 2), {1: 2}, {1, 2}])
+def test_a_result_that_would_come_back_changed_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidError, match=r"step#1: expected a declared return type"):
+        codec.check_stable(value, codec.result_type(undeclared), "step#1")
+
+
+def test_what_is_no_json_is_refused_by_name() -> None:
+    with pytest.raises(
+        InvalidError, match=r"step#1: expected something that can be stored as JSON, got a builtins.object"
+    ):
+        codec.encode(object(), "step#1")
+    with pytest.raises(InvalidError, match="step#1: expected arguments"):
+        codec.arguments_hash((object(),), {}, "step#1")
+
+
+def test_a_stored_value_of_another_type_is_refused() -> None:
+    with pytest.raises(InvalidError, match="step#1: expected what is stored to be Person"):
+        codec.decode(b'{"name": 3}', Person, "step#1")
+
+
+def test_arguments_are_compared_by_value() -> None:
+    same = codec.arguments_hash((Point(1, 2),), {"b": 1, "a": {"y": 1, "x": 2}}, "s")
+    assert codec.arguments_hash((Point(1, 2),), {"a": {"x": 2, "y": 1}, "b": 1}, "s") == same
+    assert codec.arguments_hash((Point(1, 3),), {"a": {"x": 2, "y": 1}, "b": 1}, "s") != same
+
+
+def test_a_partial_declares_what_its_function_does() -> None:
+    assert codec.result_type(partial(person)) is Person

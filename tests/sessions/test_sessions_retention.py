@@ -1,0 +1,112 @@
+"""What a store need not keep: decided from a session's record, then dropped, and told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from sessions_kit import code_of, square
+
+from holdfast.faults import HoldfastError, InvalidError
+from holdfast.sessions import Session, answer, pending
+from holdfast.sessions.retention import CHAIN, Retention, decide, plan, prune
+from holdfast.stores import MemoryStore, SessionRecord, SessionState
+from holdfast.testing import run
+
+DAY = 86_400.0
+
+
+def record(**more: Any) -> SessionRecord:
+    kept: dict[str, Any] = {
+        "id": "s",
+        "epoch": "e",
+        "state": SessionState.PAUSED,
+        "oldest": 1,
+        "top": 100,
+        "created_at": 0.0,
+        "last_at": 0.0,
+        "manifest": msgspec.Raw(b"{}"),
+        "checkpoint": 90,
+    }
+    return SessionRecord(**kept | more)
+
+
+@pytest.mark.parametrize(
+    ("what", "rules", "days", "expected"),
+    [
+        (record(state=SessionState.CLOSED), {}, 31, ("remove", 0, 100)),
+        (record(state=SessionState.CLOSED), {"idle": None, "entries": None}, 30, None),
+        (record(state=SessionState.CLOSED), {"closed": None, "idle": None}, 3000, None),
+        (record(state=SessionState.ERROR), {"failed": DAY}, 2, ("remove", 0, 100)),
+        (record(state=SessionState.ERROR), {"idle": None}, 3000, None),
+        (record(), {"closed": 0.0, "idle": None}, 3000, None),
+        (record(), {}, 8, ("compact", 91, 90)),
+        (record(oldest=91), {}, 8, None),
+        (record(checkpoint=None), {}, 8, None),
+        (record(checkpoint=0), {}, 8, None),
+        (record(), {}, 7, None),
+        (record(), {"entries": 50}, 0, ("compact", 41, 40)),
+        (record(), {"entries": 90}, 0, None),
+        (record(), {"entries": None}, 0, None),
+        (record(oldest=40), {"entries": 50}, 0, ("compact", 41, 1)),
+        (record(state=SessionState.ACTIVE), {"entries": 0}, 0, ("compact", 91, 90)),
+    ],
+)
+def test_what_goes_is_decided_by_state_age_and_size(
+    what: SessionRecord, rules: dict[str, Any], days: float, expected: Any
+) -> None:
+    action = decide(what, Retention(**rules), days * DAY)
+    assert (action and (action.what, action.before, action.entries)) == expected
+
+
+@pytest.mark.parametrize("wrong", [{"closed": -1}, {"entries": -1}, {"claims": None}, {"idle": "7d"}])
+def test_rules_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidError, match=r"retention\."):
+        Retention(**wrong)
+
+
+def test_pruning_drops_what_the_plan_says_and_what_is_needed_stays() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("done", store=store) as session:
+            await session.close()
+        with pytest.raises(HoldfastError):
+            async with Session.open("waits", store=store) as session:
+                await session.step(square, 3)
+                await session.approve("Deploy?")
+        await asyncio.sleep(40 * DAY)
+        now = (await store.session("waits")).last_at + 40 * DAY
+        planned = [action async for action in plan(store, Retention(), now)]
+        assert [(action.session, action.what) for action in planned] == [("done", "remove"), ("waits", "compact")]
+        assert await prune(store, Retention(), now) == planned
+        with pytest.raises(HoldfastError) as raised:
+            await store.session("done")
+        assert code_of(raised.value) == "SESS_NOT_FOUND"
+        assert len(await store.audit(CHAIN)) == 2
+        assert await prune(store, Retention(), now) == []
+        (question,) = await pending(store, "waits")
+        await answer(store, "waits", question.id, approved=True)
+        async with Session.open("waits", store=store) as session:
+            assert await session.step(square, 3) == 9
+            assert await session.approve("Deploy?") is True
+
+    run(main())
+
+
+def test_ids_of_messages_are_forgotten_but_for_the_last_thousand() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with Session.open("s", store=store) as session:
+            for n in range(1_100):
+                await session.message("hello", id=f"m-{n}")
+            last = (await store.session("s")).last_at
+            await prune(store, Retention(), last + 2 * DAY)
+            top = (await store.session("s")).top
+            await session.message("hello", id="m-1099")
+            assert (await store.session("s")).top == top
+            await session.message("hello", id="m-0")
+            assert (await store.session("s")).top == top + 1
+
+    run(main())
