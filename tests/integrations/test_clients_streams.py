@@ -214,6 +214,46 @@ def test_a_stream_that_is_left_early_says_nothing_about_the_provider():
     assert len(heard.of(Cancelled)) == 1
 
 
+def test_a_stream_that_is_closed_early_and_still_held_is_left():
+    wire, (runtime, heard) = Wire(Streaming(*WHOLE)), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    with claude.messages.create(**ASKED, stream=True) as stream:
+        next(stream)
+    assert len(heard.of(Cancelled)) == 1
+    assert stream.response.is_closed
+    assert runtime.lines.get("provider:anthropic").breaker.ignored == 1
+
+
+def test_a_helper_that_is_closed_early_and_still_held_is_left():
+    chunks = (chunk("Hel", role="assistant"), chunk("lo"), chunk(finish="stop"))
+    wire, (runtime, heard) = Wire(Streaming(*chunks)), world()
+    gpt = recovering_openai(openai_on(wire), runtime=runtime)
+    with gpt.chat.completions.stream(model="gpt-test", messages=[{"role": "user", "content": "hi"}]) as stream:
+        next(stream)
+    assert (len(heard.of(Cancelled)), stream is not None) == (1, True)
+
+
+def test_an_async_stream_that_is_closed_early_and_still_held_is_left():
+    wire, (runtime, heard) = Wire(Streaming(*WHOLE)), world()
+    claude = recovering(async_anthropic_on(wire), runtime=runtime)
+
+    async def leave():
+        async with await claude.messages.create(**ASKED, stream=True) as stream:
+            await anext(stream)
+        return len(heard.of(Cancelled)), stream.response.is_closed
+
+    assert in_time(runtime, leave()) == (1, True)
+
+
+def test_a_stream_that_is_closed_after_its_end_ended_well():
+    wire, (runtime, heard) = Wire(Streaming(*WHOLE)), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    with claude.messages.create(**ASKED, stream=True) as stream:
+        for _ in stream:
+            pass
+    assert (heard.of(Cancelled), runtime.lines.get("provider:anthropic").breaker.successes) == ([], 1)
+
+
 def test_cancelling_the_reader_is_no_failure():
     runtime, heard = world()
 
