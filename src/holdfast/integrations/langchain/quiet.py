@@ -5,6 +5,7 @@ Invariant: nothing changes on the model that was given.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_core.language_models import BaseChatModel
@@ -57,20 +58,9 @@ def attending(client: Any) -> Any:
     sdk = next((name for cls in type(client).__mro__ if (name := cls.__module__.partition(".")[0]) in _SDKS), None)
     if sdk is None:
         return client.with_options(max_retries=0)
-    # Only the SDK that made the client is sure to be installed.
-    return attentive(client, _openai() if sdk == "openai" else _anthropic())
-
-
-def _openai() -> Dialect:
-    from holdfast.integrations.clients.openai import OPENAI  # noqa: PLC0415 - ditto
-
-    return OPENAI
-
-
-def _anthropic() -> Dialect:
-    from holdfast.integrations.clients.anthropic import ANTHROPIC  # noqa: PLC0415 - ditto
-
-    return ANTHROPIC
+    # Only the SDK that made the client is sure to be installed: the dialect of the other may not be imported.
+    dialect: Dialect = getattr(import_module(f"holdfast.integrations.clients.{sdk}"), sdk.upper())
+    return attentive(client, dialect)
 
 
 def _has_clients(model: Any) -> bool:
