@@ -225,6 +225,6 @@ def _warn_of_runner(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     retry = settings.retry if isinstance(settings, ModelSettings) else None
     if retry is not None and retry.max_retries:
         warn(
-            f"retries are the policy's here, so ModelSettings(retry=…) with max_retries={retry.max_retries} has no effect: "
-            "give `recovering` a policy with attempts=…"
+            f"retries are the policy's here, so ModelSettings(retry=…) with max_retries={retry.max_retries} has no effect "
+            "(or multiplies ours, where its policy approves unsafe replays): give `recovering` a policy with attempts=…"
         )
