@@ -7,6 +7,7 @@
     circuits, memory     a hundred thousand circuits, a million calls, ten thousand streams
     provider             our own fault provider, which must never be the bottleneck of a test
     day                  24 virtual hours of mixed faults: what is recovered, prevented, and how soon (`--seed N`)
+    durable              events that survive, beside LangGraph, DBOS and raw SQL; restarts, idle sessions, the millionth event
     sinks                what each sink adds; by itself, `python -m benchmarks.sinks`
 
 `peers` builds `.venv-bench` on first use. `worker` runs there, one process per contender, and does what the driver asks

@@ -8,7 +8,7 @@ import os
 import platform
 from pathlib import Path
 
-from benchmarks import accuracy, circuits, classify, day, imports, memory, peers, provider, recover, recovery
+from benchmarks import accuracy, circuits, classify, day, durable, imports, memory, peers, provider, recover, recovery
 
 PARTS = {
     "classify": classify.run,
@@ -20,6 +20,7 @@ PARTS = {
     "memory": memory.run,
     "provider": provider.run,
     "day": day.run,
+    "durable": durable.run,
 }
 ALONE = {"provider", "day"}
 """Parts without peers: for them no environment is built."""
@@ -28,6 +29,7 @@ PEERS = (
     *("litellm", "openai", "anthropic", "msgspec", "opentelemetry-sdk"),
     *("tenacity", "stamina", "backoff", "pyresilience", "nopanic", "redress", "hyx"),
     *("pybreaker", "aiobreaker", "circuitbreaker"),
+    *("langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres", "dbos"),
 )
 
 

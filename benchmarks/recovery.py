@@ -37,6 +37,7 @@ NOTES = [
     f"back: seconds from the service's return to the first success, the longest; peak: requests in the busiest second of the {_SOON_S:g} s after a return",
     f"$: for a thousand calls that succeeded, list price of {MODEL}; what ended in {' or '.join(CHARGED)} was charged",
     "regret: seconds per call beyond the clairvoyant's; a call that failed is counted until the end of the trace, when somebody must do it over",
+    "holdfast: as it comes, and no fallback; refusing: wait_for_circuit=False, what its calls do where a fallback would answer",
     f"SDK: openai; as it comes: 2 retries, 600 s for a request; 5 retries, tenacity and Router: {LIMIT_S:g} s for a request",
     "tenacity: wait_random_exponential(min=1, max=60), stop_after_attempt(6), the SDK's retries off; Router: one deployment, its default of 2 retries",
     "time is virtual for all: event loop, time.time, time.monotonic, time.sleep; no library is changed",

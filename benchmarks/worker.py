@@ -1,6 +1,6 @@
 """One contender in a process of its own: reads a JSON command a line, answers a JSON line.
 
-Invariant: standard output carries answers only, and no connection can be opened.
+Invariant: standard output carries answers only, and Python opens no connection. libpq, which does not ask Python, is given the socket of a private server.
 """
 
 from __future__ import annotations

@@ -124,8 +124,8 @@ BEST = "clairvoyant"
 ASKERS: dict[str, Making] = {
     BEST: clairvoyant,
     "holdfast": holdfast(),
-    "holdfast, wait_for_circuit": holdfast(INTERACTIVE.replace(wait_for_circuit=True)),
     "holdfast, PATIENT": holdfast(PATIENT),
+    "holdfast, refusing": holdfast(INTERACTIVE.replace(wait_for_circuit=False)),
     "SDK, as it comes": sdk(),
     "SDK, 5 retries": sdk(max_retries=5, timeout=LIMIT_S),
     "tenacity, 6 attempts": tenacity(6),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import anthropic
@@ -37,6 +39,8 @@ class Form(NamedTuple):
     protocol: str
     host: str
     stream: bool
+    raw: bool = False
+    """Ask for the response itself, whose body the SDK reads later."""
 
     @property
     def model(self) -> str:
@@ -50,11 +54,13 @@ class Form(NamedTuple):
         """Make the call; what comes back is the answer, a stream, or a coroutine for either."""
         tools = {"tools": TOOLS[self.protocol]} if self.stream else {}
         asked: dict[str, Any] = {"model": self.model, "stream": self.stream, **tools}
+        door = {"messages": "messages", "chat": "chat.completions", "responses": "responses"}[self.protocol]
+        resource = attrgetter(f"{door}.with_raw_response" if self.raw else door)(client)
         if self.protocol == "messages":
-            return client.messages.create(max_tokens=99, messages=MESSAGES, **asked)
+            return resource.create(max_tokens=99, messages=MESSAGES, **asked)
         if self.protocol == "chat":
-            return client.chat.completions.create(messages=MESSAGES, **asked)
-        return client.responses.create(input=QUESTION, **asked)
+            return resource.create(messages=MESSAGES, **asked)
+        return resource.create(input=QUESTION, **asked)
 
 
 FORMS = {
@@ -68,6 +74,7 @@ FORMS = {
     "responses, streamed": Form("responses", "openai", stream=True),
 }
 WHOLE = {name: form for name, form in FORMS.items() if not form.stream}
+RAW = {name: form._replace(raw=True) for name, form in WHOLE.items()}
 STREAMED = {name: form for name, form in FORMS.items() if form.stream}
 
 
@@ -170,17 +177,22 @@ def _ask(form: Form, client: Any, events: list[Any], clock: VirtualClock, *, is_
 def collect(form: Form, client: Any, events: list[Any]) -> Any:
     answer = form.begin(client)
     if not form.stream:
-        return answer
+        return answer.parse() if form.raw else answer
     with answer:
         for event in answer:
             events.append(event)  # noqa: PERF402 - what came before a failure counts
     return None
 
 
+async def _parsed(response: Any) -> Any:
+    parsed = response.parse()
+    return await parsed if inspect.isawaitable(parsed) else parsed
+
+
 async def collect_async(form: Form, client: Any, events: list[Any]) -> Any:
     answer = await form.begin(client)
     if not form.stream:
-        return answer
+        return await _parsed(answer) if form.raw else answer
     async with answer:
         async for event in answer:
             events.append(event)  # noqa: PERF401 - ditto

@@ -128,7 +128,9 @@ def test_azure_is_recovered_like_the_rest():
 
 def test_an_open_circuit_sends_nothing():
     wire, (runtime, _) = Wire(OVERLOADED), world()
-    claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime, policy=Policy(attempts=1))
+    claude = holdfast.anthropic.recovering(
+        anthropic_on(wire), runtime=runtime, policy=Policy(attempts=1, wait_for_circuit=False)
+    )
     while runtime.lines.get("provider:anthropic").breaker.recorded_state is CircuitState.CLOSED:
         with pytest.raises(anthropic.APIStatusError):
             claude.messages.create(**ASKED)

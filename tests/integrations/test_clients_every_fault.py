@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from clients_forms import FORMS, SAID, STREAMED, bare_error, play
+from clients_forms import FORMS, RAW, SAID, STREAMED, bare_error, play
 
 from holdfast import DeadlineError, StreamCutError, fault_of
 from holdfast.events import Failed, Recovered
@@ -177,3 +177,12 @@ def test_a_page_with_status_200_is_no_answer(form, is_async):
     result = play("html;status=200", form, is_async=is_async)
     assert (result.error, result.text) == (None, SAID)
     assert result.attempts == result.provider.counters.received == 2
+
+
+@BOTH
+@pytest.mark.parametrize("form", RAW.values(), ids=RAW)
+@pytest.mark.parametrize("step", ["error-200", "html;status=200", "malformed-json", "content-type"])
+def test_a_raw_response_without_an_answer_in_it_is_asked_for_again(step, form, is_async):
+    result = play(step, form, is_async=is_async)
+    assert (result.error, result.text) == (None, SAID)
+    assert result.attempts == result.provider.counters.received == (1 if step == "content-type" else 2)

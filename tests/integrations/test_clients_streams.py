@@ -6,6 +6,8 @@ import asyncio
 import gc
 
 import anthropic
+import httpx2
+import openai
 import pytest
 from clients_kit import (
     ASKED,
@@ -212,6 +214,46 @@ def test_a_stream_that_is_left_early_says_nothing_about_the_provider():
     assert len(heard.of(Cancelled)) == 1
 
 
+def test_a_stream_that_is_closed_early_and_still_held_is_left():
+    wire, (runtime, heard) = Wire(Streaming(*WHOLE)), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    with claude.messages.create(**ASKED, stream=True) as stream:
+        next(stream)
+    assert len(heard.of(Cancelled)) == 1
+    assert stream.response.is_closed
+    assert runtime.lines.get("provider:anthropic").breaker.ignored == 1
+
+
+def test_a_helper_that_is_closed_early_and_still_held_is_left():
+    chunks = (chunk("Hel", role="assistant"), chunk("lo"), chunk(finish="stop"))
+    wire, (runtime, heard) = Wire(Streaming(*chunks)), world()
+    gpt = recovering_openai(openai_on(wire), runtime=runtime)
+    with gpt.chat.completions.stream(model="gpt-test", messages=[{"role": "user", "content": "hi"}]) as stream:
+        next(stream)
+    assert (len(heard.of(Cancelled)), stream is not None) == (1, True)
+
+
+def test_an_async_stream_that_is_closed_early_and_still_held_is_left():
+    wire, (runtime, heard) = Wire(Streaming(*WHOLE)), world()
+    claude = recovering(async_anthropic_on(wire), runtime=runtime)
+
+    async def leave():
+        async with await claude.messages.create(**ASKED, stream=True) as stream:
+            await anext(stream)
+        return len(heard.of(Cancelled)), stream.response.is_closed
+
+    assert in_time(runtime, leave()) == (1, True)
+
+
+def test_a_stream_that_is_closed_after_its_end_ended_well():
+    wire, (runtime, heard) = Wire(Streaming(*WHOLE)), world()
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    with claude.messages.create(**ASKED, stream=True) as stream:
+        for _ in stream:
+            pass
+    assert (heard.of(Cancelled), runtime.lines.get("provider:anthropic").breaker.successes) == ([], 1)
+
+
 def test_cancelling_the_reader_is_no_failure():
     runtime, heard = world()
 
@@ -335,6 +377,30 @@ def test_responses_recover_from_a_failure_that_is_told_in_an_event(failure):
     events = list(gpt.responses.create(model="gpt-test", input="hi", stream=True))
     assert [event.type for event in events] == ["response.created", "response.output_text.delta", "response.completed"]
     assert len(wire.requests) == 2
+
+
+@pytest.mark.parametrize("code", ["server_error", "invalid_prompt"])
+def test_a_whole_response_that_failed_is_a_failure_as_in_a_stream(code):
+    failed = httpx2.Response(200, json=_response("failed", {"code": code, "message": "The model had an error"}))
+    wire, (runtime, heard) = Wire(failed, httpx2.Response(200, json=_response("completed"))), world()
+    gpt = recovering_openai(openai_on(wire), runtime=runtime)
+    if code == "server_error":
+        assert gpt.responses.create(model="gpt-test", input="hi").status == "completed"
+        assert len(wire.requests) == 2
+    else:
+        with pytest.raises(openai.APIError, match="The model had an error"):
+            gpt.responses.create(model="gpt-test", input="hi")
+        assert (len(wire.requests), len(heard.of(Failed))) == (1, 1)
+
+
+def test_a_response_that_failed_earlier_can_be_looked_at():
+    failed = httpx2.Response(
+        200, json=_response("failed", {"code": "server_error", "message": "The model had an error"})
+    )
+    wire, (runtime, _) = Wire(failed), world()
+    gpt = recovering_openai(openai_on(wire), runtime=runtime)
+    assert gpt.responses.retrieve("resp_1").status == "failed"
+    assert len(wire.requests) == 1
 
 
 def test_a_failed_event_after_the_first_content_is_handed_on_as_the_sdk_does():

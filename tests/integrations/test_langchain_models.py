@@ -63,6 +63,44 @@ def test_a_storm_passes_unseen_and_one_attempt_is_one_request(model_of):
     assert len(heard.of(Recovered)) == 1
 
 
+NO_ANSWERS = ["error-200", "html;status=200", "empty", "malformed-json;after=0"]
+each_non_answer = pytest.mark.parametrize("step", NO_ANSWERS)
+
+
+@each_model
+@each_non_answer
+def test_what_is_no_answer_is_asked_for_again(model_of, step):
+    with in_memory(f"{step}, ok") as provider:
+        model, _, _ = on(provider, model_of)
+        assert model.invoke("hello").text == SAID
+    assert provider.counters.received == 2
+
+
+@each_model
+@each_non_answer
+def test_what_is_no_answer_is_asked_for_again_in_a_task(model_of, step):
+    with in_memory(f"{step}, ok") as provider:
+        model, runtime, _ = on(provider, model_of)
+        assert run(model.ainvoke("hello"), clock=runtime.clock).text == SAID
+    assert provider.counters.received == 2
+
+
+@each_model
+@each_non_answer
+def test_a_stream_without_an_answer_is_asked_for_again(model_of, step):
+    with in_memory(f"{step}, ok") as provider:
+        model, _, _ = on(provider, model_of)
+        assert "".join(chunk.text for chunk in model.stream("hello")) == SAID
+    assert provider.counters.received == 2
+
+
+def test_a_response_that_failed_is_asked_for_again():
+    with in_memory("error-200, ok") as provider:
+        model, _, _ = on(provider, functools.partial(gpt, use_responses_api=True))
+        assert model.invoke("hello").text == SAID
+    assert provider.counters.received == 2
+
+
 @each_model
 def test_a_storm_passes_unseen_in_a_task(model_of):
     with in_memory("429;retry-after=110, ok") as provider:
@@ -325,6 +363,16 @@ def test_it_goes_on_in_a_task_as_well():
 
     assert texts(run(read(), clock=runtime.clock)).endswith("You said: rest")
     assert len(heard.of(StreamResumed)) == 1
+
+
+@each_model
+@pytest.mark.parametrize("early", ["cut-tool;after=0", "truncate;after=0"])
+def test_before_its_arguments_a_tool_call_is_made_again_unseen(model_of, early):
+    with in_memory(with_tools(f"{early}, ok")) as provider:
+        model, _, _ = on(provider, model_of)
+        whole = functools.reduce(lambda all_, part: all_ + part, model.bind_tools([weather]).stream("hello"))
+    assert [call["name"] for call in whole.tool_calls] == ["weather"]
+    assert provider.counters.received == 2
 
 
 @each_model

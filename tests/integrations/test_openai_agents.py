@@ -117,6 +117,25 @@ def test_failures_pass_unseen_and_one_attempt_is_one_request(kind):
     assert len(stage.heard.of(Recovered)) == 1
 
 
+NO_ANSWERS = ["error-200", "html;status=200", "empty", "malformed-json;after=0"]
+
+
+@each_model
+@pytest.mark.parametrize("step", NO_ANSWERS)
+def test_what_is_no_answer_is_asked_for_again(kind, step):
+    stage = Stage(f"{step}, ok")
+    assert stage.run(stage.model(kind)).final_output == "You said: hello"
+    assert stage.received == 2
+
+
+@each_model
+@pytest.mark.parametrize("step", NO_ANSWERS)
+def test_a_stream_without_an_answer_is_asked_for_again(kind, step):
+    stage = Stage(f"{step}, ok")
+    assert stage.stream(stage.model(kind))[1] == "You said: hello"
+    assert stage.received == 2
+
+
 @each_model
 def test_the_sdks_own_exception_surfaces_and_no_layer_asks_again(kind):
     stage = Stage("401, loop")

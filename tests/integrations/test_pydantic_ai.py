@@ -8,11 +8,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from clients_kit import in_time, world
+from clients_kit import Streaming, Wire, chunk, in_time, world
 from lang_kit import SAID, with_tools
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.exceptions import (
     ApprovalRequired,
+    ContentFilterError,
     FallbackExceptionGroup,
     ModelAuthenticationError,
     ModelHTTPError,
@@ -82,6 +83,16 @@ def test_a_storm_passes_unseen_and_one_attempt_is_one_request(model_of):
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 3
     assert next(event.delay for event in heard.of(Retry)) == 70.0
     assert len(heard.of(Recovered)) == 1
+
+
+@each_model
+@pytest.mark.parametrize(
+    "step", ["error-200", "html;status=200", "empty", "malformed-json", "malformed-json;after=0", "truncate", "cut"]
+)
+def test_what_is_no_whole_answer_is_asked_for_again(model_of, step):
+    provider, model, runtime, _ = on(f"{step}, ok", model_of)
+    assert in_time(runtime, Agent(model).run("hello")).output == SAID
+    assert provider.counters.received == 2
 
 
 @each_model
@@ -172,6 +183,35 @@ def test_silence_in_the_middle_is_a_cut():
     with pytest.raises(StreamCutError) as cut:
         in_time(runtime, words(model, []))
     assert cut.value.fault.code == "PROVIDER_STREAM_STALLED"
+
+
+@each_model
+@pytest.mark.parametrize("early", ["cut-tool;after=0", "truncate;after=0"])
+def test_before_its_arguments_a_tool_call_is_made_again_unseen(model_of, early):
+    provider, model, runtime, _ = on(with_tools(f"{early}, ok"), model_of)
+    agent = Agent(model)
+
+    @agent.tool_plain
+    def weather(city: str) -> str:
+        return "rain"
+
+    async def read() -> str:
+        async with agent.run_stream("hello") as result:
+            return await result.get_output()
+
+    assert in_time(runtime, read()) == "The tool says: rain"
+    assert provider.counters.received == 3
+
+
+def test_a_streamed_refusal_of_the_model_is_an_answer_and_no_cut():
+    runtime, _ = world()
+    wire = Wire(Streaming(chunk(role="assistant"), chunk(refusal="I will not"), chunk(finish="stop")))
+    client = httpx2.AsyncClient(transport=httpx2.MockTransport(wire.asynchronously))
+    inner = OpenAIChatModel("gpt-test", provider=OpenAIProvider(api_key="test", http_client=client))
+    with pytest.raises(ContentFilterError, match="I will not"):
+        in_time(runtime, words(RecoveringModel(inner, runtime=runtime), []))
+    assert len(wire.requests) == 1
+    assert runtime.lines.get("provider:openai").breaker.failures == 0
 
 
 @each_model

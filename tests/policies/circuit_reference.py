@@ -35,6 +35,7 @@ class Reference:
     state: CircuitState = CLOSED
     until: float | None = None
     open_time: float = 0.0
+    between_probes: float = 0.0
     period: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
     """Of the present closed time, all of them."""
@@ -73,7 +74,7 @@ class Reference:
         if ticket.probe:
             self.probes = [probe for probe in self.probes if probe is not ticket]
             if verdict is FAILURE or (verdict is SUCCESS and slow):
-                self.open(now)
+                self.reopen(ticket, now)
             elif verdict is SUCCESS:
                 self.good_probes += 1
                 if self.good_probes >= self.config.successes:
@@ -138,14 +139,21 @@ class Reference:
             self.close()
 
     def open(self, now: float) -> None:
-        grown = self.open_time * self.config.open_growth if self.open_time else self.config.open_for
-        self.open_time = min(max(grown, self.config.open_for), self.config.open_cap)
+        self.open_time = self.config.open_for
         self.until = now + self.open_time
+        self.go(OPEN)
+
+    def reopen(self, probe: Ticket, now: float) -> None:
+        shortest = min(self.config.reopen_for or self.config.open_for, self.config.open_for)
+        self.between_probes = min(max(self.between_probes, shortest) * self.config.open_growth, self.config.open_cap)
+        self.until = max(now, probe.started + self.between_probes)
+        self.open_time = self.until - now
         self.go(OPEN)
 
     def close(self) -> None:
         self.outcomes = []
         self.open_time = 0.0
+        self.between_probes = 0.0
         self.go(CLOSED)
 
     def go(self, state: CircuitState) -> None:

@@ -30,6 +30,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "slow": NO_SECONDS,
     "slow_rate": NO_SHARE,
     "open_for": (*NO_SECONDS, None),
+    "reopen_for": NO_SECONDS,
     "open_growth": (-1.0, 0, 0.5, NAN, INF, HUGE, "2", True, None),
     "open_cap": (*NO_SECONDS, None),
     "probes": (*NO_COUNT, 0, None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from circuit_line import CLOSED, FAILURE, HALF_OPEN, OPEN, START, SUCCESS, Line
@@ -70,6 +71,64 @@ def test_the_open_time_grows_with_each_bad_probe_up_to_its_cap():
         line.now = until
         line.bad()
     assert times == [10.0, 20.0, 40.0, 60.0, 60.0]
+
+
+def between_probes(line: Line, probes: int, *, took: float = 0.0) -> list[float]:
+    """Let so many bad probes through, each as soon as it may be; return the seconds from one's start to the next's."""
+    began = []
+    for _ in range(probes):
+        while line.state is OPEN:
+            line.now = line.refusal().retry_at or line.now
+        began.append(line.now)
+        line.bad(took=took)
+    return [after - before for before, after in pairwise(began)]
+
+
+def test_after_a_bad_probe_the_next_comes_sooner_than_the_first_did():
+    line = Line(Circuit()).bad(5)
+    assert line.refusal().retry_at == line.now + 30.0
+    assert between_probes(line, 4) == [20.0, 20.0, 20.0]
+
+
+def test_how_long_a_bad_probe_took_does_not_delay_the_next():
+    assert between_probes(Line(Circuit()).bad(5), 4, took=15.0) == [20.0, 20.0, 20.0]
+
+
+def test_after_a_probe_that_hung_for_longer_than_the_circuit_reopens_the_next_may_go_at_once():
+    line = Line(Circuit()).bad(5).wait(30.0).bad(took=60.0)
+    assert line.state is HALF_OPEN
+    assert line.taken()[-1].until == line.now
+    line.permit()
+
+
+def test_the_time_between_probes_grows_from_reopen_for_up_to_the_cap():
+    growing = Circuit(open_for=30.0, reopen_for=10.0, open_growth=2.0, open_cap=70.0)
+    assert between_probes(Line(growing).bad(5), 5) == [20.0, 40.0, 70.0, 70.0]
+
+
+@pytest.mark.parametrize("reopen_for", [None, 45.0])
+def test_the_time_between_probes_is_never_longer_than_the_first_opening_unless_it_grows(reopen_for):
+    assert between_probes(Line(Circuit(reopen_for=reopen_for)).bad(5), 3) == [30.0, 30.0]
+
+
+def asked_for(line: Line, seconds: float) -> float:
+    """Let a call fail with a wish to be left alone for so long; return how long the circuit then stays open."""
+    line.breaker.settle(line.permit(), FAILURE, line.now, "PROVIDER_RATE_LIMITED", asked=seconds)
+    until = line.refusal().retry_at
+    assert until is not None
+    return until - line.now
+
+
+@pytest.mark.parametrize(("asked", "open_for"), [(12.0, 12.0), (0.0, 1.0), (300.0, 300.0), (9_000.0, 600.0)])
+def test_it_stays_open_as_long_as_who_limits_it_asks(asked, open_for):
+    assert asked_for(Line(Circuit(failures=1)), asked) == open_for
+    assert asked_for(Line(Circuit()).bad(5).wait(30.0), asked) == open_for
+
+
+def test_what_was_asked_for_once_does_not_lengthen_the_time_between_later_probes():
+    line = Line(Circuit(failures=1))
+    line.wait(asked_for(line, 300.0)).bad()
+    assert line.refusal().retry_at == line.now + 20.0
 
 
 def test_closing_resets_the_open_time():

@@ -112,7 +112,7 @@ def test_R58_a_wall_clock_that_jumped_back_does_not_lengthen_the_open_time(jump)
 def test_a_growing_open_time_goes_on_growing():
     line = restored(Line(GROWING).bad(5).wait(30.0).bad(), after=60.0)
     line.bad()
-    assert line.refusal().retry_at == line.now + 120.0
+    assert line.refusal().retry_at == line.now + 80.0
 
 
 def test_good_probes_survive_and_the_places_of_lost_probes_are_free():

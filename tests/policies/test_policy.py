@@ -29,7 +29,7 @@ COUNTS = [-1, 0, 1.5, "3", True, math.nan]
         *(("circuit", bad) for bad in (True, 5, "provider")),
         *(("retry_quota", bad) for bad in (0.1, "x")),
         *(("hedge", bad) for bad in (1.0, True)),
-        *(("wait_for_circuit", bad) for bad in ("yes", 1, None)),
+        *(("wait_for_circuit", bad) for bad in ("yes", 1, 0)),
         *(("per_code", bad) for bad in (5, "CONN_RESET", None, ["CONN_RESET"])),
     ],
 )
@@ -94,7 +94,7 @@ def test_it_is_a_value_with_a_repr_to_paste() -> None:
 
 def test_the_three_that_people_see() -> None:
     assert Policy() == INTERACTIVE
-    assert (INTERACTIVE.timeout, INTERACTIVE.deadline, INTERACTIVE.wait_for_circuit) == (60, 120, False)
+    assert (INTERACTIVE.timeout, INTERACTIVE.deadline, INTERACTIVE.wait_for_circuit) == (60, 120, None)
     assert (PATIENT.deadline, PATIENT.wait_for_circuit) == (None, True)
     assert BATCH.retry_quota is not None
     assert BATCH.spread > 0

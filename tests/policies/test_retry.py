@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast import CODES, Backoff, Fault, Policy, Tries
 from holdfast.policies.effect import EFFECTS
-from holdfast.policies.retry import MOST_CIRCUIT_WAITS, NEXT_PROBE_S, Again, GiveUp, Reason, Retrying
+from holdfast.policies.retry import LONGEST_CIRCUIT_WAIT_S, NEXT_PROBE_S, RETURN_SPREAD, Again, GiveUp, Reason, Retrying
 from holdfast.testing import Midpoint, Scripted, seeded
 
 RESET = Fault.of("CONN_RESET")
@@ -25,10 +25,11 @@ def decide(
     deadline: float | None = None,
     effect: Any = None,
     rng: Any = None,
+    prompt: bool = False,
 ) -> Any:
     retrying = Retrying(policy or Policy())
     retrying.attempts = attempts
-    return retrying.decide(fault, now=0.0, deadline=deadline, rng=rng or Midpoint(), effect=effect)
+    return retrying.decide(fault, now=0.0, deadline=deadline, rng=rng or Midpoint(), effect=effect, prompt=prompt)
 
 
 def waits(policy: Policy, *faults: Fault, deadline: float | None = None) -> list[float]:
@@ -103,14 +104,48 @@ def test_R34_an_open_circuit_is_waited_for_only_by_the_patient() -> None:
     refused = Fault.of("CIRCUIT_OPEN", retry_after=20.0)
     assert decide(refused) == GiveUp(Reason.CIRCUIT)
     patient = Policy(wait_for_circuit=True)
-    assert decide(refused, patient) == Again(20.0, 2, asked=True)
+    assert decide(refused, patient, prompt=True) == Again(20.0, 2, asked=True)
     assert decide(refused, patient, deadline=20.0) == GiveUp(Reason.DEADLINE)
-    assert decide(Fault.of("CIRCUIT_OPEN"), patient).delay == NEXT_PROBE_S
+    assert decide(Fault.of("CIRCUIT_OPEN"), patient, prompt=True).delay == NEXT_PROBE_S
 
 
-def test_S1_1_an_outage_without_end_ends_for_the_patient_too() -> None:
+@pytest.mark.parametrize("retry_after", [20.0, 600.0, None])
+def test_S1_1_an_outage_without_end_ends_for_the_patient_too(retry_after: float | None) -> None:
+    refused = Fault.of("CIRCUIT_OPEN", retry_after=retry_after)
+    waited = sum(waits(Policy(wait_for_circuit=True), *[refused] * 9_999))
+    assert LONGEST_CIRCUIT_WAIT_S / 2 < waited <= LONGEST_CIRCUIT_WAIT_S * (1 + RETURN_SPREAD)
+
+
+def test_who_waits_for_a_circuit_returns_later_by_a_share_of_all_it_has_waited() -> None:
+    """So a crowd that came over the length of an outage does not go out in the instant in which it ends."""
     refused = Fault.of("CIRCUIT_OPEN", retry_after=20.0)
-    assert len(waits(Policy(wait_for_circuit=True), *[refused] * 99)) == MOST_CIRCUIT_WAITS
+    patient = Policy(wait_for_circuit=True)
+    delays = [decide(refused, patient, rng=Scripted(chance)).delay for chance in (0.0, 0.25, 0.9999)]
+    assert delays == pytest.approx([20.0, 20.0 + 0.5 * RETURN_SPREAD * 20.0, 20.0 + RETURN_SPREAD * 20.0], rel=1e-4)
+    first, second = waits(patient, refused, refused)
+    assert (second - 20.0) / (first - 20.0) == pytest.approx((first + 20.0) / 20.0)
+    assert decide(refused, patient.replace(spread=0.5), rng=Scripted(0.25)).delay == pytest.approx(25.0)
+
+
+def test_who_waits_for_a_circuit_and_is_its_probe_waits_on_as_the_others_do() -> None:
+    retrying = Retrying(Policy(wait_for_circuit=True))
+    for retrying.attempts in range(1, 20):
+        decision = retrying.decide(
+            RESET, now=0.0, deadline=None, rng=Midpoint(), effect=None, prompt=True, reopened=19.5
+        )
+        assert decision == Again(19.5, retrying.attempts + 1, asked=True)
+    plain = [
+        retrying.decide(RESET, now=0.0, deadline=None, rng=Midpoint(), effect=None)
+        for retrying.attempts in (20, 21, 22)
+    ]
+    assert [isinstance(decision, Again) for decision in plain] == [True, True, False], "then it has all its attempts"
+    assert isinstance(decide(RESET, Policy()), Again)
+
+
+def test_no_call_is_lost_because_it_returned_later_than_it_might() -> None:
+    refused = Fault.of("CIRCUIT_OPEN", retry_after=20.0)
+    decision = decide(refused, Policy(wait_for_circuit=True), deadline=21.0, rng=Scripted(0.999))
+    assert 20.0 < decision.delay <= 20.5
 
 
 @pytest.mark.parametrize("effect", [*EFFECTS, None])

@@ -267,6 +267,21 @@ def test_an_error_inside_a_good_answer_is_an_error(kind, streamed):
     assert [event.fault.code for event in world.of(Retry)] == ["PROVIDER_OVERLOADED"]
 
 
+@each
+def test_a_page_with_status_200_is_no_answer_and_asked_again(kind):
+    world = World("html;status=200, ok")
+    assert world.exchange(world.model(kind), asked()).text == "You said: hello"
+    assert [event.fault.code for event in world.of(Retry)] == ["PROVIDER_MALFORMED_RESPONSE"]
+    assert world.received == 2
+
+
+@each
+def test_a_long_answer_need_not_be_streamed(kind):
+    world = World()
+    # The Anthropic SDK refuses such a request unless it is told a time limit.
+    assert world.exchange(world.model(kind), asked(max_output=64_000)).text == "You said: hello"
+
+
 # Circuits
 
 

@@ -11,11 +11,12 @@ import pytest
 from providers_kit import KINDS, MODELS, TOOL, World, asked
 
 from holdfast import HoldfastError, InvalidError, fault_of
-from holdfast.events import Fallback, SuppressedError
+from holdfast.events import AttemptStarted, Fallback, Recovered, SuppressedError
 from holdfast.extensions import Extensions
 from holdfast.policies.capabilities import Needs, Offers
 from holdfast.providers import CachedModel, ModelChain, choose
 from holdfast.providers.known import offers_of
+from holdfast.testing.provider.script import read_file
 
 each = pytest.mark.parametrize("kind", KINDS)
 PLAIN = Offers(streaming=False, tool_calling=False, structured_output=False, reasoning=False, context_window=1000)
@@ -152,6 +153,18 @@ def test_S1_24_when_all_are_down_the_first_error_surfaces_with_what_became_of_ea
     assert world.received == 9
 
 
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+def test_events_call_a_chain_by_its_name(streamed):
+    world = World("529*3, ok")
+    chain = ModelChain([world.model("anthropic"), world.model("openai")], runtime=world.runtime)
+    (world.stream if streamed else world.exchange)(chain, asked())
+    assert [event.operation for event in world.of(Fallback)] == [chain.name]
+    assert {event.operation for event in world.of(AttemptStarted)} == {
+        chain.name, "anthropic/claude-haiku-4-5", "openai/gpt-5-mini"
+    }  # fmt: skip
+    assert [event.operation for event in world.of(Recovered)][-1] == chain.name
+
+
 @pytest.mark.parametrize("agrees", [True, False])
 def test_C28_another_provider_answers_only_with_consent_where_that_is_asked(agrees):
     questions = []
@@ -169,6 +182,35 @@ def test_C28_another_provider_answers_only_with_consent_where_that_is_asked(agre
             down.exchange(chain, asked())
     assert questions == ["openai/gpt-5-mini"]
     assert up.received == (1 if agrees else 0)
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_C28_consent_is_asked_too_where_the_first_model_lacks_a_capability(agrees):
+    questions = []
+
+    def consent(operation, step, fault):
+        questions.append((step, fault.code))
+        return agrees
+
+    world = World(consent=consent)
+    unable = world.model("anthropic", offers=Offers(tool_calling=False))
+    chain = ModelChain([unable, world.model("openai")], consent="ask", runtime=world.runtime)
+    if agrees:
+        assert world.exchange(chain, asked(tools=(TOOL,))).text == "You said: hello"
+    else:
+        with pytest.raises(HoldfastError, match="lacks toolCalling"):
+            world.exchange(chain, asked(tools=(TOOL,)))
+    assert questions == [("openai/gpt-5-mini", "PROVIDER_MISSING_TOOL_CALLING")]
+    assert world.received == (1 if agrees else 0)
+
+
+def test_C28_a_stream_that_needs_consent_fails_fast_where_the_first_model_cannot():
+    world = World(consent=lambda *_: True)
+    unable = world.model("anthropic", offers=Offers(tool_calling=False))
+    chain = ModelChain([unable, world.model("openai")], consent="ask", runtime=world.runtime)
+    with pytest.raises(HoldfastError, match="lacks toolCalling"):
+        world.stream(chain, asked(tools=(TOOL,)))
+    assert world.received == 0
 
 
 def test_a_stream_is_taken_over_before_its_first_word_and_never_after():
@@ -216,6 +258,20 @@ def test_a_stream_is_kept_and_played_again():
     assert words == ["You", " said:", " one"]
     assert world.stream(model, asked("one")) == ["You said: one", msgspec.structs.replace(reply, usage=None)]
     assert world.exchange(model, asked("one")).text == "You said: one"
+    assert world.received == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+def test_what_is_done_to_an_answer_does_not_change_the_one_kept(streamed, tmp_path):
+    path = tmp_path / "script.toml"
+    path.write_text("replies = [{ tool = 'weather', arguments = { city = 'Oslo' } }]", encoding="utf-8")
+    world = World(read_file(path))
+    model = CachedModel(world.model("openai"), ttl=60, runtime=world.runtime)
+    request = asked(tools=(TOOL,))
+    for _ in range(3):
+        reply = world.stream(model, request)[-1] if streamed else world.exchange(model, request)
+        assert reply.calls[0].arguments == {"city": "Oslo"}
+        reply.calls[0].arguments["city"] = "elsewhere"
     assert world.received == 1
 
 

@@ -149,7 +149,7 @@ def test_zero_means_zero():
         ("[policy]\ntimeout = nan", 'policy.timeout: expected a finite number of seconds > 0 or "none", got nan'),
         ("[policy]\ntimeout = 300", "policy.timeout: expected at most policy.deadline (120 s), got 300.0"),
         ("[policy]\nwaiting = 3", "policy.waiting: expected policy.concurrency beside it, got no concurrency"),
-        ("[policy]\nwait_for_circuit = 1", "policy.wait_for_circuit: expected true or false, got 1"),
+        ("[policy]\nwait_for_circuit = 1", 'policy.wait_for_circuit: expected true or false or "none", got 1'),
         ("[policy]\ncounts = 'all'", "policy.counts: expected one of attempt, operation, got 'all'"),
         ("[policy]\nbackoff = 3", "policy.backoff: expected a table, got 3"),
         ("[policy]\nbackoff = {steps = [1, 'x']}", "policy.backoff.steps[1]: expected a number, got a list"),

@@ -279,3 +279,15 @@ def test_what_runs_is_stopped_where_the_start_is_interrupted(shelf, runtime, mon
         raise AssertionError("not reached")
     assert diary() == ["start a", "stop a"]
     assert IN_USE.classifier is CLASSIFIER
+
+
+@pytest.mark.parametrize("broken", [b"[holdfast.rules]\nno such line\n", b"\xff\xfe[a]\n"], ids=["line", "bytes"])
+def test_N2_14_a_package_whose_list_cannot_be_read_hides_nobody_elses(shelf, runtime, tmp_path, broken):
+    shelf.install("gateway", DRAINING, value="")
+    info = tmp_path / "spoilt-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: spoilt\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_bytes(broken)
+    with Extensions(runtime=runtime) as extensions:
+        assert [one.id for one in extensions.started] == ["gateway"]
+        assert reasons(extensions)["spoilt"][0] == "SYS_LIFECYCLE_FAILURE"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from recover_kit import Flaky, World
 
-from holdfast import Circuit, CircuitOpenError, Policy
+from holdfast import Circuit, CircuitOpenError, Fault, HoldfastError, Policy
 
-POLICY = Policy(attempts=1, circuit=Circuit(failures=2, rate=None, open_for=30, open_growth=2))
+POLICY = Policy(attempts=1, circuit=Circuit(failures=2, rate=None, open_for=30, reopen_for=None, open_growth=2))
 
 
 def opened(world: World, *failures: type[BaseException]) -> tuple:
@@ -60,3 +60,22 @@ def test_what_one_caller_writes_into_its_refusal_stays_there():
     first.fault.context["note"] = "mine"
 
     assert "note" not in refused(call).fault.context
+
+
+@pytest.mark.parametrize(
+    ("code", "asked", "open_for"),
+    [
+        ("PROVIDER_RATE_LIMITED", 12.0, 12.0),
+        ("PROVIDER_RATE_LIMITED", None, 30.0),
+        ("PROVIDER_RATE_LIMITED", 5_000.0, 100.0),
+        ("PROVIDER_UNAVAILABLE", 12.0, 30.0),
+    ],
+)
+def test_a_circuit_that_a_rate_limit_opened_stays_open_as_long_as_the_limit_says(code, asked, open_for):
+    world = World()
+    limited = HoldfastError(Fault.of(code, retry_after=asked))
+    policy = Policy(attempts=1, max_retry_after=100.0, circuit=Circuit(failures=1))
+    with pytest.raises(HoldfastError):
+        world.recover("claude", policy).call(Flaky(limited))
+    until = world.line("provider:claude").breaker.open_until
+    assert until == pytest.approx(world.now + open_for)

@@ -11,6 +11,7 @@ import sys
 import threading
 import tracemalloc
 import weakref
+from bisect import bisect_left
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +20,7 @@ from recover_kit import LOOSE, Always, Flaky, World, reset, settled
 
 from holdfast import (
     BATCH,
+    PATIENT,
     Backoff,
     Circuit,
     CircuitOpenError,
@@ -47,7 +49,7 @@ from holdfast.events import (
     RetryDenied,
     SuppressedError,
 )
-from holdfast.policies.circuit.rules import Rule
+from holdfast.policies.retry import LONGEST_CIRCUIT_WAIT_S, RETURN_SPREAD
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.testing import ScriptedHTTPError, script, seeded
 
@@ -776,7 +778,7 @@ def test_R34_one_that_was_refused_from_the_start_measures_each_wait_from_its_own
     def probed_by_others(event: object) -> None:
         """While it waits, the circuit opens again for another 30 s."""
         if isinstance(event, Retry) and world.now < 60:
-            world.line("provider:a").breaker._trip(world.now, Rule.PROBE, "CONN_RESET", None)
+            world.line("provider:a").breaker._stay_open_until(world.now + 30)
 
     world.runtime.on(probed_by_others)
     patient = world.recover("a", Policy(circuit=circuit, timeout=5, wait_for_circuit=True, deadline=None))
@@ -792,7 +794,55 @@ def test_S1_1_the_patient_do_not_wait_for_ever() -> None:
     policy = Policy(circuit=Circuit(mode="forced-open"), wait_for_circuit=True, deadline=None)
     with pytest.raises(CircuitOpenError):
         world.recover("a", policy).call(Flaky())
-    assert len(world.of(Retry)) == 20
+    assert LONGEST_CIRCUIT_WAIT_S / 2 < world.now <= LONGEST_CIRCUIT_WAIT_S * (1 + RETURN_SPREAD)
+
+
+def test_R34_a_crowd_of_patient_callers_outlasts_ten_minutes_and_does_not_return_in_one_instant() -> None:
+    world = World(rng=seeded(5))
+    back, went = 610.0, []
+
+    async def ask() -> str:
+        await asyncio.sleep(0.1)
+        if world.now < back:
+            raise reset()
+        went.append(world.now)
+        return "ok"
+
+    async def call(at: float) -> str:
+        await asyncio.sleep(at)
+        return await world.recover("a", PATIENT).call(ask)
+
+    async def main() -> list[str]:
+        return await asyncio.gather(*(call(second) for second in range(600)))
+
+    assert world.run(main()) == ["ok"] * 600
+    first = went[0] - back
+    assert first <= 20.2, "somebody is there for the very next probe"
+    busiest = max(bisect_left(went, at + 1) - place for place, at in enumerate(went))
+    assert busiest <= 600 / 20, "they do not go out at once"
+    assert went[-1] - back < 20 + 600 * RETURN_SPREAD + 30
+
+
+def test_R34_of_those_who_wait_for_a_circuit_the_first_who_can_is_there_on_time() -> None:
+    world = World()
+    circuit = Circuit(failures=1, open_for=30)
+    with pytest.raises(ConnectionResetError):
+        world.recover("a", Policy(circuit=circuit)).call(Flaky(reset()))
+    waiting = Policy(circuit=circuit, wait_for_circuit=True)
+    too_late = waiting.replace(timeout=5, deadline=5)
+
+    async def called(policy: Policy) -> float:
+        with suppress(CircuitOpenError):
+            await world.recover("a", policy).call(Flaky().acall)
+        return world.now
+
+    async def main() -> list[float]:
+        return await asyncio.gather(*(called(policy) for policy in (too_late, waiting, waiting)))
+
+    began = world.now
+    gave_up, first, second = (ended - began for ended in world.run(main()))
+    assert (gave_up, first) == (0, 30)
+    assert 30 < second <= 30 * (1 + RETURN_SPREAD)
 
 
 def test_R35_a_hundred_failing_callers_make_no_more_retries_than_the_quota() -> None:

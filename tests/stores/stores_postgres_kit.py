@@ -13,13 +13,16 @@ from holdfast.stores.postgres import PostgresStore
 
 SYNC = b"S\0\0\0\4"
 SOCKET = ".s.PGSQL.5432"
+_LAST_WORDS = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to unexpected postmaster exit\0\0"
+ENDING = b"E" + (len(_LAST_WORDS) + 4).to_bytes(4, "big") + _LAST_WORDS
 
 
 class LosingProxy:
     """Passes everything on, until it is told how to lose the next COMMIT, or to be away.
 
     "before": the server never hears of it. "after": it does, and its answer is lost. "late": the client is cut off, and the
-    server hears of it a moment later. "never": the client is cut off, and the server waits for ever.
+    server hears of it a moment later. "never": the client is cut off, and the server waits for ever. "ending": it is done, and
+    the server ends before it hears that nothing follows; its last words come a moment before the end of the connection.
     """
 
     def __init__(self, upstream: str, folder: str) -> None:
@@ -104,6 +107,9 @@ class LosingProxy:
             more = await up_reader.read(65_536)
             assert more, "the server hung up on a COMMIT"
             answer += more
+        if how == "ending":
+            writer.write(answer[: answer.index(b"COMMIT\0") + 7] + ENDING)
+            await asyncio.sleep(0.1)
 
     @staticmethod
     async def _copy(reader, writer):

@@ -30,7 +30,7 @@ COMMITS = {
 }
 
 
-@pytest.mark.parametrize("how", ["before", "after", "late"])
+@pytest.mark.parametrize("how", ["before", "after", "late", "ending"])
 @pytest.mark.parametrize("kind", COMMITS)
 def test_what_became_of_it_is_found_out_and_it_is_applied_once(postgres, kind, how):
     async def scene():

@@ -48,6 +48,8 @@ _KEY_START = re.compile(
     "sk[-_]|pk[-_]|rk[-_]|xai[-_]|gsk[-_]|hf[-_]|pplx[-_]|nvapi[-_]|tgp[-_]|csk[-_]|fw[-_]|r8[-_]|gh[oprsu]_|github_pat_|glpat-"
     "|xox[abeoprs]-|aiza|akia|asia"
 )
+_UNJOINTED = ("aiza", "akia", "asia")
+"""Keys that have neither hyphen nor underscore after their first letters."""
 _KEY_CHARACTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 _SHAPE = bytes(ord("k") if code in _KEY_CHARACTERS else ord(" ") for code in range(256))
 _SHORTEST_KEY = b"k" * 14
@@ -81,7 +83,9 @@ def begins_a_key(folded: str) -> bool:
         end = shape.find(b" ", start)
         if end < 0:
             end = len(folded)
-        if _KEY_START.search(folded, start, end):
+        word = folded[start:end]
+        # Most long words are no keys: those without a joint can only begin like these, and that is found sooner.
+        if _KEY_START.search(word) if "-" in word or "_" in word else any(key in word for key in _UNJOINTED):
             return True
         start = shape.find(_SHORTEST_KEY, end)
     return False

@@ -5,19 +5,19 @@ Invariant: the client that comes back is of the same class; the SDK's own retrie
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from anthropic import (
     Anthropic,
     AnthropicBedrock,
     AnthropicVertex,
-    APIError,
     AsyncAnthropic,
     AsyncAnthropicBedrock,
     AsyncAnthropicVertex,
 )
 
-from holdfast.integrations.clients import Dialect, Refused, Used, recover_clients
+from holdfast.integrations.clients import recover_clients
+from holdfast.integrations.clients.anthropic import ANTHROPIC
 from holdfast.integrations.inner import RecoveryWarning
 
 if TYPE_CHECKING:
@@ -38,11 +38,6 @@ Client = TypeVar(
     | AsyncAnthropicVertex,
 )
 
-_OPENING = frozenset({"message_start", "content_block_start", "ping"})
-_MESSAGE = frozenset(
-    {*_OPENING, "content_block_delta", "content_block_stop", "message_delta", "message_stop"},
-)
-
 
 def recovering(
     client: Client,
@@ -59,47 +54,5 @@ def recovering(
     call the provider (by default "anthropic", or the host where the client talks to another).
     """
     return recover_clients(
-        (client, *more), dialect=_DIALECT, policy=policy, name=name, weights=weights, runtime=runtime
+        (client, *more), dialect=ANTHROPIC, policy=policy, name=name, weights=weights, runtime=runtime
     )
-
-
-def _opens(event: Any) -> bool:
-    return getattr(event, "type", None) in _OPENING
-
-
-def _ends(event: Any) -> bool | None:
-    kind = getattr(event, "type", None)
-    return kind == "message_stop" if kind in _MESSAGE else None
-
-
-def _no_failure(event: Any, request: Any) -> None:  # noqa: ARG001 - this SDK raises for every failure in a stream
-    return None
-
-
-def _refused(answer: Any) -> Refused | None:
-    if getattr(answer, "type", None) != "error":
-        return None
-    body = answer.to_dict()
-    error = body.get("error")
-    return Refused(str(error.get("message") if isinstance(error, dict) else error), body)
-
-
-def _used(event: Any) -> Used | None:
-    """The start tells the model and what was read, each later change of the message what was written so far."""
-    kind = getattr(event, "type", None)
-    if kind == "message_start":
-        return Used(event.message.model, event.message.usage.to_dict())
-    return Used(None, event.usage.to_dict()) if kind == "message_delta" else None
-
-
-_DIALECT = Dialect(
-    sync=(Anthropic, AnthropicBedrock, AnthropicVertex),
-    async_=(AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex),
-    names={"api.anthropic.com": "anthropic"},
-    opens=_opens,
-    ends=_ends,
-    failure=_no_failure,
-    refused=_refused,
-    error=APIError,
-    used=_used,
-)

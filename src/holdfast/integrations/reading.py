@@ -51,7 +51,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an item is a part of a tool call: after one, nothing is resumed."""
     check: Callable[[], Callable[[Any], bool | None]] | None = None
     """Makes, for one stream, a function that looks at each item: whether it is the last a whole stream must have; None
-    where that cannot be told."""
+    where that cannot be told. A stream that is looked at and has no item is none."""
     used: Callable[[list[Any]], Any] | None = None
     """What the items say was used, in a known form."""
 
@@ -360,14 +360,16 @@ class _Ending:
 
     def __init__(self, form: Form) -> None:
         self._last = None if form.check is None else form.check()
+        self._any = False
         self._ended: bool | None = None
 
     def note(self, item: Any) -> None:
+        self._any = True
         if self._last is not None and (told := self._last(item)) is not None:
             self._ended = bool(self._ended) or told
 
     def check(self) -> None:
-        if self._ended is False:
+        if self._ended is False or (self._last is not None and not self._any):
             raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last part"))
 
 

@@ -62,10 +62,12 @@ def names(path: str, value: Any, *, optional: bool = False) -> None:
         raise InvalidError.at(path, f"a set of names{_or_none(optional)}", value)
 
 
-def flag(path: str, value: Any) -> None:
+def flag(path: str, value: Any, *, optional: bool = False) -> None:
     """Check a switch: True or False, and nothing that is merely true."""
+    if value is None and optional:
+        return
     if not isinstance(value, bool):
-        raise InvalidError.at(path, "True or False", value)
+        raise InvalidError.at(path, f"True or False{_or_none(optional)}", value)
 
 
 def _is_number(value: Any) -> bool:

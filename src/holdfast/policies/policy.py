@@ -46,7 +46,7 @@ class PolicyOptions(TypedDict, total=False):
     max_retry_after: float
     spread: float
     counts: Counts
-    wait_for_circuit: bool
+    wait_for_circuit: bool | None
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -82,8 +82,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
     """Up to this share is added to a wait the other side asked for, so that many callers do not return at once."""
     counts: Counts = "attempt"
     """What the circuit counts: each attempt, or one outcome per operation (S1-19)."""
-    wait_for_circuit: bool = False
-    """Wait for an open circuit's next probe instead of failing over at once (R34)."""
+    wait_for_circuit: bool | None = None
+    """Wait for an open circuit's next probe instead of failing over at once (R34). None: only a recovering client waits, and
+    only where no fallback around it could answer."""
 
     def __post_init__(self) -> None:
         options.count("policy.attempts", self.attempts, optional=True)
@@ -96,7 +97,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
         options.share("policy.spread", self.spread, zero=True)
         options.one_of("policy.profile", self.profile, PROFILES)
         options.one_of("policy.counts", self.counts, get_args(Counts))
-        options.flag("policy.wait_for_circuit", self.wait_for_circuit)
+        options.flag("policy.wait_for_circuit", self.wait_for_circuit, optional=True)
         for name, kind in _PARTS.items():
             if not isinstance(getattr(self, name), kind | None):
                 raise InvalidError.at(f"policy.{name}", f"a {kind.__name__} or None", getattr(self, name))

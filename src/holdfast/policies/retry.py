@@ -6,6 +6,7 @@ happened and must not happen twice.
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,12 +22,24 @@ if TYPE_CHECKING:
     from holdfast.policies.effect import Effect
     from holdfast.policies.policy import Policy
 
-__all__ = ["MOST_CIRCUIT_WAITS", "NEXT_PROBE_S", "Again", "Decision", "GiveUp", "Reason", "Retrying"]
+__all__ = [
+    "LONGEST_CIRCUIT_WAIT_S",
+    "NEXT_PROBE_S",
+    "RETURN_SPREAD",
+    "Again",
+    "Decision",
+    "GiveUp",
+    "Reason",
+    "Retrying",
+]
 
 NEXT_PROBE_S = 1.0
 """When to look again at a circuit that is being probed by somebody else."""
-MOST_CIRCUIT_WAITS = 20
-"""How often a patient operation waits for a circuit before it gives up."""
+LONGEST_CIRCUIT_WAIT_S = 3600.0
+"""How long a patient operation waits for circuits in all before it gives up: an outage without end must end somewhere."""
+RETURN_SPREAD = 0.2
+"""Up to this share of the time it has waited for a circuit, a caller comes back later than it might. So those
+that an outage has held up return one after the other, as they came: of 600 that ten minutes held up, 28 in one second."""
 
 
 class Reason(StrEnum):
@@ -87,15 +100,19 @@ class Retrying:
     After `decide` returned `Again` you must wait that long and make the call, or give up for a reason of your own.
     """
 
-    __slots__ = ("_circuit_waits", "_failures", "_last_wait", "_most", "attempts", "policy")
+    __slots__ = ("_circuit_waited", "_failures", "_last_wait", "_most", "_probes", "_waits", "attempts", "policy")
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, *, waits: bool | None = None) -> None:
         self.policy = policy
+        self._waits = bool(policy.wait_for_circuit) if waits is None else waits
+        """It waits for open circuits."""
         self.attempts = 0
         """Calls made so far."""
         self._failures: dict[Schedule, int] = {}
         self._last_wait = 0.0
-        self._circuit_waits = 0
+        self._circuit_waited = 0.0
+        self._probes = 0
+        """Calls that were probes of a circuit it waits for. They do not use up its attempts."""
         self._most = 0
         """Calls in all: as many as the most patient of the schedules met so far allows."""
 
@@ -108,21 +125,30 @@ class Retrying:
         rng: Rng,
         effect: Effect | None,
         wish: bool | None = None,
+        prompt: bool = False,
+        reopened: float | None = None,
     ) -> Decision:
         """Return what to do after the call that just ended in `fault`; `attempts` counts that call already.
 
-        `wish` is what the caller says of this very failure: True, worth another call; False, not; None, nothing.
+        `wish` is what the caller says of this very failure: True, worth another call; False, not; None, nothing. `prompt`:
+        where an open circuit is waited for, do not return later than it may, since no other will look at it in time.
+        `reopened`: the call was a circuit's probe, and the circuit is open for so long again.
         """
+        chance = None if prompt else rng
         if fault.code == "CIRCUIT_OPEN":
-            return self._wait_for_circuit(fault, now, deadline)
+            return self._wait_for_circuit(fault.retry_after, now, deadline, chance)
         if (reason := self._forbidden(fault, effect, wish)) is not None:
             return GiveUp(reason)
+        if reopened is not None and self._waits:
+            # Who waits for a circuit and happens to be its probe has learned what all the others did who wait on.
+            self._probes += 1
+            return self._wait_for_circuit(reopened, now, deadline, chance)
         tries = self.policy.tries(fault, wished=bool(wish))
         # Each schedule counts its own failures: a rate limit after two blips starts at its first wait, and a blip after a
         # rate limit that was waited out has all its tries. The largest of their numbers bounds the whole.
         failures = self._failures[fault.schedule] = self._failures.get(fault.schedule, 0) + 1
         self._most = max(self._most, tries.attempts)
-        if failures >= tries.attempts or self.attempts >= self._most:
+        if failures >= tries.attempts or self.attempts - self._probes >= self._most:
             return GiveUp(Reason.ATTEMPTS)
         asked = fault.retry_after
         if asked is not None and asked > self.policy.max_retry_after:
@@ -138,14 +164,23 @@ class Retrying:
         self._last_wait = delay
         return Again(delay, self._most, asked is not None)
 
-    def _wait_for_circuit(self, fault: Fault, now: float, deadline: float | None) -> Decision:
-        """A refused call is no attempt, so waits are counted here: an outage without end must end somewhere."""
-        delay = fault.retry_after or NEXT_PROBE_S
-        self._circuit_waits += 1
-        if not self.policy.wait_for_circuit or self._circuit_waits > MOST_CIRCUIT_WAITS:
+    def _wait_for_circuit(
+        self, until_probe: float | None, now: float, deadline: float | None, rng: Rng | None
+    ) -> Decision:
+        """A refused call is no attempt, so its waits are counted here. They are spread, and no call is lost by that."""
+        delay = until_probe or NEXT_PROBE_S
+        waited = self._circuit_waited + delay
+        if not self._waits or waited > LONGEST_CIRCUIT_WAIT_S:
             return GiveUp(Reason.CIRCUIT)
         if deadline is not None and now + delay >= deadline:
             return GiveUp(Reason.DEADLINE)
+        if rng is not None:
+            later = max(self.policy.spread, RETURN_SPREAD) * waited
+            if deadline is not None:
+                later = min(later, (deadline - now - delay) / 2)
+            # The root makes long ones likelier: who has waited little crowds the beginning as it is.
+            delay += later * math.sqrt(rng.random())
+        self._circuit_waited += delay
         return Again(delay, self.attempts + 1, asked=True)
 
     def _forbidden(self, fault: Fault, effect: Effect | None, wish: bool | None) -> Reason | None:  # noqa: FBT001 - a verdict, not a switch

@@ -137,6 +137,8 @@ class _Play:
         self.moments: list[Moment] = []
         self.operations = self.calls = self.wasted = self.succeeded = self.hit = self.recovered = self.blocked = 0
         self.back: float | None = None
+        self.awaited: Rejection | None = None
+        """The opening that somebody waits for."""
 
     def run(self) -> None:
         self._later(self._pause(), None, None)
@@ -189,8 +191,14 @@ class _Play:
         self._mark_hit(op)
         left = None if rejection.retry_at is None else max(0.0, rejection.retry_at - now)
         again = op.retrying.decide(
-            Fault.of("CIRCUIT_OPEN", retry_after=left), now=now, deadline=op.deadline, rng=self.rng, effect=None
+            Fault.of("CIRCUIT_OPEN", retry_after=left),
+            now=now,
+            deadline=op.deadline,
+            rng=self.rng,
+            effect=None,
+            prompt=rejection is not self.awaited,
         )
+        self.awaited = rejection
         if isinstance(again, Again):
             self._later(now + again.delay, op, None)
         else:
@@ -210,9 +218,16 @@ class _Play:
         self._moment(now).failed += 1
         self._mark_hit(op)
         per_operation = self.policy.counts == "operation"
-        if not per_operation:
-            self._settle(op, self.verdict, now)
-        again = op.retrying.decide(self.fault, now=now, deadline=op.deadline, rng=self.rng, effect=None)
+        reopened = None if per_operation else self._settle(op, self.verdict, now)
+        again = op.retrying.decide(
+            self.fault,
+            now=now,
+            deadline=op.deadline,
+            rng=self.rng,
+            effect=None,
+            prompt=reopened is not None,
+            reopened=reopened,
+        )
         if isinstance(again, Again) and self._may_retry(now, again.delay):
             op.retries += 1
             self._later(now + again.delay, op, None)
@@ -225,11 +240,18 @@ class _Play:
             return False
         return self.quota is None or self.quota.ask(now)
 
-    def _settle(self, op: _Op, verdict: Verdict, now: float) -> None:
+    def _settle(self, op: _Op, verdict: Verdict, now: float) -> float | None:
+        """Return for how long the circuit is open again, if the call was a bad probe of it."""
         permit, op.permit = op.permit, None
-        if permit is not None:
-            self.breaker.settle(permit, verdict, now, code=self.outage.code)
-            self.breaker.take_transitions()
+        if permit is None:
+            return None
+        self.breaker.settle(permit, verdict, now, code=self.outage.code)
+        self.breaker.take_transitions()
+        until = self.breaker.open_until
+        if not permit.probe or verdict is not Verdict.FAILURE or until is None:
+            return None
+        self.awaited = self.breaker.rejection
+        return max(0.0, until - now)
 
     def _mark_hit(self, op: _Op) -> None:
         self.hit += not op.hit

@@ -64,7 +64,8 @@ class Messages:
         self._client = client
 
     async def exchange(self, model: str, request: Request) -> Reply:
-        answer = await self._client.messages.create(**_body(model, request))
+        # Told a limit, the SDK does not refuse long answers that are not streamed: the policy has a limit for attempts.
+        answer = await self._client.messages.create(**_body(model, request), timeout=self._client.timeout)
         refuse_error(answer)
         called = [
             Called(block.id, block.name, msgspec.json.encode(block.input).decode())

@@ -5,6 +5,7 @@ Invariant: only whole answers are kept, for the very same request to the very sa
 
 from __future__ import annotations
 
+import copy
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -85,13 +86,13 @@ class CachedModel:
         except Exception as error:  # noqa: BLE001 - whatever a foreign store raises
             self._tell(error)
             return None
-        return kept if isinstance(kept, Reply) else None
+        return _own(kept) if isinstance(kept, Reply) else None
 
     def _keep(self, request: Request, reply: Reply) -> None:
         if reply.stop not in _KEPT:
             return
         # What is answered from memory costs nothing: it must not be charged again.
-        kept = msgspec.structs.replace(reply, usage=None)
+        kept = _own(msgspec.structs.replace(reply, usage=None))
         try:
             self._store.put(self._key(request), kept, self._using.clock.monotonic(), self._ttl)
         except Exception as error:  # noqa: BLE001 - ditto
@@ -104,6 +105,11 @@ class CachedModel:
     def _tell(self, error: Exception) -> None:
         using = self._using
         using.bus.emit(SuppressedError.of(fault_of(error), "the cache of a model failed", at=using.clock.wall()))
+
+
+def _own(reply: Reply) -> Reply:
+    """Return a reply whose arguments and data are its own: whoever changes them must not change the one that is kept."""
+    return copy.deepcopy(reply)
 
 
 @asynccontextmanager

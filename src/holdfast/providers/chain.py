@@ -16,8 +16,9 @@ from holdfast.runtime.recovery import recover
 from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+    from holdfast.faults import Fault
     from holdfast.policies import Consent
     from holdfast.policies.capabilities import Needs, Offers
     from holdfast.providers.model import AfterFirst, Model, Parts
@@ -50,10 +51,14 @@ class ModelChain:
         return self._models[0].offers
 
     async def exchange(self, request: Request) -> Reply:
-        first, *others = self._able(request.wants(streamed=False))
-        recovered = recover(None, _ONCE, effect="read", runtime=self._runtime)(first.exchange)
-        for model in others:
-            recovered.fallback(name=model.name, consent=self._consent)(model.exchange)
+        able, refusal = self._able(request.wants(streamed=False))
+        ways = [(model.name, model.exchange) for model in able]
+        if refusal is not None:
+            ways.insert(0, (self._models[0].name, partial(_refused, refusal)))
+        (_, first), *others = ways
+        recovered = recover(None, _ONCE, effect="read", runtime=self._runtime)(_asking(first, self.name))
+        for name, exchange in others:
+            recovered.fallback(name=name, consent=self._consent)(exchange)
         return await recovered(request)
 
     def stream(self, request: Request, *, after_first: AfterFirst = "raise") -> Parts:
@@ -61,28 +66,51 @@ class ModelChain:
 
         A model that is asked for consent is none of a stream's: nobody could be asked while it is open.
         """
-        first, *others = self._able(request.wants(streamed=True))
+        (first, *others), refusal = self._able(request.wants(streamed=True))
+        if refusal is not None:
+            raise HoldfastError(refusal)
         recovery = recover(None, _ONCE, effect="read", runtime=self._runtime)
-        live = recovery.stream(partial(_flow, first, after_first))
+        live = recovery.stream(_flow(first, after_first, self.name))
         for model in others if self._consent == "configured" else ():
-            live.fallback(partial(_flow, model, after_first), name=model.name)
+            live.fallback(_flow(model, after_first, model.name), name=model.name)
         return live(request)
 
-    def _able(self, needs: Needs) -> list[Model]:
+    def _able(self, needs: Needs) -> tuple[list[Model], Fault | None]:
+        """Return who can, and why the first model is refused where another takes its place only with consent."""
         found = [(model, negotiate(needs, model.offers)) for model in self._models]
-        agreed = [model for model, one in found if one.agreed]
-        if not agreed:
+        if not any(one.agreed for _, one in found):
             # The first is the one that was wanted: what it lacks decides the code.
             raise HoldfastError(lacking(self.name, found[0][1].hard, needs, self.offers))
+        faults = [None if one.agreed else lacking(model.name, one.hard, needs, model.offers) for model, one in found]
+        refusal = faults[0] if self._consent == "ask" else None
         runtime = self._runtime or default_runtime()
-        for model, one in found:
-            if not one.agreed:
-                fault = lacking(model.name, one.hard, needs, model.offers)
+        for fault in faults:
+            if fault is not None and fault is not refusal:
                 runtime.bus.emit(SuppressedError.of(fault, "passed over", at=runtime.clock.wall()))
-        return agreed
+        return [model for model, one in found if one.agreed], refusal
 
 
-async def _flow(model: Model, after_first: AfterFirst, request: Request) -> AsyncIterator[Part]:
-    async with model.stream(request, after_first=after_first) as parts:
-        async for part in parts:
-            yield part
+async def _refused(fault: Fault, request: Request) -> Reply:  # noqa: ARG001 - in the place of a model's `exchange`
+    raise HoldfastError(fault)
+
+
+def _asking(exchange: Callable[[Request], Awaitable[Reply]], name: str) -> Callable[[Request], Awaitable[Reply]]:
+    """Return `exchange` under the name that events call it by."""
+
+    async def asking(request: Request) -> Reply:
+        return await exchange(request)
+
+    asking.__qualname__ = name
+    return asking
+
+
+def _flow(model: Model, after_first: AfterFirst, name: str) -> Callable[[Request], AsyncIterator[Part]]:
+    """Return the parts of an answer as a function of the request, under the name that events call it by."""
+
+    async def flow(request: Request) -> AsyncIterator[Part]:
+        async with model.stream(request, after_first=after_first) as parts:
+            async for part in parts:
+                yield part
+
+    flow.__qualname__ = name
+    return flow

@@ -1,5 +1,9 @@
 """What well-known models can do. A table grows old: what you tell a model it `offers` holds, and what is not here is unknown.
 
+Windows of Claude are from Anthropic's pages on its models; the others from memory, checked against third parties' lists
+only. Where models of one beginning differ, the largest stands here. A window refuses only a request that says how much it
+needs (`Needs.window`).
+
 Invariant: no window here is smaller than the model's own, so that no request is refused that would have fitted.
 """
 

@@ -45,7 +45,10 @@ def reply(
 
 
 def refuse_error(answer: Any) -> None:
-    """Raise where an answer with a good status holds an error in place of a reply."""
+    """Raise where an answer with a good status holds an error, or a proxy's page, in place of a reply."""
+    if isinstance(answer, str):
+        message = "The provider answered with text where an object was expected"
+        raise HoldfastError(Fault.of("PROVIDER_MALFORMED_RESPONSE", message))
     document: dict[str, Any] = answer.to_dict()
     if document.get("error"):
         raise HoldfastError(fault_of(document))

@@ -180,7 +180,17 @@ class Binding:
             retry_quota=None,
             hedge=None,
         )
-        return Binding(None, policy, runtime=self._given_runtime)
+        other = Binding(None, policy, runtime=self._given_runtime)
+        other.name = self.name
+        return other
+
+    def named(self, fn: Any) -> Binding:
+        """Return this binding or, where it has no name, one that is called as `fn` is."""
+        if self.name:
+            return self
+        other = copy.copy(self)
+        other.name = name_of(fn)
+        return other
 
     def of(self, fn: Any) -> Binding:
         """Return this binding, or one with what `fn` declares about itself."""

@@ -108,6 +108,10 @@ class Chain:
         """Return the names of the fallbacks, in order."""
         return tuple(step.name for step in self.steps)
 
+    def ends_with(self, step: Step) -> bool:
+        """Whether nothing behind this step could answer."""
+        return step is self.steps[-1] and self.lesser is None and self._store is None
+
     # --- the cache ---
 
     def keep(self, op: Operation, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

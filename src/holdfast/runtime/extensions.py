@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import threading
 from functools import partial
-from importlib.metadata import entry_points
+from importlib.metadata import distributions, entry_points
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import msgspec
@@ -29,7 +29,7 @@ from holdfast.runtime.rules import IN_USE, guarded
 from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from importlib.metadata import EntryPoint
 
     from holdfast.runtime.runtime import Runtime
@@ -97,7 +97,8 @@ class Extensions:
         """Find all there are and start them; what cannot be started is left out and told."""
         if self._started:
             raise InvalidError.saying("extensions", "to be started once", "started again without a stop")
-        loaded, absent = self._load(_found())
+        found, unread = _found()
+        loaded, absent = self._load(found, unread)
         by_id: dict[str, _Loaded] = {}
         for one in loaded:
             by_id.setdefault(one.described.id, one)
@@ -134,9 +135,9 @@ class Extensions:
 
     # --- one extension ---
 
-    def _load(self, found: Iterable[EntryPoint]) -> tuple[list[_Loaded], dict[str, Fault]]:
+    def _load(self, found: Iterable[EntryPoint], unread: Mapping[str, Fault]) -> tuple[list[_Loaded], dict[str, Fault]]:
         loaded: list[_Loaded] = []
-        absent: dict[str, Fault] = {}
+        absent = dict(unread)
         for point in found:
             name = f"{point.name} in {point.group}" if point.name in absent else point.name
             if point.name in self._without:
@@ -244,9 +245,31 @@ class _Step:
             self.error = error
 
 
-def _found() -> list[EntryPoint]:
-    """Return the entry points of all groups, in an order that does not depend on the path."""
-    return sorted((point for group in GROUPS for point in entry_points(group=group)), key=lambda p: (p.name, p.group))
+def _found() -> tuple[list[EntryPoint], dict[str, Fault]]:
+    """Return the entry points of all groups, in an order that does not depend on the path, and what cannot be read."""
+    unread: dict[str, Fault] = {}
+    try:
+        points: list[EntryPoint] = [point for group in GROUPS for point in entry_points(group=group)]
+    except Exception:  # noqa: BLE001 - one package with a broken list must not hide those of the others
+        points, unread = _found_one_by_one()
+    return sorted(points, key=lambda point: (point.name, point.group)), unread
+
+
+def _found_one_by_one() -> tuple[list[EntryPoint], dict[str, Fault]]:
+    points: list[EntryPoint] = []
+    unread: dict[str, Fault] = {}
+    seen: set[str] = set()
+    for package in distributions():
+        # The first of a name on the path is the one that is imported.
+        name = str(package.metadata["Name"])
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            points += [point for point in package.entry_points if point.group in GROUPS]
+        except Exception as error:  # noqa: BLE001 - ditto
+            unread[name] = _failed(name, "load", error)
+    return points, unread
 
 
 def _described(point: EntryPoint) -> _Loaded:

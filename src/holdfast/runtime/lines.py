@@ -51,6 +51,7 @@ class Line:
 
     __slots__ = (
         "__weakref__",
+        "awaited",
         "breaker",
         "circuit",
         "gate",
@@ -81,6 +82,8 @@ class Line:
         """What its circuit was like before a restart."""
         self.refusal: tuple[Rejection, Fault] | None = None
         """What the callers it refuses are told: in an outage they are many, and until the next change it is the same."""
+        self.awaited: Rejection | None = None
+        """The refusal that somebody waits for already; who comes later need not be there the moment it ends."""
         self.renewing = _NONE
         """The settings have changed: in these options the next policy that it serves may differ from the last."""
 
@@ -88,9 +91,11 @@ class Line:
         with self.lock:
             return self.breaker.admit(now)
 
-    def settle(self, permit: Permit, verdict: Verdict, now: float, code: Code | None = None) -> None:
+    def settle(
+        self, permit: Permit, verdict: Verdict, now: float, code: Code | None = None, asked: float | None = None
+    ) -> None:
         with self.lock:
-            self.breaker.settle(permit, verdict, now, code=code)
+            self.breaker.settle(permit, verdict, now, code=code, asked=asked)
 
     def refuses(self, now: float) -> bool:
         """Whether a call now would be refused; asking changes nothing."""

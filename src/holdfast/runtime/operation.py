@@ -89,6 +89,8 @@ class Operation:
     """A lesser answer was given."""
     has_fallbacks = False
     """What to do when it has failed for good is decided elsewhere, and told there."""
+    last_resort = False
+    """It has come to the last of its fallbacks."""
     repairs: Repairs | None = None
     mending: Mending | None = None
     """A repair that the driver must perform before the next attempt."""
@@ -100,6 +102,10 @@ class Operation:
     """For the wait that comes next, where there are fallbacks: somebody may ask for them."""
     inside: list[object] | None = None
     """Answers of recoveries inside the present attempt, which were charged for them; None where there are none."""
+    first_to_wait = False
+    """Nobody else waits for the circuit that refused it."""
+    reopened: float | None = None
+    """The attempt just made was a circuit's probe, and has opened it again for so many seconds."""
     over = False
     """It has ended: what still runs in its context is not in its scope."""
     _run = ""
@@ -135,6 +141,19 @@ class Operation:
         while around is not None and not isinstance(around, Operation):
             around = around.around
         return around
+
+    @property
+    def waits_for_circuit(self) -> bool:
+        """Whether it waits for an open circuit instead of giving up at once (R34)."""
+        return bool(self.binding.policy.wait_for_circuit)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing around it would answer in its place: no fallbacks, or this is the last of them."""
+        outer = self.outer
+        while outer is not None and (outer.over or outer.last_resort or not outer.has_fallbacks):
+            outer = outer.outer
+        return outer is None
 
     def admit(self) -> None:
         """Begin an attempt, or raise why there is none: the circuit, the deadline or the budget forbids it."""
@@ -197,7 +216,7 @@ class Operation:
         if not isinstance(error, Exception) or isinstance(error, AbortedError):
             self.stopped(error)
             return None
-        if not self.attempts and isinstance(error, CircuitOpenError) and not self.binding.policy.wait_for_circuit:
+        if not self.attempts and isinstance(error, CircuitOpenError) and not self.waits_for_circuit:
             # Nothing was called, so there is nothing to recognise, settle or tell on the error that it does not say.
             self._refused(error)
             return None
@@ -381,11 +400,18 @@ class Operation:
             return GiveUp(Reason.NESTED)
         retrying = self.retrying
         if retrying is None:
-            retrying = self.retrying = Retrying(binding.policy)
+            retrying = self.retrying = Retrying(binding.policy, waits=self.waits_for_circuit)
         retrying.attempts = self.attempts - self.moves
         wish = None if binding.wishes is None else binding.wishes.of(error, binding.runtime, self.run)
         decision = retrying.decide(
-            fault, now=now, deadline=self.deadline, rng=binding.runtime.rng, effect=binding.effect, wish=wish
+            fault,
+            now=now,
+            deadline=self.deadline,
+            rng=binding.runtime.rng,
+            effect=binding.effect,
+            wish=wish,
+            prompt=self.first_to_wait,
+            reopened=self.reopened,
         )
         return decision if isinstance(decision, GiveUp) else self._granted(decision, now)
 
@@ -405,7 +431,7 @@ class Operation:
         if self.budget is not None and self.budget.exhausted(now) is not None:
             return GiveUp(Reason.BUDGET)
         line = binding.line
-        if not binding.policy.wait_for_circuit and binding.heeds(line) and line.refuses(now + decision.delay):
+        if not self.waits_for_circuit and binding.heeds(line) and line.refuses(now + decision.delay):
             # Waiting would end at a closed door; and who tripped the circuit must see why (R55).
             return GiveUp(Reason.CIRCUIT)
         return decision if not binding.rationed or line.may_retry(now) else GiveUp(Reason.QUOTA)

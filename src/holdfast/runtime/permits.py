@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.events import CircuitState
+from holdfast.faults import Schedule
 from holdfast.policies.accounting import counted_by
 from holdfast.policies.circuit import Rejection, Verdict
 from holdfast.runtime import ours
@@ -61,6 +62,7 @@ def settle_others(
 
 def settle_failure(op: Operation, fault: Fault, now: float) -> None:
     """Settle after a failure: it counts on one circuit at most, the one of its scope."""
+    op.reopened = None
     binding = op.binding
     main = binding.scopes[0]
     counted = main if binding.count_all else counted_by(fault, binding.scopes)
@@ -77,6 +79,9 @@ def _ask(op: Operation, line: Line, now: float) -> Permit:
     if line.breaker.pending:
         op.binding.runtime.report_transitions(line, op.run)
     if isinstance(permit, Rejection):
+        if op.waits_for_circuit and (op.deadline is None or (permit.retry_at or now) < op.deadline):
+            op.first_to_wait = line.awaited is not permit
+            line.awaited = permit
         raise ours.refused(op, line, permit, now)
     return permit
 
@@ -84,6 +89,27 @@ def _ask(op: Operation, line: Line, now: float) -> Permit:
 def _settle(  # noqa: PLR0917 - each is of another type, and none has a default
     op: Operation, line: Line, permit: Permit, verdict: Verdict, now: float, fault: Fault | None
 ) -> None:
-    line.settle(permit, verdict, now, None if fault is None else fault.code)
+    if fault is None:
+        line.settle(permit, verdict, now)
+    else:
+        line.settle(permit, verdict, now, fault.code, _asked(op, fault))
+        if permit.probe and verdict is Verdict.FAILURE:
+            _note_reopening(op, line, now)
     if line.breaker.pending:
         op.binding.runtime.report_transitions(line, op.run)
+
+
+def _note_reopening(op: Operation, line: Line, now: float) -> None:
+    """The call was a probe and has failed: where the operation waits for the next, it is the first to do so."""
+    until = line.breaker.open_until
+    if until is not None:
+        op.reopened = max(0.0, until - now)
+        op.first_to_wait = True
+        line.awaited = line.breaker.rejection
+
+
+def _asked(op: Operation, fault: Fault) -> float | None:
+    """Return how long a rate limit lasts, if it says so. Others who name a time only guess when they will be back."""
+    if fault.schedule is not Schedule.RATE_LIMIT or fault.retry_after is None:
+        return None
+    return min(fault.retry_after, op.binding.policy.max_retry_after)

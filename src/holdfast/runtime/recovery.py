@@ -144,9 +144,8 @@ class Recovery:
         `after_first="continue"`, `resume` is called with what was delivered and the same arguments; without it `fn` is
         called again and what it gives is taken for the rest.
         """
-        return StreamOf(
-            self._binding.of(fn), fn, first=first, idle=idle, total=total, after_first=after_first, resume=resume
-        )
+        binding = self._binding.of(fn).named(fn)
+        return StreamOf(binding, fn, first=first, idle=idle, total=total, after_first=after_first, resume=resume)
 
     def __aiter__(self) -> AsyncAttempts:
         """Loop over attempts at a block: `async for attempt in recover(…): async with attempt: …`."""

@@ -354,6 +354,7 @@ class Stream(Generic[T]):
                 reports.fell_back(self._op, "primary", way.name, latest)
                 before, self._of, self._op = self._op, way.of, way.of.begin()
                 self._op.takes_over(before, way.name)
+                self._op.last_resort = not self._ways
                 return True
         self._over = True
         reports.failed(self._op, primary)

@@ -73,6 +73,7 @@ class _Walk:
         op = self.op
         self.give_time()
         op.via = step.name
+        op.last_resort = self.chain.ends_with(step)
         op.attempts += 1
         charging.begun(op)
         op.waited = 0.0

@@ -5,7 +5,8 @@ Invariant: no secret that the redactor knows, and none that looks like one, gets
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from operator import is_
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -15,9 +16,11 @@ from holdfast.faults.secrets import is_secret_name, mask_secrets
 from holdfast.stores.records import Commit, check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Mask", "prepared"]
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 _CAP_AUDIT = 65_536
 _LONGEST_TEXT = 1_024
@@ -74,18 +77,38 @@ class Mask:
 
 
 def prepared(commit: Commit, mask: Mask) -> Commit:
-    """Return the commit as it may be stored."""
+    """Return the commit as it may be stored: most hold nothing to mask, and are that themselves."""
     _check(commit, mask)
-    checkpoint = commit.checkpoint
-    return msgspec.structs.replace(
-        commit,
-        create=commit.create and msgspec.structs.replace(commit.create, manifest=mask.json(commit.create.manifest)),
-        manifest=None if commit.manifest is None else mask.json(commit.manifest),
-        entries=tuple(msgspec.structs.replace(entry, body=mask.json(entry.body)) for entry in commit.entries),
-        checkpoint=checkpoint and msgspec.structs.replace(checkpoint, snapshot=mask.json(checkpoint.snapshot)),
-        claim=commit.claim and msgspec.structs.replace(commit.claim, result=mask.json(commit.claim.result)),
-        audit=tuple(msgspec.structs.replace(record, payload=mask.capped(record.payload)) for record in commit.audit),
-    )
+    changed = {name: masked for name, masked in _masked(commit, mask) if masked is not getattr(commit, name)}
+    return msgspec.structs.replace(commit, **changed) if changed else commit
+
+
+def _masked(commit: Commit, mask: Mask) -> Iterator[tuple[str, Any]]:
+    """Give the parts of a commit that hold what others wrote, by name."""
+    if commit.entries:
+        yield "entries", _each(commit.entries, "body", mask.json)
+    if commit.claim is not None:
+        yield "claim", _with(commit.claim, "result", mask.json)
+    if commit.audit:
+        yield "audit", _each(commit.audit, "payload", mask.capped)
+    if commit.checkpoint is not None:
+        yield "checkpoint", _with(commit.checkpoint, "snapshot", mask.json)
+    if commit.manifest is not None:
+        yield "manifest", mask.json(commit.manifest)
+    if commit.create is not None:
+        yield "create", _with(commit.create, "manifest", mask.json)
+
+
+def _each(parts: tuple[S, ...], name: str, mask: Callable[[bytes], bytes]) -> tuple[S, ...]:
+    masked = tuple([_with(part, name, mask) for part in parts])
+    return parts if all(map(is_, masked, parts)) else masked
+
+
+def _with(part: S, name: str, mask: Callable[[bytes], bytes]) -> S:
+    """Return the part with one of its fields masked; itself where there was nothing to mask."""
+    kept = getattr(part, name)
+    masked = mask(kept)
+    return part if masked is kept else msgspec.structs.replace(part, **{name: masked})
 
 
 def _check(commit: Commit, mask: Mask) -> None:

@@ -7,14 +7,14 @@
     flowing     an API call whose answer is a stream
     answers     whole answers: whether one is an answer at all
     streams     streams: held until their first content, watched from there to the end
-    dialect     what differs between the SDKs; openai: the OpenAI SDK's, which frameworks on it speak as well
+    attentive   clients that frameworks hold: what is no answer is an error there as well
+    dialect     what differs between the SDKs; anthropic, openai: those of each, which frameworks on them speak as well
 
 Invariant: a client comes back as its own type, and nothing is set on the one that was given.
 """
 
 from __future__ import annotations
 
-from holdfast.integrations.clients.dialect import Dialect, Refused, Used
 from holdfast.integrations.clients.wrapping import recover_clients
 
-__all__ = ["Dialect", "Refused", "Used", "recover_clients"]
+__all__ = ["recover_clients"]

@@ -42,8 +42,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an event is the last that a whole stream must have; None for events of a kind that has no such sign."""
     failure: Callable[[Any, Any], Exception | None]
     """The exception for an event that tells of a failure where the SDK raises none; takes the event and its request."""
-    refused: Callable[[Any], Refused | None]
-    """What an answer says that has nothing of an answer in it but an error; the SDKs take it for a good one."""
+    refused: Callable[[Any, Any], Refused | None]
+    """What an answer says that is an error and no answer; the SDKs take it for a good one. Takes also what was asked."""
     error: Callable[..., Exception]
     """The SDK's own exception for that: takes the message, the request and `body`."""
     used: Callable[[Any], Used | None]

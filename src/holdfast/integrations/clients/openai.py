@@ -68,12 +68,17 @@ def _failure(event: Any, request: Any) -> Exception | None:
     return APIError(error.message, request=request, body=body)
 
 
-def _refused(answer: Any) -> Refused | None:
-    """Every answer with a field for errors says what object it is; an error says nothing but itself."""
-    if not getattr(answer, "error", None) or getattr(answer, "object", None):
+def _refused(answer: Any, options: Any) -> Refused | None:
+    """Every answer with a field for errors says what object it is; an error says nothing but itself.
+
+    A response that failed while it was made is no answer either; one that is only looked at later is.
+    """
+    error = getattr(answer, "error", None)
+    failed = getattr(answer, "status", None) == "failed" and options.url.endswith("/responses")
+    if not error or (getattr(answer, "object", None) and not failed):
         return None
-    error = answer.to_dict()["error"]
-    return Refused(str(error.get("message") if isinstance(error, dict) else error), error)
+    told = answer.to_dict()["error"]
+    return Refused(str(told.get("message") if isinstance(told, dict) else told), told)
 
 
 def _used(event: Any) -> Used | None:

@@ -40,6 +40,12 @@ class ClientOperation(Operation):
         """The member that failed last."""
         super().__init__(pool.binding(first, self.model, self.declared))
 
+    @property
+    def waits_for_circuit(self) -> bool:
+        """Whether it waits for an open circuit: as the policy says, else where nothing around it could answer."""
+        wanted = self.binding.policy.wait_for_circuit
+        return self.is_alone if wanted is None else wanted
+
     def admit(self) -> None:
         """Begin an attempt with the key that is next."""
         if self.pool.several and not self.binding.off:

@@ -3,7 +3,8 @@
 The stream handed out is the SDK's own object. Only where its events come from is ours: events pass one by one, and a tool
 call is never put together from two answers.
 
-Invariant: the operation behind a stream is settled once: at its end, when it breaks, or when nobody holds it any more.
+Invariant: the operation behind a stream is settled once: at its end, when it breaks, when it is closed, or when
+nobody holds it any more.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import ref
 
 from holdfast.faults import Fault, HoldfastError, StreamCutError
 from holdfast.runtime.fault_of import fault_of
@@ -46,6 +48,7 @@ def open_stream(op: StreamOperation, stream: Any) -> Any:
         raise
     setattr(stream, _SOURCE, watched)
     op.flowing = True
+    _tell_when_closed(stream, watched)
     return stream
 
 
@@ -64,7 +67,37 @@ async def open_stream_async(op: StreamOperation, stream: Any) -> Any:
         raise
     setattr(stream, _SOURCE, watched)
     op.flowing = True
+    _tell_when_closed_async(stream, watched)
     return stream
+
+
+def _tell_when_closed(stream: Any, watched: Events) -> None:
+    """Let the watcher know when the connection is closed: streams and the helpers around them all close the response.
+
+    What is set on the response must not keep it alive, nor the watcher: nobody holding a stream any more is a sign as well.
+    """
+    response, watcher = ref(stream.response), ref(watched)
+
+    def close() -> None:
+        if (closing := response()) is not None:
+            type(closing).close(closing)
+        if (watching := watcher()) is not None:
+            watching.closed()
+
+    stream.response.close = close
+
+
+def _tell_when_closed_async(stream: Any, watched: AsyncEvents) -> None:
+    """The same for an async stream."""
+    response, watcher = ref(stream.response), ref(watched)
+
+    async def aclose() -> None:
+        if (closing := response()) is not None:
+            await type(closing).aclose(closing)
+        if (watching := watcher()) is not None:
+            watching.closed()
+
+    stream.response.aclose = aclose
 
 
 class _Watched:
@@ -72,6 +105,8 @@ class _Watched:
 
     source: Any
     _over = False
+    _reading = False
+    """The next event is being read: who closes the connection now is the SDK itself, at the end or where it breaks."""
 
     def __init__(self, op: Flowing, stream: Any, source: Any) -> None:
         self._op = op
@@ -165,8 +200,13 @@ class _Watched:
             self._over = True
             self._op.abandoned(None)
 
+    def closed(self) -> None:
+        """The connection was closed."""
+        if not self._reading:
+            self.left()
+
     def __del__(self) -> None:
-        # The SDK closes the connection of a stream that is left early, and tells nobody.
+        # Who lets go of a stream without closing it tells nobody.
         self.left()
 
 
@@ -184,6 +224,7 @@ class Events(_Watched):
         if self._over:
             raise StopIteration
         inside = self._op.surround()
+        self._reading = True
         try:
             event = next(self.source)
         except StopIteration:
@@ -195,6 +236,7 @@ class Events(_Watched):
             self._stop(stop)
             raise
         finally:
+            self._reading = False
             Surroundings.leave(inside)
         return self._give(event)
 
@@ -232,6 +274,7 @@ class AsyncEvents(_Watched):
     async def _next(self) -> Any:
         limit = None if self._idle is None else self._idle.begin(self._op.binding.monotonic())
         inside = self._op.surround()
+        self._reading = True
         try:
             return await anext(self.source)
         except asyncio.CancelledError as error:
@@ -240,6 +283,7 @@ class AsyncEvents(_Watched):
                 raise self._silent(error, self._op.binding.timeout) from error
             raise
         finally:
+            self._reading = False
             Surroundings.leave(inside)
             if limit is not None:
                 limit.end()

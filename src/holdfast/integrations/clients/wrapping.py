@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.faults import InvalidError
-from holdfast.integrations.clients.answers import checked
+from holdfast.integrations.clients.answers import Asked
 from holdfast.integrations.clients.operation import ClientOperation, StreamOperation
 from holdfast.integrations.clients.pool import ASKING, Member, Pool, listen, listen_async
 from holdfast.integrations.clients.requests import copied, limited_to
@@ -123,7 +123,9 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
             try:
                 sent = limited_to(op.limit(), options, op.member.client)
                 answer = op.member.send(cast_to, sent, stream=stream, stream_cls=stream_cls)
-                return open_stream(op, answer) if isinstance(op, StreamOperation) else checked(op, cast_to, answer)
+                if isinstance(op, StreamOperation):
+                    return open_stream(op, answer)
+                return Asked(pool.dialect, op.member.client, cast_to, options).checked(answer)
             finally:
                 Surroundings.leave(tokens)
 
@@ -145,7 +147,7 @@ def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
                 answer = await op.member.send(cast_to, options, stream=stream, stream_cls=stream_cls)
                 if isinstance(op, StreamOperation):
                     return await open_stream_async(op, answer)
-                return checked(op, cast_to, answer)
+                return await Asked(pool.dialect, op.member.client, cast_to, options).checked_async(answer)
             finally:
                 Surroundings.leave(tokens)
 

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from holdfast.faults import InvalidError
 from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_if_tried_again
-from holdfast.integrations.langchain.quiet import quiet_copy
+from holdfast.integrations.langchain.quiet import CLIENTS_MADE_LATER, attending, quiet_copy
 from holdfast.integrations.passing import Calls
 from holdfast.integrations.reading import Form, read, read_async
 from holdfast.runtime.target import Target
@@ -130,7 +130,19 @@ def _recovering_class(base: type[BaseChatModel]) -> type[BaseChatModel]:
         own = getattr(base, door)
         if own is not getattr(BaseChatModel, door):
             body[door] = functools.wraps(own)(recovered(own))
+    for name in CLIENTS_MADE_LATER:
+        made = getattr(base, name, None)
+        if isinstance(made, functools.cached_property):
+            body[name] = _attending(name, made.func)
     return type(base.__name__, (base,), body)
+
+
+def _attending(name: str, made: Callable[[Any], Any]) -> functools.cached_property[Any]:
+    def client(self: Any) -> Any:
+        return attending(made(self))
+
+    client.__name__ = name
+    return functools.cached_property(client)
 
 
 def _generate(own: Callable[..., ChatResult]) -> Callable[..., ChatResult]:
@@ -225,13 +237,16 @@ def _rest_of(recovery: ModelRecovery, messages: list[BaseMessage]) -> Callable[[
 def _says_something(message: Any) -> bool:
     content = message.content
     said = bool(content) if isinstance(content, str) else any(_block_says(block) for block in content)
-    return said or bool(getattr(message, "tool_call_chunks", None)) or _is_last_of(message)
+    # The name of a tool alone is an opening, as in the SDKs' own streams.
+    calls = getattr(message, "tool_call_chunks", None) or ()
+    return said or any(call.get("args") for call in calls) or _is_last_of(message)
 
 
 def _block_says(block: Any) -> bool:
     if not isinstance(block, dict):
         return bool(block)
-    return any(value for field, value in block.items() if field not in {"type", "index", "id"})
+    opening = {"type", "index", "id", "name", "caller"} if block.get("type") == "tool_use" else {"type", "index", "id"}
+    return any(value for field, value in block.items() if field not in opening)
 
 
 def _opens(chunk: ChatGenerationChunk) -> bool:

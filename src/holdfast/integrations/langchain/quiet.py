@@ -5,23 +5,29 @@ Invariant: nothing changes on the model that was given.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import RunnableBinding, RunnableParallel, RunnableSequence
 from langchain_core.runnables.retry import RunnableRetry
 
+from holdfast.integrations.clients.attentive import attentive
 from holdfast.integrations.inner import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["quiet_copy", "warn_of_retries_in"]
+    from holdfast.integrations.clients.dialect import Dialect
+
+__all__ = ["CLIENTS_MADE_LATER", "attending", "quiet_copy", "warn_of_retries_in"]
 
 M = TypeVar("M", bound=BaseChatModel)
 
-_MADE_LATER = ("_client_params", "_client", "_async_client")
+CLIENTS_MADE_LATER = ("_client", "_async_client")
 """Where ChatAnthropic keeps the clients it makes when they are first needed."""
+_MADE_LATER = ("_client_params", *CLIENTS_MADE_LATER)
+_SDKS = frozenset({"openai", "anthropic"})
 _MADE_AT_ONCE = (("root_client", "client"), ("root_async_client", "async_client"))
 """Where ChatOpenAI and its kin keep theirs, and the part of each that they use."""
 
@@ -36,7 +42,7 @@ def quiet_copy(model: M, *, above: int = 0) -> M:
     for root, part in _MADE_AT_ONCE:
         client: Any = held.get(root)
         if hasattr(client, "with_options"):
-            held[root] = client.with_options(max_retries=0)
+            held[root] = attending(client)
             held[part] = held[root].chat.completions
     if retries and not _is_known(model):
         warn(
@@ -45,6 +51,16 @@ def quiet_copy(model: M, *, above: int = 0) -> M:
             above=above + 1,
         )
     return copy
+
+
+def attending(client: Any) -> Any:
+    """Return the client without retries of its own; one of the two SDKs' own also raises where the answer is none."""
+    sdk = next((name for cls in type(client).__mro__ if (name := cls.__module__.partition(".")[0]) in _SDKS), None)
+    if sdk is None:
+        return client.with_options(max_retries=0)
+    # Only the SDK that made the client is sure to be installed: the dialect of the other may not be imported.
+    dialect: Dialect = getattr(import_module(f"holdfast.integrations.clients.{sdk}"), sdk.upper())
+    return attentive(client, dialect)
 
 
 def _has_clients(model: Any) -> bool:

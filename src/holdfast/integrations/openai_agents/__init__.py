@@ -2,7 +2,6 @@
 
     models   the models and providers that come back, and the calls behind them
     events   one attempt at a stream: held until its first content, whole only with its last event
-    wire     the SDK's client under a model: no retries of its own, and no stream that ends too early
     tools    what a model is told when a tool failed
 
 Invariant: what comes back is of the same class. The SDK's own exceptions, its control flow, pass through recovery

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from agents import AgentsException
 
 from holdfast.faults import AbortedError, Fault
+from holdfast.integrations.clients.attentive import End
 from holdfast.integrations.clients.openai import OPENAI
-from holdfast.integrations.openai_agents.wire import cut
 from holdfast.runtime.results import discard_async
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Events:
         """Where an exception of the SDK's own goes that comes after the first content."""
         self._held: deque[Any] = deque()
         self._opening = True
-        self._ended: bool | None = None
+        self._end = End(OPENAI)
         self.model: str | None = None
         """Who answered, and `usage` what it used: read when the stream has ended."""
         self.usage: Mapping[str, Any] | None = None
@@ -64,8 +64,7 @@ class Events:
         try:
             event = await anext(self._source)
         except StopAsyncIteration:
-            if self._ended is False:
-                raise cut() from None
+            self._end.check()
             raise
         except AgentsException as error:
             if self._opening:
@@ -80,8 +79,7 @@ class Events:
         failure = OPENAI.failure(event, None)
         if failure is not None:
             raise failure
-        ends = OPENAI.ends(event)
-        self._ended = self._ended if ends is None else self._ended or ends
+        self._end.note(event)
         used = OPENAI.used(event)
         if used is not None:
             self.model, self.usage = used.model, used.usage

@@ -23,10 +23,10 @@ from agents import (
 from openai import AsyncOpenAI
 
 from holdfast.faults import InvalidError
+from holdfast.integrations.clients.attentive import attentive
 from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.inner import RECOVERS, warn, warn_of_transport
 from holdfast.integrations.openai_agents.events import Events, PassingError
-from holdfast.integrations.openai_agents.wire import plain_client
 from holdfast.policies import options
 from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.recovery import recover
@@ -131,7 +131,7 @@ class Way:
             name = name or OPENAI.names.get(host, host)
             credential = credential_of(client)
             self.model = copy.copy(model)
-            self.model._client = plain_client(client)  # noqa: SLF001 - the SDK's models have no other door
+            self.model._client = attentive(client, OPENAI)  # noqa: SLF001 - the SDK's models have no other door
         called = getattr(model, "model", "")
         self.target = Target(
             provider=name or type(model).__name__,
@@ -225,6 +225,6 @@ def _warn_of_runner(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     retry = settings.retry if isinstance(settings, ModelSettings) else None
     if retry is not None and retry.max_retries:
         warn(
-            f"retries are the policy's here, so ModelSettings(retry=…) with max_retries={retry.max_retries} has no effect: "
-            "give `recovering` a policy with attempts=…"
+            f"retries are the policy's here, so ModelSettings(retry=…) with max_retries={retry.max_retries} has no effect "
+            "(or multiplies ours, where its policy approves unsafe replays): give `recovering` a policy with attempts=…"
         )

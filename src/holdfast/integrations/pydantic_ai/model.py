@@ -14,7 +14,7 @@ from holdfast.faults import InvalidError
 from holdfast.integrations.passing import Calls
 from holdfast.integrations.pydantic_ai.quiet import Quiet
 from holdfast.integrations.pydantic_ai.signals import PASSING
-from holdfast.integrations.pydantic_ai.streams import flowing
+from holdfast.integrations.pydantic_ai.streams import check_whole, flowing
 from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["RecoveringModel"]
+
+_STREAMED_BEHIND = frozenset({"anthropic"})
+"""Providers whose whole answers pydantic-ai may put together from a stream, and take one that was cut for whole."""
 
 
 class RecoveringModel(WrapperModel):
@@ -65,7 +68,9 @@ class RecoveringModel(WrapperModel):
         settings = self._quiet.settings(model_settings)
 
         async def attempt() -> ModelResponse:
-            return await self.wrapped.request(messages, settings, model_request_parameters)
+            answer = await self.wrapped.request(messages, settings, model_request_parameters)
+            check_whole(answer, _STREAMED_BEHIND)
+            return answer
 
         response: ModelResponse = await self._calls.acall(attempt)
         return response

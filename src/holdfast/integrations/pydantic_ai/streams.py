@@ -1,4 +1,4 @@
-"""Streams of pydantic-ai: held until their first event, so that a failure before it stays unseen; then watched.
+"""Streams of pydantic-ai: held until their first content, so that a failure before it stays unseen; then watched.
 
 The response handed out is pydantic-ai's own object. Only where its events come from is ours: they pass one by one, and a tool
 call is never put together from two answers.
@@ -14,6 +14,8 @@ from collections import deque
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pydantic_ai.messages import PartStartEvent, ThinkingPart, ToolCallPart
+
 from holdfast.faults import Fault, HoldfastError, StreamCutError
 from holdfast.integrations.passing import PassingOperation, Signal
 from holdfast.runtime.driving import drive_async
@@ -23,16 +25,16 @@ from holdfast.runtime.partials import Delivered
 from holdfast.runtime.surroundings import Surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
     from contextlib import AbstractAsyncContextManager
 
-    from pydantic_ai.messages import ModelResponseStreamEvent
+    from pydantic_ai.messages import ModelResponse, ModelResponseStreamEvent
     from pydantic_ai.models import StreamedResponse
 
     from holdfast.integrations.passing import Calls
     from holdfast.runtime.surroundings import Tokens
 
-__all__ = ["flowing"]
+__all__ = ["check_whole", "flowing"]
 
 _SAYS_WHEN_WHOLE = frozenset({"anthropic", "openai"})
 """Providers whose whole answers have a reason why they ended."""
@@ -81,6 +83,27 @@ async def flowing(
         raise raised
     finally:
         del raised  # an exception in a frame that it passes through keeps itself alive
+
+
+def check_whole(response: StreamedResponse | ModelResponse, sayers: Collection[str]) -> None:
+    """Refuse an answer that was cut: it has no reason why it ended, where its provider, one of `sayers`, always gives one."""
+    details = response.provider_details or {}
+    # Not `finish_reason`: pydantic-ai supplies one where a provider gave none. Of a refusal it keeps the words only.
+    told = details.get("finish_reason") or details.get("refusal")
+    if not told and response.provider_name in sayers and not getattr(response, "cancelled", False):
+        raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last event"))
+
+
+def _opens(event: ModelResponseStreamEvent) -> bool:
+    """Whether an event only says that something begins, so that nobody misses it if the stream begins again.
+
+    Not of text: pydantic-ai hands out what the response holds when its text begins, and then the events behind that.
+    """
+    return (
+        isinstance(event, PartStartEvent)
+        and isinstance(event.part, ThinkingPart | ToolCallPart)
+        and not event.part.has_content()
+    )
 
 
 class _StreamOperation(PassingOperation):
@@ -135,11 +158,12 @@ class _Events:
         return own
 
     async def open(self) -> None:
-        """Read the first event. Not further: what was received by then is what the response says it holds."""
+        """Read up to the first content. Not further: what was received by then is what the response says it holds."""
         try:
-            self._held.append(await anext(self._source))
+            while not self._held or _opens(self._held[-1]):
+                self._held.append(await anext(self._source))
         except StopAsyncIteration:
-            self._check_end()
+            check_whole(self.response, _SAYS_WHEN_WHOLE)
 
     def left(self) -> None:
         """The consumer is gone; where the stream was not over, nothing is known about it."""
@@ -195,18 +219,11 @@ class _Events:
             self.left()
             return
         try:
-            self._check_end()
+            check_whole(self.response, _SAYS_WHEN_WHOLE)
         except HoldfastError as cut:
             self._break(cut)
         self._over = True
         self._op.ended_well(self.response)
-
-    def _check_end(self) -> None:
-        response = self.response
-        # Not `finish_reason`: pydantic-ai supplies one where a provider gave none.
-        told = (response.provider_details or {}).get("finish_reason")
-        if not told and response.provider_name in _SAYS_WHEN_WHOLE and not response.cancelled:
-            raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last event"))
 
     def _break(self, error: Exception) -> NoReturn:
         """Settle the failure and raise the cut, with what was delivered on it."""

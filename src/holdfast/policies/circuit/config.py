@@ -32,6 +32,7 @@ class CircuitOptions(TypedDict, total=False):
     slow: float | None
     slow_rate: float | None
     open_for: float
+    reopen_for: float | None
     open_growth: float
     open_cap: float
     probes: int
@@ -69,8 +70,10 @@ class Circuit(
     """The share of slow calls in the window that opens it."""
     open_for: float = 30.0
     """Seconds it stays open before it lets a probe through."""
+    reopen_for: float | None = 20.0
+    """Seconds from a bad probe's start to the next probe, at most `open_for`. None: `open_for`."""
     open_growth: float = 1.0
-    """Each bad probe multiplies the open time by this, until the circuit closes."""
+    """Each bad probe multiplies the time to the next by this, until the circuit closes."""
     open_cap: float = 600.0
     """The open time never grows beyond this."""
     probes: int = 1
@@ -104,6 +107,10 @@ class Circuit(
         """Return this circuit with some options changed, checked again."""
         return msgspec.structs.replace(self, **changes)
 
+    def first_reopening(self) -> float:
+        """Return the seconds between probes before they grow."""
+        return self.open_for if self.reopen_for is None else min(self.reopen_for, self.open_for)
+
     def _check_rules(self) -> None:
         options.count("circuit.failures", self.failures, optional=True)
         options.one_of("circuit.counted", self.counted, get_args(Counted))
@@ -123,6 +130,7 @@ class Circuit(
     def _check_times(self) -> None:
         options.at_least("circuit.window", self.window, SHORTEST_WINDOW_S)
         options.seconds("circuit.open_for", self.open_for)
+        options.seconds("circuit.reopen_for", self.reopen_for, optional=True)
         options.at_least("circuit.open_growth", self.open_growth, 1)
         options.seconds("circuit.open_cap", self.open_cap)
         options.seconds("circuit.probe_limit", self.probe_limit)
@@ -131,13 +139,13 @@ class Circuit(
 
 
 PROVIDER = Circuit()
-"""Document 001's scenarios: 5 failures in a row or half of at least 10 calls; 30 s; the first good probe closes."""
+"""Document 001's scenarios: 5 failures in a row or half of at least 10 calls; 30 s, then a probe every 20 s; the first good one closes."""
 
-BRIDGE = Circuit(rate=None, open_for=60.0)
+BRIDGE = Circuit(rate=None, open_for=60.0, reopen_for=None)
 """Document 000: 5 failures in a row; 60 s; one good probe."""
 
-SPEC016 = Circuit(counted="window", rate=None, successes=2)
+SPEC016 = Circuit(counted="window", rate=None, reopen_for=None, successes=2)
 """Document 001's numbers: 5 failures in 60 s once 10 calls were seen; 30 s; two good probes."""
 
-ACTOR = Circuit(rate=None, open_for=60.0, successes=2)
+ACTOR = Circuit(rate=None, open_for=60.0, reopen_for=None, successes=2)
 """Document 004: 5 failures in a row; 60 s; two good probes."""

@@ -15,7 +15,7 @@ Invariant: a permit counts once, and at most `probes` probes younger than `probe
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import msgspec
 
@@ -35,6 +35,8 @@ __all__ = ["Breaker"]
 
 TEXT_CAP = 200
 """Characters of a failure's text that are kept: there may be a hundred thousand breakers."""
+SHORTEST_ASKED_S = 1.0
+"""A circuit that opens stays open for this at least, whatever was asked for."""
 TRANSITIONS_KEPT = 16
 """Changes of state that wait to be taken. They are taken after each call, but a breaker nobody watches must not grow."""
 
@@ -44,6 +46,15 @@ _FAILURE: Final = Verdict.FAILURE
 _CLOSED: Final = CircuitState.CLOSED
 _OPEN: Final = CircuitState.OPEN
 _HALF_OPEN: Final = CircuitState.HALF_OPEN
+
+
+class _Why(NamedTuple):
+    """What is known about a failure."""
+
+    code: Code | None
+    text: str | None
+    asked: float | None
+
 
 _UNCOUNTED: Final = Permit(generation=-1, started=0.0, settled=True)
 """What a disabled breaker hands out: settled already, so it counts nowhere."""
@@ -76,6 +87,7 @@ class Breaker:
         "recorded_state",
         "rejected",
         "rejection",
+        "reopen_time",
         "streak",
         "successes",
         "usual",
@@ -102,7 +114,9 @@ class Breaker:
         self.open_until: float | None = None
         """When an open circuit lets a probe through. None: not open, or held open."""
         self.open_time = 0.0
-        """The present open time; 0 once the circuit has closed, so that the next one begins small again."""
+        """The present open time; 0 once the circuit has closed."""
+        self.reopen_time = 0.0
+        """From the latest bad probe's start to the next; 0 once the circuit has closed: the next begins small again."""
         self.rejection: Rejection | None = None
         """What every call is answered while the circuit is open, or half-open with all probes out."""
         self.good_probes = 0
@@ -138,19 +152,26 @@ class Breaker:
         return self._admit_with_care(now)
 
     # No keyword-only arguments: on Python 3.11 they make a call twice as dear, and every call of a user comes here.
-    def settle(
-        self, permit: Permit, verdict: Verdict, now: float, code: Code | None = None, text: str | None = None
+    def settle(  # noqa: PLR0917 - ditto
+        self,
+        permit: Permit,
+        verdict: Verdict,
+        now: float,
+        code: Code | None = None,
+        text: str | None = None,
+        asked: float | None = None,
     ) -> None:
         """Say how the call ended. A second time for the same permit changes nothing.
 
-        `code` and `text` are the failure's; people will read the text, so secrets must be out of it. The state may have
-        changed: look at `pending`.
+        `code` and `text` are the failure's; people will read the text, so secrets must be out of it. `asked` is how long
+        who failed asks to be left alone: a circuit that this failure opens stays open for that, not for `open_for`. The
+        state may have changed: look at `pending`.
         """
         if permit.settled:
             return
         permit.settled = True
         if verdict is not _SUCCESS or permit.generation != self._generation or permit.probe or self._slow is not None:
-            self._settle_with_care(permit, verdict, now, code, text)
+            self._settle_with_care(permit, verdict, now, _Why(code, text, asked))
             return
         self.successes += 1
         self.last_success = now
@@ -256,17 +277,15 @@ class Breaker:
         assert self.rejection is not None
         return self.rejection
 
-    def _settle_with_care(
-        self, permit: Permit, verdict: Verdict, now: float, code: Code | None, text: str | None
-    ) -> None:
+    def _settle_with_care(self, permit: Permit, verdict: Verdict, now: float, why: _Why) -> None:
         self._add_to_totals(verdict, now)
         if permit.generation != self._generation:
             return
         slow = self._slow is not None and now - permit.started >= self._slow
         if permit.probe:
-            self._probe_ended(permit, verdict, now, code, text, slow=slow)
+            self._probe_ended(permit, verdict, now, why, slow=slow)
         elif verdict is _SUCCESS or verdict is _FAILURE:
-            self._count(now, code, text, failed=verdict is _FAILURE, slow=slow)
+            self._count(now, why, failed=verdict is _FAILURE, slow=slow)
 
     def _add_to_totals(self, verdict: Verdict, now: float) -> None:
         if verdict is _SUCCESS:
@@ -280,7 +299,7 @@ class Breaker:
         else:
             self.cancelled += 1
 
-    def _count(self, now: float, code: Code | None, text: str | None, *, failed: bool, slow: bool) -> None:
+    def _count(self, now: float, why: _Why, *, failed: bool, slow: bool) -> None:
         window = self.window
         if now >= window.ends:
             window.turn(now)
@@ -295,26 +314,33 @@ class Breaker:
             factor = self.usual.factor() if self.usual else 1.0
             rule = broken_rule(self.config, self.streak, window, factor)
             if rule is not None:
-                self._trip(now, rule, code, text)
+                self._open(now, now + self.config.open_for, rule, why)
 
-    def _probe_ended(
-        self, probe: Permit, verdict: Verdict, now: float, code: Code | None, text: str | None, *, slow: bool
-    ) -> None:
+    def _probe_ended(self, probe: Permit, verdict: Verdict, now: float, why: _Why, *, slow: bool) -> None:
         if self._probes_out and probe in self._probes_out:
             self._probes_out.remove(probe)
         if verdict is _FAILURE or (verdict is _SUCCESS and slow):
-            self._trip(now, Rule.PROBE, code, text)
+            self._open(now, max(now, probe.started + self._reopening()), Rule.PROBE, why)
         elif verdict is _SUCCESS:
             self.good_probes += 1
             if self.good_probes >= self.config.successes:
                 self._close(now)
 
-    def _trip(self, now: float, rule: Rule, code: Code | None, text: str | None) -> None:
+    def _reopening(self) -> float:
+        """Return the seconds from the start of the probe that just failed to the next; they grow from one to the next."""
         config = self.config
-        self.open_time = min(config.open_cap, max(config.open_for, self.open_time * config.open_growth))
-        text = text[:TEXT_CAP] if text else None
-        self.rejection = Rejection(name=self.name, state=_OPEN, reason=code, last_failure=text, rule=rule)
-        self._stay_open_until(now + self.open_time)
+        grown = max(config.first_reopening(), self.reopen_time) * config.open_growth
+        self.reopen_time = min(config.open_cap, grown)
+        return self.reopen_time
+
+    def _open(self, now: float, until: float, rule: Rule, why: _Why) -> None:
+        if why.asked is not None:
+            # Who limits us knows when the limit ends: sooner a probe is wasted, later the time is.
+            until = now + min(max(why.asked, SHORTEST_ASKED_S), self.config.open_cap)
+        self.open_time = until - now
+        text = why.text[:TEXT_CAP] if why.text else None
+        self.rejection = Rejection(name=self.name, state=_OPEN, reason=why.code, last_failure=text, rule=rule)
+        self._stay_open_until(until)
         self._become(_OPEN, now)
 
     def _stay_open_until(self, until: float | None) -> None:
@@ -324,7 +350,7 @@ class Breaker:
     def _close(self, now: float) -> None:
         self.streak = 0
         self.window.clear()
-        self.open_time = 0.0
+        self.open_time = self.reopen_time = 0.0
         self.rejection = None
         self._become(_CLOSED, now)
 

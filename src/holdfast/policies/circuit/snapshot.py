@@ -27,7 +27,7 @@ MOST = 2**53
 """No count is larger: it is where JSON's numbers stop being exact."""
 _TIMES = ("last_failure", "last_success", "last_state_change")
 _TOTALS = ("failures", "successes", "ignored", "cancelled", "rejected", "opens")
-_AMOUNTS = ("open_time", "consecutive_failures", "good_probes", "isolations", *_TOTALS)
+_AMOUNTS = ("open_time", "reopen_time", "consecutive_failures", "good_probes", "isolations", *_TOTALS)
 
 
 class BreakerSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,7 +40,9 @@ class BreakerSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     until: float | None = None
     """When an open circuit lets a probe through. None while open: it is held open."""
     open_time: float = 0.0
-    """Seconds of the present open time, from which the next one grows; 0 while closed."""
+    """Seconds of the present open time; 0 while closed."""
+    reopen_time: float = 0.0
+    """Seconds from the latest bad probe's start to the next, from which they grow; 0 while closed."""
     reason: Code | None = None
     """The code of the failure that opened it."""
     last_error: str | None = None
@@ -97,6 +99,7 @@ def write_snapshot(breaker: Breaker, now: float, wall: float) -> BreakerSnapshot
         state=breaker.recorded_state,
         until=_moved(breaker.open_until, ahead),
         open_time=breaker.open_time,
+        reopen_time=breaker.reopen_time,
         reason=why.reason if why else None,
         last_error=why.last_failure if why else None,
         rule=why.rule if why else None,
@@ -118,6 +121,7 @@ def read_snapshot(breaker: Breaker, snapshot: BreakerSnapshot, now: float, wall:
     ahead = wall - now
     breaker.recorded_state = snapshot.state
     breaker.open_time = min(snapshot.open_time, breaker.config.open_cap)
+    breaker.reopen_time = min(snapshot.reopen_time, breaker.config.open_cap)
     if snapshot.state is CircuitState.OPEN and snapshot.until is not None:
         # The wall clock may have jumped in between; nobody waits longer than the open time for that (litellm#34416).
         breaker.open_until = now + min(snapshot.until - wall, breaker.open_time)

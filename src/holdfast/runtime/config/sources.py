@@ -142,12 +142,13 @@ def _value(kind: Any, text: str) -> Any:
     text = text.strip()
     if not text:
         raise ValueError(text)
-    if kind is bool:
+    kinds = get_args(kind) or (kind,)
+    if text.lower() == NONE and type(None) in kinds:
+        return NONE
+    if bool in kinds:
         if text.lower() not in _WORDS:
             raise ValueError(text)
         return _WORDS[text.lower()]
-    if text.lower() == NONE and type(None) in get_args(kind):
-        return NONE
     return msgspec.convert(text, kind, strict=False)
 
 

@@ -237,8 +237,8 @@ class Engine:
                 if ended.statusmessage != "COMMIT":
                     raise psycopg.OperationalError(f"COMMIT was answered with {ended.statusmessage}")
             except psycopg.Error as error:
-                if not connection.closed:
-                    # An answer: the transaction is rolled back.
+                if not connection.closed and not _is_loss(error):
+                    # An answer: the transaction is rolled back. A server's last words, before its connection ends, are none.
                     raise
                 raise _LostError(sent, error) from error
             POINTS.reach("committed")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections import defaultdict
 from pathlib import Path
 from queue import SimpleQueue
@@ -31,9 +32,18 @@ __all__ = ["Job", "Writer", "run_script", "tidy"]
 MOST_JOBS = 512
 """In one transaction."""
 MOST_WAL_BYTES = 8 << 20
-"""What may wait in the WAL before it is moved to the file."""
+"""What the WAL may hold. From half of it on SQLite moves it to the file and writes it again from its beginning: a file that does
+not grow is synced sooner. Beyond it, because somebody read all the while, it is emptied as soon as nobody does."""
+
+_LOOK_AGAIN_S = 0.0001
+_MOST_PATIENCE_S = 0.002
 
 T = TypeVar("T")
+
+
+def patience(took: float) -> float:
+    """Return how long to wait for company after a transaction that took so long: never as long as it costs to go without."""
+    return min(took / 2, _MOST_PATIENCE_S)
 
 
 def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
@@ -86,9 +96,14 @@ class Writer:
         self._turns = turns
         self._on_commit = on_commit
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
-        self._wal = f"{path}-wal"
+        self._wal = Path(f"{path}-wal")
         self._closed = False
         self._closing = threading.Lock()
+        self._company = 0
+        """How many were waiting at the end of the last transaction."""
+        self._until = 0.0
+        """How long they are waited for."""
+        _reuse_wal(connection)
         self._thread = threading.Thread(target=self._run, name="holdfast-sqlite", daemon=True)
         self._thread.start()
 
@@ -109,23 +124,32 @@ class Writer:
 
     def _run(self) -> None:
         while True:
-            job = self._queue.get()
-            if job is None:
-                return
-            jobs = [job]
-            last = False
-            while len(jobs) < MOST_JOBS and not self._queue.empty():
-                following = self._queue.get()
-                if following is None:
-                    last = True
-                    break
-                jobs.append(following)
-            self._perform(jobs)
+            jobs: list[Job] = []
+            first = self._queue.get()
+            last = first is None or not self._fill(jobs, first)
+            if jobs:
+                self._perform(jobs)
             if last:
                 return
 
+    def _fill(self, jobs: list[Job], job: Job | None) -> bool:
+        """Take what is queued, and what is about to be; return whether more may come.
+
+        Whoever was told of the last transaction is likely to write again. One sync for all of them takes as long as one for half of
+        them, and while their loop runs the two threads would only hinder each other.
+        """
+        while job is not None:
+            jobs.append(job)
+            while self._queue.empty() and len(jobs) < self._company and time.monotonic() < self._until:
+                time.sleep(_LOOK_AGAIN_S)
+            if len(jobs) >= MOST_JOBS or self._queue.empty():
+                return True
+            job = self._queue.get()
+        return False
+
     def _perform(self, jobs: list[Job]) -> None:
         POINTS.reach("taken")
+        began = time.monotonic()
         try:
             with self._turns:
                 self._write(jobs)
@@ -136,6 +160,9 @@ class Writer:
                 if not job.done:
                     job.error = error
         POINTS.reach("settling")
+        self._company = len(jobs) + self._queue.qsize()
+        now = time.monotonic()
+        self._until = now + patience(now - began)
         _settle(jobs)
         POINTS.reach("settled")
         self._on_commit({job.wakes for job in jobs if job.wakes is not None and job.error is None})
@@ -189,11 +216,16 @@ class Writer:
     def _tidy(self) -> None:
         """Keep the WAL bounded. What cannot be moved now, because somebody reads, is moved after a later commit."""
         try:
-            if Path(self._wal).stat().st_size > MOST_WAL_BYTES:
+            if self._wal.stat().st_size > MOST_WAL_BYTES:
                 tidy(self._connection)
         except (sqlite3.Error, OSError):
             # The commits are safe in the WAL; a disk that fails is told by the next of them.
             return
+
+
+def _reuse_wal(connection: sqlite3.Connection) -> None:
+    (page,) = connection.execute("PRAGMA page_size").fetchone()
+    connection.execute(f"PRAGMA wal_autocheckpoint = {MOST_WAL_BYTES // 2 // page}")
 
 
 def tidy(connection: sqlite3.Connection) -> None:

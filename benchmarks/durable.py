@@ -1,0 +1,198 @@
+"""What it costs that nothing is lost: durable events beside others, restarts, idle sessions, long logs.
+
+Everything lies on the same disk and is synced at each commit. Rounds in which the contenders take turns; the medians are told.
+Processor time is told beside the rates: it does not depend on what else the machine and its disk are doing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from benchmarks.peers import Worker
+from benchmarks.table import quantile, show, verdict
+from holdfast.testing.postgres import PrivateServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MANY = 64
+TARGET_RATE = 20_000
+TARGET_SHARE = 0.8
+TARGET_RESTART_S = 1.0
+TARGET_IDLE_BYTES = 2_048
+TARGET_GROWTH = 1.5
+"""What the last appends may cost of what the first do: below it is flat, as far as a shared machine can tell."""
+
+SQLITE = {
+    "holdfast": "Holdfast, SqliteStore",
+    "langgraph": "LangGraph, AsyncSqliteSaver",
+    "dbos": "DBOS, steps on its SQLite",
+    "raw": "sqlite3, a commit per row",
+    "raw batched": "sqlite3, 64 rows a commit",
+}
+POSTGRES = {
+    "holdfast": "Holdfast, PostgresStore",
+    "langgraph": "LangGraph, AsyncPostgresSaver",
+    "psycopg": "psycopg, a commit per row",
+}
+ALONE = {"raw", "raw batched"}
+"""Plain loops: they have no writers to take turns."""
+
+NOTES = [
+    "an event is 200 bytes of JSON; a writer is an asyncio task with a session of its own that waits for each of its events",
+    "rates and ratios follow the disk and its other users; µs are processor time of the whole process per event",
+    "of the peers, LangGraph writes a checkpoint per event (WAL, synchronous=FULL), DBOS a step (rollback journal, as it ships)",
+]
+PG_NOTES = [
+    "one private server, fsync on; eight connections each; µs are the client's processor time per event",
+]
+SIZE_NOTES = [
+    "restart: after a SIGKILL, in a new process, nothing of the file in the operating system's memory; a session is served when it is open and the end of its log read",
+    "idle: what Python's allocator handed out per open session, its lease included, the store's own not",
+    "appends: 64 writers, single events, processor µs of the whole process; first and last of eleven (of ten) measurements, the log filled in between",
+]
+
+
+def run(*, quick: bool) -> dict[str, Any]:
+    seconds, rounds = (0.5, 2) if quick else (2.0, 7)
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        sqlite = _race(SQLITE, rounds, lambda _: {"folder": folder, "seconds": seconds})
+        _print("Durable events, SQLite", SQLITE, sqlite, [*NOTES, *_sqlite_verdicts(sqlite)])
+    postgres = _on_postgres(rounds, seconds)
+    _print("Durable events, PostgreSQL", POSTGRES, postgres, PG_NOTES)
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        size = _sizes(Path(folder), 10 if quick else 1)
+    _print_sizes(size)
+    return {"sqlite": sqlite, "postgres": postgres, "size": size}
+
+
+def _race(contenders: dict[str, str], rounds: int, place: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """Let them write in turns, each time to a new place; return their rates and µs per event, by the number of writers."""
+    workers = {name: Worker("durable", name) for name in contenders}
+    got: dict[str, Any] = {name: {} for name in contenders}
+    chance = random.Random(1)
+    for turn, writers in itertools.product(range(rounds), (1, MANY)):
+        # In another order each time: what one has written, the disk is still busy with while the next writes.
+        for name in chance.sample(list(contenders), len(contenders)):
+            if name in ALONE and writers > 1:
+                continue
+            answer = workers[name].ask("write", writers=writers, **place(f"{name}_{turn}_{writers}"))
+            if answer:
+                got[name].setdefault(str(writers), []).append(answer)
+    for name, worker in workers.items():
+        got[name]["broken"] = worker.broken
+        worker.close()
+    return {name: _summed(measured) for name, measured in got.items()}
+
+
+def _summed(measured: dict[str, Any]) -> dict[str, Any]:
+    summed: dict[str, Any] = {"broken": measured.pop("broken")}
+    for writers, answers in measured.items():
+        rates = [answer["events"] / answer["wall"] for answer in answers]
+        cpu = [answer["cpu"] / max(1, answer["events"]) * 1e6 for answer in answers]
+        summed[writers] = {"rates": rates, "rate": quantile(rates, 0.5), "cpu_us": quantile(cpu, 0.5)}
+    return summed
+
+
+def _on_postgres(rounds: int, seconds: float) -> dict[str, Any]:
+    with PrivateServer(durable=True) as server, tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+
+        def database(name: str) -> dict[str, Any]:
+            with psycopg.connect(server.url, autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE {name}".encode())
+            return {"folder": folder, "seconds": seconds, "url": server.url.replace("/postgres?", f"/{name}?")}
+
+        return _race(POSTGRES, rounds, database)
+
+
+def _print(title: str, contenders: dict[str, str], got: dict[str, Any], notes: list[str]) -> None:
+    one, many = got["holdfast"]["1"], got["holdfast"][str(MANY)]
+    rows = []
+    for name, called in contenders.items():
+        if got[name]["broken"]:
+            notes = [*notes, f"{called} could not be measured: {got[name]['broken']}"]
+        alone, together = got[name].get("1"), got[name].get(str(MANY))
+        rows.append([called, *_cells(alone, one), *_cells(together, many)])
+    head = ["", "1 writer, events/s", "ours", "µs", f"{MANY} writers, events/s", "ours", "µs"]
+    show(title, head, rows, notes)
+
+
+def _cells(measured: dict[str, Any] | None, ours: dict[str, Any]) -> list[str]:
+    if measured is None:
+        return ["-", "-", "-"]
+    return [f"{measured['rate']:,.0f}", f"{_times(ours, measured):.2f}x", f"{measured['cpu_us']:.0f}"]
+
+
+def _times(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
+    """How many times theirs ours is, by rounds: what slows the disk slows both."""
+    return quantile([a / b for a, b in zip(ours["rates"], theirs["rates"], strict=False)], 0.5)
+
+
+def _sqlite_verdicts(got: dict[str, Any]) -> list[str]:
+    rate, best = got["holdfast"][str(MANY)]["rate"], max(got["holdfast"][str(MANY)]["rates"])
+    share = _times(got["holdfast"]["1"], got["raw"]["1"])
+    return [
+        f"{MANY} writers, target {TARGET_RATE:,}/s: {'met' if rate >= TARGET_RATE else 'missed'} (best round {best:,.0f}/s)",
+        f"1 writer, target {TARGET_SHARE}x of a commit per row: {'met' if share >= TARGET_SHARE else 'missed'} ({share:.2f}x)",
+    ]
+
+
+def _sizes(folder: Path, divisor: int) -> dict[str, Any]:
+    sessions, each, appends = 10_000 // divisor, 100, 6_400 // divisor
+    wide, long = str(folder / "wide.db"), str(folder / "long.db")
+    builder = Worker("sessions", "holdfast")
+    flat = {
+        "long": builder.ask("long", path=long, events=sessions * each, appends=appends),
+        "wide": builder.ask("wide", path=wide, sessions=sessions, each=each, appends=appends),
+    }
+    _finish(builder, kill=True)
+    restarts = []
+    for turn in range(3):
+        worker = Worker("sessions", "holdfast")
+        restarts.append(worker.ask("restart", path=wide, session=f"s{sessions // 2 + turn:06}"))
+        _finish(worker)
+    worker = Worker("sessions", "holdfast")
+    idle = worker.ask("idle", path=str(folder / "idle.db"), sessions=sessions)
+    _finish(worker)
+    return {"sessions": sessions, "events": sessions * each, "flat": flat, "restarts": restarts, "idle": idle}
+
+
+def _finish(worker: Worker, *, kill: bool = False) -> None:
+    if worker.broken:
+        raise SystemExit(f"sessions could not be measured: {worker.broken}")
+    if kill:
+        worker.ask("die")
+    worker.close()
+
+
+def _print_sizes(size: dict[str, Any]) -> None:
+    served = [restart["served"] for restart in size["restarts"]]
+    idle, flat = size["idle"], size["flat"]
+    first = size["restarts"][0]
+    rows = [
+        [
+            f"restart, {size['sessions']:,} sessions, {size['events']:,} events: first served, s",
+            f"{served[0]:.3f}",
+            verdict(max(served), TARGET_RESTART_S, "s"),
+        ],
+        ["  the same again, s", ", ".join(f"{seconds:.3f}" for seconds in served[1:]), ""],
+        ["  processor s", f"{first['cpu']:.3f}", ""],
+        ["  file, MB", f"{first['bytes'] / 1e6:.0f}", f"{first['bytes'] / size['events']:.0f} bytes an event"],
+        [f"idle session of {size['sessions']:,}, bytes, as opened", f"{idle['fresh_bytes']:.0f}", ""],
+        ["  after a turn", f"{idle['used_bytes']:.0f}", verdict(idle["used_bytes"], TARGET_IDLE_BYTES, "bytes")],
+        _flat_row(f"append to one session, first and {size['events']:,}th, µs", flat["long"]),
+        _flat_row(f"append to one of {size['sessions'] // 10:,}, of {size['sessions']:,} sessions, µs", flat["wide"]),
+    ]
+    show("Many sessions, long logs", ["", "", ""], rows, SIZE_NOTES)
+
+
+def _flat_row(title: str, tenths: list[dict[str, float]]) -> list[str]:
+    first, last = tenths[0]["cpu_us"], tenths[-1]["cpu_us"]
+    said = f"{last / first:.2f}x, {verdict(last / first, TARGET_GROWTH, 'x')}"
+    return [title, f"{first:.0f}, {last:.0f}", said]
