@@ -11,6 +11,7 @@ from sessions_kit import code_of, square
 
 from holdfast.faults import HoldfastError
 from holdfast.sessions import Session, pending
+from holdfast.sessions.moving import export_lines
 from holdfast.sessions.outside import overview
 from holdfast.stores import SqliteStore, Store
 
@@ -49,5 +50,19 @@ def test_B99_a_damaged_session_is_told_by_whoever_reads_it(what: str, tmp_path: 
                     await asyncio.wait_for(read(), 5)
                 assert code_of(raised.value) == "SESS_MANIFEST_DRIFT"
             assert (await store.session("s")).owner is None
+
+    asyncio.run(main())
+
+
+def test_B99_a_log_whose_end_is_gone_is_not_exported_as_whole(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "work.db"
+        await worked(SqliteStore(path))
+        with sqlite3.connect(path) as connection:
+            connection.execute("DELETE FROM entry WHERE pos = (SELECT max(pos) FROM entry)")
+        connection.close()
+        async with SqliteStore(path) as store, asyncio.timeout(5):
+            with pytest.raises(HoldfastError, match="Session 's' is damaged"):
+                _ = [line async for line in export_lines(store, "s")]
 
     asyncio.run(main())

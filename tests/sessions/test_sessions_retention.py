@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import msgspec
@@ -108,5 +109,24 @@ def test_ids_of_messages_are_forgotten_but_for_the_last_thousand() -> None:
             assert (await store.session("s")).top == top
             await session.message("hello", id="m-0")
             assert (await store.session("s")).top == top + 1
+
+    run(main())
+
+
+def test_what_another_removes_meanwhile_is_no_error() -> None:
+    class Racing(MemoryStore):
+        """Somebody else prunes too, and is always first."""
+
+        async def remove(self, session: str) -> None:
+            await super().remove(session)
+            await super().remove(session)
+
+    async def main() -> None:
+        store = Racing()
+        for session in ("a", "b"):
+            async with Session.open(session, store=store) as opened:
+                await opened.close()
+        assert await prune(store, Retention(closed=0), time.time() + 10) == []
+        assert await store.sessions() == []
 
     run(main())

@@ -18,6 +18,7 @@ from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifes
 from holdfast.sessions.saving import audit
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, NewEntry, NewSession, SessionState
 from holdfast.stores.chain import session_chain
+from holdfast.stores.refusals import damaged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -103,7 +104,10 @@ async def export_lines(store: Store, session: str) -> AsyncIterator[bytes]:
         yield msgspec.json.encode(_Line(checkpoint=msgspec.convert(checkpoint, _Checkpoint, from_attributes=True)))
     entries, after = 0, record.oldest - 1
     while after < record.top:
-        for entry in await store.read(session, after=after, limit=min(1_000, record.top - after)):
+        found = await store.read(session, after=after, limit=min(1_000, record.top - after))
+        if not found:
+            raise damaged(session, f"its log ends at entry {after}, and had {record.top}")
+        for entry in found:
             yield msgspec.json.encode(_Line(entry=msgspec.convert(entry, _Entry, from_attributes=True)))
             entries, after = entries + 1, entry.offset
     records = 0

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.faults import HoldfastError
 from holdfast.policies import options
 from holdfast.sessions.saving import audit
 from holdfast.stores import Commit, SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable
 
     from holdfast.stores import SessionRecord, Store
 
@@ -100,19 +101,32 @@ async def plan(store: Store, rules: Retention, now: float) -> AsyncIterator[Acti
 
 
 async def prune(store: Store, rules: Retention, now: float) -> list[Action]:
-    """Drop what need not be kept; return what was dropped."""
-    done = [action async for action in plan(store, rules, now)]
-    for action in done:
-        said = {"what": action.what, "entries": action.entries, "before": action.before, "reason": action.reason}
-        told = audit("Compaction", action.session, **said)
-        await store.commit(Commit(chain=CHAIN, audit=(told,)))
-        if action.what == "remove":
-            await store.remove(action.session)
-        else:
-            await store.compact(action.session, action.before)
+    """Drop what need not be kept; return what was dropped. What somebody else removes meanwhile is left out."""
+    planned = [action async for action in plan(store, rules, now)]
+    done = [action for action in planned if await _there(_drop(store, action))]
     after = ""
     while page := await store.sessions(after=after):
         for record in page:
-            await store.forget_claims(record.id, now - rules.claims)
+            await _there(store.forget_claims(record.id, now - rules.claims))
         after = page[-1].id
     return done
+
+
+async def _drop(store: Store, action: Action) -> None:
+    said = {"what": action.what, "entries": action.entries, "before": action.before, "reason": action.reason}
+    await store.commit(Commit(chain=CHAIN, audit=(audit("Compaction", action.session, **said),)))
+    if action.what == "remove":
+        await store.remove(action.session)
+    else:
+        await store.compact(action.session, action.before)
+
+
+async def _there(dropping: Awaitable[object]) -> bool:
+    """Do it; return whether the session was still there."""
+    try:
+        await dropping
+    except HoldfastError as error:
+        if error.fault.code != "SESS_NOT_FOUND":
+            raise
+        return False
+    return True
