@@ -252,3 +252,30 @@ def test_who_is_late_does_not_give_back_what_another_of_the_process_took() -> No
             assert (await store.session("s")).owner is not None
 
     run(main())
+
+
+def test_B93_once_closed_every_operation_says_so_also_inside_of_its_turn_and_after_leaving() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        session = Session.open("s", store=store)
+
+        async def refused() -> None:
+            for work in (
+                lambda: session.step(deploy, "x"),
+                lambda: session.message("hi"),
+                session.close,
+                session.checkpoint,
+            ):
+                with pytest.raises(HoldfastError) as raised:
+                    await work()
+                assert code_of(raised.value) == "SESS_CLOSED"
+
+        async with session:
+            async with session.turn("a"):
+                await session.close()
+                await refused()
+            await refused()
+        await refused()
+        assert DONE == []
+
+    run(main())

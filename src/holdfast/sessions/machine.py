@@ -18,7 +18,17 @@ from holdfast.stores import SessionState
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
-__all__ = ["STUD_EDGES", "StudState", "bridge_view", "check", "may_become", "not_resumable", "sources", "stud_view"]
+__all__ = [
+    "STUD_EDGES",
+    "StudState",
+    "bridge_view",
+    "check",
+    "closed",
+    "may_become",
+    "not_resumable",
+    "sources",
+    "stud_view",
+]
 
 _FOLLOWS: dict[SessionState, frozenset[SessionState]] = {
     SessionState.CREATED: frozenset({SessionState.ACTIVE, SessionState.CLOSED, SessionState.ERROR}),
@@ -76,6 +86,11 @@ def not_resumable(session: str, state: SessionState, *, resumable: bool) -> Hold
     if state is not SessionState.PAUSED or not resumable:
         return _error("SESS_NOT_RESUMABLE", session, state)
     return None
+
+
+def closed(session: str) -> Fault:
+    """Return why a session that was closed takes nothing more (B93)."""
+    return _error("SESS_CLOSED", session, SessionState.CLOSED).fault
 
 
 def bridge_view(state: SessionState, *, resumable: bool) -> str:

@@ -212,7 +212,8 @@ class Session(Turning):
         try:
             await self._leave(error)
         finally:
-            self._lost_to_others, self._journal.failed = self._journal.failed, self._journal.failed or left(self.id)
+            self._lost_to_others = None if self._state is SessionState.CLOSED else self._journal.failed
+            self._journal.failed = self._journal.failed or left(self.id)
             await self._give_back()
             if self._owns_store:
                 await self._store.__aexit__(None, None, None)
@@ -292,6 +293,7 @@ class Session(Turning):
     async def _close(self, reason: str) -> None:
         await self._end("abandoned", reason)
         await self._go(SessionState.CLOSED, "session_closed", reason)
+        self._journal.failed = machine.closed(self.id)
 
     def cancel(self, reason: Reason = "user") -> bool:
         """Cancel all that the session does here: the block is left with SESS_CANCELLED."""

@@ -188,6 +188,8 @@ class Turn:
         return f"{self._journal.session}/{self.number}/{name}"
 
     def _over(self) -> HoldfastError:
+        if self._journal.failed is not None:
+            return HoldfastError(self._journal.failed)
         message = f"Session '{self._journal.session}' takes no step: its turn {self.number} is over"
         return HoldfastError(
             Fault.of(
