@@ -279,3 +279,22 @@ def test_B93_once_closed_every_operation_says_so_also_inside_of_its_turn_and_aft
         assert DONE == []
 
     run(main())
+
+
+def test_a_store_that_raises_anything_does_not_end_the_renewing() -> None:
+    class Odd(MemoryStore):
+        renewed = 0
+
+        async def renew(self, lease: Lease, ttl: float) -> Lease:
+            self.renewed += 1
+            if self.renewed == 1:
+                raise RuntimeError("a bug of the store")
+            return await super().renew(lease, ttl)
+
+    async def main() -> None:
+        store = Odd()
+        async with Session.open("s", store=store, lease=30):
+            await asyncio.sleep(100)
+        assert store.renewed > 5
+
+    run(main())

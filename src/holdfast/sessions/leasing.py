@@ -100,8 +100,9 @@ class Keeper:
         loop = asyncio.get_running_loop()
         try:
             lease = await self._store.renew(kept.lease, self._ttl)
-        except HoldfastError as error:
-            if error.fault.code == "SESS_STORE_UNAVAILABLE" and loop.time() < kept.end:
+        except Exception as error:  # noqa: BLE001 - whatever a store raises, the leases of the others are to be renewed
+            refused = isinstance(error, HoldfastError) and error.fault.code != "SESS_STORE_UNAVAILABLE"
+            if not refused and loop.time() < kept.end:
                 return
             if self._kept.get(session) is not kept:
                 return
