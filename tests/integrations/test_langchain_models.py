@@ -165,6 +165,18 @@ def test_a_model_chosen_by_the_call_has_a_circuit_of_its_own():
     assert runtime.lines.known("model:router/gpt-5").breaker.failures == 0
 
 
+@each_model
+def test_each_key_has_a_circuit_of_its_own(model_of):
+    with in_memory("401, ok") as provider:
+        model, runtime, _ = on(provider, model_of)
+        with pytest.raises(Exception, match="401"):
+            model.invoke("hello")
+        model.invoke("hello")
+    keys = [line for line in runtime.lines if line.name.startswith("key:")]
+    assert [line.breaker.failures for line in keys] == [1], [line.name for line in runtime.lines]
+    assert "test" not in keys[0].name
+
+
 def test_a_tracer_sees_one_run_that_went_well():
     told = []
 

@@ -105,6 +105,15 @@ def test_the_exception_is_pydantic_ais_own(model_of):
     assert (provider.counters.received, len(heard.of(Failed))) == (1, 1)
 
 
+@each_model
+def test_each_key_has_a_circuit_of_its_own(model_of):
+    _, model, runtime, _ = on("401, ok", model_of)
+    with pytest.raises(ModelHTTPError):
+        in_time(runtime, Agent(model).run("hello"))
+    keys = [line for line in runtime.lines if line.name.startswith("key:")]
+    assert [line.breaker.failures for line in keys] == [1], [line.name for line in runtime.lines]
+
+
 def test_it_is_a_model_like_the_one_inside():
     provider, model, _, _ = on("", claude)
     assert isinstance(model, WrapperModel)

@@ -21,6 +21,7 @@ from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_i
 from holdfast.integrations.langchain.quiet import CLIENTS_MADE_LATER, attending, quiet_copy
 from holdfast.integrations.passing import Calls
 from holdfast.integrations.reading import Form, read, read_async
+from holdfast.runtime.credentials import name_of_key
 from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from holdfast.policies import Policy
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.streams import AfterFirst
+
+_KEYS = ("anthropic_api_key", "openai_api_key", "api_key")
+"""Where chat models keep their key."""
 
 __all__ = ["recover_model", "target_of_model", "used_by_message"]
 
@@ -74,7 +78,18 @@ def target_of_model(model: BaseChatModel, name: str | None, kwargs: dict[str, An
     told = _told_to_tracers(model)
     asked = (kwargs or {}).get("model") or told.get("ls_model_name") or getattr(model, "model", None)
     provider = name or told.get("ls_provider") or type(model).__name__
-    return Target(provider=str(provider), model=asked if isinstance(asked, str) else "")
+    return Target(
+        provider=str(provider), model=asked if isinstance(asked, str) else "", credential=_credential_of(model)
+    )
+
+
+def _credential_of(model: BaseChatModel) -> str:
+    """Return a name for the model's key, so that each key has a circuit of its own; empty where it holds none."""
+    for field in _KEYS:
+        secret = getattr(getattr(model, field, None), "get_secret_value", None)
+        if secret is not None and (key := secret()):
+            return name_of_key(key)
+    return ""
 
 
 def _told_to_tracers(model: BaseChatModel) -> dict[str, Any]:

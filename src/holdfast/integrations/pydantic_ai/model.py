@@ -15,6 +15,7 @@ from holdfast.integrations.passing import Calls
 from holdfast.integrations.pydantic_ai.quiet import Quiet
 from holdfast.integrations.pydantic_ai.signals import PASSING
 from holdfast.integrations.pydantic_ai.streams import check_whole, flowing
+from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
@@ -55,7 +56,11 @@ class RecoveringModel(WrapperModel):
             raise InvalidError.at("RecoveringModel.name", "a name such as 'claude', or None", name)
         super().__init__(wrapped)
         self._quiet = Quiet(self.wrapped)
-        target = Target(provider=name or self.wrapped.system, model=self.wrapped.model_name)
+        target = Target(
+            provider=name or self.wrapped.system,
+            model=self.wrapped.model_name,
+            credential=credential_of(getattr(self.wrapped, "client", None)),
+        )
         self._calls = Calls(target, policy, passing=PASSING, told=used_by, runtime=runtime)
 
     async def request(
