@@ -43,7 +43,7 @@ async def _worked(store: MemoryStore, **options: Any) -> None:
 
 async def _asked(store: MemoryStore, *said: Any) -> None:
     manifest = encode_manifest(Manifest(session_id="s", store_id=store.id))
-    entries = tuple(new_entry(one, f"e{n}") for n, one in enumerate((TurnStarted(turn=1), *said)))
+    entries = tuple(new_entry(one, f"e{n}") for n, one in enumerate((TurnStarted(turn=1, own=True), *said)))
     await store.commit(Commit(session="s", create=NewSession(manifest=manifest)))
     await store.commit(Commit(session="s", state=SessionState.ACTIVE, entries=entries))
 
