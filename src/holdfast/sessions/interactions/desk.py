@@ -244,7 +244,10 @@ class Desk:
             if not receipt.duplicate:
                 return said, given.value
         await self._journal.catch_up()
-        first = self._journal.memory.answers[question.id]
+        first = self._journal.memory.answers.get(question.id)
+        if first is None:
+            # Its turn ended meanwhile, and nobody asks any more.
+            raise HoldfastError(Fault.of("SESS_ALREADY_ANSWERED", context={"interaction_id": question.id}))
         return first, first.value
 
     def _now(self) -> float:

@@ -163,9 +163,10 @@ class Writer:
         self._company = len(jobs) + self._queue.qsize()
         now = time.monotonic()
         self._until = now + patience(now - began)
+        self._on_commit({job.wakes for job in jobs if job.wakes is not None and job.error is None})
+        # Last of all: whoever is woken runs at once, and this thread would only be in the way.
         _settle(jobs)
         POINTS.reach("settled")
-        self._on_commit({job.wakes for job in jobs if job.wakes is not None and job.error is None})
 
     def _write(self, jobs: list[Job]) -> None:
         try:
