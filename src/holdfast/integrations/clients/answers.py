@@ -45,6 +45,8 @@ class Asked:
 
     def _is_raw(self, answer: Any) -> bool:
         """Whether this is a response whose body is here, and not one that the caller will read bit by bit."""
+        if type(answer) is self.cast_to:
+            return False
         response = getattr(answer, "http_response", None)
         return response is not None and self._wants_object and bool(response.is_stream_consumed)
 

@@ -73,9 +73,9 @@ def _refused(answer: Any, options: Any) -> Refused | None:
 
     A response that failed while it was made is no answer either; one that is only looked at later is.
     """
-    error = getattr(answer, "error", None)
-    failed = getattr(answer, "status", None) == "failed" and options.url.endswith("/responses")
-    if not error or (getattr(answer, "object", None) and not failed):
+    named = getattr(answer, "object", None)
+    failed = named == "response" and answer.status == "failed" and options.url.endswith("/responses")
+    if (named and not failed) or not getattr(answer, "error", None):
         return None
     told = answer.to_dict()["error"]
     return Refused(str(told.get("message") if isinstance(told, dict) else told), told)
