@@ -508,9 +508,9 @@ def test_a_tool_is_repeated_as_it_declares_and_the_model_is_told_what_to_do(effe
 
 
 def test_a_tools_failure_tells_the_model_no_stack_and_no_secret():
-    text = tool_failure(None, RuntimeError("key sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789 at /home/me/x.py"))
+    text = tool_failure(None, RuntimeError("key sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789 at work/x.py"))
     assert "sk-ant" not in text
-    assert "/home/me" not in text
+    assert "work/x.py" not in text
 
 
 def test_arguments_that_are_no_json_are_the_models_to_mend():

@@ -21,18 +21,17 @@ from holdfast.stores.postgres.failures import typed
 from holdfast.stores.postgres.listening import Listener, Notifier
 from holdfast.stores.postgres.tables import DIALECT, migrate
 from holdfast.stores.preparing import Mask, prepared
-from holdfast.stores.records import Commit, Lease, Receipt, SessionRecord, SessionState, check_name
+from holdfast.stores.records import Commit, Lease, Receipt, check_name
 from holdfast.stores.refusals import unavailable
-from holdfast.stores.sql import commits, forgetting, leases, reading
-from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
+from holdfast.stores.sql import commits, forgetting, leases
+from holdfast.stores.sql.readable import Readable
 from holdfast.stores.waking import Wakeups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
-    from holdfast.stores.records import AuditRecord, Checkpoint, Entry
     from holdfast.stores.sql.query import Script
 
 __all__ = ["PostgresStore"]
@@ -43,7 +42,7 @@ _LONGEST_SCHEMA = 50
 """PostgreSQL cuts names at 63 bytes; the channel's name is longer than the schema's."""
 
 
-class PostgresStore:
+class PostgresStore(Readable):
     """Sessions in one schema of a PostgreSQL database: `async with PostgresStore("postgresql://…") as store`.
 
     Give a connection string, or an open `AsyncConnectionPool` of yours, which stays open when the store closes. `busy` is how
@@ -135,25 +134,6 @@ class PostgresStore:
             self._notifier.tell(ready.session)
         return receipt
 
-    async def session(self, session: str) -> SessionRecord:
-        check_name("session", session)
-        return await self._read(lambda: reading.session_script(session))
-
-    async def sessions(
-        self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
-    ) -> list[SessionRecord]:
-        return await self._read(lambda: reading.sessions_script(states, after, limit))
-
-    async def read(
-        self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
-    ) -> list[Entry]:
-        check_name("session", session)
-        return await self._read(lambda: reading.read_script(session, after, limit, max_bytes))
-
-    async def checkpoint(self, session: str) -> Checkpoint | None:
-        check_name("session", session)
-        return await self._read(lambda: reading.checkpoint_script(session))
-
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
         check_name("session", session)
         return await self._write(session, lambda now: leases.acquire_script(session, owner, ttl, now, _LOCK))
@@ -163,12 +143,6 @@ class PostgresStore:
 
     async def release(self, lease: Lease) -> None:
         await self._write(lease.session, lambda _: leases.release_script(lease, _LOCK))
-
-    async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
-        return await self._read(lambda: reading.audit_script(chain, after, limit))
-
-    async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
-        return await self._read(lambda: reading.chains_script(after, limit))
 
     async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
         return await self._write(session, lambda _: forgetting.compact_script(session, before, fence, _LOCK))

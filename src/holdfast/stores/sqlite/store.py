@@ -15,22 +15,21 @@ from holdfast.policies import options
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.seeing import finished
 from holdfast.stores.preparing import Mask, prepared
-from holdfast.stores.records import Commit, Lease, Receipt, SessionRecord, SessionState, check_name
+from holdfast.stores.records import Commit, Lease, Receipt, check_name
 from holdfast.stores.refusals import unavailable
-from holdfast.stores.sql import commits, forgetting, leases, reading
+from holdfast.stores.sql import commits, forgetting, leases
+from holdfast.stores.sql.readable import Readable
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.failures import typed
 from holdfast.stores.sqlite.opening import Opened
 from holdfast.stores.sqlite.writer import Job, Writer, run_script
-from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 from holdfast.stores.waking import Wakeups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from holdfast.clock import Clock
     from holdfast.faults import Redactor
-    from holdfast.stores.records import AuditRecord, Checkpoint, Entry
     from holdfast.stores.sql.query import Script
 
 __all__ = ["SqliteStore"]
@@ -39,7 +38,7 @@ T = TypeVar("T")
 _READERS = 2
 
 
-class SqliteStore:
+class SqliteStore(Readable):
     """Sessions in one file: `async with SqliteStore("work.db") as store`.
 
     `durability="full"` (the default) has every commit on disk before it returns. `"fast"` leaves the last moments to the
@@ -94,25 +93,6 @@ class SqliteStore:
         epoch = new_epoch() if ready.create is not None else ""
         return await self._write(lambda: commits.commit_script(ready, self._now(), epoch), wakes=ready.session)
 
-    async def session(self, session: str) -> SessionRecord:
-        check_name("session", session)
-        return await self._read(lambda: reading.session_script(session))
-
-    async def sessions(
-        self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
-    ) -> list[SessionRecord]:
-        return await self._read(lambda: reading.sessions_script(states, after, limit))
-
-    async def read(
-        self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
-    ) -> list[Entry]:
-        check_name("session", session)
-        return await self._read(lambda: reading.read_script(session, after, limit, max_bytes))
-
-    async def checkpoint(self, session: str) -> Checkpoint | None:
-        check_name("session", session)
-        return await self._read(lambda: reading.checkpoint_script(session))
-
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
         check_name("session", session)
         return await self._write(lambda: leases.acquire_script(session, owner, ttl, self._now()))
@@ -122,12 +102,6 @@ class SqliteStore:
 
     async def release(self, lease: Lease) -> None:
         await self._write(lambda: leases.release_script(lease))
-
-    async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
-        return await self._read(lambda: reading.audit_script(chain, after, limit))
-
-    async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
-        return await self._read(lambda: reading.chains_script(after, limit))
 
     async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
         return await self._write(lambda: forgetting.compact_script(session, before, fence))
