@@ -20,6 +20,7 @@ from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import DriftWarning, Session, owners
 from holdfast.sessions.leasing import take
 from holdfast.sessions.log import Message, new_entry
+from holdfast.sessions.manifest import decode_manifest
 from holdfast.stores import Commit, MemoryStore, NewSession, SessionState, SqliteStore
 from holdfast.stores.records import SessionRecord
 from holdfast.testing import Capture, run
@@ -264,6 +265,20 @@ def test_drift_is_reported_per_field_and_a_missing_part_never_blocks(
                 pass
         kinds = [record.kind for record in await store.audit("session:s")]
         assert kinds.count("Integrity") == (2 if fields else 0)
+
+    run(main())
+
+
+def test_N2_12_the_manifest_says_when_the_session_was_made() -> None:
+    async def main() -> None:
+        store = MemoryStore(clock=default_runtime().clock)
+        began = default_runtime().clock.wall()
+        await worked(store, model="opus")
+        await asyncio.sleep(100)
+        await worked(store, model="haiku", on_drift="accept")
+        manifest = decode_manifest("s", bytes((await store.session("s")).manifest))
+        assert (manifest.model, manifest.created_at) == ("haiku", began)
+        assert manifest.updated_at >= began + 100
 
     run(main())
 

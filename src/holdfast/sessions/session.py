@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.policies import options
+from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.seeing import finished
 from holdfast.sessions import codec, machine
 from holdfast.sessions.comparing import compare
@@ -339,7 +340,9 @@ class Session(Turning):
                 raise
 
     def _manifest(self) -> Manifest:
-        return Manifest(session_id=self.id, store_id=self._store.id, **(self._begun_with or {}))
+        now = default_runtime().clock.wall()
+        begun_with = self._begun_with or {}
+        return Manifest(session_id=self.id, store_id=self._store.id, created_at=now, updated_at=now, **begun_with)
 
     def _check_resumable(self, state: SessionState, manifest: Manifest) -> None:
         problem = machine.not_resumable(self.id, state, resumable=manifest.resumable)
