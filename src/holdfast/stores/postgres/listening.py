@@ -24,6 +24,7 @@ __all__ = ["Listener", "Notifier"]
 
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0
+_ASK_AGAIN_S = 0.1
 
 
 class Listener:
@@ -42,9 +43,7 @@ class Listener:
         return self._heard
 
     async def close(self) -> None:
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await _end(self._task)
 
     async def _run(self) -> None:
         delay = _FIRST_DELAY_S
@@ -83,9 +82,7 @@ class Notifier:
         self._news.set()
 
     async def close(self) -> None:
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await _end(self._task)
         if self._changed:
             await self._send()
 
@@ -102,3 +99,10 @@ class Notifier:
                 await connection.execute(
                     "SELECT pg_notify(%s, session) FROM unnest(%s::text[]) AS session", (self._channel, changed)
                 )
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel a task until it is over: `asyncio.wait_for`, which psycopg waits with, may lose a cancellation (Python 3.11)."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait((task,), timeout=_ASK_AGAIN_S)
