@@ -102,7 +102,7 @@ def test_ls_filters_by_state_and_number(path):
     assert verb(path, "ls", "--state", "asleep").exit_code == 2
 
 
-def test_show_tells_state_manifest_turn_questions_and_checkpoint(path):
+def test_S0_19_show_tells_state_manifest_turn_questions_and_checkpoint(path):
     told = shown(path, "show", "release-1")
     assert told["state"] == "paused"
     assert told["document_000"] == "resumable"

@@ -51,7 +51,7 @@ def path(tmp_path: Path) -> Path:
     [("/dev/full", os.O_RDWR, "the disk is full"), ("", os.O_RDONLY, "the disk failed")],
     ids=["ENOSPC", "EIO"],
 )
-def test_a_disk_that_refuses_writes_and_recovers(path: Path, by: str, flags: int, says: str) -> None:
+def test_B98_a_disk_that_refuses_writes_and_recovers(path: Path, by: str, flags: int, says: str) -> None:
     async def main() -> None:
         async with SqliteStore(path) as store:
             await make(store, "s")
@@ -234,7 +234,7 @@ def test_C25_a_session_whose_row_makes_no_sense_is_listed_as_in_error(path: Path
 
 
 @pytest.mark.parametrize("left", [0.5, 0.05])
-def test_a_truncated_file_is_damaged_not_empty(path: Path, left: float) -> None:
+def test_B99_a_truncated_file_is_damaged_not_empty(path: Path, left: float) -> None:
     async def main() -> None:
         await two_sessions(path)
         os.truncate(path, int(path.stat().st_size * left) // 4096 * 4096 or 4096)
@@ -272,7 +272,7 @@ def test_an_emptied_file_is_not_taken_for_a_new_one(path: Path) -> None:
 
 @pytest.mark.parametrize("with_wal", [False, True], ids=["closed", "in use"])
 @pytest.mark.parametrize("whose", ["garbage", "another program's", "a newer version's"])
-def test_a_file_that_is_not_ours_is_left_as_it_is(path: Path, whose: str, *, with_wal: bool) -> None:
+def test_B103_a_file_that_is_not_ours_is_left_as_it_is(path: Path, whose: str, *, with_wal: bool) -> None:
     path.parent.mkdir(mode=0o700)
     if whose == "garbage":
         path.write_bytes(b"This is no database.\n" * 500)

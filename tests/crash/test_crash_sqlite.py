@@ -111,7 +111,7 @@ def killed_at_any_time(server: Server, folder: Path, seed: int) -> list[Note]:
 
 
 @pytest.mark.parametrize(("way", "point"), SAMPLE)
-def test_what_was_acknowledged_is_there_once_after_a_kill_at_a_point(
+def test_B97_what_was_acknowledged_is_there_once_after_a_kill_at_a_point(
     server: Server, tmp_path: Path, way: str, point: str
 ) -> None:
     killed_at(server, tmp_path, way, point, seed=0)
@@ -124,7 +124,7 @@ def test_another_process_at_the_same_file_goes_on(server: Server, tmp_path: Path
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_kill_at_any_time(server: Server, tmp_path: Path, seed: int) -> None:
+def test_B97_a_kill_at_any_time(server: Server, tmp_path: Path, seed: int) -> None:
     killed_at_any_time(server, tmp_path, seed)
 
 
@@ -145,7 +145,7 @@ def test_one_file_killed_again_and_again(server: Server, tmp_path: Path) -> None
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", SOAK_SEEDS)
 @pytest.mark.parametrize(("way", "point"), ALL)
-def test_every_point_of_every_way(server: Server, tmp_path: Path, way: str, point: str, seed: int) -> None:
+def test_B97_every_point_of_every_way(server: Server, tmp_path: Path, way: str, point: str, seed: int) -> None:
     if seed % 2:
         killed_beside_another(server, tmp_path, way, point, seed)
     else:

@@ -126,7 +126,7 @@ def test_B95_what_is_not_paused_and_resumable_is_not_resumed() -> None:
     run(main())
 
 
-def test_B96_one_owner_at_a_time() -> None:
+def test_B96_N2_13_one_owner_at_a_time() -> None:
     async def main() -> None:
         store = MemoryStore()
         async with Session.open("s", store=store) as session:

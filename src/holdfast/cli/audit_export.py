@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.cli.audit_records import payload_of
-from holdfast.cli.audit_store import with_store
 from holdfast.cli.audit_verify import leave
+from holdfast.cli.stored import with_store
 from holdfast.stores.verifying import verify_store
 
 if TYPE_CHECKING:

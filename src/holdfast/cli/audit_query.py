@@ -7,9 +7,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from holdfast.cli.audit_records import order, show
-from holdfast.cli.audit_store import with_store
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate
+from holdfast.cli.stored import with_store
 from holdfast.stores.verifying import heads_of, records_of
 
 if TYPE_CHECKING:

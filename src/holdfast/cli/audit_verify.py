@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.cli.audit_store import with_store
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_json, show_table
+from holdfast.cli.stored import with_store
 from holdfast.faults import InvalidError
 from holdfast.stores.chain import session_chain
 from holdfast.stores.verifying import Head, unaudited, verify_store

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.cli.audit_store import with_store
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_json
+from holdfast.cli.stored import with_store
 from holdfast.sessions.outside import close, find
 
 if TYPE_CHECKING:

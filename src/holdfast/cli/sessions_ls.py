@@ -6,9 +6,9 @@ import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.audit_store import with_store
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_json, show_line, show_table
+from holdfast.cli.stored import with_store
 from holdfast.faults import HoldfastError
 from holdfast.sessions.outside import in_use
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.audit_store import with_store
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_json
+from holdfast.cli.stored import with_store
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.sessions import persisted as document_000
 from holdfast.sessions.moving import export_lines, import_lines

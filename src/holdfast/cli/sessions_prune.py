@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.classify.durations import parse_duration
-from holdfast.cli.audit_store import with_store
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_json, show_table
+from holdfast.cli.stored import with_store
 from holdfast.faults import InvalidError
 from holdfast.sessions.retention import Retention, plan, prune
 

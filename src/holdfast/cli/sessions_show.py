@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.cli.audit_store import with_store
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_facts, show_json
 from holdfast.cli.sessions_ls import record_document, time_of
+from holdfast.cli.stored import with_store
 from holdfast.sessions import machine
 from holdfast.sessions.outside import find, make_resumable, overview
 
