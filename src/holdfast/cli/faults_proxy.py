@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast import options
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_facts, show_json
-from holdfast.policies import options
 from holdfast.testing.proxy import FaultProxy, toxic_of
 
 if TYPE_CHECKING:

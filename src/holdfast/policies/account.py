@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.policies import options
+from holdfast import options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

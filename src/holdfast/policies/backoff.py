@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.policies import options
 
 if TYPE_CHECKING:
     from holdfast.clock import Rng

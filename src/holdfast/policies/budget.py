@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.policies import options
+from holdfast import options
 from holdfast.policies.account import NANO, Account, Limits, Reached, Unit
 
 if TYPE_CHECKING:

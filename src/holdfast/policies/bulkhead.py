@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from holdfast.policies import options
+from holdfast import options
 
 __all__ = ["Bulkhead", "BulkheadMachine", "Entry", "Place", "Waiting"]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import Code, Fault, InvalidError
-from holdfast.policies import options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

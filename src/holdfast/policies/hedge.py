@@ -12,7 +12,7 @@ from collections import deque
 
 import msgspec
 
-from holdfast.policies import options
+from holdfast import options
 
 __all__ = ["ENOUGH", "Hedge", "HedgeMachine", "next_hedge"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, ge
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import CATALOG, Code, InvalidError, Schedule
 from holdfast.faults.catalog import nearest
-from holdfast.policies import options
 from holdfast.policies.backoff import Backoff
 from holdfast.policies.circuit import PROVIDER, Circuit
 from holdfast.policies.hedge import Hedge

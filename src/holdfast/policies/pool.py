@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.policies import options
 from holdfast.policies.rate_limit import RateLimitMachine
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.policies import options
 
 if TYPE_CHECKING:
     from holdfast.policies.usage import Usage

@@ -10,8 +10,8 @@ from heapq import heappop, heappush
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.policies import options
 
 __all__ = ["RateLimit", "RateLimitMachine"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import CATALOG, Code, InvalidError
 from holdfast.faults.catalog import nearest
-from holdfast.policies import options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast import options
 from holdfast.events import CircuitState
 from holdfast.faults import Code, Fault, InvalidError, Scope
-from holdfast.policies import options
 from holdfast.policies.accounting import counted_by
 from holdfast.policies.circuit import Breaker, Circuit, Permit, Rejection, Verdict
 from holdfast.policies.quota import QuotaMachine

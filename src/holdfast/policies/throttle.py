@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.policies import options
+from holdfast import options
 from holdfast.policies.tally import Tally
 
 if TYPE_CHECKING:

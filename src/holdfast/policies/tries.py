@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.policies import options
 from holdfast.policies.backoff import Backoff
 
 __all__ = ["NEVER", "Tries"]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast import options
 from holdfast.events import SuppressedError
-from holdfast.policies import options
 from holdfast.providers.words import Reply
 from holdfast.runtime.cache import MemoryCache
 from holdfast.runtime.fault_of import fault_of

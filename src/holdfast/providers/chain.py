@@ -8,9 +8,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast import options
 from holdfast.events import SuppressedError
 from holdfast.faults import HoldfastError, InvalidError
-from holdfast.policies import Policy, options
+from holdfast.policies import Policy
 from holdfast.policies.capabilities import lacking, negotiate
 from holdfast.runtime.recovery import recover
 from holdfast.runtime.runtime import default_runtime

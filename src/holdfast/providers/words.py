@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.policies import options
+from holdfast import options
 from holdfast.policies.capabilities import Needs
 from holdfast.policies.usage import Usage
 

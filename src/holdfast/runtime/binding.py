@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+from holdfast import options
 from holdfast.faults import InvalidError, Scope
-from holdfast.policies import options
 from holdfast.policies.effect import repeats_unknown
 from holdfast.policies.policy import Policy
 from holdfast.runtime.driving import limited

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from holdfast.policies import options
+from holdfast import options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

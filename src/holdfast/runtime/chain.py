@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import options
 from holdfast.events import AgentFallback, Fallback
 from holdfast.faults import Fault, InvalidError
-from holdfast.policies import options
 from holdfast.policies.fallback import Consent, When, check_when
 from holdfast.runtime import reports
 from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import options
 from holdfast.events import AgentFallback
 from holdfast.faults import Fault, InvalidError
-from holdfast.policies import options
 from holdfast.policies.chains import agent_chain
 from holdfast.policies.circuit import Circuit
 from holdfast.policies.fallback import Consent, When

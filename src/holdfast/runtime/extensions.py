@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import msgspec
 
+from holdfast import options
 from holdfast.events import SuppressedError
 from holdfast.faults import REDACTOR, Fault, InvalidError
-from holdfast.policies import options
 from holdfast.policies.extensions import Described, Skipped, left_out, plan
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.rules import IN_USE, guarded

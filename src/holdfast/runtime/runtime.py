@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from holdfast import options
 from holdfast.events import KINDS, CircuitStateChange, Event
 from holdfast.faults import InvalidError
-from holdfast.policies import options
 from holdfast.policies.policy import INTERACTIVE
 from holdfast.runtime.bus import Bus, Handler, Subscription
 from holdfast.runtime.commands import Commands

@@ -17,9 +17,9 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeAlias, TypeVar, get_args
 
+from holdfast import options
 from holdfast.events import StreamResumed
 from holdfast.faults import Fault, HoldfastError, InvalidError, StreamCutError
-from holdfast.policies import options
 from holdfast.policies.fallback import answerable, check_when, meets
 from holdfast.policies.fragments import OpenCall
 from holdfast.runtime import ours, reports

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.policies import options
 from holdfast.policies.effect import EFFECTS, Effect
 from holdfast.policies.tries import Tries
 from holdfast.runtime.ambient import AMBIENT

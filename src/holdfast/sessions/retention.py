@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import HoldfastError
-from holdfast.policies import options
 from holdfast.sessions.saving import audit
 from holdfast.stores import Commit, SessionState
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
-from holdfast.policies import options
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.seeing import finished
 from holdfast.sessions import codec, machine

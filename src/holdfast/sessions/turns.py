@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
-from holdfast.policies import options
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.tool import contract_of
 from holdfast.sessions import codec

@@ -21,10 +21,10 @@ from weakref import WeakSet
 
 import msgspec
 
+from holdfast import options
 from holdfast._version import __version__
 from holdfast.events import AttemptEnded, SuppressedError
 from holdfast.faults import InvalidError
-from holdfast.policies import options
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor

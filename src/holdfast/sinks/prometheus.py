@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast import options
 from holdfast.events import (
     AgentFallback,
     AttemptEnded,
@@ -22,7 +23,6 @@ from holdfast.events import (
     RetryDenied,
 )
 from holdfast.faults import CATALOG
-from holdfast.policies import options
 from holdfast.sinks.reading import missing, read
 from holdfast.sinks.tracking import Tracker
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.policies import options
 
 __all__ = ["Midpoint", "Scripted", "seeded"]
 

@@ -5,7 +5,7 @@ Invariant: `monotonic()` never goes back; `wall()` moves with it and may be move
 
 from __future__ import annotations
 
-from holdfast.policies import options
+from holdfast import options
 
 __all__ = ["NEW_YEAR_2025", "VirtualClock"]
 

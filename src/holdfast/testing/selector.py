@@ -6,7 +6,7 @@ import asyncio
 import selectors
 from typing import TYPE_CHECKING, Any
 
-from holdfast.policies import options
+from holdfast import options
 
 if TYPE_CHECKING:
     from holdfast.testing.clock import VirtualClock

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from holdfast import options
 from holdfast.compat.tenacity.durations import Duration, seconds
-from holdfast.policies import options
 from holdfast.policies.retry import Reason
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from holdfast import options
 from holdfast.compat.tenacity.durations import MAX_WAIT, Duration, seconds
 from holdfast.faults import InvalidError
-from holdfast.policies import options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

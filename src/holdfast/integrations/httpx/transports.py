@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.integrations.httpx.bases import AsyncTransport, Transport
 from holdfast.integrations.httpx.bodies import read, read_async
@@ -22,7 +23,6 @@ from holdfast.integrations.httpx.sending import (
     tells_failure,
 )
 from holdfast.integrations.inner import RECOVERS, warn, warn_of_transport
-from holdfast.policies import options
 from holdfast.runtime.binding import Binding
 from holdfast.runtime.driving import drive, drive_async
 from holdfast.runtime.target import Target

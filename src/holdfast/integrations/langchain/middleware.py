@@ -16,13 +16,13 @@ from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import ToolMessage
 
+from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.integrations.langchain.chat_models import target_of_model, used_by_message
 from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_if_tried_again
 from holdfast.integrations.langchain.neighbours import warn_of_neighbours
 from holdfast.integrations.langchain.quiet import quiet_copy
 from holdfast.integrations.passing import Calls
-from holdfast.policies import options
 from holdfast.policies.effect import EFFECTS
 from holdfast.runtime.binding import BINDING_ATTRIBUTE
 from holdfast.runtime.fault_of import fault_of

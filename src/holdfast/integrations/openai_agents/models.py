@@ -22,12 +22,12 @@ from agents import (
 )
 from openai import AsyncOpenAI
 
+from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.integrations.clients.attentive import attentive
 from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.inner import RECOVERS, warn, warn_of_transport
 from holdfast.integrations.openai_agents.events import Events, PassingError
-from holdfast.policies import options
 from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.recovery import recover
 from holdfast.runtime.target import Target

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from pydantic_ai.exceptions import ModelRetry, ToolFailed, UserError
 
+from holdfast import options
 from holdfast.faults import NextActor
 from holdfast.integrations.passing import Calls
 from holdfast.integrations.pydantic_ai.signals import PASSING
-from holdfast.policies import options
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.kinds import is_async, name_of, refuse_generator
 from holdfast.runtime.target import Target

@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias, TypedDict, Unpack, get_args
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.policies import options
 
 __all__ = ["ACTOR", "BRIDGE", "PROVIDER", "SPEC016", "Circuit", "CircuitOptions", "Counted", "Mode"]
 

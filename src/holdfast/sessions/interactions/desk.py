@@ -11,8 +11,8 @@ import secrets
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast import options
 from holdfast.faults import Fault, HoldfastError
-from holdfast.policies import options
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.interactions import answering
 from holdfast.sessions.interactions.questions import (

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from holdfast.policies import options
+from holdfast import options
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.seeing import finished
 from holdfast.stores.preparing import Mask, prepared

@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from holdfast.policies import options
+from holdfast import options
 from holdfast.runtime.runtime import default_runtime
 from holdfast.testing.provider.acts import Data, Ending, Head, Plan
 from holdfast.testing.provider.answers import JSON, Answer, give, refuse

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from holdfast import options as check
 from holdfast.faults import InvalidError
-from holdfast.policies import options as check
 from holdfast.testing.chance import seeded
 from holdfast.testing.notation import split_steps
 from holdfast.testing.provider import steps

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast import options as check
 from holdfast.faults import InvalidError
-from holdfast.policies import options as check
 from holdfast.testing.notation import read_option, read_step
 from holdfast.testing.provider.faults import FAULTS, REFUSALS, refusing
 

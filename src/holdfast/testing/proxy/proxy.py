@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.policies import options
 from holdfast.testing.proxy.flow import Flow
 from holdfast.testing.proxy.link import Link, Side, reset
 from holdfast.testing.proxy.toxics import DIRECTIONS, TOXICS

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.policies import options
+from holdfast import options
 
 __all__ = [
     "DIRECTIONS",
