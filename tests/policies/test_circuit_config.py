@@ -37,7 +37,6 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "successes": (*NO_COUNT, 0, None),
     "probe_limit": (*NO_SECONDS, None),
     "adaptive": NO_FLAG,
-    "persist": NO_FLAG,
     "count_all": NO_FLAG,
     "mode": NO_WORD,
 }

@@ -48,7 +48,6 @@ class CircuitMachine(RuleBasedStateMachine):
         self.reference = Reference(config)
         if config.mode == "forced-open":
             self.reference.state = OPEN
-        self.process = 0
         self.changes: list[tuple[object, object]] = []
 
     @rule(seconds=steps)
@@ -65,15 +64,14 @@ class CircuitMachine(RuleBasedStateMachine):
             return multiple()
         assert isinstance(answer, Permit)
         assert answer.probe is ticket.probe
-        return (self.process, answer, ticket)
+        return (answer, ticket)
 
     @rule(call=calls, verdict=verdicts)
-    def end(self, call: tuple[int, Permit, Ticket], verdict: Verdict) -> None:
+    def end(self, call: tuple[Permit, Ticket], verdict: Verdict) -> None:
         """Also a second time for the same call, which must change nothing."""
-        process, permit, ticket = call
-        if process == self.process:
-            self.breaker.settle(permit, verdict, self.now)
-            self.reference.settle(ticket, verdict, self.now)
+        permit, ticket = call
+        self.breaker.settle(permit, verdict, self.now)
+        self.reference.settle(ticket, verdict, self.now)
 
     @rule(verdicts=st.lists(verdicts, min_size=1, max_size=6), took=st.sampled_from([0.0, 0.25, 2.0]))
     def calls_end_one_by_one(self, verdicts: list[Verdict], took: float) -> None:
@@ -121,15 +119,6 @@ class CircuitMachine(RuleBasedStateMachine):
     def reconfigure(self, config: Circuit) -> None:
         self.breaker.reconfigure(config, self.now)
         self.reference.reconfigure(config, self.now)
-
-    @rule(wall=st.sampled_from([0.0, 1_773_860_608.0]))
-    def restart(self, wall: float) -> None:
-        """Calls of the process that is gone never end; probes among them hold no places."""
-        self._take()
-        snapshot = self.breaker.snapshot(self.now, wall)
-        self.breaker = Breaker.restore(self.reference.config, snapshot, self.now, wall)
-        self.reference.probes = []
-        self.process += 1
 
     @precondition(lambda self: hasattr(self, "breaker"))
     @invariant()

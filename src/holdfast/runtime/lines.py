@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from holdfast.events import CircuitState
@@ -21,11 +21,11 @@ from holdfast.policies.quota import QuotaMachine
 from holdfast.runtime.gates import gate_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from holdfast.faults import Code, Fault
     from holdfast.policies import Policy
-    from holdfast.policies.circuit import BreakerSnapshot, Permit, Rejection, Verdict
+    from holdfast.policies.circuit import Permit, Rejection, Verdict
     from holdfast.policies.hedge import Hedge
     from holdfast.policies.quota import Quota
     from holdfast.runtime.gates import Gate
@@ -42,10 +42,6 @@ _NONE: frozenset[str] = frozenset()
 _CLOSED: Final = CircuitState.CLOSED
 
 
-Left: TypeAlias = "tuple[BreakerSnapshot, float]"
-"""A circuit's state of before, and what to add to our clock to get the wall's."""
-
-
 class Line:
     """The state behind one name. Its methods may be called from any thread."""
 
@@ -58,7 +54,6 @@ class Line:
         "gate_of",
         "hedge",
         "hedge_machine",
-        "left",
         "lock",
         "name",
         "quota",
@@ -78,8 +73,6 @@ class Line:
         self.hedge_machine: HedgeMachine | None = None
         self.gate_of: tuple[int | None, int | None, float | None] | None = None
         self.gate: Gate | None = None
-        self.left: Left | None = None
-        """What its circuit was like before a restart."""
         self.refusal: tuple[Rejection, Fault] | None = None
         """What the callers it refuses are told: in an outage they are many, and until the next change it is the same."""
         self.awaited: Rejection | None = None
@@ -126,7 +119,8 @@ class Line:
         """Take on a policy's circuit, quota, hedges and places; two that disagree about one name are a mistake (R86)."""
         with self.lock:
             if self._is_new("circuit", self.circuit, policy.circuit):
-                self._begin(policy.circuit, now)
+                self.circuit = policy.circuit
+                self.breaker.reconfigure(policy.circuit or _METRICS_ONLY, now)
             if self._is_new("retry_quota", self.quota, policy.retry_quota):
                 self.quota = policy.retry_quota
                 self.quota_machine = None if self.quota is None else QuotaMachine(self.quota)
@@ -144,16 +138,6 @@ class Line:
         self.lock = threading.Lock()
         if self.gate is not None and self.gate_of is not None:
             self.gate = gate_for(self.name, *self.gate_of)
-
-    def _begin(self, circuit: Circuit | None, now: float) -> None:
-        """Begin with a circuit: as it was left before a restart, if that is known, else anew."""
-        self.circuit = circuit
-        if self.left is not None and circuit is not None and circuit.persist:
-            snapshot, to_wall = self.left
-            self.breaker = Breaker.restore(circuit, snapshot, now, now + to_wall)
-            self.left = None
-        else:
-            self.breaker.reconfigure(circuit or _METRICS_ONLY, now)
 
     def _is_new(self, option: str, had: Any, wanted: Any) -> bool:
         """Whether a policy brings something else than there was. One that asks for nothing leaves it to the others (R85)."""
@@ -189,7 +173,6 @@ class Lines:
         self._lock = threading.Lock()
         self._lines: dict[str, Line] = {}
         self._opens_gone = 0
-        self._remembered: dict[str, Left] = {}
 
     def get(self, name: str) -> Line:
         """Return the line of this name, new if there is none."""
@@ -201,7 +184,6 @@ class Lines:
                     if len(self._lines) >= self._most:
                         self._evict_idle()
                     line = self._lines[name] = Line(name)
-                    line.left = self._remembered.pop(name, None)
         return line
 
     def renew(self) -> None:
@@ -213,12 +195,6 @@ class Lines:
         """Return how often circuits opened, those that have gone included."""
         with self._lock:
             return self._opens_gone + sum(line.breaker.opens for line in self._lines.values())
-
-    def remember(self, snapshots: Iterable[BreakerSnapshot], to_wall: float) -> None:
-        """Keep what circuits were like before a restart, for when they are first used."""
-        with self._lock:
-            for snapshot in snapshots:
-                self._remembered[snapshot.name] = (snapshot, to_wall)
 
     def known(self, name: str) -> Line | None:
         return self._lines.get(name)

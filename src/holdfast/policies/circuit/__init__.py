@@ -4,8 +4,8 @@
                                               └▶ Rejection: who, why, until when
 
 `config` holds the options and the presets, `window` counts the recent calls, `history` knows what is usual, `rules` says
-when it is enough, `machine` is the breaker itself, `records` is what goes in and out of it, `metrics` and `snapshot` are its
-state as values.
+when it is enough, `machine` is the breaker itself, `records` is what goes in and out of it, `metrics` is its
+state as a value.
 
 Invariant: a permit is settled once, and only an outcome of the present period changes the state.
 """
@@ -17,7 +17,6 @@ from holdfast.policies.circuit.machine import Breaker
 from holdfast.policies.circuit.metrics import BreakerMetrics
 from holdfast.policies.circuit.records import Permit, Rejection, Transition, Verdict
 from holdfast.policies.circuit.rules import Rule
-from holdfast.policies.circuit.snapshot import BreakerSnapshot
 
 __all__ = [
     "ACTOR",
@@ -26,7 +25,6 @@ __all__ = [
     "SPEC016",
     "Breaker",
     "BreakerMetrics",
-    "BreakerSnapshot",
     "Circuit",
     "CircuitOptions",
     "Counted",

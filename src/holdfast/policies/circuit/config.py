@@ -39,7 +39,6 @@ class CircuitOptions(TypedDict, total=False):
     successes: int
     probe_limit: float
     adaptive: bool
-    persist: bool
     count_all: bool
     mode: Mode
 
@@ -84,8 +83,6 @@ class Circuit(
     """Seconds after which a probe that has not come back no longer keeps others from probing."""
     adaptive: bool = False
     """Scale the thresholds, between half and double, by what share of failures is usual here."""
-    persist: bool = False
-    """The runtime may keep its state over a restart."""
     count_all: bool = False
     """Every failure counts, also the caller's own mistakes (cancelled calls never do)."""
     mode: Mode = "normal"
@@ -96,7 +93,7 @@ class Circuit(
         self._check_times()
         options.count("circuit.probes", self.probes)
         options.count("circuit.successes", self.successes)
-        for name in ("adaptive", "persist", "count_all"):
+        for name in ("adaptive", "count_all"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidError.at(f"circuit.{name}", "true or false", getattr(self, name))
         options.one_of("circuit.mode", self.mode, get_args(Mode))

@@ -15,7 +15,7 @@ Invariant: a permit counts once, and at most `probes` probes younger than `probe
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,6 @@ from holdfast.policies.circuit.history import Usual
 from holdfast.policies.circuit.metrics import BreakerMetrics, read_metrics
 from holdfast.policies.circuit.records import Permit, Rejection, Transition, Verdict
 from holdfast.policies.circuit.rules import Rule, broken_rule
-from holdfast.policies.circuit.snapshot import BreakerSnapshot, read_snapshot, write_snapshot
 from holdfast.policies.circuit.window import Window
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ _UNCOUNTED: Final = Permit(generation=-1, started=0.0, settled=True)
 
 
 class Breaker:
-    """One circuit's state. Attributes are for reading; only the methods here and `read_snapshot` write them."""
+    """One circuit's state. Attributes are for reading; only the methods here write them."""
 
     __slots__ = (
         "_counting",
@@ -132,15 +131,6 @@ class Breaker:
             self.recorded_state = _OPEN
             self.rejection = Rejection(name=name, state=_OPEN, rule=Rule.FORCED)
 
-    @classmethod
-    def restore(cls, config: Circuit, snapshot: BreakerSnapshot, now: float, wall: float) -> Self:
-        """Return the breaker of a snapshot. Probes that were out are lost, so their places are free."""
-        breaker = cls(config, snapshot.name)
-        breaker.idle_since = now
-        read_snapshot(breaker, snapshot, now, wall)
-        breaker._obey_mode(now)
-        return breaker
-
     def admit(self, now: float) -> Permit | Rejection:
         """Return leave to make a call, or why it must not be made.
 
@@ -201,11 +191,6 @@ class Breaker:
         """Return how it is doing."""
         self._turn_window(now)
         return read_metrics(self, now)
-
-    def snapshot(self, now: float, wall: float) -> BreakerSnapshot:
-        """Return its state as a value, for `restore`."""
-        self._turn_window(now)
-        return write_snapshot(self, now, wall)
 
     def force_open(self, now: float) -> None:
         """Hold it open, however long it takes, until `release` was called as often (R62)."""
