@@ -12,7 +12,7 @@ from holdfast import INTERACTIVE, Runtime, recover
 from holdfast.policies.circuit import Permit, Verdict
 
 if TYPE_CHECKING:
-    from holdfast.runtime.lines import Line
+    from holdfast.runtime.registry import TargetState
 
 PARTS_S = 3.0
 """A part of the default circuit's window: calls so far apart are kept apart."""
@@ -49,7 +49,7 @@ class Bench:
         chance = random.Random(1)
         in_use = [line.name for line in chance.sample(lines, IN_USE)]
         names = [chance.choice(in_use) for _ in range(lookups)]
-        get = runtime.lines.get
+        get = runtime.registry.get
         begun = thread_time()
         for name in names:
             get(name)
@@ -64,20 +64,20 @@ class Bench:
         runtime = Runtime(most_circuits=circuits)
         _lines(runtime, circuits)
         begun, cpu = perf_counter(), thread_time()
-        runtime.lines.get("tool:one too many")
+        runtime.registry.get("tool:one too many")
         wall, cpu = perf_counter() - begun, thread_time() - cpu
-        dropped = circuits + 1 - len(runtime.lines)
+        dropped = circuits + 1 - len(runtime.registry)
         return {"wall_ms": wall * 1e3, "cpu_ms": cpu * 1e3, "dropped": dropped, "each_us": cpu / dropped * 1e6}
 
 
-def _lines(runtime: Runtime, circuits: int) -> list[Line]:
-    lines = [runtime.lines.get(f"tool:{i}") for i in range(circuits)]
+def _lines(runtime: Runtime, circuits: int) -> list[TargetState]:
+    lines = [runtime.registry.get(f"tool:{i}") for i in range(circuits)]
     for line in lines:
         line.serve(INTERACTIVE, 0.0)
     return lines
 
 
-def _use(line: Line) -> None:
+def _use(line: TargetState) -> None:
     for i in range(6):
         now = 1000.0 + i * PARTS_S
         permit = line.admit(now)

@@ -118,9 +118,9 @@ def line_alone(_: Fn, failures: int) -> Fn:
 
     from holdfast import Circuit
     from holdfast.policies.circuit import Verdict
-    from holdfast.runtime.lines import Line
+    from holdfast.runtime.registry import TargetState
 
-    line = Line("provider:claude")
+    line = TargetState("provider:claude")
     line.serve(_policy().replace(circuit=Circuit(failures=failures, open_for=3600, open_cap=3600)), monotonic())
     for _ in range(failures):
         line.settle(line.admit(monotonic()), Verdict.FAILURE, monotonic(), "CONN_REFUSED")

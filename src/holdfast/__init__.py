@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from holdfast.policies.repair import Changed
     from holdfast.runtime.budget import Budget
     from holdfast.runtime.fault_of import fault_of
-    from holdfast.runtime.recovery import recover
+    from holdfast.runtime.recover import recover
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.target import Target
     from holdfast.runtime.tool import tool
@@ -109,7 +109,7 @@ _HOMES = (
         "Session": "holdfast.sessions.session",
         "Target": "holdfast.runtime.target",
         "fault_of": "holdfast.runtime.fault_of",
-        "recover": "holdfast.runtime.recovery",
+        "recover": "holdfast.runtime.recover",
         "tool": "holdfast.runtime.tool",
     }
 )

@@ -94,7 +94,7 @@ def test_provider_model_and_key_have_circuits_and_the_key_is_told_to_nobody():
     wire, (runtime, _) = Wire(message()), world()
     claude = holdfast.anthropic.recovering(anthropic_on(wire, "sk-ant-secret-1"), runtime=runtime)
     claude.messages.create(**ASKED)
-    names = sorted(line.name for line in runtime.lines)
+    names = sorted(line.name for line in runtime.registry)
     assert names[-2:] == ["model:anthropic/claude-test", "provider:anthropic"]
     assert [name for name in names if name.startswith("key:anthropic/key-")]
     assert "secret" not in "".join(names)
@@ -107,7 +107,7 @@ def test_another_host_is_another_provider():
     named = holdfast.openai.recovering(openai_on(Wire(completion())), runtime=runtime, name="mine")
     for client in (grok, local, named):
         client.chat.completions.create(**CHAT)
-    providers = {line.name for line in runtime.lines if line.name.startswith("provider:")}
+    providers = {line.name for line in runtime.registry if line.name.startswith("provider:")}
     assert providers == {"provider:xai", "provider:box", "provider:mine"}
 
 
@@ -123,7 +123,7 @@ def test_azure_is_recovered_like_the_rest():
     assert type(azure) is openai.AzureOpenAI
     assert azure.chat.completions.create(**CHAT).choices[0].message.content == "hi"
     assert len(wire.requests) == 2
-    assert "provider:mine.openai.azure.com" in {line.name for line in runtime.lines}
+    assert "provider:mine.openai.azure.com" in {line.name for line in runtime.registry}
 
 
 def test_an_open_circuit_sends_nothing():
@@ -131,7 +131,7 @@ def test_an_open_circuit_sends_nothing():
     claude = holdfast.anthropic.recovering(
         anthropic_on(wire), runtime=runtime, policy=Policy(attempts=1, wait_for_circuit=False)
     )
-    while runtime.lines.get("provider:anthropic").breaker.recorded_state is CircuitState.CLOSED:
+    while runtime.registry.get("provider:anthropic").breaker.recorded_state is CircuitState.CLOSED:
         with pytest.raises(anthropic.APIStatusError):
             claude.messages.create(**ASKED)
     sent = len(wire.requests)
@@ -235,7 +235,7 @@ def test_fifty_threads_share_one_client():
     for thread in threads:
         thread.join()
     assert len(wire.requests) == 50
-    assert runtime.lines.get("provider:anthropic").breaker.successes == 50
+    assert runtime.registry.get("provider:anthropic").breaker.successes == 50
 
 
 # --- retries of others ---

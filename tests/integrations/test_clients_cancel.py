@@ -83,12 +83,12 @@ def test_wherever_it_waits_a_cancelled_task_leaves_nothing_behind(scene, script,
     was_cancelled = in_time(runtime, cancelled())
     begun = len(heard.of(AttemptStarted))
     settled = Counter()
-    for line in runtime.lines:
+    for line in runtime.registry:
         breaker = line.breaker
         settled[line.name.partition(":")[0]] += (
             breaker.successes + breaker.failures + breaker.ignored + breaker.cancelled
         )
     assert settled == {"provider": begun, "model": begun, "key": begun}
-    main = runtime.lines.get("provider:anthropic").breaker
+    main = runtime.registry.get("provider:anthropic").breaker
     assert main.successes == (0 if was_cancelled else 1)
     assert all(body.closed for body in slow.bodies)

@@ -86,7 +86,7 @@ class Stage:
         return events, result.final_output
 
     def breaker(self, name: str = "provider:provider.test"):
-        return self.runtime.lines.get(name).breaker
+        return self.runtime.registry.get(name).breaker
 
     @property
     def received(self) -> int:
@@ -181,7 +181,7 @@ def test_a_whole_provider_recovers_with_its_class_kept():
     assert stage.run("gpt-5", config={"model_provider": provider}).final_output == "You said: hello"
     assert stage.run("gpt-5-mini", config={"model_provider": provider}).final_output == "You said: hello"
     assert stage.received == 4
-    assert {line.name for line in stage.runtime.lines} >= {
+    assert {line.name for line in stage.runtime.registry} >= {
         "model:provider.test/gpt-5",
         "model:provider.test/gpt-5-mini",
     }
@@ -198,7 +198,7 @@ def test_the_sdks_default_provider_recovers_too():
 def test_circuits_know_provider_model_and_key_by_a_name_that_is_not_the_key():
     stage = Stage("ok")
     stage.run(stage.model(name="gpt-5"))
-    names = sorted(line.name for line in stage.runtime.lines)
+    names = sorted(line.name for line in stage.runtime.registry)
     assert [name.rpartition("key-")[0] or name for name in names] == [
         "key:provider.test/", "model:provider.test/gpt-5", "provider:provider.test",
     ]  # fmt: skip
@@ -321,7 +321,7 @@ def test_a_stream_that_fails_after_it_is_a_cut_with_what_arrived(kind, late):
         stage.stream(stage.model(kind))
     assert caught.value.partial.complete > 0
     assert stage.received == 1
-    assert sum(line.breaker.failures for line in stage.runtime.lines) == len(stage.heard.of(Failed)) == 1
+    assert sum(line.breaker.failures for line in stage.runtime.registry) == len(stage.heard.of(Failed)) == 1
 
 
 @each_model

@@ -289,7 +289,7 @@ def test_a_long_answer_need_not_be_streamed(kind):
 def test_S1_27_circuits_are_per_provider_model_and_key(kind):
     world = World()
     world.exchange(world.model(kind, credential="team-a"), asked())
-    lines = {line.name for line in world.runtime.lines}
+    lines = {line.name for line in world.runtime.registry}
     model = MODELS[kind]
     assert lines == {f"provider:{kind}", f"model:{kind}/{model}", f"key:{kind}/team-a"}
 
@@ -307,7 +307,7 @@ def test_R53_a_key_that_is_refused_is_left_alone_and_another_key_goes_on(kind, w
     assert refused.value.circuit.startswith(f"key:{kind}/key-")
     assert world.received == 2
     assert world.exchange(good, asked()).text == "You said: hello"
-    shown = str(world.heard.events) + str([line.name for line in world.runtime.lines])
+    shown = str(world.heard.events) + str([line.name for line in world.runtime.registry])
     assert "'bad'" not in shown
 
 

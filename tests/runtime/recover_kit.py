@@ -9,8 +9,8 @@ from typing import Any
 from holdfast import Circuit, Policy, Runtime, recover
 from holdfast.events import AttemptEnded, AttemptStarted, Cancelled, CircuitState, Event
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.lines import Line
-from holdfast.runtime.recovery import Recovery
+from holdfast.runtime.recover import Recovery
+from holdfast.runtime.registry import TargetState
 from holdfast.testing import Capture, Midpoint, VirtualClock, run
 
 LOOSE = Circuit(failures=10_000, rate=None)
@@ -37,9 +37,9 @@ class World:
     def now(self) -> float:
         return self.clock.monotonic()
 
-    def line(self, name: str) -> Line:
-        line = self.runtime.lines.known(name)
-        assert line is not None, f"no line {name!r}; there are {[line.name for line in self.runtime.lines]}"
+    def line(self, name: str) -> TargetState:
+        line = self.runtime.registry.known(name)
+        assert line is not None, f"no line {name!r}; there are {[line.name for line in self.runtime.registry]}"
         return line
 
     def state(self, name: str) -> CircuitState:
@@ -53,22 +53,22 @@ class World:
         return [event.delay for event in self.events if type(event).__name__ == "Retry"]
 
 
-def settled(line: Line) -> int:
+def settled(line: TargetState) -> int:
     """Permits that came back, however."""
     breaker = line.breaker
     return breaker.successes + breaker.failures + breaker.ignored + breaker.cancelled
 
 
-def probes_out(line: Line) -> int:
+def probes_out(line: TargetState) -> int:
     return len(line.breaker._probes_out or ())
 
 
-def assert_places_free(line: Line) -> None:
-    gate = line.gate
-    if gate is not None:
-        assert gate._wakers == {}
-        if gate._places is not None:
-            assert (gate._places.running, gate._places.waiting) == (0, 0)
+def assert_places_free(line: TargetState) -> None:
+    limiter = line.limiter
+    if limiter is not None:
+        assert limiter._wakers == {}
+        if limiter._places is not None:
+            assert (limiter._places.running, limiter._places.waiting) == (0, 0)
 
 
 class Flaky:
@@ -199,7 +199,7 @@ async def _cancelled_run(
     assert after in ([Cancelled], []), f"cancelled at suspension {nth}: {after}"
     assert asyncio.all_tasks() == {asyncio.current_task()}
     for name in names:
-        line = world.runtime.lines.known(name)
+        line = world.runtime.registry.known(name)
         if line is not None:
             begun = len([event for event in world.of(AttemptStarted) if event.via == "primary"])
             outs = min(begun, 1) if getattr(scenario, "per_operation", False) else begun

@@ -15,7 +15,7 @@ from holdfast.events import Cancelled, Commanded, Failed, Fallback, Recovered, R
 from holdfast.faults import AbortedError
 from holdfast.runtime import commands as room
 from holdfast.runtime.aborting import AbortableOperation
-from holdfast.runtime.driving import drive_async
+from holdfast.runtime.drivers import drive_async
 from holdfast.testing import Capture, Midpoint, VirtualClock
 
 SLOW = Policy(attempts=3, circuit=LOOSE)
@@ -299,14 +299,14 @@ def test_a_wait_that_is_cancelled_from_outside_is_forgotten():
 def test_a_wait_that_heeds_a_signal_heeds_commands_too():
     world = World()
     flaky = Flaky(reset())
-    binding = world.recover("claude")._fresh()
+    plan = world.recover("claude")._fresh()
 
     async def act():
         wait = await first_wait(world)
         await asyncio.sleep(0.12)
         world.runtime.commands.retry_now(wait.run)
 
-    op = AbortableOperation(binding, threading.Event())
+    op = AbortableOperation(plan, threading.Event())
     assert world.run(both(drive_async(op, flaky.acall, (), {}), act())) == "ok"
     assert world.now == pytest.approx(0.12)
 

@@ -74,7 +74,7 @@ def test_R85_breakers_keep_their_state_over_a_reload(runtime, file):
     live.reload()
     with pytest.raises(Exception, match="CIRCUIT_OPEN"):
         recover("claude", runtime=runtime).call(fail)
-    assert runtime.lines.get("provider:claude").circuit == Circuit(failures=50)
+    assert runtime.registry.get("provider:claude").circuit == Circuit(failures=50)
 
 
 def test_a_signal_reloads_before_the_next_call(runtime, file):

@@ -159,8 +159,8 @@ def test_what_adds_nothing_usable_is_stopped_again(shelf, runtime):
 
 
 def test_a_start_that_hangs_is_left_behind_and_adds_nothing_when_it_comes_late(shelf, runtime, monkeypatch):
-    gate, stopped = threading.Event(), threading.Event()
-    monkeypatch.setattr(sys, "shelf_gate", gate, raising=False)
+    limiter, stopped = threading.Event(), threading.Event()
+    monkeypatch.setattr(sys, "shelf_gate", limiter, raising=False)
     monkeypatch.setattr(sys, "shelf_stopped", stopped, raising=False)
     source = """
     import sys
@@ -183,7 +183,7 @@ def test_a_start_that_hangs_is_left_behind_and_adds_nothing_when_it_comes_late(s
                 "Extension slow failed in start: it did not finish within 0.05 s and was left behind",
             )
         }
-        gate.set()
+        limiter.set()
         assert stopped.wait(5)
         assert IN_USE.classifier is CLASSIFIER
 

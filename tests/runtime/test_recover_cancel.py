@@ -43,18 +43,18 @@ async def _gated(world: World) -> None:
     policy = Policy(circuit=LOOSE, concurrency=1, per_second=0.5)
     recovery = world.recover("a", policy)
     # Somebody else holds the place for a while, and the pace makes the retry wait again.
-    gate = recovery._binding.gate
-    assert gate is not None
-    assert gate._places is not None
-    gate._places.enter()
-    asyncio.get_running_loop().call_later(3, gate.leave, 0)
+    limiter = recovery._plan.limiter
+    assert limiter is not None
+    assert limiter._places is not None
+    limiter._places.enter()
+    asyncio.get_running_loop().call_later(3, limiter.leave, 0)
     asyncio.get_running_loop().call_later(4_000, lambda: None)
     try:
         await recovery.call(Flaky(reset(), takes=1).acall)
     finally:
         if asyncio.get_running_loop().time() < 3:
-            gate.leave(0)
-            gate.leave = lambda _: None  # type: ignore[method-assign] # the other one has left already
+            limiter.release(0)
+            limiter.leave = lambda _: None  # type: ignore[method-assign] # the other one has left already
 
 
 async def _hedged(world: World) -> None:

@@ -57,10 +57,10 @@ def test_a_child_forked_while_every_lock_is_held_can_call() -> None:
         without_target = recover(lambda: "ok")
         for fn in (named, with_runtime, without_target):
             fn()
-        held = [default_runtime().lines._lock, own.lines._lock, default_runtime().bus._lock, own.bus._lock, threads._lock]
-        held += [line.lock for runtime in (own, default_runtime()) for line in runtime.lines]
-        held += [line.gate._lock for runtime in (own, default_runtime()) for line in runtime.lines]
-        held += [without_target.__holdfast_binding__.line.lock]
+        held = [default_runtime().registry._lock, own.registry._lock, default_runtime().bus._lock, own.bus._lock, threads._lock]
+        held += [line.lock for runtime in (own, default_runtime()) for line in runtime.registry]
+        held += [line.limiter._lock for runtime in (own, default_runtime()) for line in runtime.registry]
+        held += [without_target.__holdfast_plan__.line.lock]
         for lock in held:
             lock.acquire()
 

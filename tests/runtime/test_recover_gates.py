@@ -75,7 +75,7 @@ def test_R14_fifty_threads_share_five_places() -> None:
         thread.join()
     assert done == 50
     assert most <= 5
-    line = runtime.lines.known("provider:a")
+    line = runtime.registry.known("provider:a")
     assert line is not None
     assert_places_free(line)
     assert line.breaker.successes == 50
@@ -155,13 +155,13 @@ def test_waiting_for_a_place_ends_with_the_deadline(form: str) -> None:
     world = World()
     policy = Policy(concurrency=1, deadline=0.01, timeout=None)
     recovery = world.recover("a", policy)
-    gate = recovery._binding.gate
-    assert gate is not None
-    gate._places.enter()  # type: ignore[union-attr] # somebody holds the only place
+    limiter = recovery._plan.limiter
+    assert limiter is not None
+    limiter._places.enter()  # type: ignore[union-attr] # somebody holds the only place
     with pytest.raises(HoldfastError) as failed:
         recovery.call(Flaky()) if form == "sync" else world.run(recovery.call(Flaky().acall))
     assert failed.value.fault.code == "SYS_BULKHEAD_FULL"
-    gate.leave(0)
+    limiter.release(0)
     assert_places_free(world.line("provider:a"))
 
 
@@ -412,7 +412,7 @@ def test_R14_fifty_threads_trip_one_circuit_once() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    line = runtime.lines.known("provider:a")
+    line = runtime.registry.known("provider:a")
     assert line is not None
     assert len(changes) == 1
     assert ends.count("ConnectionResetError") + ends.count("CircuitOpenError") == 50
@@ -466,10 +466,10 @@ def test_R85_every_option_behind_a_name_may_change_with_a_reload() -> None:
         world.runtime.configure(policy, {})
         assert recovery.call(Flaky()) == "ok"
         line = world.line("provider:a")
-        binding = recovery._binding
+        plan = recovery._plan
         assert policy.circuit in {None, line.circuit}
         assert policy.retry_quota in {None, line.quota}
-        assert (binding.gate is None) == (policy.concurrency is None and policy.per_second is None)
+        assert (plan.limiter is None) == (policy.concurrency is None and policy.per_second is None)
     world.runtime.configure(Policy(), {"provider:a": Policy(concurrency=9)})
     assert recovery.call(Flaky()) == "ok"
     assert world.line("provider:a").gate_of == (9, None, None)
@@ -515,9 +515,9 @@ def test_R87_ten_thousand_names_are_bounded_and_what_is_open_or_held_stays() -> 
     world.clock.advance(1)
     for number in range(10_000):
         world.recover(f"name-{number}", policy).call(Flaky())
-    assert len(world.runtime.lines) <= 100
+    assert len(world.runtime.registry) <= 100
     assert world.state("provider:down") is CircuitState.OPEN
-    assert world.runtime.lines.known("provider:held") is held
+    assert world.runtime.registry.known("provider:held") is held
 
 
 def test_R87_a_name_that_was_evicted_under_a_call_comes_back_clean() -> None:

@@ -8,8 +8,8 @@ from holdfast import Budget, HoldfastError, OutcomeUnknownError, Policy, Quota, 
 from holdfast.faults import Fault
 from holdfast.policies.retry import Again, GiveUp, Reason
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.binding import Binding
 from holdfast.runtime.operation import Operation
+from holdfast.runtime.plan import Plan
 from holdfast.testing import VirtualClock, use_runtime
 
 
@@ -20,7 +20,7 @@ def runtime():
 
 
 def begun(policy=None, **options):
-    op = Operation(Binding("shop", policy, **options))
+    op = Operation(Plan("shop", policy, **options))
     op.admit()
     return op
 

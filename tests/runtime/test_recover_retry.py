@@ -352,7 +352,7 @@ def test_R14_fifty_threads_share_a_policy_and_nothing_else() -> None:
         thread.join()
     assert [work.calls for work in works] == [3] * 50
     assert all(error is work.raised[-1] for error, work in zip(errors, works, strict=True))
-    line = runtime.lines.known("provider:a")
+    line = runtime.registry.known("provider:a")
     assert line is not None
     assert line.breaker.failures == settled(line) == 150
 

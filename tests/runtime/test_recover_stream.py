@@ -30,7 +30,7 @@ from holdfast.events import (
     SuppressedError,
 )
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.streams import ALIVE
+from holdfast.runtime.stream import ALIVE
 
 STEADY = Policy(circuit=LOOSE)
 
@@ -86,7 +86,7 @@ def collect(world: World, source: Source, policy: Policy = STEADY, **options: An
     error = world.run(main())
     assert AMBIENT.get() is None
     assert source.opened == source.closed
-    line = world.runtime.lines.known("provider:a")
+    line = world.runtime.registry.known("provider:a")
     if line is not None:
         assert settled(line) == len(world.of(AttemptStarted))
         assert_places_free(line)

@@ -218,7 +218,7 @@ def test_R70_a_hundred_loops_one_after_the_other_leave_no_wheels_behind() -> Non
     recovery = recover("a", Policy(timeout=5), runtime=Runtime(waits=False))
     for _ in range(100):
         asyncio.run(recovery.call(Flaky().acall))
-    assert len(recovery._binding.wheels._by_loop) <= 1
+    assert len(recovery._plan.wheels._by_loop) <= 1
 
 
 def test_sync_code_has_no_limit_unless_it_asks_for_a_thread() -> None:
@@ -320,5 +320,5 @@ def test_a_hang_that_the_recovery_around_it_ends_counts_on_the_circuit_if_it_was
     outer = world.recover("agent:asker", Policy(timeout=10, attempts=1))
     with pytest.raises(DeadlineError):
         world.run(outer.call(inner))
-    breaker = world.runtime.lines.get("provider:claude").breaker
+    breaker = world.runtime.registry.get("provider:claude").breaker
     assert (breaker.failures, breaker.cancelled) == (failures, 1 - failures)

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Fault, HoldfastError, Runtime
 from holdfast.events import AttemptStarted, Cancelled, Degraded, Failed
-from holdfast.runtime.recovery import recover
+from holdfast.runtime.recover import recover
 from holdfast.testing import Capture, run, script
 
 MARK: ContextVar[str] = ContextVar("mark", default="outside")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast import Policy, Runtime
 from holdfast.policies import Backoff
-from holdfast.runtime.recovery import recover
+from holdfast.runtime.recover import recover
 from holdfast.testing import VirtualClock, run, script
 
 CANARY = "sk-ant-api03-canary0123456789abcdefghijklmnopqrstuvwxyz"

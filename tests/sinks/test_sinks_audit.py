@@ -20,7 +20,7 @@ from holdfast import Policy, Runtime
 from holdfast.events import KINDS, AttemptStarted, BudgetWarning, Retry, SuppressedError
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies import Circuit
-from holdfast.runtime.recovery import recover
+from holdfast.runtime.recover import recover
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sinks import audit_to
 from holdfast.sinks.audit_records import CLASSES

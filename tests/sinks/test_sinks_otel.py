@@ -32,7 +32,7 @@ from holdfast.events import (
     Recovered,
 )
 from holdfast.policies.repair import Changed
-from holdfast.runtime.recovery import recover
+from holdfast.runtime.recover import recover
 from holdfast.sinks import conventions, trace_recoveries
 from holdfast.sinks import otel as sink
 from holdfast.sinks.tracking import Tracker

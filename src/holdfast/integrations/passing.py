@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from holdfast.policies.circuit import Verdict
 from holdfast.runtime import charging, permits, reports
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.binding import Binding
+from holdfast.runtime.callables import is_async
 from holdfast.runtime.chain import Chain
-from holdfast.runtime.driving import drive, drive_async
-from holdfast.runtime.fallbacks import drive_chain, drive_chain_async
-from holdfast.runtime.kinds import is_async
+from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.fallback import drive_chain, drive_chain_async
 from holdfast.runtime.operation import Operation
+from holdfast.runtime.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -52,10 +52,10 @@ class PassingOperation(Operation):
         if not isinstance(error, Signal):
             super().stopped(error)
             return
-        now = self.binding.monotonic()
+        now = self.plan.monotonic()
         permits.settle(self, Verdict.IGNORED, now)
         charging.ended(self, None)
-        if self.binding.watched:
+        if self.plan.watched:
             reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
             reports.recovered(self, now)
@@ -76,19 +76,19 @@ class Calls:
         runtime: Runtime | None = None,
     ) -> None:
         # What `fn` declares about itself (`@tool`) wins.
-        self._binding = Binding(aim, policy, effect=effect, runtime=runtime).of(fn)
+        self._plan = Plan(aim, policy, effect=effect, runtime=runtime).of(fn)
         self.passing = passing
         self.told = told
 
     @property
-    def binding(self) -> Binding:
-        """The binding to use now."""
-        self._binding = self._binding.fresh()
-        return self._binding
+    def plan(self) -> Plan:
+        """The plan to use now."""
+        self._plan = self._plan.fresh()
+        return self._plan
 
     def begin(self) -> PassingOperation:
         """Return the operation of a call that begins now."""
-        op = PassingOperation(self.binding)
+        op = PassingOperation(self.plan)
         op.calls = self
         op.told = self.told
         return op
@@ -109,7 +109,7 @@ class Calls:
 
     def call(self, fn: Callable[..., Any], /, *args: Any, chain: Chain | None = None) -> Any:
         """Make the call, and what else it takes."""
-        if self.binding.off:
+        if self.plan.off:
             return fn(*args)
         op = self.begin()
         try:
@@ -125,7 +125,7 @@ class Calls:
 
     async def acall(self, fn: Callable[..., Awaitable[Any]], /, *args: Any, chain: Chain | None = None) -> Any:
         """The same in a task."""
-        if self.binding.off:
+        if self.plan.off:
             return await fn(*args)
         op = self.begin()
         call = drive_async(op, self.carrying(fn), args, {})

@@ -17,11 +17,11 @@ from holdfast.faults import Fault, HoldfastError, InvalidError, StreamCutError
 from holdfast.integrations.passing import Signal
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.driving import leave, pause
+from holdfast.runtime.drivers import leave, pause
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.gates import come_in
+from holdfast.runtime.limiter import acquire
 from holdfast.runtime.partials import Delivered
-from holdfast.runtime.streams import StreamOf
+from holdfast.runtime.stream import StreamOf
 from holdfast.runtime.surroundings import Surroundings, admit
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Partial
     from holdfast.integrations.passing import Calls, PassingOperation
-    from holdfast.runtime.gates import Gate
+    from holdfast.runtime.limiter import Limiter
     from holdfast.runtime.operation import Operation
-    from holdfast.runtime.streams import AfterFirst
+    from holdfast.runtime.stream import AfterFirst
 
 __all__ = ["Form", "check_after_first", "read", "read_async"]
 
@@ -68,7 +68,7 @@ def read(
     resume: Callable[[Partial], tuple[Any, ...]] | None = None,
 ) -> Generator[T, None, None]:
     """Yield what `fn` gives; `resume` makes the arguments for the rest from what was delivered."""
-    if calls.binding.off:
+    if calls.plan.off:
         yield from fn(*args)
         return
     reading = _Reading(calls, form, fn, args, after_first=after_first, resume=resume)
@@ -87,7 +87,7 @@ def read(
 
 
 class _Reading(Generic[T]):
-    """One stream that is read in a thread; what `holdfast.runtime.streams.Stream` is in a task."""
+    """One stream that is read in a thread; what `holdfast.runtime.stream.Stream` is in a task."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _Reading(Generic[T]):
         self._after_first = after_first
         self._resume = resume
         self._source: Generator[T, None, None] | None = None
-        self._place: tuple[Gate, int] | None = None
+        self._place: tuple[Limiter, int] | None = None
         self._surroundings: Surroundings | None = None
         self._delivered = Delivered()
         self._items: list[Any] = []
@@ -145,8 +145,8 @@ class _Reading(Generic[T]):
     def _begin(self) -> None:
         op = self._op
         self._surroundings = admit(op)
-        if (gate := op.binding.gate) is not None:
-            self._place = (gate, come_in(gate, op))
+        if (limiter := op.plan.limiter) is not None:
+            self._place = (limiter, acquire(limiter, op))
 
     def _step(self) -> T:
         token = AMBIENT.set(self._op)
@@ -178,8 +178,8 @@ class _Reading(Generic[T]):
                 source.close()
         finally:
             if place is not None:
-                gate, ticket = place
-                gate.leave(ticket)
+                limiter, ticket = place
+                limiter.release(ticket)
 
     def _recovers(self, error: BaseException) -> bool:
         """Settle the failure; return True to try again, False to let it through, or raise what surfaces instead."""
@@ -214,14 +214,14 @@ class _Reading(Generic[T]):
 
     def _resumed(self) -> None:
         op = self._op
-        runtime = op.binding.runtime
+        runtime = op.plan.runtime
         how: Literal["continue", "restart"] = "continue" if self._after_first == "continue" else "restart"
         if runtime.bus.wants(StreamResumed):
             runtime.bus.emit(
                 StreamResumed(
                     at=runtime.clock.wall(),
                     run=op.run,
-                    operation=op.binding.name,
+                    operation=op.plan.name,
                     how=how,
                     items=self._delivered.count,
                 )
@@ -261,7 +261,7 @@ async def read_async(
     resume: Callable[[Partial], tuple[Any, ...]] | None = None,
 ) -> AsyncGenerator[T, None]:
     """The same for an async iterator; silence has the policy's limit."""
-    if calls.binding.off:
+    if calls.plan.off:
         async for item in fn(*args):
             yield item
         return
@@ -305,14 +305,12 @@ class _PassingStream(StreamOf[Any, T]):
             return opened(*resume(partial))
 
         resumed = rest if resume is not None else None
-        super().__init__(
-            calls.binding, opened, first=None, idle=None, total=None, after_first=after_first, resume=resumed
-        )
+        super().__init__(calls.plan, opened, first=None, idle=None, total=None, after_first=after_first, resume=resumed)
 
     def begin(self) -> Operation:
         op = self._op = self._calls.begin()
-        self.binding = op.binding
-        if op.binding.runtime is not self._runtime:
+        self.plan = op.plan
+        if op.plan.runtime is not self._runtime:
             self._bind()
         if self._form.used is not None:
             used = self._form.used

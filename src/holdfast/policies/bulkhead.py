@@ -85,7 +85,7 @@ class BulkheadMachine:
         self._queue[self._tickets] = None
         return Waiting(self._tickets)
 
-    def slip_in(self) -> bool:
+    def try_acquire(self) -> bool:
         """Take a place if one is free; never wait for it. It is given up with `leave()`."""
         if self.running >= self._places:
             return False

@@ -11,7 +11,7 @@ from holdfast.providers.model import RecoveringModel
 from holdfast.providers.reading import Called, cut, refuse_error, reply
 from holdfast.providers.words import Assistant, ToolResult, User
 from holdfast.runtime.credentials import credential_of
-from holdfast.runtime.streams import ALIVE
+from holdfast.runtime.stream import ALIVE
 from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from holdfast.events import SuppressedError
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.policies import Policy
 from holdfast.policies.capabilities import lacking, negotiate
-from holdfast.runtime.recovery import recover
+from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from holdfast.faults import HoldfastError
 from holdfast.policies.capabilities import lacking, negotiate
 from holdfast.providers.known import offers_of
 from holdfast.providers.words import Reply
-from holdfast.runtime.recovery import recover
+from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:

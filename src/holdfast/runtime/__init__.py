@@ -5,9 +5,9 @@
     operation  one call: what happens next is decided here, once for all drivers
     driving    the two drivers, sync and async; limits, gates, hedging and threads are ways of making one attempt
     commands   what people tell an operation that waits: retry now, fall back, cancel
-    wishes     what the caller says about its own failures: `retry_on`, `never_retry`
+    overrides     what the caller says about its own failures: `retry_on`, `never_retry`
     streams    streams; blocks: loops of attempts; surroundings: the context a stream's source runs in
-    binding    everything an operation reads, looked up once; lines: what all calls to one name share
+    plan    everything an operation reads, looked up once; lines: what all calls to one name share
     permits    an operation's circuits; charging: its budget; ours: the errors that are ours; mending: its repairs
     runtime    clock, chance, circuits, events; budget and ambient: the scope around a call
     manager    document 001's registry over it: execution (its options), circuit_handle, tallies (what it counts)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from holdfast.runtime.budget import Budget
 
-__all__ = ["AMBIENT", "Around", "in_force"]
+__all__ = ["AMBIENT", "Ambient", "in_force"]
 
 
-class Around(Protocol):
+class Ambient(Protocol):
     """What a nested call looks at: an operation under way, or a budget."""
 
     @property
@@ -39,15 +39,15 @@ class Around(Protocol):
         ...
 
     @property
-    def around(self) -> Around | None:
+    def around(self) -> Ambient | None:
         """The scope it is in itself."""
         ...
 
 
-AMBIENT: ContextVar[Around | None] = ContextVar("holdfast_ambient", default=None)
+AMBIENT: ContextVar[Ambient | None] = ContextVar("holdfast_ambient", default=None)
 
 
-def in_force(around: Around | None) -> Around | None:
+def in_force(around: Ambient | None) -> Ambient | None:
     """Return the innermost scope, from this one outwards, that is not over."""
     while around is not None and around.over:
         around = around.around

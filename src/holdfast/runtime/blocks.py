@@ -14,18 +14,18 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from holdfast.faults import InvalidError
-from holdfast.runtime import ours
+from holdfast.runtime import errors
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.driving import begin_limit, leave, pause, pause_async
-from holdfast.runtime.gates import come_in, come_in_async
+from holdfast.runtime.drivers import begin_limit, leave, pause, pause_async
+from holdfast.runtime.limiter import acquire, acquire_async
 
 if TYPE_CHECKING:
     from contextvars import Token
     from types import TracebackType
     from typing import Self
 
-    from holdfast.runtime.ambient import Around
-    from holdfast.runtime.gates import Gate
+    from holdfast.runtime.ambient import Ambient
+    from holdfast.runtime.limiter import Limiter
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
 
@@ -38,8 +38,8 @@ class BlockAttempt:
     def __init__(self, op: Operation) -> None:
         self._op = op
         self._limit: Limit | None = None
-        self._token: Token[Around | None] | None = None
-        self._place: tuple[Gate, int] | None = None
+        self._token: Token[Ambient | None] | None = None
+        self._place: tuple[Limiter, int] | None = None
         self.number = op.attempts + 1
         """Counted from 1."""
         self.entered = False
@@ -74,7 +74,7 @@ class BlockAttempt:
         limit = self._limit
         if limit is None or not limit.end() or not isinstance(error, asyncio.CancelledError):
             return self._end(error)
-        timed_out = ours.timed_out(self._op)
+        timed_out = errors.timed_out(self._op)
         try:
             if self._end(timed_out):
                 return True
@@ -93,8 +93,8 @@ class BlockAttempt:
         op = self._op
         try:
             op.admit()
-            if (gate := op.binding.gate) is not None:
-                self._place = (gate, come_in(gate, op))
+            if (limiter := op.plan.limiter) is not None:
+                self._place = (limiter, acquire(limiter, op))
         except BaseException as error:
             delay = self._failed(error)
             if delay is None:
@@ -106,8 +106,8 @@ class BlockAttempt:
         op = self._op
         try:
             op.admit()
-            if (gate := op.binding.gate) is not None:
-                self._place = (gate, await come_in_async(gate, op))
+            if (limiter := op.plan.limiter) is not None:
+                self._place = (limiter, await acquire_async(limiter, op))
         except BaseException as error:
             delay = self._failed(error)
             if delay is None:
@@ -120,8 +120,8 @@ class BlockAttempt:
         if self._token is not None:
             leave(self._token)
         if self._place is not None:
-            gate, ticket = self._place
-            gate.leave(ticket)
+            limiter, ticket = self._place
+            limiter.release(ticket)
         op = self._op
         if error is None:
             op.succeeded()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextvars import Token
     from typing import Self
 
-    from holdfast.runtime.ambient import Around
+    from holdfast.runtime.ambient import Ambient
 
 __all__ = ["Budget"]
 
@@ -60,14 +60,14 @@ class Budget:
         self._prices = prices
         self._ledger: Ledger | None = None
         self._lock = threading.Lock()
-        self._token: Token[Around | None] | None = None
-        self._around: Around | None = None
+        self._token: Token[Ambient | None] | None = None
+        self._around: Ambient | None = None
 
     over = False
     """Never: what was started inside is paid from here however long it runs."""
 
     @property
-    def around(self) -> Around | None:
+    def around(self) -> Ambient | None:
         """The scope it was entered in."""
         return self._around
 

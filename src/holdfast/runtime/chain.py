@@ -15,7 +15,7 @@ from holdfast.faults import Fault, InvalidError
 from holdfast.policies.fallback import Consent, When, check_when
 from holdfast.runtime import reports
 from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
-from holdfast.runtime.kinds import is_async, name_of
+from holdfast.runtime.callables import is_async, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -123,7 +123,7 @@ class Chain:
             if key is None:
                 self._tell_no_key(op)
             else:
-                self._store.put(key, value, op.binding.monotonic(), self._ttl)
+                self._store.put(key, value, op.plan.monotonic(), self._ttl)
         except Exception as error:  # noqa: BLE001 - whatever a store or key function of the user's raises
             reports.suppressed(op, error, "the cache of a fallback failed")
 
@@ -131,7 +131,7 @@ class Chain:
         """A cache that can keep nothing must not look like one (methods: `self` is an argument, too)."""
         where = f"cached of {self._fn_name}"
         error = InvalidError.saying(where, "arguments that can be written as JSON, or key=", "others: nothing is kept")
-        runtime = op.binding.runtime
+        runtime = op.plan.runtime
         runtime.bus.hook_raised(self, where, error, at=runtime.clock.wall(), run=op.run)
 
     def recall(self, op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -140,7 +140,7 @@ class Chain:
             return Missing
         try:
             key = key_of(self._key, self._fn_name, args, kwargs)
-            return Missing if key is None else self._store.get(key, op.binding.monotonic())
+            return Missing if key is None else self._store.get(key, op.plan.monotonic())
         except Exception as error:  # noqa: BLE001 - ditto
             reports.suppressed(op, error, "the cache of a fallback failed")
             return Missing

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code
     from holdfast.policies import Policy
-    from holdfast.runtime.lines import Line
+    from holdfast.runtime.registry import TargetState
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.target import Target
 
@@ -41,7 +41,7 @@ class CircuitHandle:
 
     @property
     def state(self) -> CircuitState:
-        line = self._runtime.lines.known(self.name)
+        line = self._runtime.registry.known(self.name)
         return CircuitState.CLOSED if line is None else self._read(line, lambda breaker, now: breaker.state(now))
 
     @property
@@ -63,7 +63,7 @@ class CircuitHandle:
 
     def metrics(self) -> BreakerMetrics:
         """Return how it is doing, in numbers (N1-6)."""
-        line = self._runtime.lines.known(self.name)
+        line = self._runtime.registry.known(self.name)
         if line is None:
             return Breaker(Circuit(), self.name).metrics(self._runtime.clock.monotonic())
         return self._read(line, lambda breaker, now: breaker.metrics(now))
@@ -100,7 +100,7 @@ class CircuitHandle:
 
     def circuit_for(self, policy: Policy) -> Circuit | None:
         """Return the settings it has, or else the policy's."""
-        line = self._runtime.lines.known(self.name)
+        line = self._runtime.registry.known(self.name)
         return policy.circuit if line is None or line.circuit is None else line.circuit
 
     def _record(self, verdict: Verdict, code: Code | None) -> None:
@@ -120,14 +120,14 @@ class CircuitHandle:
             change(line.breaker, now)
         self._runtime.report_transitions(line)
 
-    def _serving(self, now: float) -> Line:
+    def _serving(self, now: float) -> TargetState:
         """Return the line, with the settings it would get from the first call."""
-        line = self._runtime.lines.get(self.name)
+        line = self._runtime.registry.get(self.name)
         if line.circuit is None:
             line.serve(self._runtime.policy_for(self.target), now)
         return line
 
-    def _read(self, line: Line, read: Callable[[Breaker, float], T]) -> T:
+    def _read(self, line: TargetState, read: Callable[[Breaker, float], T]) -> T:
         with line.lock:
             return read(line.breaker, self._runtime.clock.monotonic())
 

@@ -87,11 +87,11 @@ class Commands:
                 return False
             del self._waits[run]
             wait.told = command
-        binding = wait.op.binding
-        bus = binding.runtime.bus
+        plan = wait.op.plan
+        bus = plan.runtime.bus
         if bus.wants(Commanded):
-            at = binding.runtime.clock.wall()
-            bus.emit(Commanded(at=at, run=run, operation=binding.name, command=command, by=by))
+            at = plan.runtime.clock.wall()
+            bus.emit(Commanded(at=at, run=run, operation=plan.name, command=command, by=by))
         wait.wake()
         return True
 
@@ -106,18 +106,18 @@ class Wait:
         self.told: Command | None = None
         self.failed_with, op.failed_with = op.failed_with, None
         """Kept here and not by the operation: its error must not outlive the wait."""
-        self._began = op.binding.monotonic()
+        self._began = op.plan.monotonic()
         self._seconds = seconds
 
     def lasted(self) -> float:
         """Return the seconds since it began."""
-        return self.op.binding.monotonic() - self._began
+        return self.op.plan.monotonic() - self._began
 
     def shown(self) -> Waiting:
         op = self.op
         return Waiting(
             run=op.run,
-            operation=op.binding.name,
+            operation=op.plan.name,
             attempts=op.attempts,
             until=op.wall(self._began) + self._seconds,
             can_fall_back=op.has_fallbacks,
@@ -172,7 +172,7 @@ class ThreadWait(Wait):
     def sleep(self, seconds: float) -> None:
         """Sleep, unless somebody has a command."""
         if self.told is None:
-            self.op.binding.runtime.sleep(seconds, self._asleep)
+            self.op.plan.runtime.sleep(seconds, self._asleep)
 
     def wake(self) -> None:
         self._asleep.release()

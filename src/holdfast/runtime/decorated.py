@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.repair import Repair
-from holdfast.runtime.binding import BINDING_ATTRIBUTE
+from holdfast.runtime.callables import is_async, name_of, refuse_generator
 from holdfast.runtime.chain import Chain, check_step
-from holdfast.runtime.driving import drive, drive_async
-from holdfast.runtime.fallbacks import drive_chain, drive_chain_async
+from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.fallback import drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.kinds import is_async, name_of, refuse_generator
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plain import begin
+from holdfast.runtime.plan import PLAN_ATTRIBUTE
 from holdfast.runtime.runtime import CHANGES
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code, Fault, Outcome
     from holdfast.policies.repair import Action
-    from holdfast.runtime.binding import Binding
     from holdfast.runtime.chain import CacheStore, Consent, When
+    from holdfast.runtime.plan import Plan
 
 __all__ = ["AsyncRecovered", "Recovered", "decorate", "outcome_of"]
 
@@ -139,43 +139,43 @@ else:
     AsyncRecovered = Recovered = None
 
 
-def decorate(binding: Binding, fn: Callable[..., Any]) -> Any:
+def decorate(plan: Plan, fn: Callable[..., Any]) -> Any:
     """Return `fn` with recovery around it, as a function of the same kind."""
     if isinstance(fn, (staticmethod, classmethod)):
         # What a class makes of it goes around the function that recovers.
-        kind, inner = type(fn), decorate(binding, fn.__func__)
+        kind, inner = type(fn), decorate(plan, fn.__func__)
         method = kind(inner)
         method.__dict__.update(inner.__dict__)
         return method
     if not callable(fn):
         raise InvalidError.at("recover(…)", "a function", fn)
     refuse_generator(fn)
-    binding = binding.copy_for(fn)
+    plan = plan.copy_for(fn)
     chain = Chain(fn)
-    wrapper = _async(binding, chain, fn) if is_async(fn) else _sync(binding, chain, fn)
+    wrapper = _async(plan, chain, fn) if is_async(fn) else _sync(plan, chain, fn)
     functools.update_wrapper(wrapper, fn)
     wrapper.fallback = chain.fallback
     wrapper.cached = chain.cached
     wrapper.degraded = chain.degraded
     wrapper.notify = chain.notify
-    wrapper.repair = _repair(binding, fn)
+    wrapper.repair = _repair(plan, fn)
     wrapper.steps = chain.names
-    wrapper.outcome = outcome_of(binding, chain)
-    setattr(wrapper, BINDING_ATTRIBUTE, binding)
+    wrapper.outcome = outcome_of(plan, chain)
+    setattr(wrapper, PLAN_ATTRIBUTE, plan)
     return wrapper
 
 
-def outcome_of(binding: Binding, chain: Chain) -> Any:
+def outcome_of(plan: Plan, chain: Chain) -> Any:
     """Return a chain's function as one that returns how it ended as a value."""
     fn = chain.fn
-    return _outcome_async(binding, chain, fn) if is_async(fn) else _outcome(binding, chain, fn)
+    return _outcome_async(plan, chain, fn) if is_async(fn) else _outcome(plan, chain, fn)
 
 
-def _repair(binding: Binding, fn: Callable[..., Any]) -> Any:
+def _repair(plan: Plan, fn: Callable[..., Any]) -> Any:
     def repair(*words: str, times: int = 1) -> Callable[[F], F]:
         def add(mender: F) -> F:
             check_step("repair", mender, fn)
-            binding.repairs.append((Repair.of(words, name_of(mender).rpartition(".")[2], times), mender))
+            plan.repairs.append((Repair.of(words, name_of(mender).rpartition(".")[2], times), mender))
             return mender
 
         return add
@@ -183,14 +183,14 @@ def _repair(binding: Binding, fn: Callable[..., Any]) -> Any:
     return repair
 
 
-def _async(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
+def _async(plan: Plan, chain: Chain, fn: Callable[..., Any]) -> Any:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        nonlocal binding
-        if binding.seen != CHANGES.count:
-            binding = binding.fresh()
-        if binding.off:
+        nonlocal plan
+        if plan.seen != CHANGES.count:
+            plan = plan.fresh()
+        if plan.off:
             return await fn(*args, **kwargs)
-        op = Operation(binding)
+        op = Operation(plan)
         if chain.configured:
             return await drive_chain_async(op, chain, drive_async(op, fn, args, kwargs), args, kwargs)
         return await drive_async(op, fn, args, kwargs)
@@ -198,32 +198,32 @@ def _async(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
     return wrapper
 
 
-def _sync(binding: Binding, chain: Chain, fn: Callable[..., Any]) -> Any:
+def _sync(plan: Plan, chain: Chain, fn: Callable[..., Any]) -> Any:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        nonlocal binding
-        if binding.seen != CHANGES.count:
-            binding = binding.fresh()
-        if binding.off:
+        nonlocal plan
+        if plan.seen != CHANGES.count:
+            plan = plan.fresh()
+        if plan.off:
             return fn(*args, **kwargs)
         if chain.configured:
-            return drive_chain(Operation(binding), chain, fn, args, kwargs)
-        return drive(Operation(binding), fn, args, kwargs)
+            return drive_chain(Operation(plan), chain, fn, args, kwargs)
+        return drive(Operation(plan), fn, args, kwargs)
 
     return wrapper
 
 
-def _outcome_async(binding: Binding, chain: Chain, fn: Any) -> Any:
+def _outcome_async(plan: Plan, chain: Chain, fn: Any) -> Any:
     async def outcome(*args: Any, **kwargs: Any) -> Outcome[Any]:
-        op = begin(binding.fresh())
+        op = begin(plan.fresh())
         call = drive_async(op, fn, args, kwargs)
         return await _concluded(op, drive_chain_async(op, chain, call, args, kwargs) if _chains(op, chain) else call)
 
     return outcome
 
 
-def _outcome(binding: Binding, chain: Chain, fn: Any) -> Any:
+def _outcome(plan: Plan, chain: Chain, fn: Any) -> Any:
     def outcome(*args: Any, **kwargs: Any) -> Any:
-        op = begin(binding.fresh())
+        op = begin(plan.fresh())
         try:
             value = drive_chain(op, chain, fn, args, kwargs) if _chains(op, chain) else drive(op, fn, args, kwargs)
         except Exception as error:  # noqa: BLE001 - that is what an outcome is
@@ -246,4 +246,4 @@ def _ok(op: Operation, value: Any) -> Outcome[Any]:
 
 
 def _chains(op: Operation, chain: Chain) -> bool:
-    return chain.configured and not op.binding.off
+    return chain.configured and not op.plan.off

@@ -129,7 +129,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defa
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What two executions have in common when they can share a binding."""
+        """What two executions have in common when they can share a plan."""
         return (
             self.operation_name,
             self.provider,

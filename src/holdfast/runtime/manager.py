@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from holdfast.events import KINDS, CircuitState, Event
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.runtime.aborting import AbortableOperation
-from holdfast.runtime.binding import Binding
+from holdfast.runtime.callables import is_async
 from holdfast.runtime.circuit_handle import CircuitHandle
-from holdfast.runtime.driving import drive, drive_async
+from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.execution import AgentExecutionContext, ExecutionOptions, agents_in_place
-from holdfast.runtime.fallbacks import drive_chain, drive_chain_async
+from holdfast.runtime.fallback import drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.kinds import is_async
 from holdfast.runtime.operation import Operation
+from holdfast.runtime.plan import Plan
 from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
 from holdfast.runtime.tallies import ResilienceMetrics, Tallies
 from holdfast.runtime.target import target_of
@@ -48,7 +48,7 @@ T = TypeVar("T")
 EVENT_NAMES: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in KINDS}
 """Document 001's names of events, and ours: `retry`, `circuit-state-change`, `fallback`, `agent-fallback` …"""
 
-MOST_BINDINGS = 1000
+MOST_PLANS = 1000
 """Different options whose policies are kept ready. More are made again when they come back."""
 
 _NO_OPTIONS = ExecutionOptions()
@@ -62,8 +62,8 @@ class ResilienceManager:
             raise InvalidError.at("manager.runtime", "a Runtime or None", runtime)
         self._runtime = default_runtime() if runtime is None else runtime
         self._tallies = Tallies()
-        self._opens_before = self._runtime.lines.opens()
-        self._bindings: dict[tuple[Any, ...], Binding] = {}
+        self._opens_before = self._runtime.registry.opens()
+        self._plans: dict[tuple[Any, ...], Plan] = {}
         self._seen = CHANGES.count
 
     # --- circuits ---
@@ -77,19 +77,19 @@ class ResilienceManager:
 
     def get_circuit_states(self) -> dict[str, CircuitState]:
         """Return the state of every circuit there is, by name."""
-        return {line.name: self.get_circuit(line.name).state for line in self._runtime.lines}
+        return {line.name: self.get_circuit(line.name).state for line in self._runtime.registry}
 
     def reset_circuit(self, name: Aim) -> bool:
         """Close a circuit and forget what led here; False where there is none of that name."""
         handle = self.get_circuit(name)
-        if self._runtime.lines.known(handle.name) is None:
+        if self._runtime.registry.known(handle.name) is None:
             return False
         handle.reset()
         return True
 
     def reset_all_circuits(self) -> int:
         """Close every circuit; return how many there are."""
-        return sum(self.reset_circuit(line.name) for line in self._runtime.lines)
+        return sum(self.reset_circuit(line.name) for line in self._runtime.registry)
 
     # --- executing ---
 
@@ -143,17 +143,17 @@ class ResilienceManager:
         """
         first = partial(run, context.agent_id)
         options = context.options
-        binding = self._binding(options, per_operation=True)
+        plan = self._plan(options, per_operation=True)
         chain = agents_in_place(context, run, first)
         if is_async(run):
-            return self._value_async(binding, chain, first, options.abort)
-        return self._run(binding, chain, first, options.abort)[0]
+            return self._value_async(plan, chain, first, options.abort)
+        return self._run(plan, chain, first, options.abort)[0]
 
     # --- what came of it ---
 
     def get_metrics(self) -> ResilienceMetrics:
         """Return what was counted since this manager was made."""
-        return self._tallies.metrics(self._runtime.lines.opens() - self._opens_before)
+        return self._tallies.metrics(self._runtime.registry.opens() - self._opens_before)
 
     def on(self, event: str, handler: Handler) -> Subscription:
         """Call `handler` with every event of this name; see `EVENT_NAMES`."""
@@ -172,7 +172,7 @@ class ResilienceManager:
         _check_execution(operation, options)
         calling = partial(_plain, operation)
         chain = None if options.fallback_chain is None else options.fallback_chain.chain_for(calling)
-        return self._run(self._binding(options), chain, calling, options.abort)
+        return self._run(self._plan(options), chain, calling, options.abort)
 
     async def _call_async(
         self, operation: Callable[[], Awaitable[Any]], options: ExecutionOptions
@@ -180,7 +180,7 @@ class ResilienceManager:
         _check_execution(operation, options)
         calling = operation if is_async(operation) else partial(_awaited, operation)
         chain = None if options.fallback_chain is None else options.fallback_chain.chain_for(calling)
-        return await self._run_async(self._binding(options), chain, calling, options.abort)
+        return await self._run_async(self._plan(options), chain, calling, options.abort)
 
     def _through(self, handle: CircuitHandle, operation: Callable[[], Any]) -> Any:
         """Make one call through a circuit: no retries, no limits."""
@@ -188,17 +188,17 @@ class ResilienceManager:
         policy = policy.replace(
             attempts=1, per_code={}, timeout=None, deadline=None, circuit=handle.circuit_for(policy)
         )
-        binding = Binding(handle.target, policy, runtime=self._runtime)
+        plan = Plan(handle.target, policy, runtime=self._runtime)
         if is_async(operation):
-            return self._value_async(binding, None, operation, None)
-        return self._run(binding, None, operation, None)[0]
+            return self._value_async(plan, None, operation, None)
+        return self._run(plan, None, operation, None)[0]
 
     def _run(
-        self, binding: Binding, chain: Chain | None, operation: Callable[[], Any], abort: Abort | None
+        self, plan: Plan, chain: Chain | None, operation: Callable[[], Any], abort: Abort | None
     ) -> tuple[Any, Operation | None]:
-        if binding.off:
+        if plan.off:
             return operation(), None
-        op = _operation(binding, abort)
+        op = _operation(plan, abort)
         try:
             value = drive(op, operation, (), {}) if chain is None else drive_chain(op, chain, operation, (), {})
         except BaseException as error:
@@ -208,11 +208,11 @@ class ResilienceManager:
         return value, op
 
     async def _run_async(
-        self, binding: Binding, chain: Chain | None, operation: Callable[[], Awaitable[Any]], abort: Abort | None
+        self, plan: Plan, chain: Chain | None, operation: Callable[[], Awaitable[Any]], abort: Abort | None
     ) -> tuple[Any, Operation | None]:
-        if binding.off:
+        if plan.off:
             return await operation(), None
-        op = _operation(binding, abort)
+        op = _operation(plan, abort)
         try:
             if chain is None:
                 value = await drive_async(op, operation, (), {})
@@ -225,25 +225,25 @@ class ResilienceManager:
         return value, op
 
     async def _value_async(
-        self, binding: Binding, chain: Chain | None, operation: Callable[[], Awaitable[Any]], abort: Abort | None
+        self, plan: Plan, chain: Chain | None, operation: Callable[[], Awaitable[Any]], abort: Abort | None
     ) -> Any:
-        return (await self._run_async(binding, chain, operation, abort))[0]
+        return (await self._run_async(plan, chain, operation, abort))[0]
 
-    def _binding(self, options: ExecutionOptions, *, per_operation: bool = False) -> Binding:
+    def _plan(self, options: ExecutionOptions, *, per_operation: bool = False) -> Plan:
         """Return what these options come to, kept ready for the next time."""
         if self._seen != CHANGES.count:
             # Other settings, circuits or readers: what was looked up no longer holds.
             self._seen = CHANGES.count
-            self._bindings = {}
+            self._plans = {}
         key = (per_operation, options.key)
-        binding = self._bindings.get(key)
-        if binding is None:
-            if len(self._bindings) >= MOST_BINDINGS:
-                self._bindings = {}
-            binding = self._bindings[key] = self._bound(options, per_operation=per_operation)
-        return binding
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans = {}
+            plan = self._plans[key] = self._bound(options, per_operation=per_operation)
+        return plan
 
-    def _bound(self, options: ExecutionOptions, *, per_operation: bool) -> Binding:
+    def _bound(self, options: ExecutionOptions, *, per_operation: bool) -> Plan:
         target = options.target
         policy = self._runtime.policy_for(target)
         if options.circuit_breaker is None:
@@ -251,16 +251,14 @@ class ResilienceManager:
         policy = options.applied_to(policy)
         if per_operation:
             policy = policy.replace(counts="operation")
-        binding = Binding(
-            target, policy, threads=options.threads, alone=options.skip_circuit_breaker, runtime=self._runtime
-        )
-        binding.name = options.operation_name or binding.name
-        return binding
+        plan = Plan(target, policy, threads=options.threads, alone=options.skip_circuit_breaker, runtime=self._runtime)
+        plan.name = options.operation_name or plan.name
+        return plan
 
     def _with_circuit_there_is(self, policy: Policy, options: ExecutionOptions) -> Policy:
         """Somebody may have given the circuit settings of its own already; then those hold."""
         for _, name in options.target.names:
-            line = self._runtime.lines.known(name)
+            line = self._runtime.registry.known(name)
             if line is not None and line.circuit is not None and "circuit" not in line.renewing:
                 return policy.replace(circuit=line.circuit)
         return policy
@@ -273,8 +271,8 @@ def _check_execution(operation: Any, options: Any) -> None:
         raise InvalidError.at("execute.options", "ExecutionOptions", options)
 
 
-def _operation(binding: Binding, abort: Abort | None) -> Operation:
-    return Operation(binding) if abort is None else AbortableOperation(binding, abort)
+def _operation(plan: Plan, abort: Abort | None) -> Operation:
+    return Operation(plan) if abort is None else AbortableOperation(plan, abort)
 
 
 def _ok(value: T, op: Operation | None) -> Ok[T]:

@@ -42,20 +42,20 @@ from holdfast.policies.prices import LIST_PRICES
 from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
 from holdfast.policies.usage import model_of, usage_of
-from holdfast.runtime import charging, ours, permits, reports
+from holdfast.runtime import charging, errors, permits, reports
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, fault_of, forget_account, gave_up_in, leave_account
-from holdfast.runtime.mending import Mending
+from holdfast.runtime.repair import DueRepair
 
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
     from holdfast.policies.retry import Decision
     from holdfast.runtime.abort import Abort
-    from holdfast.runtime.ambient import Around
-    from holdfast.runtime.binding import Binding
+    from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.budget import Budget
     from holdfast.runtime.commands import Wait
-    from holdfast.runtime.lines import Line
+    from holdfast.runtime.plan import Plan
+    from holdfast.runtime.registry import TargetState
 
 __all__ = ["Operation"]
 
@@ -68,11 +68,11 @@ _process = os.urandom(4).hex()
 
 
 class Operation:
-    """The state of one call through a binding. One is made for every call, so what few calls need stays in the class."""
+    """The state of one call through a plan. One is made for every call, so what few calls need stays in the class."""
 
     waited = 0.0
     """Seconds slept before the present attempt."""
-    others: tuple[tuple[Line, Permit, Scope], ...] = ()
+    others: tuple[tuple[TargetState, Permit, Scope], ...] = ()
     """Permits of the circuits besides the main one."""
     retrying: Retrying | None = None
     history: tuple[Attempt, ...] = ()
@@ -92,7 +92,7 @@ class Operation:
     last_resort = False
     """It has come to the last of its fallbacks."""
     repairs: Repairs | None = None
-    mending: Mending | None = None
+    mending: DueRepair | None = None
     """A repair that the driver must perform before the next attempt."""
     outer_deadline: float | None = None
     """The deadline of the scope around."""
@@ -110,19 +110,19 @@ class Operation:
     """It has ended: what still runs in its context is not in its scope."""
     _run = ""
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, plan: Plan) -> None:
         # What every call reads is set here: through the instance, a class's attribute takes three times as long.
-        self.binding = binding
+        self.plan = plan
         self.attempts = 0
         """Calls made so far."""
         self.permit: Permit | None = None
         self.budget: Budget | None = None
-        self.around: Around | None = None
+        self.around: Ambient | None = None
         """The scope it runs in."""
         self.eventful = False
         """There is more to do at the end than to settle one permit: somebody watches, pays, or something has failed."""
-        self.started = self.attempt_started = now = binding.monotonic()
-        self.deadline: float | None = None if binding.deadline is None else now + binding.deadline
+        self.started = self.attempt_started = now = plan.monotonic()
+        self.deadline: float | None = None if plan.deadline is None else now + plan.deadline
         around = AMBIENT.get()
         if around is not None and (around := in_force(around)) is not None:
             self._narrow(around)
@@ -145,7 +145,7 @@ class Operation:
     @property
     def waits_for_circuit(self) -> bool:
         """Whether it waits for an open circuit instead of giving up at once (R34)."""
-        return bool(self.binding.policy.wait_for_circuit)
+        return bool(self.plan.policy.wait_for_circuit)
 
     @property
     def is_alone(self) -> bool:
@@ -157,12 +157,12 @@ class Operation:
 
     def admit(self) -> None:
         """Begin an attempt, or raise why there is none: the circuit, the deadline or the budget forbids it."""
-        binding = self.binding
+        plan = self.plan
         now = self.started
         if self.attempts or self.eventful or self.around is not None:
-            now = self.attempt_started = binding.monotonic()
+            now = self.attempt_started = plan.monotonic()
             self._check_scope(now)
-        line = binding.line
+        line = plan.line
         breaker = line.breaker
         if breaker.recorded_state is _CLOSED and self.permit is None:
             # No lock: nothing is decided here. A circuit that opens at this very moment takes this call as begun before.
@@ -170,7 +170,7 @@ class Operation:
         elif self.permit is None:
             permits.admit_with_care(self, now)
         self.attempts += 1
-        if binding.eventful or self.budget is not None:
+        if plan.eventful or self.budget is not None:
             self._admitted(now)
 
     def takes_over(self, before: Operation, via: str) -> None:
@@ -183,7 +183,7 @@ class Operation:
 
     def limit(self) -> float | None:
         """Return how many seconds the attempt just begun may take."""
-        allowed = self.binding.timeout
+        allowed = self.plan.timeout
         if self.deadline is None:
             return allowed
         left = self.deadline - self.attempt_started
@@ -191,11 +191,11 @@ class Operation:
 
     def succeeded(self, value: object = None) -> None:
         """The attempt just made gave a good answer."""
-        binding = self.binding
-        now = binding.monotonic()
+        plan = self.plan
+        now = plan.monotonic()
         permit, self.permit = self.permit, None
         if permit is not None:
-            line = binding.line
+            line = plan.line
             breaker = line.breaker
             # As `with` does it, for half of what it costs on Python 3.11: every call comes here.
             line.lock.acquire()
@@ -204,7 +204,7 @@ class Operation:
             finally:
                 line.lock.release()
             if breaker.pending:
-                binding.runtime.report_transitions(line, self.run)
+                plan.runtime.report_transitions(line, self.run)
         if self.eventful:
             self._ended_well(value, now)
 
@@ -220,7 +220,7 @@ class Operation:
             # Nothing was called, so there is nothing to recognise, settle or tell on the error that it does not say.
             self._refused(error)
             return None
-        return self._answer(error, self._fault(error), self.binding.monotonic(), decision)
+        return self._answer(error, self._fault(error), self.plan.monotonic(), decision)
 
     def _refused(self, error: CircuitOpenError) -> None:
         self.reason = Reason.CIRCUIT
@@ -232,7 +232,7 @@ class Operation:
     def rejected(self, fault: Fault, decision: Decision | None = None) -> float:
         """Take in an answer that was not accepted; return the seconds to wait, or raise an error that carries it."""
         error = HoldfastError(fault)
-        delay = self._answer(error, fault, self.binding.monotonic(), decision)
+        delay = self._answer(error, fault, self.plan.monotonic(), decision)
         try:
             if delay is None:
                 raise error
@@ -243,7 +243,7 @@ class Operation:
 
     def stopped(self, error: BaseException) -> None:
         """Somebody asked to stop: give every permit back and count nothing (R45)."""
-        now = self.binding.monotonic()
+        now = self.plan.monotonic()
         permits.settle(self, Verdict.CANCELLED, now)
         reports.cancelled(self, error)
 
@@ -251,13 +251,13 @@ class Operation:
         """Obey what somebody told it during a wait: go on at once, or raise (see `Commands`)."""
         self.waited = wait.lasted()
         if wait.told == "cancel":
-            stop = ours.aborted(self, by="a command")
+            stop = errors.aborted(self, by="a command")
             self.stopped(stop)
             raise stop
         if wait.told == "fall-back" and wait.failed_with is not None:
             (error, fault), wait.failed_with = wait.failed_with, None
             self._decided(Reason.COMMANDED, made=True)
-            self._give_up(error, fault, Reason.COMMANDED, self.binding.monotonic())
+            self._give_up(error, fault, Reason.COMMANDED, self.plan.monotonic())
             try:
                 raise error
             finally:
@@ -267,20 +267,20 @@ class Operation:
     def heed_abort(self) -> None:
         """Raise where the caller's signal is set, between two ways of doing it."""
         if self.abort is not None and self.abort.is_set():
-            error = ours.aborted(self)
+            error = errors.aborted(self)
             self.stopped(error)
             raise error
 
     def abandoned(self, error: BaseException | None) -> None:
         """The caller turned away before the end: nothing is known about the callee (R78)."""
-        now = self.binding.monotonic()
+        now = self.plan.monotonic()
         permits.settle(self, Verdict.IGNORED, now)
         if self.attempts or (error is not None and not isinstance(error, Exception)):
             reports.cancelled(self, error)
 
     def cut_off(self, error: Exception) -> None:
         """It failed where nothing more may be tried: settle and give up."""
-        fault, now = self._fault(error), self.binding.monotonic()
+        fault, now = self._fault(error), self.plan.monotonic()
         permits.settle_failure(self, fault, now)
         self._remember(fault, now)
         self._give_up(error, fault, Reason.PARTIAL, now)
@@ -291,7 +291,7 @@ class Operation:
         last = Attempt(
             number=self.attempts,
             started=self.wall(self.attempt_started),
-            took=self.binding.monotonic() - self.attempt_started,
+            took=self.plan.monotonic() - self.attempt_started,
             waited=self.waited,
             via=self.via,
             usd=LIST_PRICES.cost(model_of(value), usage),
@@ -303,16 +303,16 @@ class Operation:
         if self.others:
             permits.settle_others(self, _SUCCESS, now)
         charging.ended(self, value)
-        if self.binding.watched:
+        if self.plan.watched:
             reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
-            if self.binding.rationed:
-                self.binding.line.retried_well(now, len(self.history))
+            if self.plan.rationed:
+                self.plan.line.retried_well(now, len(self.history))
             reports.recovered(self, now)
 
     # --- the scope around ---
 
-    def _narrow(self, around: Around) -> None:
+    def _narrow(self, around: Ambient) -> None:
         """Take on what the scope around leaves."""
         self.around = around
         self.budget = around.budget
@@ -322,7 +322,7 @@ class Operation:
 
     def _check_scope(self, now: float) -> None:
         if self.deadline is not None and now >= self.deadline:
-            raise ours.deadline_passed(self)
+            raise errors.deadline_passed(self)
         if self.budget is not None:
             if not self.attempts:
                 charging.entered(self)
@@ -333,13 +333,13 @@ class Operation:
     def _admitted(self, now: float) -> None:
         """Do what only some operations need at the beginning of an attempt."""
         self.eventful = True
-        binding = self.binding
-        if binding.other_lines and not self.others:
+        plan = self.plan
+        if plan.other_lines and not self.others:
             permits.admit_others(self, now)
-        if self.attempts == 1 and binding.rationed:
-            binding.line.called(now)
+        if self.attempts == 1 and plan.rationed:
+            plan.line.called(now)
         charging.begun(self)
-        if binding.watched:
+        if plan.watched:
             reports.attempt_started(self)
 
     # --- what a failure means ---
@@ -348,14 +348,14 @@ class Operation:
         # A call that our own protections refused was not made: there is nothing to settle or to remember.
         made = self.attempts > len(self.history)
         if made:
-            if not self.binding.per_operation:
+            if not self.plan.per_operation:
                 permits.settle_failure(self, fault, now)
-            elif counted_by(fault, self.binding.scopes) is not None:
+            elif counted_by(fault, self.plan.scopes) is not None:
                 self.blamed = fault
             self._remember(fault, now)
         else:
             self.eventful = True  # it will ask again later than it began
-        if self.binding.repairs and self._mend(error, fault, now):
+        if self.plan.repairs and self._mend(error, fault, now):
             self._decided("repair", made=made)
             return 0.0
         decision = self._decide(error, fault, now) if decided is None else self._allowed(decided, fault, now)
@@ -377,38 +377,38 @@ class Operation:
 
     def _mend(self, error: Exception, fault: Fault, now: float) -> bool:
         """Whether a repair is due. It wins over sending the same again, and is bounded by its times and the scope."""
-        binding = self.binding
+        plan = self.plan
         if self.repairs is None:
-            self.repairs = Repairs(repair for repair, _ in binding.repairs)
-        if leaves_outcome_unknown(binding.effect, fault) or (self.deadline is not None and now >= self.deadline):
+            self.repairs = Repairs(repair for repair, _ in plan.repairs)
+        if leaves_outcome_unknown(plan.effect, fault) or (self.deadline is not None and now >= self.deadline):
             return False
         if self.budget is not None and self.budget.exhausted(now) is not None:
             return False
         chosen = self.repairs.choose(fault)
         if chosen is None:
             return False
-        self.mending = Mending(*binding.repairs[chosen], fault, error)
+        self.mending = DueRepair(*plan.repairs[chosen], fault, error)
         return True
 
     def give_up_unrepaired(self, error: Exception, fault: Fault) -> None:
         """The repair could not help: what the call failed with is final."""
-        self._give_up(error, fault, Reason.UNREPAIRED, self.binding.monotonic())
+        self._give_up(error, fault, Reason.UNREPAIRED, self.plan.monotonic())
 
     def _decide(self, error: Exception, fault: Fault, now: float) -> Decision:
-        binding = self.binding
+        plan = self.plan
         if self._gave_up_inside(error):
             return GiveUp(Reason.NESTED)
         retrying = self.retrying
         if retrying is None:
-            retrying = self.retrying = Retrying(binding.policy, waits=self.waits_for_circuit)
+            retrying = self.retrying = Retrying(plan.policy, waits=self.waits_for_circuit)
         retrying.attempts = self.attempts - self.moves
-        wish = None if binding.wishes is None else binding.wishes.of(error, binding.runtime, self.run)
+        wish = None if plan.overrides is None else plan.overrides.of(error, plan.runtime, self.run)
         decision = retrying.decide(
             fault,
             now=now,
             deadline=self.deadline,
-            rng=binding.runtime.rng,
-            effect=binding.effect,
+            rng=plan.runtime.rng,
+            effect=plan.effect,
             wish=wish,
             prompt=self.first_to_wait,
             reopened=self.reopened,
@@ -417,7 +417,7 @@ class Operation:
 
     def _allowed(self, decided: Decision, fault: Fault, now: float) -> Decision:
         """Hold a driver's own decision against what protects the caller."""
-        if leaves_outcome_unknown(self.binding.effect, fault):
+        if leaves_outcome_unknown(self.plan.effect, fault):
             return GiveUp(Reason.UNSAFE)
         if isinstance(decided, GiveUp):
             return decided
@@ -427,20 +427,20 @@ class Operation:
 
     def _granted(self, decision: Again, now: float) -> Decision:
         """Ask what else must agree to another attempt: the budget, the circuit, the quota."""
-        binding = self.binding
+        plan = self.plan
         if self.budget is not None and self.budget.exhausted(now) is not None:
             return GiveUp(Reason.BUDGET)
-        line = binding.line
-        if not self.waits_for_circuit and binding.heeds(line) and line.refuses(now + decision.delay):
+        line = plan.line
+        if not self.waits_for_circuit and plan.heeds(line) and line.refuses(now + decision.delay):
             # Waiting would end at a closed door; and who tripped the circuit must see why (R55).
             return GiveUp(Reason.CIRCUIT)
-        return decision if not binding.rationed or line.may_retry(now) else GiveUp(Reason.QUOTA)
+        return decision if not plan.rationed or line.may_retry(now) else GiveUp(Reason.QUOTA)
 
     def _fault(self, error: Exception) -> Fault:
         if FAULT_ATTRIBUTE in error.__dict__ and not self._gave_up_inside(error):
             # Another operation raised this very object before; its verdict and history are not ours.
             forget_account(error)
-        return fault_of(error, provider=self.binding.provider, now=self.binding.runtime.clock.wall())
+        return fault_of(error, provider=self.plan.provider, now=self.plan.runtime.clock.wall())
 
     def _gave_up_inside(self, error: Exception) -> bool:
         """Whether a recovery inside this one has given up on the error. It would have asked for our run's name."""
@@ -462,17 +462,17 @@ class Operation:
         )
         self.history = (*self.history, attempt)
         charging.ended(self, None)
-        if self.binding.watched:
+        if self.plan.watched:
             reports.attempt_ended(self, now, fault)
 
     def _give_up(self, error: Exception, fault: Fault, reason: Reason, now: float) -> None:
         self.reason = reason
-        if self.binding.per_operation:
+        if self.plan.per_operation:
             permits.settle_failure(self, self.blamed or fault, now)
         if reason is not Reason.NESTED:
             # For whoever sees it next this failure is final: what could be tried was tried (S2-14).
             fault = msgspec.structs.replace(fault, retryable=False, attempts=self.history)
-        surfacing = ours.outcome_unknown(self, fault) if reason is Reason.UNSAFE else error
+        surfacing = errors.outcome_unknown(self, fault) if reason is Reason.UNSAFE else error
         fault = surfacing.fault if isinstance(surfacing, OutcomeUnknownError) else fault
         around = "" if self.around is None else self.around.run
         leave_account(surfacing, fault, reports.account(self, fault, reason), around)
@@ -487,7 +487,7 @@ class Operation:
 
     def wall(self, monotonic: float) -> float:
         """Return a monotonic reading of this operation on the wall clock."""
-        clock = self.binding.runtime.clock
+        clock = self.plan.runtime.clock
         return clock.wall() - (clock.monotonic() - monotonic)
 
 

@@ -11,19 +11,19 @@ from holdfast.runtime.operation import Operation
 
 if TYPE_CHECKING:
     from holdfast.policies.retry import Decision
-    from holdfast.runtime.binding import Binding
+    from holdfast.runtime.plan import Plan
 
 __all__ = ["begin"]
 
 
-def begin(binding: Binding) -> Operation:
+def begin(plan: Plan) -> Operation:
     """Return the operation of a call that begins now."""
-    return _PlainOperation(binding) if binding.off else Operation(binding)
+    return _PlainOperation(plan) if plan.off else Operation(plan)
 
 
 class _PlainOperation(Operation):
-    def __init__(self, binding: Binding) -> None:
-        super().__init__(binding)
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
         self.deadline = self.outer_deadline = self.budget = None
 
     def admit(self) -> None:

@@ -76,19 +76,19 @@ _OUR_WHY: dict[Code, str] = {
 
 
 def attempt_started(op: Operation) -> None:
-    bus = op.binding.runtime.bus
+    bus = op.plan.runtime.bus
     if bus.wants(AttemptStarted):
-        bus.emit(AttemptStarted(at=_now(op), run=op.run, operation=op.binding.name, attempt=op.attempts, via=op.via))
+        bus.emit(AttemptStarted(at=_now(op), run=op.run, operation=op.plan.name, attempt=op.attempts, via=op.via))
 
 
 def attempt_ended(op: Operation, now: float, fault: Fault | None) -> None:
-    bus = op.binding.runtime.bus
+    bus = op.plan.runtime.bus
     if bus.wants(AttemptEnded):
         bus.emit(
             AttemptEnded(
                 at=_now(op),
                 run=op.run,
-                operation=op.binding.name,
+                operation=op.plan.name,
                 attempt=op.attempts,
                 took=now - op.attempt_started,
                 fault=fault,
@@ -98,13 +98,13 @@ def attempt_ended(op: Operation, now: float, fault: Fault | None) -> None:
 
 
 def retry(op: Operation, fault: Fault, again: Again) -> None:
-    bus = op.binding.runtime.bus
+    bus = op.plan.runtime.bus
     if bus.wants(Retry):
         bus.emit(
             Retry(
                 at=_now(op),
                 run=op.run,
-                operation=op.binding.name,
+                operation=op.plan.name,
                 attempt=op.attempts,
                 max_attempts=again.of,
                 delay=again.delay,
@@ -115,14 +115,14 @@ def retry(op: Operation, fault: Fault, again: Again) -> None:
 
 
 def recovered(op: Operation, now: float) -> None:
-    bus = op.binding.runtime.bus
+    bus = op.plan.runtime.bus
     if bus.wants(Recovered):
         since = now if op.first_failure is None else op.first_failure
         bus.emit(
             Recovered(
                 at=_now(op),
                 run=op.run,
-                operation=op.binding.name,
+                operation=op.plan.name,
                 after=now - since,
                 attempts=op.attempts,
                 via=op.via,
@@ -131,32 +131,32 @@ def recovered(op: Operation, now: float) -> None:
 
 
 def cancelled(op: Operation, error: BaseException | None) -> None:
-    bus = op.binding.runtime.bus
+    bus = op.plan.runtime.bus
     if bus.wants(Cancelled):
         reason = "left early" if error is None else type(error).__name__
-        bus.emit(Cancelled(at=_now(op), run=op.run, operation=op.binding.name, reason=reason, attempts=op.attempts))
+        bus.emit(Cancelled(at=_now(op), run=op.run, operation=op.plan.name, reason=reason, attempts=op.attempts))
 
 
 def denied(op: Operation, fault: Fault, reason: Reason) -> None:
-    bus = op.binding.runtime.bus
+    bus = op.plan.runtime.bus
     because = _DENIED_BY.get(reason)
     if because is not None and bus.wants(RetryDenied):
         bus.emit(
             RetryDenied(
-                at=_now(op), run=op.run, operation=op.binding.name, attempt=op.attempts, because=because, fault=fault
+                at=_now(op), run=op.run, operation=op.plan.name, attempt=op.attempts, because=because, fault=fault
             )
         )
 
 
 def failed(op: Operation, fault: Fault) -> None:
-    bus = op.binding.runtime.bus
+    bus = op.plan.runtime.bus
     if bus.wants(Failed):
         exhausted = op.reason is Reason.ATTEMPTS
         bus.emit(
             Failed(
                 at=_now(op),
                 run=op.run,
-                operation=op.binding.name,
+                operation=op.plan.name,
                 fault=fault,
                 exhausted=exhausted,
                 attempts=op.attempts,
@@ -166,26 +166,26 @@ def failed(op: Operation, fault: Fault) -> None:
 
 def suppressed(op: Operation, error: Exception, reason: str) -> None:
     """Something beside the call failed and is left out on purpose (S2-10)."""
-    if not op.binding.off:
-        op.binding.runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=_now(op), run=op.run))
+    if not op.plan.off:
+        op.plan.runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=_now(op), run=op.run))
 
 
 def fell_back(
     op: Operation, primary: str, step: str, fault: Fault, told_as: type[Fallback | AgentFallback] = Fallback
 ) -> None:
     """Tell that the next step of a chain is tried."""
-    bus = op.binding.runtime.bus
+    bus = op.plan.runtime.bus
     if bus.wants(told_as):
-        bus.emit(told_as(at=_now(op), run=op.run, operation=op.binding.name, from_=primary, to=step, fault=fault))
+        bus.emit(told_as(at=_now(op), run=op.run, operation=op.plan.name, from_=primary, to=step, fault=fault))
 
 
 def account(op: Operation, fault: Fault, reason: Reason) -> str:
     """Return the one line that is added to the exception as a note."""
     calls = f"{op.attempts} attempt{'' if op.attempts == 1 else 's'}"
-    took = op.binding.monotonic() - op.started
+    took = op.plan.monotonic() - op.started
     why = _OUR_WHY.get(fault.code, _WHY[reason]) if reason is Reason.PERMANENT else _WHY[reason]
     return (
-        f"holdfast: gave up on {op.binding.name or 'the call'} after {calls} in {took:.1f} s: {why}. "
+        f"holdfast: gave up on {op.plan.name or 'the call'} after {calls} in {took:.1f} s: {why}. "
         f"{fault.code}; next to act: {fault.next_actor}. `holdfast explain {fault.code}`"
     )
 
@@ -196,4 +196,4 @@ def time_of_day(wall: float) -> str:
 
 
 def _now(op: Operation) -> float:
-    return op.binding.runtime.clock.wall()
+    return op.plan.runtime.clock.wall()

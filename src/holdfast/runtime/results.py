@@ -27,7 +27,7 @@ def refusal(op: Operation, value: Any) -> Fault | None:
 
     A question that cannot be answered is reported and changes nothing: the answer stands (R25).
     """
-    accept = op.binding.accept
+    accept = op.plan.accept
     try:
         return None if accept is None else _refusal(accept, value)
     except Exception as error:  # noqa: BLE001 - whatever a callback of the user's raises

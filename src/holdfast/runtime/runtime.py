@@ -20,8 +20,8 @@ from holdfast.policies.policy import INTERACTIVE
 from holdfast.runtime.bus import Bus, Handler, Subscription
 from holdfast.runtime.commands import Commands
 from holdfast.runtime.config import load
-from holdfast.runtime.lines import Lines
 from holdfast.runtime.listening import Listening
+from holdfast.runtime.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock, Rng
     from holdfast.faults import Fault
     from holdfast.policies import Policy
-    from holdfast.runtime.lines import Line
+    from holdfast.runtime.registry import TargetState
     from holdfast.runtime.target import Target
 
 __all__ = ["CHANGES", "Runtime", "SystemClock", "default_runtime", "use_runtime"]
@@ -85,7 +85,7 @@ class Runtime:
         self._policy = INTERACTIVE
         self._policies: Mapping[str, Policy] = {}
         self.bus = Bus(CHANGES.happened)
-        self.lines = Lines(most_circuits, CHANGES.happened)
+        self.registry = Registry(most_circuits, CHANGES.happened)
         self.commands = Commands()
         """What operations that wait may be told: retry now, fall back, cancel."""
         self._due: Callable[[], None] | None = None
@@ -115,7 +115,7 @@ class Runtime:
     def configure(self, policy: Policy, by_name: Mapping[str, Policy]) -> None:
         """Set the policies of recoveries that are given none; calls under way finish on the old ones (R85)."""
         self._policy, self._policies = policy, dict(by_name)
-        self.lines.renew()
+        self.registry.renew()
         CHANGES.happened()
 
     def before_next_call(self, do: Callable[[], None]) -> None:
@@ -153,13 +153,13 @@ class Runtime:
 
     def after_fork(self) -> None:
         """A forked worker must not share its parent's locks and jitter (pre-fork servers)."""
-        self.lines.after_fork()
+        self.registry.after_fork()
         self.bus.after_fork()
         self.commands.after_fork()
         if isinstance(self.rng, random.Random):
             self.rng.seed()
 
-    def report_transitions(self, line: Line, run: str = "") -> None:
+    def report_transitions(self, line: TargetState, run: str = "") -> None:
         """Tell of a circuit's changes, outside its lock."""
         with line.lock:
             transitions = line.breaker.take_transitions()

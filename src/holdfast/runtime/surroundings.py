@@ -50,7 +50,7 @@ class Surroundings:
 
 def admit(op: Operation) -> Surroundings | None:
     """Begin an attempt of `op`; None where nobody is told and so nothing can have changed."""
-    if op.binding.watched:
+    if op.plan.watched:
         return Surroundings(op.admit)
     op.admit()
     return None

@@ -58,7 +58,7 @@ class Tallies:
             with self._lock:
                 self._attempts += op.attempts
             return
-        took = op.binding.monotonic() - (op.started if op.first_failure is None else op.first_failure)
+        took = op.plan.monotonic() - (op.started if op.first_failure is None else op.first_failure)
         failures = _failures_of_the_call_itself(op)
         with self._lock:
             self._count_attempts(op)

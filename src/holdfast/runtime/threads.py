@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault, HoldfastError
-from holdfast.runtime import ours
+from holdfast.runtime import errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ def threaded(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwarg
     # A daemon thread does not hold up the interpreter's exit.
     threading.Thread(target=contextvars.copy_context().run, args=(call.run,), daemon=True).start()
     if not call.wait(limit):
-        raise ours.timed_out(op)
+        raise errors.timed_out(op)
     return call.result()
 
 

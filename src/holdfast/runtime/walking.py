@@ -16,10 +16,10 @@ from holdfast.events import Degraded
 from holdfast.faults import Attempt, Fault, HoldfastError, InvalidError, Scope
 from holdfast.policies.fallback import Ask, Skip, answerable, consider, meets
 from holdfast.runtime import charging, reports
-from holdfast.runtime.binding import BINDING_ATTRIBUTE
 from holdfast.runtime.cache import Missing
 from holdfast.runtime.chain import Step
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of
+from holdfast.runtime.plan import PLAN_ATTRIBUTE
 from holdfast.runtime.results import discard
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ class _Walk:
 
     def considered(self, step: Step) -> Any:
         op = self.op
-        if op.budget is not None and op.budget.exhausted(op.binding.monotonic()) is not None:
+        if op.budget is not None and op.budget.exhausted(op.plan.monotonic()) is not None:
             return Skip("the budget is spent")
         open_ = _is_open(step.fn)
         met = self._condition(step)
-        return consider(met=met, needs=self.op.binding.needs, offers=step.offers, circuit_open=open_, consent=step.consent)  # fmt: skip
+        return consider(met=met, needs=self.op.plan.needs, offers=step.offers, circuit_open=open_, consent=step.consent)  # fmt: skip
 
     def _condition(self, step: Step) -> bool:
         try:
@@ -67,7 +67,7 @@ class _Walk:
     def question(self, step: Step) -> Call:
         """Ask whoever the runtime has for such questions; nobody there is a no."""
         self.give_time()
-        return Call(self.op.binding.runtime.consent, (self.op.binding.name, step.name, self.latest), {})
+        return Call(self.op.plan.runtime.consent, (self.op.plan.name, step.name, self.latest), {})
 
     def begin(self, step: Step) -> None:
         op = self.op
@@ -78,7 +78,7 @@ class _Walk:
         charging.begun(op)
         op.waited = 0.0
         reports.fell_back(op, self.chain.begins_with, step.name, self.latest, self.chain.told_as)
-        if op.binding.watched:
+        if op.plan.watched:
             reports.attempt_started(op)
 
     def give_time(self) -> None:
@@ -87,18 +87,18 @@ class _Walk:
         A callee that hangs uses up the whole deadline; that is when its fallbacks are wanted. What is around holds.
         """
         op = self.op
-        now = op.attempt_started = op.binding.monotonic()
-        least = op.binding.timeout or op.binding.deadline
+        now = op.attempt_started = op.plan.monotonic()
+        least = op.plan.timeout or op.plan.deadline
         if op.deadline is not None and least is not None:
             ends = now + least if op.outer_deadline is None else min(now + least, op.outer_deadline)
             op.deadline = max(op.deadline, ends)
 
     def answered(self, value: object) -> None:
-        now = self.op.binding.monotonic()
+        now = self.op.plan.monotonic()
         charging.ended(self.op, value)
         if self.op.first_failure is None:
             self.op.first_failure = self.op.started
-        if self.op.binding.watched:
+        if self.op.plan.watched:
             reports.attempt_ended(self.op, now, None)
         reports.recovered(self.op, now)
 
@@ -106,9 +106,9 @@ class _Walk:
         """Keep a step's error and return True; False: a mistake in its code is raised, not taken for an outage (R74)."""
         fault = fault_of(error)
         op = self.op
-        now = op.binding.monotonic()
+        now = op.plan.monotonic()
         charging.ended(op, None)
-        if op.binding.watched:
+        if op.plan.watched:
             reports.attempt_ended(op, now, fault)
         if self._is_mistake(error, fault):
             reports.failed(op, fault)
@@ -135,21 +135,19 @@ class _Walk:
     def _is_mistake(self, error: Exception, fault: Fault) -> bool:
         """Whether it is a mistake in somebody's code; wrong arguments are a model's only where a tool was called."""
         if fault.code == "TOOL_INPUT_INVALID" and isinstance(error, TypeError):
-            return Scope.TOOL not in self.op.binding.scopes
+            return Scope.TOOL not in self.op.plan.scopes
         return fault.code == "SYS_PROGRAMMING_ERROR"
 
     def skipped(self, step: Step, reason: str) -> None:
         self.failed.append({"step": step.name, "skipped": reason})
 
     def degraded(self, reason: str) -> None:
-        op, runtime = self.op, self.op.binding.runtime
+        op, runtime = self.op, self.op.plan.runtime
         op.via = reason
         op.degraded = True
         if runtime.bus.wants(Degraded):
             runtime.bus.emit(
-                Degraded(
-                    at=runtime.clock.wall(), run=op.run, operation=op.binding.name, reason=reason, fault=self.primary
-                )
+                Degraded(at=runtime.clock.wall(), run=op.run, operation=op.plan.name, reason=reason, fault=self.primary)
             )
 
     def exhausted(self) -> Exception:
@@ -174,7 +172,7 @@ class _Walk:
     def notification(self) -> Fault:
         """Return what the user is told when nothing is left."""
         steps = [told["step"] for told in self.failed]
-        context = {"name": self.op.binding.name, "steps": steps, "primary": self.primary.code}
+        context = {"name": self.op.plan.name, "steps": steps, "primary": self.primary.code}
         return Fault.of("SYS_FALLBACKS_EXHAUSTED", context=context, cause=self.primary.cause)
 
 
@@ -254,5 +252,5 @@ def _last_resorts(walk: _Walk, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 
 def _is_open(fn: Any) -> bool:
     """Whether a step that is itself recovered would be refused by its circuit: then it need not be tried."""
-    binding = getattr(fn, BINDING_ATTRIBUTE, None)
-    return binding is not None and binding.fresh().refuses()
+    plan = getattr(fn, PLAN_ATTRIBUTE, None)
+    return plan is not None and plan.fresh().refuses()

@@ -10,7 +10,7 @@ from holdfast.runtime.ambient import AMBIENT, in_force
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.runtime.ambient import Around
+    from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.budget import Budget
 
 __all__ = ["keyed"]
@@ -21,7 +21,7 @@ class _Step:
 
     __slots__ = ("_keys", "around", "over", "run")
 
-    def __init__(self, run: str, around: Around | None) -> None:
+    def __init__(self, run: str, around: Ambient | None) -> None:
         self.run = run
         self.around = around
         self.over = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from holdfast.faults import Fault, HoldfastError
-from holdfast.runtime.seeing import seen_through
+from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import owners
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ async def take(store: Store, session: str, ttl: float) -> Lease:
     try:
         return await asyncio.shield(taking)
     except asyncio.CancelledError:
-        await seen_through(_give_back(store, taking))
+        await run_to_end(_give_back(store, taking))
         raise
 
 

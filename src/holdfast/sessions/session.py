@@ -17,7 +17,7 @@ import msgspec
 from holdfast import options
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import default_runtime
-from holdfast.runtime.seeing import finished
+from holdfast.runtime.shield import wait_to_end
 from holdfast.sessions import codec, machine
 from holdfast.sessions.comparing import compare
 from holdfast.sessions.leasing import Keeper, keeper_for, left, take
@@ -195,7 +195,7 @@ class Session(Turning):
     ) -> None:
         failure: BaseException | None = None
         try:
-            await finished(self._left(error))
+            await wait_to_end(self._left(error))
         except HoldfastError as problem:
             if error is None:
                 failure = problem

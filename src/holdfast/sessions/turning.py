@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.faults import Fault, HoldfastError
-from holdfast.runtime.seeing import seen_through
+from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec
 from holdfast.sessions.interactions.methods import Asking
 from holdfast.sessions.log import TurnEnded, TurnOutcome, TurnStarted
@@ -183,7 +183,7 @@ class Turning(Asking):
             async with self._lock.changing:
                 return await change()
 
-        return await seen_through(whole())
+        return await run_to_end(whole())
 
     @property
     def _lock(self) -> Locks:

@@ -16,7 +16,7 @@ from holdfast.cli.demo.storm import ANTHROPIC, OPENAI, Way
 from holdfast.faults import AbortedError, Fault, HoldfastError, StreamCutError
 from holdfast.openai import recovering as recovering_gpt
 from holdfast.runtime import fault_of
-from holdfast.runtime.recovery import recover
+from holdfast.runtime.recover import recover
 from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.faults import InvalidError
-from holdfast.runtime.kinds import is_async
+from holdfast.runtime.callables import is_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.compat.tenacity.retrying import AsyncRetrying, Options, Retrying
 from holdfast.faults import InvalidError
-from holdfast.runtime.kinds import is_async
+from holdfast.runtime.callables import is_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable

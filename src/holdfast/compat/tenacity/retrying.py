@@ -19,8 +19,8 @@ from holdfast.compat.tenacity.stops import Stop, stop_never
 from holdfast.compat.tenacity.waits import Wait, wait_none
 from holdfast.faults import InvalidError
 from holdfast.policies import Policy
-from holdfast.runtime.binding import Binding
-from holdfast.runtime.kinds import is_async, refuse_generator
+from holdfast.runtime.callables import is_async, refuse_generator
+from holdfast.runtime.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator
@@ -90,8 +90,8 @@ class BaseRetrying:
         self.enabled = options.get("enabled", True)
         self._check()
         # Repeating is what was asked for; a function that declares itself unsafe with @tool still is.
-        self._binding = Binding(None, _NO_LIMITS, effect="idempotent")
-        self._binding.name = self.name or ""
+        self._plan = Plan(None, _NO_LIMITS, effect="idempotent")
+        self._plan.name = self.name or ""
         self._board = Board()
 
     @property
@@ -117,12 +117,12 @@ class BaseRetrying:
         if not (isinstance(kind, type) and issubclass(kind, RetryError)):
             raise InvalidError.at("retry.retry_error_cls", "a class below RetryError", kind)
 
-    def _bound(self, fn: Callable[..., Any]) -> Binding:
+    def _bound(self, fn: Callable[..., Any]) -> Plan:
         refuse_generator(fn)
-        return self._binding.copy_for(fn)
+        return self._plan.copy_for(fn)
 
-    def _off(self, binding: Binding) -> bool:
-        return not self.enabled or binding.fresh().off
+    def _off(self, plan: Plan) -> bool:
+        return not self.enabled or plan.fresh().off
 
     def _dressed(self, wrapper: Any, fn: Callable[..., Any], board: Board) -> Any:
         functools.update_wrapper(wrapper, fn)
@@ -165,20 +165,20 @@ class Retrying(BaseRetrying):
 
     def wraps(self, fn: Callable[..., Any]) -> Any:
         """Return `fn` with this around it."""
-        binding, board = self._bound(fn), Board()
+        plan, board = self._bound(fn), Board()
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return self._call(binding, board, fn, args, kwargs)
+            return self._call(plan, board, fn, args, kwargs)
 
         return self._dressed(wrapper, fn, board)
 
     def _call(
-        self, binding: Binding, board: Board, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, plan: Plan, board: Board, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if self._off(binding):
+        if self._off(plan):
             return fn(*args, **kwargs)
         self._board = board
-        rounds = Rounds(self, binding, board, fn, args, kwargs)
+        rounds = Rounds(self, plan, board, fn, args, kwargs)
         try:
             while True:
                 run(rounds.advance())
@@ -192,10 +192,10 @@ class Retrying(BaseRetrying):
 
     def __iter__(self) -> Generator[AttemptManager, None, None]:
         """Loop over attempts at a block: `for attempt in Retrying(…): with attempt: …`."""
-        if self._off(self._binding):
+        if self._off(self._plan):
             yield _plain_attempt(self)
             return
-        rounds = Rounds(self, self._binding, self._board)
+        rounds = Rounds(self, self._plan, self._board)
         try:
             while True:
                 run(rounds.advance())
@@ -220,20 +220,20 @@ class AsyncRetrying(BaseRetrying):
 
     def wraps(self, fn: Callable[..., Any]) -> Any:
         """Return `fn` with this around it, as an async function."""
-        binding, board = self._bound(fn), Board()
+        plan, board = self._bound(fn), Board()
 
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return await self._call(binding, board, fn, args, kwargs)
+            return await self._call(plan, board, fn, args, kwargs)
 
         return self._dressed(wrapper, fn, board)
 
     async def _call(
-        self, binding: Binding, board: Board, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, plan: Plan, board: Board, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if self._off(binding):
+        if self._off(plan):
             return await _awaited(fn(*args, **kwargs))
         self._board = board
-        rounds = Rounds(self, binding, board, fn, args, kwargs)
+        rounds = Rounds(self, plan, board, fn, args, kwargs)
         try:
             while True:
                 await run_async(rounds.advance())
@@ -249,7 +249,7 @@ class AsyncRetrying(BaseRetrying):
 
     def __aiter__(self) -> AsyncIterator[AttemptManager]:
         """Loop over attempts at a block: `async for attempt in AsyncRetrying(…): with attempt: …`."""
-        return _AsyncLoop(self, None if self._off(self._binding) else Rounds(self, self._binding, self._board))
+        return _AsyncLoop(self, None if self._off(self._plan) else Rounds(self, self._plan, self._board))
 
 
 class _AsyncLoop:

@@ -17,9 +17,9 @@ from holdfast.compat.tenacity.state import RetryAction, RetryCallState, TryAgain
 from holdfast.compat.tenacity.stops import most_attempts, why_stopped
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError, OutcomeUnknownError, Partial
 from holdfast.policies.retry import Again, GiveUp, Reason
-from holdfast.runtime import ours
+from holdfast.runtime import errors
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.driving import begin_limit, leave
+from holdfast.runtime.drivers import begin_limit, leave
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN
 from holdfast.runtime.operation import Operation
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from holdfast.compat.tenacity.retrying import BaseRetrying
     from holdfast.compat.tenacity.state import Board, Future
     from holdfast.policies.retry import Decision
-    from holdfast.runtime.ambient import Around
-    from holdfast.runtime.binding import Binding
+    from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.limits import Limit
+    from holdfast.runtime.plan import Plan
 
 __all__ = ["AttemptManager", "Rounds", "Steps", "run", "run_async"]
 
@@ -47,13 +47,13 @@ class Rounds:
     def __init__(
         self,
         retrying: BaseRetrying,
-        binding: Binding,
+        plan: Plan,
         board: Board,
         fn: Callable[..., Any] | None = None,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        self.op = Operation(binding)
+        self.op = Operation(plan)
         self.state = RetryCallState(retrying, fn, args, kwargs or {})
         self.over = False
         self.answer: Any = None
@@ -185,7 +185,7 @@ class Rounds:
         board.note(state, idle_for=state.idle_for, attempt_number=state.attempt_number + 1)
         yield from self._tell("before_sleep", self._retrying.before_sleep)
         state.prepare_for_next_attempt()
-        yield self._retrying.rest(self.op.binding.runtime, delay)
+        yield self._retrying.rest(self.op.plan.runtime, delay)
 
     def _end(self, *, answer: Any = None, error: BaseException | None = None) -> None:
         self.over = True
@@ -205,7 +205,7 @@ class Rounds:
             yield from self._ask(what, hook, otherwise=None)
 
     def _complain(self, what: str, hook: object, broken: Exception) -> None:
-        runtime = self.op.binding.runtime
+        runtime = self.op.plan.runtime
         runtime.bus.hook_raised(hook, f"`{what}` of a retry", broken, at=runtime.clock.wall(), run=self.op.run)
 
 
@@ -216,7 +216,7 @@ class AttemptManager:
         self._rounds = rounds
         self._limited = limited
         self._limit: Limit | None = None
-        self._token: Token[Around | None] | None = None
+        self._token: Token[Ambient | None] | None = None
         self.retry_state = retry_state
 
     def __enter__(self) -> None:
@@ -251,7 +251,7 @@ class AttemptManager:
             return error
         if not isinstance(error, asyncio.CancelledError):
             return error
-        late = ours.timed_out(self._rounds.op)
+        late = errors.timed_out(self._rounds.op)
         late.__cause__ = error
         return late
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast.runtime.kinds import name_of
+from holdfast.runtime.callables import name_of
 from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:

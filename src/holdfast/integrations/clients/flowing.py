@@ -35,7 +35,7 @@ class Flowing(Operation):
         return () if self.surroundings is None else self.surroundings.enter()
 
     def admit(self) -> None:
-        if self.binding.watched:
+        if self.plan.watched:
             self.surroundings = Surroundings(super().admit)
         else:
             super().admit()

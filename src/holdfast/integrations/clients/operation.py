@@ -38,17 +38,17 @@ class ClientOperation(Operation):
         self.declared = effect_of(options)
         self.avoid: int | None = None
         """The member that failed last."""
-        super().__init__(pool.binding(first, self.model, self.declared))
+        super().__init__(pool.plan(first, self.model, self.declared))
 
     @property
     def waits_for_circuit(self) -> bool:
         """Whether it waits for an open circuit: as the policy says, else where nothing around it could answer."""
-        wanted = self.binding.policy.wait_for_circuit
+        wanted = self.plan.policy.wait_for_circuit
         return self.is_alone if wanted is None else wanted
 
     def admit(self) -> None:
         """Begin an attempt with the key that is next."""
-        if self.pool.several and not self.binding.off:
+        if self.pool.several and not self.plan.off:
             self._choose()
         super().admit()
 
@@ -67,7 +67,7 @@ class ClientOperation(Operation):
         return ()
 
     def _choose(self) -> None:
-        now = self.binding.monotonic()
+        now = self.plan.monotonic()
         choice = self.pool.choose(now, self._shut(now), self.avoid)
         if choice.wait > 0:
             message = f"Every key of {self.pool.name} has reached its limit"
@@ -79,15 +79,15 @@ class ClientOperation(Operation):
             # Where one outcome is counted for the whole, the permits of the key that was left go back.
             permits.settle_others(self, Verdict.IGNORED, now)
         self.member = member
-        self.binding = self.pool.binding(member, self.model, self.declared)
+        self.plan = self.pool.plan(member, self.model, self.declared)
 
     def _own_decision(self, error: Exception) -> Decision | None:
         if not replayable(self.options):
             return GiveUp(Reason.UNWANTED)
         if not self.pool.several:
             return None
-        now = self.binding.monotonic()
-        fault = fault_of(error, provider=self.binding.provider, now=self.binding.runtime.clock.wall())
+        now = self.plan.monotonic()
+        fault = fault_of(error, provider=self.plan.provider, now=self.plan.runtime.clock.wall())
         self.avoid = self.member.index
         if fault.scope is not Scope.CREDENTIAL:
             return None
@@ -99,7 +99,7 @@ class ClientOperation(Operation):
         wait = self.pool.soonest(now, self._shut(now))
         if wait is None:
             return None
-        tries = self.binding.policy.tries(fault)
+        tries = self.plan.policy.tries(fault)
         if wait <= 0.0 and self.moves < len(self.pool.members) - 1:
             self.moves += 1
             return Again(0.0, max(tries.attempts, self.attempts + 1))
@@ -111,7 +111,7 @@ class ClientOperation(Operation):
 
     def _shut(self, now: float) -> frozenset[int]:
         """Return the members whose own circuit is open."""
-        lines = self.binding.runtime.lines
+        lines = self.plan.runtime.registry
         name = self.pool.name
         names = ((m.index, Target(provider=name, credential=m.credential).names[-1][1]) for m in self.pool.members)
         known = ((index, lines.known(circuit)) for index, circuit in names)

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from holdfast.classify.announced import announced
 from holdfast.faults import Kind
 from holdfast.policies.pool import PoolMachine
-from holdfast.runtime.binding import Binding
+from holdfast.runtime.plan import Plan
 from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ASKING", "Member", "Pool", "listen", "listen_async"]
 
-_MOST_BINDINGS = 1024
-"""Models times keys; who calls more of them at once pays for making bindings anew."""
+_MOST_PLANS = 1024
+"""Models times keys; who calls more of them at once pays for making plans anew."""
 
 ASKING: ContextVar[tuple[Pool, int] | None] = ContextVar("holdfast_asking", default=None)
 """Whose answer the HTTP client is about to get: there the headers are seen, here the key is known."""
@@ -81,7 +81,7 @@ class Pool:
         self.runtime = runtime
         self.several = len(self.members) > 1
         self._keys = Keys(weights)
-        self._bindings: dict[tuple[str, str, Effect | None], Binding] = {}
+        self._plans: dict[tuple[str, str, Effect | None], Plan] = {}
 
     def like(self, members: Sequence[Member]) -> Pool:
         """Return a pool of other clients with the same keys: what is known about the keys is known to both."""
@@ -95,20 +95,20 @@ class Pool:
             (member,), dialect=self.dialect, name=self.name, policy=self.policy, weights=(1.0,), runtime=self.runtime
         )
 
-    def binding(self, member: Member, model: str, effect: Effect | None) -> Binding:
+    def plan(self, member: Member, model: str, effect: Effect | None) -> Plan:
         """Return how calls to this model with this member's key recover."""
         key = (member.credential, model, effect)
-        known = self._bindings.get(key)
-        if known is not None and (binding := known.fresh()) is known:
-            return binding
+        known = self._plans.get(key)
+        if known is not None and (plan := known.fresh()) is known:
+            return plan
         if known is None:
             target = Target(provider=self.name, model=model, credential=member.credential)
-            binding = Binding(target, self.policy, effect=effect, runtime=self.runtime)
+            plan = Plan(target, self.policy, effect=effect, runtime=self.runtime)
         with self._keys.lock:
-            if len(self._bindings) >= _MOST_BINDINGS:
-                self._bindings.clear()
-            self._bindings[key] = binding
-        return binding
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[key] = plan
+        return plan
 
     def choose(self, now: float, shut: frozenset[int], avoid: int | None) -> Choice:
         with self._keys.lock:
@@ -133,7 +133,7 @@ class Pool:
 
     def answered(self, index: int, headers: Mapping[str, str]) -> None:
         """Take in what an answer's headers announce."""
-        clock = self.binding(self.members[index], "", None).runtime.clock
+        clock = self.plan(self.members[index], "", None).runtime.clock
         # Read in one go: each look into an HTTP library's headers goes through all of them.
         told = announced(dict(headers.items()), clock.wall())
         if told is not None:

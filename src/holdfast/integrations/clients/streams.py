@@ -181,7 +181,7 @@ class _Watched:
     def _silent(self, cause: BaseException, seconds: float | None = None) -> HoldfastError:
         """Whoever's limit it was, ours or the HTTP client's: in the middle of a stream nothing came for too long."""
         long = "too long" if seconds is None else f"{seconds:g} s"
-        message = f"{self._op.binding.name} sent nothing for {long}"
+        message = f"{self._op.plan.name} sent nothing for {long}"
         error = HoldfastError(
             Fault.of("PROVIDER_STREAM_STALLED", message, context={"idle_s": seconds} if seconds else {})
         )
@@ -248,8 +248,8 @@ class AsyncEvents(_Watched):
 
     def __init__(self, op: Flowing, stream: Any, source: Any) -> None:
         super().__init__(op, stream, source)
-        seconds = op.binding.timeout
-        self._idle = None if seconds is None else Wheels(seconds, op.binding.runtime.clock)
+        seconds = op.plan.timeout
+        self._idle = None if seconds is None else Wheels(seconds, op.plan.runtime.clock)
 
     def __aiter__(self) -> AsyncEvents:
         return self
@@ -272,7 +272,7 @@ class AsyncEvents(_Watched):
         return self._give(event)
 
     async def _next(self) -> Any:
-        limit = None if self._idle is None else self._idle.begin(self._op.binding.monotonic())
+        limit = None if self._idle is None else self._idle.begin(self._op.plan.monotonic())
         inside = self._op.surround()
         self._reading = True
         try:
@@ -280,7 +280,7 @@ class AsyncEvents(_Watched):
         except asyncio.CancelledError as error:
             if limit is not None and limit.end():
                 limit = None
-                raise self._silent(error, self._op.binding.timeout) from error
+                raise self._silent(error, self._op.plan.timeout) from error
             raise
         finally:
             self._reading = False

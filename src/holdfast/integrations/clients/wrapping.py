@@ -19,7 +19,7 @@ from holdfast.integrations.clients.streams import open_stream, open_stream_async
 from holdfast.integrations.inner import warn, warn_of_transport
 from holdfast.policies.pool import check_weights
 from holdfast.runtime.credentials import credential_of
-from holdfast.runtime.driving import drive, drive_async
+from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def recover_clients(
     members = [_member(index, clone, several=len(clones) > 1) for index, clone in enumerate(clones)]
     called = name or _name_of(given[0], dialect)
     pool = Pool(members, dialect=dialect, name=called, policy=policy, weights=shares, runtime=runtime)
-    pool.binding(members[0], "", None)  # a policy that cannot be had is told here, not at the first call
+    pool.plan(members[0], "", None)  # a policy that cannot be had is told here, not at the first call
     recovered: C = _take_over(pool)
     return recovered
 
@@ -113,7 +113,7 @@ def _listen_to(client: Any, hook: Callable[[Any], Any]) -> None:
 
 def _request(pool: Pool, first: Member) -> Callable[..., Any]:
     def request(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        if pool.binding(first, "", None).off:
+        if pool.plan(first, "", None).off:
             return first.send(cast_to, options, stream=stream, stream_cls=stream_cls)
         options = copied(first.client, options)
         op = (StreamOperation if stream else ClientOperation)(pool, first, options)
@@ -136,7 +136,7 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
 
 def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
     async def request(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        if pool.binding(first, "", None).off:
+        if pool.plan(first, "", None).off:
             return await first.send(cast_to, options, stream=stream, stream_cls=stream_cls)
         options = copied(first.client, options)
         op = (StreamOperation if stream else ClientOperation)(pool, first, options)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Fault
     from holdfast.policies import Effect
     from holdfast.policies.retry import Decision
-    from holdfast.runtime.binding import Binding
+    from holdfast.runtime.plan import Plan
 
 __all__ = ["IDEMPOTENT", "AnsweredError", "Sending", "effect_of", "failure_in", "limits", "may_repeat", "tells_failure"]
 
@@ -36,8 +36,8 @@ class AnsweredError(Exception):
 class Sending(Operation):
     """The state of one request."""
 
-    def __init__(self, binding: Binding, *, repeats: bool) -> None:
-        super().__init__(binding)
+    def __init__(self, plan: Plan, *, repeats: bool) -> None:
+        super().__init__(plan)
         self._repeats = repeats
 
     def failed(self, error: BaseException, decision: Decision | None = None) -> float | None:

@@ -23,8 +23,8 @@ from holdfast.integrations.httpx.sending import (
     tells_failure,
 )
 from holdfast.integrations.inner import RECOVERS, warn, warn_of_transport
-from holdfast.runtime.binding import Binding
-from holdfast.runtime.driving import drive, drive_async
+from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.plan import Plan
 from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncRecoveringTransport", "RecoveringTransport"]
 
-_MOST_BINDINGS = 1024
-"""Hosts; who calls more of them pays for making bindings anew."""
+_MOST_PLANS = 1024
+"""Hosts; who calls more of them pays for making plans anew."""
 
 
 class _Recovering:
@@ -55,26 +55,26 @@ class _Recovering:
         self.name = name
         self.methods = frozenset(method.upper() for method in methods)
         self.runtime = runtime
-        self._bindings: dict[tuple[str, Effect | None], Binding] = {}
+        self._plans: dict[tuple[str, Effect | None], Plan] = {}
         self._warned = False
-        self._binding(name or "", None)  # a policy that cannot be had is told here, not at the first request
+        self._plan(name or "", None)  # a policy that cannot be had is told here, not at the first request
 
     def begin(self, request: Any) -> Sending | None:
         """Return the operation of a request; None where recovery is off."""
         self._warn_of_retries(request)
-        binding = self._binding(self.name or request.url.host, effect_of(request, self.methods))
-        return None if binding.off else Sending(binding, repeats=may_repeat(request, self.methods))
+        plan = self._plan(self.name or request.url.host, effect_of(request, self.methods))
+        return None if plan.off else Sending(plan, repeats=may_repeat(request, self.methods))
 
-    def _binding(self, name: str, effect: Effect | None) -> Binding:
-        known = self._bindings.get((name, effect))
-        if known is not None and (binding := known.fresh()) is known:
-            return binding
+    def _plan(self, name: str, effect: Effect | None) -> Plan:
+        known = self._plans.get((name, effect))
+        if known is not None and (plan := known.fresh()) is known:
+            return plan
         if known is None:
-            binding = Binding(Target(provider=name), self.policy, effect=effect, runtime=self.runtime)
-        if len(self._bindings) >= _MOST_BINDINGS:
-            self._bindings = {}
-        self._bindings[name, effect] = binding
-        return binding
+            plan = Plan(Target(provider=name), self.policy, effect=effect, runtime=self.runtime)
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans = {}
+        self._plans[name, effect] = plan
+        return plan
 
     def _warn_of_retries(self, request: Any) -> None:
         """The SDKs count their own retries in a header; nobody else can tell that they are at work around us."""
@@ -124,7 +124,7 @@ class RecoveringTransport(Transport):
         response = self._inside.handle_request(request)
         body = read(response, whole=tells_failure(response))
         if tells_failure(response) and body is not None:
-            raise failure_in(response, body, op.binding.provider, op.binding.runtime.clock.wall())
+            raise failure_in(response, body, op.plan.provider, op.plan.runtime.clock.wall())
         return response
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class AsyncRecoveringTransport(AsyncTransport):
         response = await self._inside.handle_async_request(request)
         body = await read_async(response, whole=tells_failure(response))
         if tells_failure(response) and body is not None:
-            raise failure_in(response, body, op.binding.provider, op.binding.runtime.clock.wall())
+            raise failure_in(response, body, op.plan.provider, op.plan.runtime.clock.wall())
         return response
 
     async def aclose(self) -> None:

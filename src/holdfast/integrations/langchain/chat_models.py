@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Partial
     from holdfast.policies import Policy
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.streams import AfterFirst
+    from holdfast.runtime.stream import AfterFirst
 
 _KEYS = ("anthropic_api_key", "openai_api_key", "api_key")
 """Where chat models keep their key."""

@@ -17,8 +17,8 @@ from langgraph.types import RetryPolicy
 from holdfast.integrations.inner import warn
 from holdfast.integrations.passing import Calls
 from holdfast.policies.backoff import Backoff
+from holdfast.runtime.callables import is_async, name_of, refuse_generator
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.kinds import is_async, name_of, refuse_generator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

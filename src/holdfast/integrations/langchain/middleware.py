@@ -24,8 +24,8 @@ from holdfast.integrations.langchain.neighbours import warn_of_neighbours
 from holdfast.integrations.langchain.quiet import quiet_copy
 from holdfast.integrations.passing import Calls
 from holdfast.policies.effect import EFFECTS
-from holdfast.runtime.binding import BINDING_ATTRIBUTE
 from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.plan import PLAN_ATTRIBUTE
 from holdfast.runtime.target import Target
 from holdfast.runtime.tool import contract_of
 
@@ -153,8 +153,8 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
             # LangChain's own middleware takes out of a request what only the first model understands.
             return calls.call(lambda: fitted.wrap_model_call(request, other))
 
-        setattr(step, BINDING_ATTRIBUTE, calls.binding)
-        return str(calls.binding.target), step
+        setattr(step, PLAN_ATTRIBUTE, calls.plan)
+        return str(calls.plan.target), step
 
     def _astep(
         self, model: BaseChatModel, request: ModelRequest[Any], handler: Callable[..., Any]
@@ -173,8 +173,8 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         async def step() -> Any:
             return await calls.acall(attempt)
 
-        setattr(step, BINDING_ATTRIBUTE, calls.binding)
-        return str(calls.binding.target), step
+        setattr(step, PLAN_ATTRIBUTE, calls.plan)
+        return str(calls.plan.target), step
 
     # --- tool calls ---
 

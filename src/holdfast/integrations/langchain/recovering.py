@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.policies import Policy
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.streams import AfterFirst
+    from holdfast.runtime.stream import AfterFirst
 
 __all__ = ["recovering"]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Partial
     from holdfast.policies import Policy
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.streams import AfterFirst
+    from holdfast.runtime.stream import AfterFirst
 
 __all__ = ["RecoveringRunnable"]
 

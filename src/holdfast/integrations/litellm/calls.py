@@ -13,12 +13,12 @@ from holdfast.integrations.inner import RECOVERS
 from holdfast.integrations.litellm.asked import another, limited_to, plain, target_of
 from holdfast.integrations.litellm.streams import LiteStream, open_stream, open_stream_async
 from holdfast.policies import Policy
-from holdfast.runtime.binding import Binding
+from holdfast.runtime.callables import is_async
 from holdfast.runtime.chain import Chain
-from holdfast.runtime.driving import drive, drive_async
-from holdfast.runtime.fallbacks import drive_chain, drive_chain_async
-from holdfast.runtime.kinds import is_async
+from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.fallback import drive_chain, drive_chain_async
 from holdfast.runtime.operation import Operation
+from holdfast.runtime.plan import Plan
 from holdfast.runtime.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Calls", "Options"]
 
-_MOST_BINDINGS = 1024
-"""Models times keys; who calls more of them at once pays for making bindings anew."""
+_MOST_PLANS = 1024
+"""Models times keys; who calls more of them at once pays for making plans anew."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,10 +51,10 @@ class Calls:
         self._fn = fn
         self._options = options
         self._routed = routed
-        self._bindings: dict[Any, Binding] = {}
+        self._plans: dict[Any, Plan] = {}
         self._chain = Chain(fn)
         # A policy that cannot be had is told here, not at the first call.
-        Binding(None, options.policy, runtime=options.runtime)
+        Plan(None, options.policy, runtime=options.runtime)
 
     def function(self) -> Any:
         """Return the function that recovers."""
@@ -65,18 +65,18 @@ class Calls:
 
             async def step(*args: Any, instead: Any = instead, **kwargs: Any) -> Any:
                 args, kwargs = another(instead, args, kwargs, routed=self._routed)
-                binding = self._binding(args, kwargs)
-                return await drive_async(*self._begun_async(binding, kwargs), args, kwargs)
+                plan = self._plan(args, kwargs)
+                return await drive_async(*self._begun_async(plan, kwargs), args, kwargs)
 
             self._chain.fallback(step, name=_name_of(instead))
 
         @functools.wraps(self._fn)
         async def recovered(*args: Any, **kwargs: Any) -> Any:
-            binding = self._binding(args, kwargs)
-            if binding.off:
+            plan = self._plan(args, kwargs)
+            if plan.off:
                 return await self._fn(*args, **kwargs)
             kwargs = plain(kwargs, routed=self._routed)
-            op, attempt = self._begun_async(binding, kwargs)
+            op, attempt = self._begun_async(plan, kwargs)
             call = drive_async(op, attempt, args, kwargs)
             return await (drive_chain_async(op, self._chain, call, args, kwargs) if self._chain.configured else call)
 
@@ -88,18 +88,18 @@ class Calls:
 
             def step(*args: Any, instead: Any = instead, **kwargs: Any) -> Any:
                 args, kwargs = another(instead, args, kwargs, routed=self._routed)
-                binding = self._binding(args, kwargs)
-                return drive(*self._begun(binding, kwargs), args, kwargs)
+                plan = self._plan(args, kwargs)
+                return drive(*self._begun(plan, kwargs), args, kwargs)
 
             self._chain.fallback(step, name=_name_of(instead))
 
         @functools.wraps(self._fn)
         def recovered(*args: Any, **kwargs: Any) -> Any:
-            binding = self._binding(args, kwargs)
-            if binding.off:
+            plan = self._plan(args, kwargs)
+            if plan.off:
                 return self._fn(*args, **kwargs)
             kwargs = plain(kwargs, routed=self._routed)
-            op, attempt = self._begun(binding, kwargs)
+            op, attempt = self._begun(plan, kwargs)
             if self._chain.configured:
                 return drive_chain(op, self._chain, attempt, args, kwargs)
             return drive(op, attempt, args, kwargs)
@@ -107,11 +107,11 @@ class Calls:
         setattr(recovered, RECOVERS, True)
         return recovered
 
-    def _begun(self, binding: Binding, kwargs: Mapping[str, Any]) -> tuple[Operation, Callable[..., Any]]:
+    def _begun(self, plan: Plan, kwargs: Mapping[str, Any]) -> tuple[Operation, Callable[..., Any]]:
         if not kwargs.get("stream"):
-            op = Operation(binding)
+            op = Operation(plan)
             return op, lambda *args, **kwargs: self._fn(*args, **limited_to(op.limit(), args, kwargs))
-        flow = LiteStream(binding)
+        flow = LiteStream(plan)
 
         def attempt(*args: Any, **kwargs: Any) -> Any:
             tokens = flow.surround()
@@ -122,10 +122,10 @@ class Calls:
 
         return flow, attempt
 
-    def _begun_async(self, binding: Binding, kwargs: Mapping[str, Any]) -> tuple[Operation, Callable[..., Any]]:
+    def _begun_async(self, plan: Plan, kwargs: Mapping[str, Any]) -> tuple[Operation, Callable[..., Any]]:
         if not kwargs.get("stream"):
-            return Operation(binding), self._fn
-        flow = LiteStream(binding)
+            return Operation(plan), self._fn
+        flow = LiteStream(plan)
 
         async def attempt(*args: Any, **kwargs: Any) -> Any:
             tokens = flow.surround()
@@ -136,17 +136,17 @@ class Calls:
 
         return flow, attempt
 
-    def _binding(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Binding:
+    def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan:
         options = self._options
         asked = (args[0] if args else kwargs.get("model"), kwargs.get("api_key"), kwargs.get("api_base"))
-        binding = self._bindings.get(asked)
-        if binding is None:
-            if len(self._bindings) >= _MOST_BINDINGS:
-                self._bindings.clear()
+        plan = self._plans.get(asked)
+        if plan is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
             target = target_of(args, kwargs, options.name, routed=self._routed)
-            binding = self._bindings[asked] = Binding(target, options.policy, runtime=options.runtime)
-        if (fresh := binding.fresh()) is not binding:
-            self._bindings[asked] = fresh
+            plan = self._plans[asked] = Plan(target, options.policy, runtime=options.runtime)
+        if (fresh := plan.fresh()) is not plan:
+            self._plans[asked] = fresh
         return fresh
 
 

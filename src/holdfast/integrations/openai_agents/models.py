@@ -29,7 +29,7 @@ from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.inner import RECOVERS, warn, warn_of_transport
 from holdfast.integrations.openai_agents.events import Events, PassingError
 from holdfast.runtime.credentials import credential_of
-from holdfast.runtime.recovery import recover
+from holdfast.runtime.recover import recover
 from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from agents import ModelRetryAdviceRequest
 
     from holdfast.policies import Effect, Policy
-    from holdfast.runtime.recovery import Recovery
+    from holdfast.runtime.recover import Recovery
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.streams import StreamOf
+    from holdfast.runtime.stream import StreamOf
 
 __all__ = ["recovering"]
 

@@ -94,7 +94,7 @@ class RecoveringModel(WrapperModel):
         def opened() -> Any:
             return self.wrapped.request_stream(messages, settings, model_request_parameters, run_context)
 
-        if self._calls.binding.off:
+        if self._calls.plan.off:
             async with opened() as response:
                 yield response
             return

@@ -18,7 +18,7 @@ from pydantic_ai.messages import PartStartEvent, ThinkingPart, ToolCallPart
 
 from holdfast.faults import Fault, HoldfastError, StreamCutError
 from holdfast.integrations.passing import PassingOperation, Signal
-from holdfast.runtime.driving import drive_async
+from holdfast.runtime.drivers import drive_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.partials import Delivered
@@ -45,7 +45,7 @@ async def flowing(
     calls: Calls, opened: Callable[[], AbstractAsyncContextManager[StreamedResponse]]
 ) -> AsyncGenerator[StreamedResponse]:
     """Open a stream, as often as it takes until its first content is there."""
-    op = _StreamOperation(calls.binding)
+    op = _StreamOperation(calls.plan)
     op.calls = calls
     op.told = calls.told
     kept: list[AsyncExitStack] = []
@@ -118,7 +118,7 @@ class _StreamOperation(PassingOperation):
         return () if self.surroundings is None else self.surroundings.enter()
 
     def admit(self) -> None:
-        if self.binding.watched:
+        if self.plan.watched:
             self.surroundings = Surroundings(super().admit)
         else:
             super().admit()
@@ -143,8 +143,8 @@ class _Events:
         self._held: deque[ModelResponseStreamEvent] = deque()
         self._delivered = Delivered()
         self._over = False
-        seconds = op.binding.timeout
-        self._idle = None if seconds is None else Wheels(seconds, op.binding.runtime.clock)
+        seconds = op.plan.timeout
+        self._idle = None if seconds is None else Wheels(seconds, op.plan.runtime.clock)
 
     def _take_over(self, response: Any) -> AsyncIterator[ModelResponseStreamEvent]:
         """Put this in the place where the response's events come from; return where they came from."""
@@ -196,7 +196,7 @@ class _Events:
         return self._deliver(event)
 
     async def _next(self) -> ModelResponseStreamEvent:
-        limit = None if self._idle is None else self._idle.begin(self._op.binding.monotonic())
+        limit = None if self._idle is None else self._idle.begin(self._op.plan.monotonic())
         inside = self._op.surround()
         try:
             return await anext(self._source)
@@ -235,6 +235,6 @@ class _Events:
         raise StreamCutError(self._delivered.on(fault)) from error
 
     def _silent(self) -> HoldfastError:
-        seconds = self._op.binding.timeout or 0.0
-        message = f"{self._op.binding.name} sent nothing for {seconds:g} s"
+        seconds = self._op.plan.timeout or 0.0
+        message = f"{self._op.plan.name} sent nothing for {seconds:g} s"
         return HoldfastError(Fault.of("PROVIDER_STREAM_STALLED", message, context={"idle_s": seconds}))

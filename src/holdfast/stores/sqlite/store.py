@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from holdfast import options
 from holdfast.runtime.secrets import process_redactor
-from holdfast.runtime.seeing import finished
+from holdfast.runtime.shield import wait_to_end
 from holdfast.stores.preparing import Mask, prepared
 from holdfast.stores.records import Commit, Lease, Receipt, check_name
 from holdfast.stores.refusals import unavailable
@@ -78,10 +78,10 @@ class SqliteStore(Readable):
         # First, since a warning may be made an exception: then nothing is left open.
         files.warn_of_version(self._path)
         try:
-            await finished(_in_thread(self._open))
+            await wait_to_end(_in_thread(self._open))
         except asyncio.CancelledError:
             # It may be open by now, and nobody would close it.
-            await finished(_in_thread(self._close))
+            await wait_to_end(_in_thread(self._close))
             raise
         return self
 

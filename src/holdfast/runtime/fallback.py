@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import AbortedError
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.driving import drive, leave, limited
+from holdfast.runtime.drivers import drive, leave, limited
 from holdfast.runtime.walking import walk_down
 
 if TYPE_CHECKING:

@@ -9,19 +9,19 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.runtime import ours, permits
+from holdfast.runtime import errors, permits
 from holdfast.runtime.abort import parts_of
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.commands import TaskWait, ThreadWait
 from holdfast.runtime.limits import Wheels
-from holdfast.runtime.mending import mend, mend_async
+from holdfast.runtime.repair import mend, repair_async
 from holdfast.runtime.results import refusal, throw_away, throw_away_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from contextvars import Token
 
-    from holdfast.runtime.ambient import Around
+    from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.commands import Wait
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
@@ -37,8 +37,8 @@ async def drive_async(
     begun: bool = False,  # noqa: FBT001, FBT002 - keyword-only it would make every call dearer on Python 3.11
 ) -> Any:
     """Make the call until it succeeds or there is a reason not to. `begun`: its first attempt is admitted already."""
-    binding = op.binding
-    perform = binding.perform_async
+    plan = op.plan
+    perform = plan.perform_async
     token = AMBIENT.set(op)
     try:
         while True:
@@ -61,7 +61,7 @@ async def drive_async(
                 if delay is None:
                     raise
             else:
-                fault = None if binding.accept is None else refusal(op, value)
+                fault = None if plan.accept is None else refusal(op, value)
                 if fault is None:
                     op.succeeded(value)
                     return value
@@ -69,7 +69,7 @@ async def drive_async(
                 await throw_away_async(op, value)
             await pause_async(op, delay)
             if op.mending is not None:
-                args, kwargs = await mend_async(op, args, kwargs)
+                args, kwargs = await repair_async(op, args, kwargs)
     finally:
         op.over = True
         leave(token)
@@ -77,8 +77,8 @@ async def drive_async(
 
 def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Make the call until it succeeds or there is a reason not to; the thread sleeps in between."""
-    binding = op.binding
-    perform = binding.perform
+    plan = op.plan
+    perform = plan.perform
     token = AMBIENT.set(op)
     try:
         while True:
@@ -93,7 +93,7 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
                 if hasattr(value, "__await__"):
                     # Not async by its looks, but what it gives must be awaited: the call is not over yet (R23).
                     return drive_on(op, value, fn, args, kwargs)
-                fault = None if binding.accept is None else refusal(op, value)
+                fault = None if plan.accept is None else refusal(op, value)
                 if fault is None:
                     op.succeeded(value)
                     return value
@@ -130,7 +130,7 @@ async def limited(
         value = await fn(*args, **kwargs)
     except asyncio.CancelledError as error:
         if limit is not None and limit.end():
-            raise ours.timed_out(op) from error
+            raise errors.timed_out(op) from error
         raise
     except BaseException:
         if limit is not None:
@@ -146,10 +146,10 @@ def failed_in_time(op: Operation, limit: Limit, error: BaseException) -> float |
     if not limit.end() or not isinstance(error, asyncio.CancelledError):
         if op.around is not None and isinstance(error, asyncio.CancelledError) and limit.due:
             # A recovery around it with the same limit came first: it was late all the same, and its circuits are told.
-            now = op.binding.monotonic()
-            permits.settle_failure(op, ours.lateness(op, now), now)
+            now = op.plan.monotonic()
+            permits.settle_failure(op, errors.lateness(op, now), now)
         return op.failed(error)
-    late = ours.timed_out(op)
+    late = errors.timed_out(op)
     try:
         delay = op.failed(late)
         if delay is None:
@@ -162,7 +162,7 @@ def failed_in_time(op: Operation, limit: Limit, error: BaseException) -> float |
 
 def begin_limit(op: Operation) -> Limit | None:
     """Start the clock for the attempt just begun; None where it has no limit."""
-    wheels = op.binding.wheels
+    wheels = op.plan.wheels
     if op.attempts == 1 and op.around is None:
         # The first attempt of an operation with nothing around it has the same limit as all its like.
         return None if wheels is None else wheels.begin(op.attempt_started)
@@ -170,13 +170,13 @@ def begin_limit(op: Operation) -> Limit | None:
     if seconds is None:
         return None
     if wheels is None:
-        wheels = Wheels(seconds, op.binding.runtime.clock)
+        wheels = Wheels(seconds, op.plan.runtime.clock)
     return wheels.begin(op.attempt_started) if seconds == wheels.seconds else wheels.begin_own(seconds)
 
 
 async def pause_async(op: Operation, seconds: float) -> None:
     """Wait before the next attempt; a command ends the wait and may end the operation."""
-    if seconds <= 0 or not op.binding.runtime.waits:
+    if seconds <= 0 or not op.plan.runtime.waits:
         op.failed_with = None
         await _let_others_run(op)
         return
@@ -192,7 +192,7 @@ async def pause_async(op: Operation, seconds: float) -> None:
 
 def pause(op: Operation, seconds: float) -> None:
     """Wait before the next attempt, in a thread; ditto."""
-    if seconds <= 0 or not op.binding.runtime.waits:
+    if seconds <= 0 or not op.plan.runtime.waits:
         op.failed_with = None
         return
     wait = ThreadWait(op, seconds)
@@ -208,7 +208,7 @@ def pause(op: Operation, seconds: float) -> None:
 @contextmanager
 def _told(wait: Wait) -> Iterator[None]:
     """Let the wait inside be told something; where it is cut short, the operation is stopped."""
-    commands = wait.op.binding.runtime.commands
+    commands = wait.op.plan.runtime.commands
     commands.enter(wait)
     try:
         yield
@@ -228,7 +228,7 @@ async def _let_others_run(op: Operation) -> None:
         raise
 
 
-def leave(token: Token[Around | None]) -> None:
+def leave(token: Token[Ambient | None]) -> None:
     try:  # noqa: SIM105 - every call passes here, and a context manager would cost more than the reset
         AMBIENT.reset(token)
     except ValueError:

@@ -14,8 +14,8 @@ from holdfast.runtime import reports
 
 if TYPE_CHECKING:
     from holdfast.policies.circuit import Rejection
-    from holdfast.runtime.lines import Line
     from holdfast.runtime.operation import Operation
+    from holdfast.runtime.registry import TargetState
 
 __all__ = ["aborted", "deadline_passed", "outcome_unknown", "refused", "timed_out"]
 
@@ -27,8 +27,8 @@ _ROUNDING = 1e-6
 
 def timed_out(op: Operation) -> DeadlineError:
     """Return what to raise when our own limit cancelled the attempt."""
-    binding = op.binding
-    now = binding.monotonic()
+    plan = op.plan
+    now = plan.monotonic()
     if op.deadline is not None and now >= op.deadline - _ROUNDING:
         return deadline_passed(op)
     return DeadlineError(lateness(op, now))
@@ -36,11 +36,11 @@ def timed_out(op: Operation) -> DeadlineError:
 
 def lateness(op: Operation, now: float) -> Fault:
     """Return the failure of an attempt that did not end within its limit."""
-    binding = op.binding
-    code = _TIMEOUT_CODES.get(binding.scopes[0], "SYS_TIMEOUT")
-    limit = round(binding.timeout or now - op.attempt_started, 3)
-    message = f"{binding.name or 'The call'} did not answer within {limit:g} s and was cancelled"
-    return Fault.of(code, message, context={"limit_s": limit, "operation": binding.name})
+    plan = op.plan
+    code = _TIMEOUT_CODES.get(plan.scopes[0], "SYS_TIMEOUT")
+    limit = round(plan.timeout or now - op.attempt_started, 3)
+    message = f"{plan.name or 'The call'} did not answer within {limit:g} s and was cancelled"
+    return Fault.of(code, message, context={"limit_s": limit, "operation": plan.name})
 
 
 def deadline_passed(op: Operation, limit: float | None = None) -> DeadlineError:
@@ -51,7 +51,7 @@ def deadline_passed(op: Operation, limit: float | None = None) -> DeadlineError:
     return DeadlineError(fault.with_attempts(op.history))
 
 
-def refused(op: Operation, line: Line, rejection: Rejection, now: float) -> CircuitOpenError:
+def refused(op: Operation, line: TargetState, rejection: Rejection, now: float) -> CircuitOpenError:
     """Return what to raise where a circuit refuses the call: who, why, and until when."""
     left = None if rejection.retry_at is None else max(0.0, rejection.retry_at - now)
     told = line.refusal
@@ -74,13 +74,13 @@ def _refusal(op: Operation, rejection: Rejection, left: float | None, now: float
 
 def aborted(op: Operation, by: str = "its caller") -> AbortedError:
     """Return what to raise when the caller's signal is set, or a command says so."""
-    message = f"{op.binding.name or 'The call'} was cancelled by {by} after {op.attempts} attempts"
+    message = f"{op.plan.name or 'The call'} was cancelled by {by} after {op.attempts} attempts"
     return AbortedError(Fault.of("SYS_CANCELLED", message).with_attempts(op.history))
 
 
 def outcome_unknown(op: Operation, fault: Fault) -> OutcomeUnknownError:
     """Return what to raise where an unsafe call may have happened; its key finds out."""
-    message = f"{op.binding.name or 'The call'} failed and may have happened: {fault.message}"
+    message = f"{op.plan.name or 'The call'} failed and may have happened: {fault.message}"
     context = {**fault.context, "key": op.run, "failed_with": fault.code}
     unknown = Fault.of("TOOL_OUTCOME_UNKNOWN", message, cause=fault.cause, context=context)
     return OutcomeUnknownError(unknown.with_attempts(fault.attempts))

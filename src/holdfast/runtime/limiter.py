@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.operation import Operation
 
-__all__ = ["Gate", "come_in", "come_in_async", "gate_for", "gated", "gated_by"]
+__all__ = ["Limiter", "acquire", "acquire_async", "limited_by", "limited_call", "limiter_for"]
 
 
-class Gate:
+class Limiter:
     """The places and the pace of one name."""
 
     def __init__(self, name: str, bulkhead: Bulkhead | None, rate: RateLimit | None) -> None:
@@ -84,18 +84,18 @@ class Gate:
             raise self._full()
         return ticket
 
-    def slip_in(self, now: float) -> bool:
+    def try_acquire(self, now: float) -> bool:
         """Take a place and a start if both are to be had at once; then `leave(0)` gives the place back."""
         with self._lock:
             if self._pace is not None and self._pace.peek(now) > 0:
                 return False
-            if self._places is not None and not self._places.slip_in():
+            if self._places is not None and not self._places.try_acquire():
                 return False
             if self._pace is not None:
                 self._pace.reserve(now)
             return True
 
-    def leave(self, ticket: int) -> None:
+    def release(self, ticket: int) -> None:
         """Give the place to whoever is next."""
         if self._places is not None:
             with self._lock:
@@ -142,7 +142,7 @@ class Gate:
         """Reserve a start and return the wait for it; refuse where that would pass the deadline."""
         if self._pace is None or self._rate is None:
             return 0.0
-        now = op.binding.monotonic()
+        now = op.plan.monotonic()
         with self._lock:
             wait = self._pace.reserve(now)
             if op.deadline is None or now + wait < op.deadline:
@@ -157,84 +157,84 @@ class Gate:
                 self._pace.cancel(start)
 
 
-def gate_for(name: str, concurrency: int | None, waiting: int | None, per_second: float | None) -> Gate:
-    """Return the gate that these options of a policy ask for."""
+def limiter_for(name: str, concurrency: int | None, waiting: int | None, per_second: float | None) -> Limiter:
+    """Return the limiter that these options of a policy ask for."""
     bulkhead = None if concurrency is None else Bulkhead(concurrency=concurrency, waiting=waiting)
-    return Gate(name, bulkhead, None if per_second is None else RateLimit(per_second=per_second))
+    return Limiter(name, bulkhead, None if per_second is None else RateLimit(per_second=per_second))
 
 
-def gated_by(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return `call` (one way of making an attempt) behind the gate of the name it is made to."""
+def limited_by(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return `call` (one way of making an attempt) behind the limiter of the name it is made to."""
 
     async def gated_call(
         op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        gate = op.binding.gate
-        assert gate is not None
-        ticket = await come_in_async(gate, op)
+        limiter = op.plan.limiter
+        assert limiter is not None
+        ticket = await acquire_async(limiter, op)
         try:
             return await call(op, fn, args, kwargs)
         finally:
-            gate.leave(ticket)
+            limiter.release(ticket)
 
     return gated_call
 
 
-def gated(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Make one sync attempt behind the gate of the name it is made to."""
-    gate = op.binding.gate
-    assert gate is not None
-    ticket = come_in(gate, op)
+def limited_call(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Make one sync attempt behind the limiter of the name it is made to."""
+    limiter = op.plan.limiter
+    assert limiter is not None
+    ticket = acquire(limiter, op)
     try:
-        call = op.binding.call
+        call = op.plan.call
         return fn(*args, **kwargs) if call is None else call(op, fn, args, kwargs)
     finally:
-        gate.leave(ticket)
+        limiter.release(ticket)
 
 
-async def come_in_async(gate: Gate, op: Operation) -> int:
+async def acquire_async(limiter: Limiter, op: Operation) -> int:
     """Wait for a place and for the start; return the ticket to `leave` with. Waiting is not the callee's time."""
-    ticket = await gate.enter_async(op)
+    ticket = await limiter.enter_async(op)
     try:
-        if wait := gate.start_in(op):
-            await _start_async(gate, op, wait)
+        if wait := limiter.start_in(op):
+            await _start_async(limiter, op, wait)
     except BaseException:
-        gate.leave(ticket)
+        limiter.release(ticket)
         raise
-    op.attempt_started = op.binding.monotonic()
+    op.attempt_started = op.plan.monotonic()
     return ticket
 
 
-def come_in(gate: Gate, op: Operation) -> int:
+def acquire(limiter: Limiter, op: Operation) -> int:
     """The same in a thread."""
-    ticket = gate.enter(op)
+    ticket = limiter.enter(op)
     try:
-        if wait := gate.start_in(op):
-            _start(gate, op, wait)
+        if wait := limiter.start_in(op):
+            _start(limiter, op, wait)
     except BaseException:
-        gate.leave(ticket)
+        limiter.release(ticket)
         raise
-    op.attempt_started = op.binding.monotonic()
+    op.attempt_started = op.plan.monotonic()
     return ticket
 
 
-async def _start_async(gate: Gate, op: Operation, wait: float) -> None:
-    start = op.binding.monotonic() + wait
+async def _start_async(limiter: Limiter, op: Operation, wait: float) -> None:
+    start = op.plan.monotonic() + wait
     try:
-        await asyncio.sleep(wait if op.binding.runtime.waits else 0)
+        await asyncio.sleep(wait if op.plan.runtime.waits else 0)
     except BaseException:
-        gate.start_cancelled(start)
+        limiter.start_cancelled(start)
         raise
 
 
-def _start(gate: Gate, op: Operation, wait: float) -> None:
-    start = op.binding.monotonic() + wait
+def _start(limiter: Limiter, op: Operation, wait: float) -> None:
+    start = op.plan.monotonic() + wait
     try:
-        op.binding.runtime.sleep(wait)
+        op.plan.runtime.sleep(wait)
     except BaseException:
-        gate.start_cancelled(start)
+        limiter.start_cancelled(start)
         raise
 
 
 def _left(op: Operation) -> float:
-    return 0.0 if op.deadline is None else max(0.0, op.deadline - op.binding.monotonic())
+    return 0.0 if op.deadline is None else max(0.0, op.deadline - op.plan.monotonic())

@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.faults import InvalidError
-from holdfast.runtime.binding import Binding
 from holdfast.runtime.blocks import AsyncAttempts, Attempts
+from holdfast.runtime.callables import is_async, refuse_generator
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.decorated import decorate, outcome_of
-from holdfast.runtime.driving import drive, drive_async
-from holdfast.runtime.kinds import is_async, refuse_generator
+from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.operation import Operation
+from holdfast.runtime.overrides import overrides_of
 from holdfast.runtime.plain import begin
-from holdfast.runtime.streams import StreamOf
-from holdfast.runtime.wishes import wishes_of
+from holdfast.runtime.plan import Plan
+from holdfast.runtime.stream import StreamOf
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from holdfast.faults import Outcome
     from holdfast.policies import Effect, Policy
     from holdfast.runtime.decorated import AsyncRecovered, Recovered
+    from holdfast.runtime.overrides import RetryOn
     from holdfast.runtime.results import Accept
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.streams import AfterFirst
+    from holdfast.runtime.stream import AfterFirst
     from holdfast.runtime.target import Aim
-    from holdfast.runtime.wishes import RetryOn
 
     P = ParamSpec("P")
 
@@ -80,20 +80,20 @@ def recover(
     """
     bare = callable(target) or isinstance(target, classmethod)
     aim = None if bare else target
-    wishes = wishes_of(retry_on, never_retry)
-    binding = Binding(
-        aim, policy, effect=effect, accept=accept, needs=needs, threads=threads, wishes=wishes, runtime=runtime
+    overrides = overrides_of(retry_on, never_retry)
+    plan = Plan(
+        aim, policy, effect=effect, accept=accept, needs=needs, threads=threads, overrides=overrides, runtime=runtime
     )
-    return Recovery(binding)(target) if bare else Recovery(binding)
+    return Recovery(plan)(target) if bare else Recovery(plan)
 
 
 class Recovery:
     """A policy aimed at a target. Use it as a decorator, or through its methods; it may be used many times at once."""
 
-    __slots__ = ("_binding",)
+    __slots__ = ("_plan",)
 
-    def __init__(self, binding: Binding) -> None:
-        self._binding = binding
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...  # type: ignore[overload-overlap] # an async function is a function too: the first that fits counts
@@ -101,7 +101,7 @@ class Recovery:
     def __call__(self, fn: Callable[P, T]) -> Recovered[P, T]: ...
     def __call__(self, fn: Callable[..., Any]) -> Any:
         """Decorate a function."""
-        return decorate(self._binding, fn)
+        return decorate(self._plan, fn)
 
     @overload
     def call(
@@ -113,10 +113,10 @@ class Recovery:
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `fn` now; await the result where `fn` is async."""
-        binding = self._called(fn)
-        if binding.off:
+        plan = self._called(fn)
+        if plan.off:
             return fn(*args, **kwargs)
-        return _later(binding, fn, args, kwargs) if is_async(fn) else drive(Operation(binding), fn, args, kwargs)
+        return _later(plan, fn, args, kwargs) if is_async(fn) else drive(Operation(plan), fn, args, kwargs)
 
     @overload
     def outcome(  # type: ignore[overload-overlap] # ditto
@@ -144,8 +144,8 @@ class Recovery:
         `after_first="continue"`, `resume` is called with what was delivered and the same arguments; without it `fn` is
         called again and what it gives is taken for the rest.
         """
-        binding = self._binding.of(fn).named(fn)
-        return StreamOf(binding, fn, first=first, idle=idle, total=total, after_first=after_first, resume=resume)
+        plan = self._plan.of(fn).named(fn)
+        return StreamOf(plan, fn, first=first, idle=idle, total=total, after_first=after_first, resume=resume)
 
     def __aiter__(self) -> AsyncAttempts:
         """Loop over attempts at a block: `async for attempt in recover(…): async with attempt: …`."""
@@ -155,28 +155,26 @@ class Recovery:
         """Loop over attempts at a block: `for attempt in recover(…): with attempt: …`."""
         return Attempts(begin(self._for_block()))
 
-    def _called(self, fn: Callable[..., Any]) -> Binding:
+    def _called(self, fn: Callable[..., Any]) -> Plan:
         refuse_generator(fn)
         return self._fresh().of(fn)
 
-    def _for_block(self) -> Binding:
-        binding = self._fresh()
-        if binding.accept is not None:
+    def _for_block(self) -> Plan:
+        plan = self._fresh()
+        if plan.accept is not None:
             raise InvalidError.saying(
                 "recover.accept", "a function to look at the answer of", "a block, which gives none"
             )
-        return binding
+        return plan
 
-    def _fresh(self) -> Binding:
-        self._binding = self._binding.fresh()
-        return self._binding
+    def _fresh(self) -> Plan:
+        self._plan = self._plan.fresh()
+        return self._plan
 
     def __repr__(self) -> str:
-        return f"recover({self._binding.name!r}, {self._binding.policy!r})"
+        return f"recover({self._plan.name!r}, {self._plan.policy!r})"
 
 
-async def _later(
-    binding: Binding, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+async def _later(plan: Plan, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Begin when it is awaited: a coroutine that waits its turn somewhere has not begun, and its time does not run."""
-    return await drive_async(Operation(binding.fresh()), fn, args, kwargs)
+    return await drive_async(Operation(plan.fresh()), fn, args, kwargs)

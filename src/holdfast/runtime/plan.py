@@ -1,7 +1,7 @@
-"""`Binding`: everything an operation reads, looked up once: runtime, policy, circuits, limits.
+"""`Plan`: everything an operation reads, looked up once: runtime, policy, circuits, limits.
 
-Invariant: a binding never changes once it is in use. When `CHANGES` says so, `fresh` gives another one, and calls under way
-finish on theirs (R85). A binding made at import time serves every thread and event loop.
+Invariant: a plan never changes once it is in use. When `CHANGES` says so, `fresh` gives another one, and calls under way
+finish on theirs (R85). A plan made at import time serves every thread and event loop.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from holdfast import options
 from holdfast.faults import InvalidError, Scope
 from holdfast.policies.effect import repeats_unknown
 from holdfast.policies.policy import Policy
-from holdfast.runtime.driving import limited
-from holdfast.runtime.gates import gated, gated_by
-from holdfast.runtime.hedging import hedging
-from holdfast.runtime.kinds import name_of
+from holdfast.runtime.callables import name_of
+from holdfast.runtime.drivers import limited
+from holdfast.runtime.hedge import hedging
+from holdfast.runtime.limiter import limited_by, limited_call
 from holdfast.runtime.limits import Wheels
-from holdfast.runtime.lines import Line, line_of_its_own
+from holdfast.runtime.registry import TargetState, own_state
 from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
 from holdfast.runtime.target import Target, target_of
 from holdfast.runtime.threads import threaded
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 
     from holdfast.policies.effect import Effect
     from holdfast.policies.repair import Repair
+    from holdfast.runtime.overrides import Overrides
     from holdfast.runtime.results import Accept
     from holdfast.runtime.target import Aim
-    from holdfast.runtime.wishes import Wishes
 
-__all__ = ["BINDING_ATTRIBUTE", "Binding"]
+__all__ = ["PLAN_ATTRIBUTE", "Plan"]
 
-BINDING_ATTRIBUTE = "__holdfast_binding__"
-"""Where a decorated function keeps its binding."""
+PLAN_ATTRIBUTE = "__holdfast_plan__"
+"""Where a decorated function keeps its plan."""
 
 _NOWHERE = ((Scope.PROCESS, ""),)
 """The circuit of a recovery without a target: its own."""
 
 
-class Binding:
+class Plan:
     """How calls to one target recover, ready for use."""
 
     runtime: Runtime
     policy: Policy
     accept: Accept | None
-    line: Line
-    other_lines: tuple[tuple[Line, Scope], ...]
+    line: TargetState
+    other_lines: tuple[tuple[TargetState, Scope], ...]
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Binding:
         needs: frozenset[str] = frozenset(),
         threads: bool = False,
         alone: bool = False,
-        wishes: Wishes | None = None,
+        overrides: Overrides | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         if policy is not None and not isinstance(policy, Policy):
@@ -81,18 +81,18 @@ class Binding:
         self.threads = threads
         self.alone = alone
         """It shares nothing with other calls to its target, no circuit either."""
-        self.wishes = wishes
+        self.overrides = overrides
         """What the caller says about its own failures."""
         self.contract = contract
         self._given_policy = policy
         self._given_runtime = runtime
-        self.own_line = line_of_its_own("")
+        self.own_line = own_state("")
         self.repairs: list[tuple[Repair, Callable[..., Any]]] = []
         """What may be put right, and by whom; in the order they were added."""
         self.look_up()
 
     def look_up(self) -> None:
-        """Look everything up: the runtime, the policy, the circuits. For a binding that nobody uses yet."""
+        """Look everything up: the runtime, the policy, the circuits. For a plan that nobody uses yet."""
         self.seen = CHANGES.count
         runtime = self.runtime = self._given_runtime or default_runtime()
         runtime.catch_up()
@@ -114,10 +114,12 @@ class Binding:
         self.rationed = policy.retry_quota is not None
         """Its retries are a share of its calls."""
         self.eventful = self.watched or bool(self.other_lines) or self.rationed
-        self.gate = None if self.off or (policy.concurrency is None and policy.per_second is None) else self.line.gate
+        self.limiter = (
+            None if self.off or (policy.concurrency is None and policy.per_second is None) else self.line.limiter
+        )
         self.call = threaded if self.threads and not self.off else None
-        """How a sync attempt is made behind its gate; None: plainly."""
-        self.perform = gated if self.gate else self.call
+        """How a sync attempt is made behind its limiter; None: plainly."""
+        self.perform = limited_call if self.limiter else self.call
         self.perform_async = None if self.off else self._way_of_calling()
         self.accept = None if self.off else self._given_accept
 
@@ -125,7 +127,7 @@ class Binding:
         now = self.monotonic()
         names = self.target.names
         self.scopes = tuple(scope for scope, _ in names or _NOWHERE)
-        shared = [] if self.alone else [runtime.lines.get(name) for _, name in names]
+        shared = [] if self.alone else [runtime.registry.get(name) for _, name in names]
         lines = shared or [self.own_line]
         for line in lines:
             line.serve(policy, now)
@@ -137,8 +139,8 @@ class Binding:
         line = self.line
         if self.policy.hedge is not None and line.hedge_machine is not None and repeats_unknown(self.effect):
             way = hedging(self.policy.hedge, line.hedge_machine)
-            return gated_by(way) if self.gate else way
-        return gated_by(limited) if self.gate else None
+            return limited_by(way) if self.limiter else way
+        return limited_by(limited) if self.limiter else None
 
     def _contracted(self, policy: Policy) -> Policy:
         """A tool's own contract wins over the policy it is called with (Part 6 c)."""
@@ -152,24 +154,24 @@ class Binding:
             policy = policy.replace(attempts=contract.retry.attempts, backoff=contract.retry.backoff)
         return policy
 
-    def fresh(self) -> Binding:
-        """Return this binding or, where something has changed, another that was looked up again."""
+    def fresh(self) -> Plan:
+        """Return this plan or, where something has changed, another that was looked up again."""
         if self.seen == CHANGES.count:
             return self
         other = copy.copy(self)
         other.look_up()
         return other
 
-    def copy_for(self, fn: Any) -> Binding:
-        """Return a binding of `fn`'s own, with what it declares about itself; without a target, with a circuit of its own."""
+    def copy_for(self, fn: Any) -> Plan:
+        """Return a plan of `fn`'s own, with what it declares about itself; without a target, with a circuit of its own."""
         other = self._with(contract_of(fn) or self.contract, fn)
         if not self.target.names:
-            other.own_line = line_of_its_own(f"function:{other.name}")
+            other.own_line = own_state(f"function:{other.name}")
         other.look_up()
         return other
 
-    def once(self) -> Binding:
-        """Return a binding for one plain attempt beside this one: its limits and runtime, no circuit, no retries."""
+    def once(self) -> Plan:
+        """Return a plan for one plain attempt beside this one: its limits and runtime, no circuit, no retries."""
         policy = self.policy.replace(
             attempts=1,
             per_code={},
@@ -180,20 +182,20 @@ class Binding:
             retry_quota=None,
             hedge=None,
         )
-        other = Binding(None, policy, runtime=self._given_runtime)
+        other = Plan(None, policy, runtime=self._given_runtime)
         other.name = self.name
         return other
 
-    def named(self, fn: Any) -> Binding:
-        """Return this binding or, where it has no name, one that is called as `fn` is."""
+    def named(self, fn: Any) -> Plan:
+        """Return this plan or, where it has no name, one that is called as `fn` is."""
         if self.name:
             return self
         other = copy.copy(self)
         other.name = name_of(fn)
         return other
 
-    def of(self, fn: Any) -> Binding:
-        """Return this binding, or one with what `fn` declares about itself."""
+    def of(self, fn: Any) -> Plan:
+        """Return this plan, or one with what `fn` declares about itself."""
         contract = contract_of(fn)
         if contract is None or contract is self.contract:
             return self
@@ -201,7 +203,7 @@ class Binding:
         other.look_up()
         return other
 
-    def _with(self, contract: ToolContract | None, fn: Any) -> Binding:
+    def _with(self, contract: ToolContract | None, fn: Any) -> Plan:
         other = copy.copy(self)
         other.repairs = []
         other.contract = contract
@@ -215,6 +217,6 @@ class Binding:
             self.heeds(line) and line.refuses(now) for line in (self.line, *(line for line, _ in self.other_lines))
         )
 
-    def heeds(self, line: Line) -> bool:
+    def heeds(self, line: TargetState) -> bool:
         """Whether a call is refused where this circuit is open."""
         return self.breaks or line.breaker.held

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from holdfast.policies.repair import Repair
     from holdfast.runtime.operation import Operation
 
-__all__ = ["Mending", "mend", "mend_async"]
+__all__ = ["DueRepair", "mend", "repair_async"]
 
 Request = tuple[tuple[Any, ...], "Mapping[str, Any]"]
 
 
-class Mending:
+class DueRepair:
     """A repair that is due: what failed, and who may put it right."""
 
     __slots__ = ("error", "fault", "fn", "repair")
@@ -36,7 +36,7 @@ class Mending:
         self.error = error
 
 
-async def mend_async(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
+async def repair_async(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
     """Return the request to send instead of the one that failed, or raise the error it failed with."""
     mending, op.mending = op.mending, None
     assert mending is not None
@@ -68,7 +68,9 @@ def mend(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Req
     return _changed(op, mending, answer, args, kwargs)
 
 
-def _changed(op: Operation, mending: Mending, answer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
+def _changed(
+    op: Operation, mending: DueRepair, answer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Request:
     repairs, repair = op.repairs, mending.repair
     assert repairs is not None
     repairs.sent(args, kwargs)
@@ -77,13 +79,13 @@ def _changed(op: Operation, mending: Mending, answer: Any, args: tuple[Any, ...]
     elif answer is not True or not repair.same_request:
         op.give_up_unrepaired(mending.error, mending.fault)
         raise mending.error
-    bus = op.binding.runtime.bus
+    bus = op.plan.runtime.bus
     if bus.wants(Repaired):
         bus.emit(
             Repaired(
-                at=op.binding.runtime.clock.wall(),
+                at=op.plan.runtime.clock.wall(),
                 run=op.run,
-                operation=op.binding.name,
+                operation=op.plan.name,
                 attempt=op.attempts,
                 action=repair.name,
                 fault=mending.fault,
@@ -92,7 +94,7 @@ def _changed(op: Operation, mending: Mending, answer: Any, args: tuple[Any, ...]
     return args, kwargs
 
 
-def _suppress(op: Operation, mending: Mending, broken: Exception) -> None:
-    runtime = op.binding.runtime
+def _suppress(op: Operation, mending: DueRepair, broken: Exception) -> None:
+    runtime = op.plan.runtime
     reason = f"the repair {mending.repair.name} raised"
     runtime.bus.emit(SuppressedError.of(fault_of(broken), reason, at=runtime.clock.wall(), run=op.run))

@@ -8,20 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.faults import InvalidError
-from holdfast.runtime.kinds import is_async
+from holdfast.runtime.callables import is_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["RetryOn", "Wishes", "wishes_of"]
+__all__ = ["Overrides", "RetryOn", "overrides_of"]
 
 RetryOn: TypeAlias = "type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]"
 """Which failures are meant: a type, several, or a function that looks at the exception."""
 
 
-class Wishes:
+class Overrides:
     """Both lists of a recovery."""
 
     __slots__ = ("_never", "_on")
@@ -49,11 +49,11 @@ class Wishes:
             return False
 
 
-def wishes_of(on: RetryOn | None, never: RetryOn | None) -> Wishes | None:
+def overrides_of(on: RetryOn | None, never: RetryOn | None) -> Overrides | None:
     """Check both options; None where neither is given."""
     _check("recover.retry_on", on)
     _check("recover.never_retry", never)
-    return None if on is None and never is None else Wishes(on, never)
+    return None if on is None and never is None else Overrides(on, never)
 
 
 def _check(path: str, named: Any) -> None:

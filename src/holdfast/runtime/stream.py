@@ -22,12 +22,12 @@ from holdfast.events import StreamResumed
 from holdfast.faults import Fault, HoldfastError, InvalidError, StreamCutError
 from holdfast.policies.fallback import answerable, check_when, meets
 from holdfast.policies.fragments import OpenCall
-from holdfast.runtime import ours, reports
+from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.driving import leave, pause_async
+from holdfast.runtime.callables import name_of
+from holdfast.runtime.drivers import leave, pause_async
 from holdfast.runtime.fault_of import fault_of, forget_account
-from holdfast.runtime.gates import come_in_async
-from holdfast.runtime.kinds import name_of
+from holdfast.runtime.limiter import acquire_async
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.partials import Delivered
 from holdfast.runtime.plain import begin
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
     from holdfast.faults import DeadlineError, Partial
     from holdfast.policies.fallback import When
-    from holdfast.runtime.binding import Binding
-    from holdfast.runtime.gates import Gate
+    from holdfast.runtime.limiter import Limiter
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
+    from holdfast.runtime.plan import Plan
 
 __all__ = ["ALIVE", "AfterFirst", "Stream", "StreamOf"]
 
@@ -64,7 +64,7 @@ class StreamOf(Generic[P, T]):
 
     def __init__(
         self,
-        binding: Binding,
+        plan: Plan,
         fn: Callable[P, AsyncIterable[T]],
         *,
         first: float | None,
@@ -84,7 +84,7 @@ class StreamOf(Generic[P, T]):
             raise InvalidError.saying(
                 "stream.resume", 'after_first="continue" beside it', f"after_first={after_first!r}"
             )
-        self.binding = binding
+        self.plan = plan
         self.fn = fn
         self._first, self._idle = first, idle
         self._bind()
@@ -101,9 +101,9 @@ class StreamOf(Generic[P, T]):
         `other` is a function like the first, tried once under the same limits, or a stream with a policy of its own.
         """
         if not isinstance(other, StreamOf):
-            binding = self.binding.once()
+            plan = self.plan.once()
             other = StreamOf(
-                binding,
+                plan,
                 other,
                 first=self._first,
                 idle=self._idle,
@@ -121,17 +121,17 @@ class StreamOf(Generic[P, T]):
 
     def begin(self) -> Operation:
         """Return the operation of a stream that is entered now."""
-        binding = self.binding = self.binding.fresh()
-        if binding.runtime is not self._runtime:
+        plan = self.plan = self.plan.fresh()
+        if plan.runtime is not self._runtime:
             self._bind()
-        return begin(binding)
+        return begin(plan)
 
     def _bind(self) -> None:
         """Take the clock of the runtime that is in use."""
-        binding = self.binding
-        runtime = self._runtime = binding.runtime
-        self.first = Wheels(limit, runtime.clock) if (limit := self._first or binding.timeout) else None
-        self.idle = Wheels(limit, runtime.clock) if (limit := self._idle or binding.timeout) else None
+        plan = self.plan
+        runtime = self._runtime = plan.runtime
+        self.first = Wheels(limit, runtime.clock) if (limit := self._first or plan.timeout) else None
+        self.idle = Wheels(limit, runtime.clock) if (limit := self._idle or plan.timeout) else None
         self.own = Wheels(0.0, runtime.clock)
 
 
@@ -156,7 +156,7 @@ class Stream(Generic[T]):
         self._args = args
         self._kwargs = kwargs
         self._source: AsyncIterator[T] | None = None
-        self._place: tuple[Gate, int] | None = None
+        self._place: tuple[Limiter, int] | None = None
         self._surroundings: Surroundings | None = None
         self._entered = self._over = False
         self._delivered = Delivered()
@@ -181,7 +181,7 @@ class Stream(Generic[T]):
         self._entered = True
         self._op = self._of.begin()
         self._op.has_fallbacks = bool(self._ways)
-        self._began = self._op.binding.monotonic()
+        self._began = self._op.plan.monotonic()
         return self
 
     async def __aexit__(
@@ -227,8 +227,8 @@ class Stream(Generic[T]):
         """Begin an attempt; the source itself is opened under the first item's limit."""
         op = self._op
         self._surroundings = admit(op)
-        if (gate := op.binding.gate) is not None:
-            self._place = (gate, await come_in_async(gate, op))
+        if (limiter := op.plan.limiter) is not None:
+            self._place = (limiter, await acquire_async(limiter, op))
         self._fresh = True
 
     async def _next(self) -> T:
@@ -268,9 +268,9 @@ class Stream(Generic[T]):
     def _begin_limit(self) -> Limit | None:
         wheels = self._of.first if self._fresh else self._of.idle
         ends = self._total_ends()
-        if self._op.binding.off:
+        if self._op.plan.off:
             return None
-        now = self._op.binding.monotonic()
+        now = self._op.plan.monotonic()
         left = None if ends is None else max(0.0, ends - now)
         if wheels is not None and (left is None or wheels.seconds <= left):
             return wheels.begin(now)
@@ -285,13 +285,13 @@ class Stream(Generic[T]):
     def _late(self) -> DeadlineError | HoldfastError:
         """Each limit has its own kind of error (R77)."""
         op = self._op
-        now, ends = op.binding.monotonic(), self._total_ends()
+        now, ends = op.plan.monotonic(), self._total_ends()
         if ends is not None and now >= ends:
-            return ours.deadline_passed(op, ends - self._began)
+            return errors.deadline_passed(op, ends - self._began)
         if self._fresh:
-            return ours.timed_out(op)
+            return errors.timed_out(op)
         seconds = self._of.idle.seconds if self._of.idle is not None else 0.0
-        message = f"{op.binding.name or 'The stream'} sent nothing for {seconds:g} s"
+        message = f"{op.plan.name or 'The stream'} sent nothing for {seconds:g} s"
         return HoldfastError(Fault.of("PROVIDER_STREAM_STALLED", message, context={"idle_s": seconds}))
 
     async def _close(self) -> None:
@@ -302,8 +302,8 @@ class Stream(Generic[T]):
                 await discard_async(source)
         finally:
             if place is not None:
-                gate, ticket = place
-                gate.leave(ticket)
+                limiter, ticket = place
+                limiter.release(ticket)
 
     # --- failures ---
 
@@ -315,7 +315,7 @@ class Stream(Generic[T]):
             await self._close()
         except Exception as closing:  # noqa: BLE001 - the failure that matters is the first
             reports.suppressed(op, closing, "closing the source of a stream that had failed raised")
-        cut = self._delivered.count > 0 and isinstance(error, Exception) and not op.binding.off
+        cut = self._delivered.count > 0 and isinstance(error, Exception) and not op.plan.off
         if cut and (self._of.after_first == "raise" or self._inside_a_call()):
             self._cut(error)
         if cut:
@@ -349,7 +349,7 @@ class Stream(Generic[T]):
         primary = latest if self._primary is None else fault_of(self._primary)
         while self._ways and answerable(latest):
             way, self._ways = self._ways[0], self._ways[1:]
-            if meets(way.when, latest, primary) and not way.of.binding.fresh().refuses():
+            if meets(way.when, latest, primary) and not way.of.plan.fresh().refuses():
                 self._primary = self._primary or error
                 reports.fell_back(self._op, "primary", way.name, latest)
                 before, self._of, self._op = self._op, way.of, way.of.begin()
@@ -382,14 +382,14 @@ class Stream(Generic[T]):
 
     def _resume(self) -> None:
         of, op = self._of, self._op
-        runtime = op.binding.runtime
+        runtime = op.plan.runtime
         self.restarts += 1
         if runtime.bus.wants(StreamResumed):
             runtime.bus.emit(
                 StreamResumed(
                     at=runtime.clock.wall(),
                     run=op.run,
-                    operation=op.binding.name,
+                    operation=op.plan.name,
                     how=of.after_first if of.after_first != "raise" else "restart",
                     items=self._delivered.count,
                 )

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from holdfast.policies.hedge import next_hedge
-from holdfast.runtime.driving import limited
+from holdfast.runtime.drivers import limited
 from holdfast.runtime.results import throw_away_async
 
 if TYPE_CHECKING:
@@ -71,21 +71,21 @@ def _start(fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Map
 
 
 def _next(op: Operation, hedge: Hedge, machine: HedgeMachine, added: int) -> float | None:
-    with op.binding.line.lock:
+    with op.plan.line.lock:
         after = machine.after()
     return next_hedge(
         hedge,
         after=after,
         started=op.attempt_started,
         added=added,
-        now=op.binding.monotonic(),
+        now=op.plan.monotonic(),
         quota_allows=True,
     )
 
 
 def _took(op: Operation, machine: HedgeMachine) -> None:
-    with op.binding.line.lock:
-        machine.took(op.binding.monotonic() - op.attempt_started)
+    with op.plan.line.lock:
+        machine.took(op.plan.monotonic() - op.attempt_started)
 
 
 def _give_back(op: Operation, added: int) -> None:
@@ -93,22 +93,22 @@ def _give_back(op: Operation, added: int) -> None:
 
     What they used nobody knows; the one that answers is charged with its answer (R90).
     """
-    gate = op.binding.gate
+    limiter = op.plan.limiter
     for _ in range(added):
-        if gate is not None:
-            gate.leave(0)
+        if limiter is not None:
+            limiter.release(0)
         if op.budget is not None:
             op.budget.attempt_ended(None, again=True)
 
 
 def _may_add(op: Operation) -> bool:
     """A refusal keeps the next call from being added and leaves those that run alone (R37)."""
-    now = op.binding.monotonic()
+    now = op.plan.monotonic()
     if op.budget is not None and op.budget.exhausted(now) is not None:
         return False
-    if op.binding.rationed and not op.binding.line.may_retry(now):
+    if op.plan.rationed and not op.plan.line.may_retry(now):
         return False
-    if op.binding.gate is not None and not op.binding.gate.slip_in(now):
+    if op.plan.limiter is not None and not op.plan.limiter.try_acquire(now):
         return False
     if op.budget is not None:
         op.budget.attempt_begun(again=True)

@@ -18,7 +18,7 @@ from holdfast.faults import InvalidError
 from holdfast.policies.circuit import Breaker, Circuit
 from holdfast.policies.hedge import HedgeMachine
 from holdfast.policies.quota import QuotaMachine
-from holdfast.runtime.gates import gate_for
+from holdfast.runtime.limiter import limiter_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit, Rejection, Verdict
     from holdfast.policies.hedge import Hedge
     from holdfast.policies.quota import Quota
-    from holdfast.runtime.gates import Gate
+    from holdfast.runtime.limiter import Limiter
 
-__all__ = ["Line", "Lines", "line_of_its_own"]
+__all__ = ["Registry", "TargetState", "own_state"]
 
 _METRICS_ONLY = Circuit(mode="metrics-only")
 """What counts calls where no circuit is wanted."""
@@ -42,7 +42,7 @@ _NONE: frozenset[str] = frozenset()
 _CLOSED: Final = CircuitState.CLOSED
 
 
-class Line:
+class TargetState:
     """The state behind one name. Its methods may be called from any thread."""
 
     __slots__ = (
@@ -50,10 +50,10 @@ class Line:
         "awaited",
         "breaker",
         "circuit",
-        "gate",
         "gate_of",
         "hedge",
         "hedge_machine",
+        "limiter",
         "lock",
         "name",
         "quota",
@@ -72,7 +72,7 @@ class Line:
         self.hedge: Hedge | None = None
         self.hedge_machine: HedgeMachine | None = None
         self.gate_of: tuple[int | None, int | None, float | None] | None = None
-        self.gate: Gate | None = None
+        self.limiter: Limiter | None = None
         self.refusal: tuple[Rejection, Fault] | None = None
         """What the callers it refuses are told: in an outage they are many, and until the next change it is the same."""
         self.awaited: Rejection | None = None
@@ -127,17 +127,17 @@ class Line:
             if self._is_new("hedge", self.hedge, policy.hedge):
                 self.hedge = policy.hedge
                 self.hedge_machine = None if self.hedge is None else HedgeMachine(self.hedge)
-            gate = (policy.concurrency, policy.waiting, policy.per_second)
-            wanted = None if gate == _NO_GATE else gate
+            limiter = (policy.concurrency, policy.waiting, policy.per_second)
+            wanted = None if limiter == _NO_GATE else limiter
             if self._is_new(_GATE, self.gate_of, wanted):
                 self.gate_of = wanted
-                self.gate = None if wanted is None else gate_for(self.name, *wanted)
+                self.limiter = None if wanted is None else limiter_for(self.name, *wanted)
 
     def after_fork(self) -> None:
         """What other threads of the parent held here, locks and places, nobody will give back."""
         self.lock = threading.Lock()
-        if self.gate is not None and self.gate_of is not None:
-            self.gate = gate_for(self.name, *self.gate_of)
+        if self.limiter is not None and self.gate_of is not None:
+            self.limiter = limiter_for(self.name, *self.gate_of)
 
     def _is_new(self, option: str, had: Any, wanted: Any) -> bool:
         """Whether a policy brings something else than there was. One that asks for nothing leaves it to the others (R85)."""
@@ -153,28 +153,28 @@ class Line:
         raise InvalidError.saying(f"policy.{option} of {self.name}", f"what it already has, {had!r}", repr(wanted))
 
 
-_nameless: WeakSet[Line] = WeakSet()
+_nameless: WeakSet[TargetState] = WeakSet()
 """The lines that stand in no registry."""
 
 
-def line_of_its_own(name: str) -> Line:
+def own_state(name: str) -> TargetState:
     """Return the line of a recovery without a target: nobody finds it by name."""
-    line = Line(name)
+    line = TargetState(name)
     _nameless.add(line)
     return line
 
 
-class Lines:
+class Registry:
     """The lines of a runtime by name."""
 
     def __init__(self, most: int, evicted: Callable[[], None]) -> None:
         self._most = most
         self._evicted = evicted
         self._lock = threading.Lock()
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, TargetState] = {}
         self._opens_gone = 0
 
-    def get(self, name: str) -> Line:
+    def get(self, name: str) -> TargetState:
         """Return the line of this name, new if there is none."""
         line = self._lines.get(name)
         if line is None:
@@ -183,7 +183,7 @@ class Lines:
                 if line is None:
                     if len(self._lines) >= self._most:
                         self._evict_idle()
-                    line = self._lines[name] = Line(name)
+                    line = self._lines[name] = TargetState(name)
         return line
 
     def renew(self) -> None:
@@ -196,10 +196,10 @@ class Lines:
         with self._lock:
             return self._opens_gone + sum(line.breaker.opens for line in self._lines.values())
 
-    def known(self, name: str) -> Line | None:
+    def known(self, name: str) -> TargetState | None:
         return self._lines.get(name)
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[TargetState]:
         with self._lock:
             return iter(tuple(self._lines.values()))
 
@@ -217,8 +217,8 @@ class Lines:
 
         One that somebody holds by hand stays anyway: they would not hear that it is gone.
         """
-        closed: list[Line] = []
-        others: list[Line] = []
+        closed: list[TargetState] = []
+        others: list[TargetState] = []
         for line in self._lines.values():
             if not line.breaker.held:
                 (closed if line.breaker.recorded_state is _CLOSED else others).append(line)
