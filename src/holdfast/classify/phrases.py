@@ -24,8 +24,10 @@ __all__ = [
     "PAGE",
     "SECRETS",
     "Phrases",
+    "class_names",
     "codes",
     "codes_in",
+    "known_class",
     "listen",
     "names",
     "overhear",
@@ -44,6 +46,8 @@ _SPACED = bytes(code if code in _ASCII_WORD else ord(" ") for code in range(256)
 
 _coded: dict[str, Phrases] = {}
 """Every declared machine code with the groups it belongs to."""
+_classes: dict[str, str] = {}
+"""Every declared exception class: its name in lower case, and as it is spelled."""
 _unspaced: dict[str, Phrases] = {}
 """Phrases of languages written without spaces; tried only in texts that hold such characters."""
 _filed: dict[str, list[tuple[str, str, Phrases]]] = {}
@@ -57,6 +61,18 @@ _declared = 0
 def names(text: str) -> frozenset[str]:
     """Return the words of `text`: class names and machine codes, written without quotes and commas."""
     return frozenset(text.split())
+
+
+def class_names(text: str) -> frozenset[str]:
+    """Declare the names of exception classes that a rule recognises and return them as a set."""
+    declared = names(text)
+    _classes.update((name.lower(), name) for name in declared)
+    return declared
+
+
+def known_class(name: str) -> str | None:
+    """Return a declared class name in its own spelling, whatever the case of `name`; None if no rule declares it."""
+    return _classes.get(name.lower())
 
 
 _COMMON = names("""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
-from holdfast.classify.phrases import names, phrases
+from holdfast.classify.phrases import class_names, phrases
 from holdfast.faults import Scope
 
-_CANCELLED = names("""
+_CANCELLED = class_names("""
     CancelledError Cancelled FutureCancelledError APIUserAbortError OperationCanceledException CancellationException
     KeyboardInterrupt GeneratorExit AbortError TaskCancelledError
 """)

@@ -11,7 +11,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when, says
-from holdfast.classify.phrases import names, phrases
+from holdfast.classify.phrases import class_names, phrases
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from holdfast.faults import Code
 
 _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("PROVIDER_POOL_TIMEOUT", names("PoolTimeout")),
+    ("PROVIDER_POOL_TIMEOUT", class_names("PoolTimeout")),
     (
         "CONN_TIMEOUT",
-        names("""
+        class_names("""
         ConnectTimeout ConnectTimeoutError ConnectionTimeoutError NewConnectionTimeout
     """),
     ),
-    ("CONN_DNS_FAILED", names("gaierror herror NameResolutionError ClientConnectorDNSError")),
-    ("CONN_REFUSED", names("ConnectionRefusedError")),
+    ("CONN_DNS_FAILED", class_names("gaierror herror NameResolutionError ClientConnectorDNSError")),
+    ("CONN_REFUSED", class_names("ConnectionRefusedError")),
     (
         "CONN_RESET",
-        names("""
+        class_names("""
         ConnectionResetError ConnectionAbortedError BrokenPipeError RemoteDisconnected ServerDisconnectedError
         ClientConnectionResetError BrokenResourceError
     """),
     ),
     # After the resets: http.client derives its RemoteDisconnected from both.
-    ("PROVIDER_MALFORMED_RESPONSE", names("BadStatusLine")),
+    ("PROVIDER_MALFORMED_RESPONSE", class_names("BadStatusLine")),
     (
         "PROVIDER_STREAM_CUT",
-        names("""
+        class_names("""
         IncompleteRead IncompleteReadError ChunkedEncodingError ClientPayloadError RemoteProtocolError
         MidStreamFallbackError EndOfStream StreamError IncompleteBody ConnectionClosedOK EOFError
         ResponseStreamingError
@@ -47,7 +47,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     ),
     (
         "PROVIDER_TIMEOUT",
-        names("""
+        class_names("""
         ReadTimeout WriteTimeout ReadTimeoutError ServerTimeoutError SocketTimeoutError ConnectionReadTimeout
     """),
     ),
@@ -55,10 +55,10 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
 _KNOWN = frozenset[str]().union(*(classes for _, classes in _CLASSES))
 """Every class that names one failure: most exceptions are none of them, and one look tells."""
 _WEAK: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("PROVIDER_TIMEOUT", names("APITimeoutError Timeout TimeoutException")),
+    ("PROVIDER_TIMEOUT", class_names("APITimeoutError Timeout TimeoutException")),
     (
         "CONN_RESET",
-        names("""
+        class_names("""
         APIConnectionError ConnectError ReadError WriteError CloseError NetworkError ProtocolError ConnectionError
         ClientConnectorError ClientOSError ClientConnectionError MaxRetryError NewConnectionError
         EndpointConnectionError ConnectionClosedError HTTPClientError ProxyError TransportError ModelAPIError
@@ -180,11 +180,12 @@ _TLS_CUT = phrases("""
     decryption_failed_or_bad_record_mac | sslzeroreturnerror
 """)
 
-_TLS_CLASSES = names("""
+_TLS_CLASSES = class_names("""
     SSLError SSLCertVerificationError SSLEOFError SSLZeroReturnError CertificateError ClientConnectorSSLError
     ClientConnectorCertificateError
 """)
 _WEBSOCKET = phrases("websocket")
+_WEBSOCKET_CLASSES = class_names("ConnectionClosedError ConnectionClosed WebSocketDisconnect")
 _WS_POLICY = phrases("1008", "policy violation")
 _WS_TOO_BIG = phrases("1009", "message too big")
 _WS_CLOSED = phrases("1006", "1011", "1012", "1013", "1001", "no close frame", "closed", "abnormal")
@@ -219,8 +220,7 @@ def by_class(evidence: Evidence) -> Verdict | None:
 @asked_when(local=True)
 def websocket_class(evidence: Evidence) -> Verdict | None:
     """The exceptions of websockets and starlette."""
-    closed = evidence.named("ConnectionClosedError", "ConnectionClosed", "WebSocketDisconnect")
-    return _websocket_close(evidence) if closed else None
+    return _websocket_close(evidence) if evidence.named_in(_WEBSOCKET_CLASSES) else None
 
 
 @asked_when(_WEBSOCKET)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import class_names, phrases
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -68,6 +68,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     ),
 )
 
+_PROCESS_CLASSES = class_names("CalledProcessError SubprocessError ProcessError")
 _MEMORY = phrases("out of memory", "heap limit", "bad_alloc")
 
 
@@ -121,7 +122,7 @@ def exited(evidence: Evidence) -> Verdict | None:
     if evidence.status is not None:
         # It printed what a server answered.
         return None
-    if evidence.exit_code is not None or evidence.named("CalledProcessError", "SubprocessError", "ProcessError"):
+    if evidence.exit_code is not None or evidence.named_in(_PROCESS_CLASSES):
         return Verdict(code="TOOL_EXECUTION_FAILED")
     return None
 

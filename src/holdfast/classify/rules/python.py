@@ -6,30 +6,30 @@ import errno
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Verdict, asked_when, says
-from holdfast.classify.phrases import names, phrases
+from holdfast.classify.phrases import class_names, phrases
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
 _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("SYS_PROCESS_EXIT", names("SystemExit")),
-    ("SYS_RECURSION", names("RecursionError")),
-    ("SYS_OUT_OF_MEMORY", names("MemoryError")),
+    ("SYS_PROCESS_EXIT", class_names("SystemExit")),
+    ("SYS_RECURSION", class_names("RecursionError")),
+    ("SYS_OUT_OF_MEMORY", class_names("MemoryError")),
     (
         "PROVIDER_CONTENT_POLICY",
-        names("""
+        class_names("""
         ContentFilterFinishReasonError ContentPolicyViolationError ContentFilterError BlockedPromptException
         StopCandidateException ResponsibleAIError
     """),
     ),
-    ("PROVIDER_CONTEXT_OVERFLOW", names("ContextWindowExceededError ContextOverflowError")),
-    ("PROVIDER_REQUEST_TOO_LARGE", names("ContentTooLargeError RequestTooLargeError")),
-    ("PROVIDER_BILLING", names("BudgetExceededError PaymentRequiredError InsufficientQuotaError")),
-    ("PROVIDER_OVERLOADED", names("OverloadedError")),
+    ("PROVIDER_CONTEXT_OVERFLOW", class_names("ContextWindowExceededError ContextOverflowError")),
+    ("PROVIDER_REQUEST_TOO_LARGE", class_names("ContentTooLargeError RequestTooLargeError")),
+    ("PROVIDER_BILLING", class_names("BudgetExceededError PaymentRequiredError InsufficientQuotaError")),
+    ("PROVIDER_OVERLOADED", class_names("OverloadedError")),
     (
         "PROVIDER_OUTPUT_INVALID",
-        names("""
+        class_names("""
         OutputParserException UnexpectedModelBehavior InstructorRetryException ModelRetry ModelBehaviorError
         ToolRetryError ValidationError SchemaError InvalidToolCall ParseError
     """),
@@ -37,26 +37,26 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     # After the validation errors: msgspec derives its ValidationError from its DecodeError.
     (
         "PROVIDER_MALFORMED_RESPONSE",
-        names("""
+        class_names("""
         APIResponseValidationError ContentTypeError DecodingError ContentDecodingError UnicodeDecodeError
         BadGzipFile DecodeError JSONSchemaValidationError InvalidChunkLength
     """),
     ),
-    ("SYS_BUDGET_EXHAUSTED", names("UsageLimitExceeded")),
-    ("TASK_TURNS_EXHAUSTED", names("MaxTurnsExceeded")),
-    ("TASK_LOOP_BOUND", names("GraphRecursionError MaxStepsError")),
-    ("TOOL_OUTPUT_TOO_LARGE", names("LimitOverrunError LineTooLong")),
+    ("SYS_BUDGET_EXHAUSTED", class_names("UsageLimitExceeded")),
+    ("TASK_TURNS_EXHAUSTED", class_names("MaxTurnsExceeded")),
+    ("TASK_LOOP_BOUND", class_names("GraphRecursionError MaxStepsError")),
+    ("TOOL_OUTPUT_TOO_LARGE", class_names("LimitOverrunError LineTooLong")),
     (
         "TOOL_CRASHED",
-        names("""
+        class_names("""
         BrokenProcessPool BrokenExecutor BrokenThreadPool WorkerCrashedError ActorDiedError WorkerLostError
     """),
     ),
-    ("TOOL_TIMEOUT", names("TimeoutExpired")),
-    ("PROVIDER_CAPABILITY_MISSING", names("UnsupportedParamsError NotSupportedError UnsupportedOperation")),
+    ("TOOL_TIMEOUT", class_names("TimeoutExpired")),
+    ("PROVIDER_CAPABILITY_MISSING", class_names("UnsupportedParamsError NotSupportedError UnsupportedOperation")),
     (
         "PROVIDER_BAD_REQUEST",
-        names("""
+        class_names("""
         UnsupportedProtocol InvalidURL LocalProtocolError TooManyRedirects InvalidSchema MissingSchema
         ParamValidationError InvalidHeader CookieConflict InvalidRegionError NoRegionError UnprocessableEntityError
         NonHttpUrlClientError InvalidUrlClientError UserError ProxySchemeUnknown LocationParseError
@@ -64,40 +64,40 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     """),
     ),
 )
-_CUT_SHORT = names("LengthFinishReasonError IncompleteOutputException")
-_KNOWN = _CUT_SHORT.union(names("JSONDecodeError"), *(classes for _, classes in _CLASSES))
+_CUT_SHORT = class_names("LengthFinishReasonError IncompleteOutputException")
+_KNOWN = _CUT_SHORT.union(class_names("JSONDecodeError"), *(classes for _, classes in _CLASSES))
 """Every class of the rule below: most exceptions are none of them, and one look tells."""
 _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("PROVIDER_RATE_LIMITED", names("RateLimitError TooManyRequestsError TooManyRequests RateLimitExceeded")),
+    ("PROVIDER_RATE_LIMITED", class_names("RateLimitError TooManyRequestsError TooManyRequests RateLimitExceeded")),
     (
         "AUTH_FAILED",
-        names("""
+        class_names("""
         AuthenticationError NoCredentialsError CredentialRetrievalError PartialCredentialsError Unauthorized
         Unauthenticated UnauthorizedError DefaultCredentialsError RefreshError TokenRetrievalError
         UnauthorizedSSOTokenError SSOTokenLoadError OpenAIError InvalidToken
     """),
     ),
-    ("AUTH_FORBIDDEN", names("PermissionDeniedError PermissionDenied Forbidden ForbiddenError")),
-    ("PROVIDER_MODEL_NOT_FOUND", names("NotFoundError NotFound")),
-    ("PROVIDER_TIMEOUT", names("DeadlineExceeded RequestTimeout")),
-    ("PROVIDER_GATEWAY_TIMEOUT", names("GatewayTimeout GatewayTimeoutError")),
+    ("AUTH_FORBIDDEN", class_names("PermissionDeniedError PermissionDenied Forbidden ForbiddenError")),
+    ("PROVIDER_MODEL_NOT_FOUND", class_names("NotFoundError NotFound")),
+    ("PROVIDER_TIMEOUT", class_names("DeadlineExceeded RequestTimeout")),
+    ("PROVIDER_GATEWAY_TIMEOUT", class_names("GatewayTimeout GatewayTimeoutError")),
     (
         "PROVIDER_UNAVAILABLE",
-        names("""
+        class_names("""
         ServiceUnavailableError ServiceUnavailable BadGatewayError BadGateway TryAgain Aborted
         FallbackExceptionGroup ServerError
     """),
     ),
-    ("PROVIDER_INTERNAL_ERROR", names("InternalServerError InternalError APIError Unknown")),
+    ("PROVIDER_INTERNAL_ERROR", class_names("InternalServerError InternalError APIError Unknown")),
     (
         "PROVIDER_BAD_REQUEST",
-        names("""
+        class_names("""
         BadRequestError InvalidArgument InvalidRequestError BadRequest FailedPrecondition ConflictError OutOfRange
         ClientError
     """),
     ),
 )
-_DEFECTS = names("""
+_DEFECTS = class_names("""
     NameError AttributeError IndexError KeyError LookupError ArithmeticError AssertionError NotImplementedError
     ImportError ModuleNotFoundError SyntaxError StopIteration StopAsyncIteration ReferenceError BufferError
     InvalidStateError UndefinedError PicklingError UnpicklingError FrozenInstanceError StreamConsumed StreamClosed
@@ -172,16 +172,18 @@ _ERRNOS: dict[int, Code] = {
     errno.ENOMEM: "SYS_OUT_OF_MEMORY",
 }
 _OS_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
-    ("TOOL_FILE_NOT_FOUND", names("FileNotFoundError")),
-    ("TOOL_FORBIDDEN", names("PermissionError")),
+    ("TOOL_FILE_NOT_FOUND", class_names("FileNotFoundError")),
+    ("TOOL_FORBIDDEN", class_names("PermissionError")),
     (
         "TOOL_EXECUTION_FAILED",
-        names("""
+        class_names("""
         IsADirectoryError NotADirectoryError FileExistsError ChildProcessError ProcessLookupError
     """),
     ),
-    ("TOOL_RESOURCE_BUSY", names("BlockingIOError InterruptedError")),
+    ("TOOL_RESOURCE_BUSY", class_names("BlockingIOError InterruptedError")),
 )
+_TIMEOUTS = class_names("TimeoutError TooSlowError FunctionTimedOut TimeLimitExceeded SoftTimeLimitExceeded")
+_DATABASE = class_names("DatabaseError OperationalError IntegrityError ProgrammingError InterfaceError DataError")
 _BAD_ARGUMENTS = phrases("""
     unexpected keyword argument | missing 1 required | required positional argument | required keyword-only
     positional argument but | positional arguments but | got multiple values for
@@ -285,7 +287,7 @@ def by_errno(evidence: Evidence) -> Verdict | None:
 @asked_when(local=True)
 def timeouts(evidence: Evidence) -> Verdict | None:
     """TimeoutError, wherever it was raised: since 3.10 it is also the socket's."""
-    if evidence.named("TimeoutError", "TooSlowError", "FunctionTimedOut", "TimeLimitExceeded", "SoftTimeLimitExceeded"):
+    if evidence.named_in(_TIMEOUTS):
         return Verdict(code="SYS_TIMEOUT")
     return None
 
@@ -304,9 +306,7 @@ def sdk_class(evidence: Evidence) -> Verdict | None:
 @asked_when(local=True)
 def database(evidence: Evidence) -> Verdict | None:
     """DB-API errors: the statement or the data is wrong."""
-    if evidence.named(
-        "DatabaseError", "OperationalError", "IntegrityError", "ProgrammingError", "InterfaceError", "DataError"
-    ):
+    if evidence.named_in(_DATABASE):
         return Verdict(code="TOOL_EXECUTION_FAILED")
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
-from holdfast.classify.phrases import phrases
+from holdfast.classify.phrases import class_names, phrases
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -22,6 +22,7 @@ _RPC: dict[int, Code] = {
     -32042: "AUTH_REQUIRED",
     -32000: "TOOL_EXECUTION_FAILED",
 }
+_CLASSES = class_names("McpError MCPError McpException ToolError JSONRPCError JsonRpcError ToolException")
 _SESSION = phrases("""
     session not found | session terminated | session expired | unknown session | invalid session | no valid session
     session has expired
@@ -129,9 +130,7 @@ def _by_words(evidence: Evidence) -> Verdict | None:
 
 
 def _speaks_rpc(evidence: Evidence) -> bool:
-    return evidence.source is Source.JSONRPC or evidence.named(
-        "McpError", "MCPError", "McpException", "ToolError", "JSONRPCError", "JsonRpcError", "ToolException"
-    )
+    return evidence.source is Source.JSONRPC or evidence.named_in(_CLASSES)
 
 
 RULES = (session_gone, server_gone, by_number)

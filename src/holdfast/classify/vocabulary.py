@@ -1,0 +1,140 @@
+"""What a word from somebody else's failure means here: `429`, `insufficient_quota`, `RateLimitError`, `ECONNRESET`.
+
+There is no second table of words. A word is turned into the failures it may stand for (a status, an error number, a class
+name, a machine code, a sentence), and the classifier judges each of them.
+Invariant: a word that no rule recognises gives no codes, never `SYS_UNKNOWN`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import re
+from typing import TYPE_CHECKING
+
+from holdfast.classify.evidence import Evidence, Source
+from holdfast.classify.phrases import codes_in, known_class
+from holdfast.classify.readers.grpc import GRPC_NAMES, read_grpc
+from holdfast.classify.readers.http import read_http
+from holdfast.classify.readers.jsonrpc import read_jsonrpc
+from holdfast.classify.readers.named import read_named
+from holdfast.classify.readers.process import read_process
+from holdfast.classify.recognise import CLASSIFIER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.faults import Code
+
+__all__ = ["codes_for"]
+
+_LONGEST_WORD = 200
+_NUMBER = re.compile(r"(?:http|status|error|code|exit|rpc)?[\s:/_-]*?(-32\d{3}|\d{3})", re.IGNORECASE)
+_CLASS = re.compile(r"[a-z0-9]+(?:error|exception|timeout|exceeded)", re.IGNORECASE)
+"""A class that no rule declares. Without underscores: a misspelt code of ours is no class."""
+_EXITS = frozenset({124, 126, 127, *range(129, 160)})
+"""Exit codes with a meaning of their own: the shell's, and 128 plus a signal. No HTTP error has such a number."""
+
+# These types say no more than the status they are sent with, so no rule reads them.
+_STATUS_OF_TYPE = {
+    "invalid_request_error": 400,
+    "validationexception": 400,
+    "apistatuserror": 400,
+    "not_found_error": 404,
+    "unprocessable_entity": 422,
+    "httpstatuserror": 500,
+}
+
+# A vague word leaves the decision to the message of the failure. These are the other meanings the corpus shows for it.
+_ALTERNATIVES: dict[Code, tuple[Code, ...]] = {
+    "PROVIDER_RATE_LIMITED": (
+        "PROVIDER_QUOTA_EXHAUSTED", "PROVIDER_DAILY_LIMIT", "PROVIDER_BILLING", "PROVIDER_OVERLOADED",
+        "PROVIDER_REQUEST_TOO_LARGE", "PROVIDER_ENTITLEMENT_MISSING",
+    ),
+    "PROVIDER_BAD_REQUEST": (
+        "PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_CAPABILITY_MISSING", "PROVIDER_HISTORY_INVALID", "PROVIDER_CONTENT_POLICY",
+        "PROVIDER_MODEL_NOT_FOUND", "PROVIDER_TOOL_SCHEMA_INVALID", "AUTH_REGION_BLOCKED", "PROVIDER_BILLING",
+    ),
+    "AUTH_FAILED": ("AUTH_TOKEN_EXPIRED", "AUTH_TOKEN_REVOKED", "AUTH_CLOCK_SKEW"),
+    "AUTH_FORBIDDEN": ("PROVIDER_BILLING", "AUTH_REGION_BLOCKED", "PROVIDER_CONTENT_POLICY"),
+    "PROVIDER_BILLING": ("PROVIDER_QUOTA_EXHAUSTED",),
+    "PROVIDER_ENDPOINT_NOT_FOUND": ("PROVIDER_MODEL_NOT_FOUND",),
+    "PROVIDER_MODEL_NOT_FOUND": ("PROVIDER_ENDPOINT_NOT_FOUND",),
+    "PROVIDER_REQUEST_TOO_LARGE": ("PROVIDER_CONTEXT_OVERFLOW",),
+    "PROVIDER_UNAVAILABLE": ("PROVIDER_OVERLOADED", "PROVIDER_MODEL_LOADING"),
+    "PROVIDER_INTERNAL_ERROR": ("PROVIDER_UNAVAILABLE", "PROVIDER_CONTEXT_OVERFLOW", "PROVIDER_OUT_OF_MEMORY"),
+    "PROVIDER_TIMEOUT": ("CONN_TIMEOUT", "PROVIDER_POOL_TIMEOUT"),
+    "CONN_RESET": (
+        "CONN_REFUSED", "CONN_TIMEOUT", "CONN_DNS_FAILED", "CONN_TLS_HANDSHAKE_FAILED", "CONN_UNREACHABLE",
+        "PROVIDER_STREAM_CUT",
+    ),
+}  # fmt: skip
+
+
+def codes_for(word: str) -> tuple[Code, ...]:
+    """Return the codes that `word` can mean, most likely first; an empty tuple for a word nobody knows.
+
+    A word is an HTTP status, an exit code, a JSON-RPC number, a provider's error type or code, a gRPC status, an errno
+    name or the name of an exception class, with or without its module; upper and lower case are the same.
+
+        >>> codes_for("insufficient_quota")
+        ('PROVIDER_BILLING',)
+        >>> codes_for("429")[:2]
+        ('PROVIDER_RATE_LIMITED', 'PROVIDER_QUOTA_EXHAUSTED')
+    """
+    word = word.strip().strip("'\"`:,")
+    if not word or len(word) > _LONGEST_WORD:
+        return ()
+    found: dict[Code, None] = {}
+    for evidence in _readings(word):
+        verdict = CLASSIFIER.judge(evidence)
+        if verdict.code == "SYS_UNKNOWN":
+            continue
+        found[verdict.code] = None
+        if verdict.weak or verdict.code == "PROVIDER_RATE_LIMITED":
+            # A rate limit is never certain: the same word is sent for an empty quota and an empty account.
+            found |= dict.fromkeys(_ALTERNATIVES.get(verdict.code, ()))
+        # The first reading that is recognised decides: `TimeoutError` is a class, although its text is a word as well.
+        break
+    return tuple(found)
+
+
+def _readings(word: str) -> Iterator[Evidence]:
+    """Yield the failures that a word may stand for, the most exact reading first."""
+    number = _NUMBER.fullmatch(word)
+    if number is not None:
+        yield from _by_number(int(number[1]))
+    name = word.rpartition(".")[2]
+    errno_value = getattr(errno, name.upper(), None)
+    if isinstance(errno_value, int):
+        error = OSError(errno_value, "")
+        yield read_named("builtins", type(error).__name__, "", errno=errno_value)
+    if name.upper() in GRPC_NAMES[1:]:
+        yield read_grpc(name.upper())
+    yield from _by_class(name)
+    yield Evidence(source=Source.HTTP, codes=(word.lower(),), heard=codes_in((word.lower(),)))
+    if word.lower() in _STATUS_OF_TYPE:
+        yield read_http(_STATUS_OF_TYPE[word.lower()])
+    # The last resort is a sentence. It does not begin with the word, since `WORD:` would be read as a class.
+    yield read_named("", "", f"failed with {word.lower()}", source=Source.TEXT)
+
+
+def _by_number(number: int) -> Iterator[Evidence]:
+    if number < 0:
+        yield read_jsonrpc({"error": {"code": number}})
+    elif 400 <= number < 600:
+        yield read_http(number)
+    elif number in _EXITS:
+        yield read_process(number)
+
+
+def _by_class(name: str) -> Iterator[Evidence]:
+    known = known_class(name) or _builtin(name)
+    if known is not None or _CLASS.fullmatch(name):
+        # No SDK is imported here, so the bases of its classes are not known: the class counts by its own name.
+        yield read_named("", known or name, "")
+
+
+def _builtin(name: str) -> str | None:
+    """Return a built-in exception's name in its own spelling."""
+    return next((known for known in vars(builtins) if known.lower() == name.lower() and known[0].isupper()), None)
