@@ -1,20 +1,23 @@
 # Two commands do everything on a fresh machine: `make run` and `make test`.
-# Each builds .venv first; nothing has to be installed by hand.
+# Each builds its environment first; nothing has to be installed by hand.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := -m pip install --quiet --disable-pip-version-check
+# `make run` needs a tenth of what the tests need: it has a small environment of its own (under 120 MB).
+RUN := .venv-run
 # LiteLLM pins other versions than ours: its tests run in an environment of their own.
 LITELLM := .venv-litellm
 # Half of a small machine is already two workers; more only makes them wait for each other.
 WORKERS ?= auto
 
-.PHONY: run test check bench soak postgres format clean help
+.PHONY: run test check types bench soak pythons postgres format clean help
 
-run: $(READY)  ## the fullest demonstration there is
-	@$(BIN)/holdfast demo
-	@$(BIN)/python examples/durable_session.py
+run: $(RUN)/.ready  ## the fullest demonstration there is
+	@$(RUN)/bin/holdfast demo
+	@$(RUN)/bin/python examples/durable_session.py
 
 test: check postgres $(LITELLM)/.ready  ## checks and the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
@@ -26,11 +29,21 @@ check: $(READY)  ## lint, format, types, import rules
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 
+types: $(READY)  ## types as each supported Python sees them (make check looks at the oldest)
+	@for version in 3.12 3.13 3.14; do \
+	  echo "mypy --python-version $$version"; \
+	  $(BIN)/mypy --python-version $$version || exit 1; \
+	done
+
 bench: $(READY) postgres  ## speed, side by side with the peers
 	@$(BIN)/python -m benchmarks
 
-soak: $(READY) postgres $(LITELLM)/.ready  ## the long runs of which `make test` holds a sample
+soak: types postgres $(LITELLM)/.ready  ## the long runs of which `make test` holds a sample, then every Python found here
 	HOLDFAST_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
+	$(MAKE) pythons
+
+pythons: $(READY) postgres $(LITELLM)/.ready  ## the suite on every supported Python found on this machine
+	$(BIN)/python scripts/every_python.py -n $(WORKERS)
 
 postgres:  ## the server the tests start a private copy of
 	@scripts/have-postgres
@@ -47,10 +60,17 @@ help:
 
 $(READY): pyproject.toml constraints.txt
 	@scripts/make-venv $(PYTHON) $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python $(PIP) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# pip and setuptools are a third of the small environment, and only building it needs them.
+$(RUN)/.ready: pyproject.toml constraints.txt
+	@scripts/make-venv $(PYTHON) $(RUN)
+	@$(RUN)/bin/python $(PIP) --no-compile -c constraints.txt -e '.[demo]'
+	@$(RUN)/bin/python -m pip uninstall --quiet --yes setuptools pip
 	@touch $@
 
 $(LITELLM)/.ready: tests/environments/litellm.txt
 	@scripts/make-venv $(PYTHON) $(LITELLM)
-	@$(LITELLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $< -e .
+	@$(LITELLM)/bin/python $(PIP) --no-deps -r $< -e .
 	@touch $@
