@@ -18,8 +18,8 @@ from benchmarks.inside.recovery import CALLERS, EVERY_S
 from benchmarks.inside.traces import CHARGED, GOOD_ANSWER_S, Trace, traces
 from benchmarks.peers import Worker
 from benchmarks.table import quantile, show
-from holdfast.policies.prices import LIST_PRICES
-from holdfast.policies.usage import Usage
+from holdfast.policies.models.prices import LIST_PRICES
+from holdfast.policies.models.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

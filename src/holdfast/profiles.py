@@ -11,7 +11,7 @@ recover("claude", phase(2).policy)      # time limits and retries, no circuit ye
 from __future__ import annotations
 
 from holdfast.policies.chains import AGENT_CHAINS, AGENTS, PROVIDER_CHAINS, PROVIDERS
-from holdfast.policies.presets import Phase, phase, policy_of
+from holdfast.policies.policy import Phase, phase, policy_of
 from holdfast.policies.profiles import ACTOR, BRIDGE, HOLDFAST, SPEC016, STUD, TASK, Profile
 
 __all__ = [

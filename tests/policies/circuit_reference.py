@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from circuit_line import CLOSED, FAILURE, HALF_OPEN, OPEN, SUCCESS
+from circuit_bench import CLOSED, FAILURE, HALF_OPEN, OPEN, SUCCESS
 
 from holdfast.events import CircuitState
 from holdfast.policies.circuit import Circuit, Verdict

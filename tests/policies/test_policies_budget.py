@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.faults import InvalidError
-from holdfast.policies.account import NANO
-from holdfast.policies.budget import Ledger, Left, Limits, Reached, Spend
+from holdfast.policies.budget import NANO, Ledger, Left, Limits, Reached, Spend
 
 
 def ledger(parent: Ledger | None = None, now: float = 0.0, **limits) -> Ledger:

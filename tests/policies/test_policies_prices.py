@@ -7,8 +7,8 @@ import math
 import pytest
 
 from holdfast.faults import InvalidError
-from holdfast.policies.prices import LIST_PRICES, Price, Prices
-from holdfast.policies.usage import Usage
+from holdfast.policies.models.prices import LIST_PRICES, Price, Prices
+from holdfast.policies.models.usage import Usage
 
 MILLION = 1_000_000
 USAGE = Usage(input=MILLION, output=2 * MILLION)

@@ -13,7 +13,7 @@ from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
-from holdfast.policies.usage import Usage, model_of, usage_of
+from holdfast.policies.models.usage import Usage, model_of, usage_of
 
 ANTHROPIC = {
     "id": "m1",

@@ -10,8 +10,8 @@ from providers_kit import KINDS, MODELS, TOOL, World, asked, turns
 
 from holdfast import Budget, Circuit, CircuitOpenError, HoldfastError, Policy, StreamCutError, fault_of
 from holdfast.events import Retry, StreamResumed
-from holdfast.policies.capabilities import Needs
-from holdfast.policies.usage import Usage, usage_of
+from holdfast.policies.models.capabilities import Needs
+from holdfast.policies.models.usage import Usage, usage_of
 from holdfast.providers import Assistant, Reply, Request, ToolCall, ToolResult, User
 from holdfast.testing.provider.script import read_file
 

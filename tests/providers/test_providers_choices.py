@@ -13,7 +13,7 @@ from providers_kit import KINDS, MODELS, TOOL, World, asked
 from holdfast import HoldfastError, InvalidError, fault_of
 from holdfast.events import AttemptStarted, Fallback, Recovered, SuppressedError
 from holdfast.extensions import Extensions
-from holdfast.policies.capabilities import Needs, Offers
+from holdfast.policies.models.capabilities import Needs, Offers
 from holdfast.providers import CachedModel, ModelChain, choose
 from holdfast.providers.known import offers_of
 from holdfast.testing.provider.script import read_file

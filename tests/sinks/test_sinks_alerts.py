@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from holdfast.config import load, read
 from holdfast.events import AttemptEnded, Failed, SuppressedError
 from holdfast.faults import Fault, InvalidError
-from holdfast.policies.alerting import AlertMachine, Alerts, Threshold
+from holdfast.policies.alerts import AlertMachine, Alerts, Threshold
 from holdfast.runtime.config import ConfigError
 from holdfast.sinks import ErrorMetric, count_errors, raise_alerts
 from holdfast.sinks.webhook import MOST_WAITING, Webhook

@@ -9,7 +9,7 @@ themselves; the runtime holds a lock around each of their calls, and each is sho
 
 from __future__ import annotations
 
-from holdfast.policies.backoff import Backoff
+from holdfast.policies.backoff import Backoff, Tries
 from holdfast.policies.circuit import Circuit
 from holdfast.policies.effect import Effect
 from holdfast.policies.fallback import Consent, When
@@ -17,7 +17,6 @@ from holdfast.policies.hedge import Hedge
 from holdfast.policies.policy import BATCH, INTERACTIVE, PATIENT, Policy
 from holdfast.policies.quota import Quota
 from holdfast.policies.retry import Again, GiveUp, Reason
-from holdfast.policies.tries import Tries
 
 __all__ = [
     "BATCH",

@@ -1,7 +1,7 @@
-"""How long to wait before the next attempt: a curve, a cap and some chance.
+"""How often and when to retry: `Backoff` is the delay before each retry, `Tries` is a number of calls with a backoff.
 
-Invariant: a delay is finite, never negative, and never above the cap; only a curve that says `jitter_after_cap` may
-exceed it, by its own jitter (document 001 has it so).
+Invariant: a delay is finite, never negative, and never above the cap. Only a backoff with `jitter_after_cap` may exceed
+the cap, by its jitter; document 001 requires that.
 """
 
 from __future__ import annotations
@@ -16,35 +16,40 @@ from holdfast.faults import InvalidError
 if TYPE_CHECKING:
     from holdfast.clock import Rng
 
-__all__ = ["Backoff", "Curve", "Jitter"]
+__all__ = ["NEVER", "Backoff", "Curve", "Jitter", "Tries"]
 
 Curve: TypeAlias = Literal["exponential", "linear", "fixed"]
 Jitter: TypeAlias = Literal["none", "full", "equal", "decorrelated"]
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """A waiting curve. `Backoff()` waits 1, 2, 4 … seconds, each ±20 %, at most 30.
+    """The delay before each retry. `Backoff()` waits 1, 2, 4 … seconds, each ±20 %, at most 30.
 
-    Retries are counted from 1: retry 1 is the wait after the first call failed.
+    Retries are counted from 1: retry 1 follows the first call. Wrong options raise `InvalidError`.
+
+        from holdfast import Backoff, Policy
+
+        Policy(backoff=Backoff(initial=0.5, cap=10))        # 0.5, 1, 2, 4, 8, 10, 10 … seconds
+        Policy(backoff=Backoff(steps=(1, 5, 30)))           # 1, 5, 30, 30 … seconds
     """
 
     initial: float = 1.0
     """Seconds before the first retry. 0 retries at once."""
     factor: float = 2.0
-    """What each wait of an exponential curve is multiplied by."""
+    """An exponential curve multiplies each delay by this."""
     cap: float = 30.0
-    """No wait is longer."""
+    """The longest delay in seconds."""
     jitter: float | Jitter = 0.2
-    """A share (0.2 spreads each wait over ±20 %) or a strategy.
+    """A share (0.2 spreads each delay over ±20 %) or a strategy.
 
-    `full`: anywhere from 0 to the wait; `equal`: from half of it; `decorrelated`: from `initial` to three times the last.
+    `full`: from 0 to the delay; `equal`: from half of it; `decorrelated`: from `initial` to three times the last delay.
     """
     curve: Curve = "exponential"
-    """`exponential` multiplies, `linear` adds `initial` each time, `fixed` stays."""
+    """`exponential` multiplies by `factor`, `linear` adds `initial` each time, `fixed` stays at `initial`."""
     steps: tuple[float, ...] = ()
-    """The waits one by one, in place of a curve; the last one repeats (S0-5: 1, 2, 5, 10, 30)."""
+    """The delays one by one, in place of a curve. The last one repeats."""
     jitter_after_cap: bool = False
-    """Cap first, then jitter, so that a wait may exceed the cap by its jitter (S1-9)."""
+    """Apply the cap before the jitter, so that a delay may exceed the cap by its jitter."""
 
     def __post_init__(self) -> None:
         options.seconds("backoff.initial", self.initial, zero=True)
@@ -66,7 +71,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rep
             raise InvalidError.at("backoff.cap", f"at least backoff.initial ({self.initial:g})", self.cap)
 
     def delay(self, retry: int, rng: Rng, previous: float = 0.0) -> float:
-        """Return the seconds to wait before retry number `retry` (from 1); `previous` is the last wait, 0 at first."""
+        """Return the seconds to wait before retry `retry` (from 1). `previous` is the last delay, 0 at first."""
         if self.jitter == "decorrelated":
             base = self.steps[0] if self.steps else self.initial
             return min(self.cap, base + rng.random() * max(0.0, 3 * (previous or base) - base))
@@ -74,7 +79,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rep
         return self._jittered(wait, rng) if self.jitter_after_cap else min(self.cap, self._jittered(wait, rng))
 
     def wait(self, retry: int) -> float:
-        """Return the curve's own value before any jitter, capped."""
+        """Return the delay before retry `retry` without jitter, capped."""
         if self.steps:
             return min(self.cap, self.steps[min(retry, len(self.steps)) - 1])
         if self.curve == "fixed":
@@ -83,11 +88,11 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rep
             return min(self.cap, self.initial * retry)
         try:
             return min(self.cap, self.initial * self.factor ** (retry - 1))
-        except OverflowError:  # 2.0 ** 5000: far beyond any cap (R5)
+        except OverflowError:  # 2.0 ** 5000 does not fit a float; it is far beyond any cap (R5)
             return self.cap if self.initial else 0.0
 
     def shortest(self, retry: int) -> float:
-        """Return the shortest wait that chance may pick for `retry`."""
+        """Return the shortest delay that jitter may give for `retry`."""
         match self.jitter:
             case "decorrelated":
                 return min(self.cap, self.steps[0] if self.steps else self.initial)
@@ -101,7 +106,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rep
                 return self.wait(retry) * (1 - share)
 
     def longest(self, retry: int) -> float:
-        """Return the longest wait that chance may pick for `retry`: what a worst case adds up."""
+        """Return the longest delay that jitter may give for `retry`."""
         if self.jitter == "decorrelated":
             return self.cap
         spread = self.jitter if isinstance(self.jitter, (int, float)) else 0.0
@@ -117,5 +122,31 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rep
             case "equal":
                 return wait * (0.5 + rng.random() / 2)
             case share:
-                # `decorrelated` was answered by `delay`; what is left is a number.
+                # `delay` handles "decorrelated" itself, so `share` is a number here. A share of 0 draws no random
+                # number: schedules without jitter must not disturb the sequence of a seeded source.
                 return wait * (1 + float(share) * (2 * rng.random() - 1)) if share else wait
+
+
+class Tries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+    """At most `attempts` calls, with the delays of `backoff` between them. Wrong options raise `InvalidError`.
+
+    Attempts count calls: three attempts are three calls and two delays. There is no delay after the last call.
+
+        from holdfast import Backoff, Policy, Tries
+
+        Policy(per_code={"PROVIDER_OVERLOADED": Tries(attempts=5, backoff=Backoff(initial=2))})
+    """
+
+    attempts: int = 3
+    """Calls in all, the first included."""
+    backoff: Backoff = Backoff()
+    """The delays between them."""
+
+    def __post_init__(self) -> None:
+        options.count("tries.attempts", self.attempts)
+        if not isinstance(self.backoff, Backoff):
+            raise InvalidError.at("tries.backoff", "a Backoff", self.backoff)
+
+
+NEVER = Tries(attempts=1)
+"""One call and no retry."""

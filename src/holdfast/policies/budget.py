@@ -1,26 +1,57 @@
-"""The one ledger of seconds, money, tokens, turns and attempts. It nests: what is charged here is charged above too.
+"""The ledger of a budget: seconds, money, tokens, turns and attempts. Budgets nest; a charge counts in every outer one.
 
-Invariant: what a ledger has spent is what it was charged itself plus what its children were, to the nano-dollar. Usage
-that nobody knows is counted and estimated: it is not zero, and it blocks nothing (R90).
+Invariant: a ledger's spend is what it was charged itself plus what its inner budgets were charged, to the nano-dollar.
+Usage that nobody knows is counted and estimated. It is not zero, and it blocks nothing (R90).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
 from holdfast import options
-from holdfast.policies.account import NANO, Account, Limits, Reached, Unit
 
 if TYPE_CHECKING:
-    from holdfast.policies.account import Counted
+    from collections.abc import Iterator
 
-__all__ = ["Ledger", "Left", "Limits", "Reached", "Spend", "Unit"]
+__all__ = ["Account", "Ledger", "Left", "Limits", "Reached", "Spend", "Unit"]
+
+Counted: TypeAlias = Literal["usd", "tokens", "turns", "attempts"]
+Unit: TypeAlias = Literal["seconds", "usd", "tokens", "turns", "attempts"]
+
+NANO = 1_000_000_000
+"""Money is counted in whole nano-dollars: with floats, ten charges of 0.1 dollars would not add up to 1."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+    """What may be spent. None: no limit. 0: nothing."""
+
+    seconds: float | None = None
+    usd: float | None = None
+    tokens: int | None = None
+    turns: int | None = None
+    attempts: int | None = None
+    warn_at: float = 0.8
+    """The share of a limit at which one warning is due (N3-6)."""
+    estimate_usd: float | None = None
+    """What an attempt of unknown cost is charged. None: the mean of the attempts whose cost is known."""
+    estimate_tokens: int | None = None
+    """What an attempt of unknown usage is charged in tokens. None: the mean of the known ones."""
+
+    def __post_init__(self) -> None:
+        options.seconds("budget.seconds", self.seconds, zero=True, optional=True)
+        options.at_least("budget.usd", self.usd, 0, optional=True)
+        options.count("budget.tokens", self.tokens, least=0, optional=True)
+        options.count("budget.turns", self.turns, least=0, optional=True)
+        options.count("budget.attempts", self.attempts, least=0, optional=True)
+        options.share("budget.warn_at", self.warn_at)
+        options.at_least("budget.estimate_usd", self.estimate_usd, 0, optional=True)
+        options.count("budget.estimate_tokens", self.estimate_tokens, least=0, optional=True)
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """What may still be spent, by the tightest line of all budgets around. None: no limit."""
+    """What may still be spent, by the tightest limit of this budget and the outer ones. None: no limit."""
 
     seconds: float | None = None
     usd: float | None = None
@@ -30,7 +61,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_o
 
 
 class Spend(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """What was spent, and how much of it on recovering: retries, hedges and fallbacks."""
+    """What was spent. The `recovery_` fields are the part that went into retries, hedges and fallbacks."""
 
     usd: float = 0.0
     tokens: int = 0
@@ -40,17 +71,25 @@ class Spend(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
     recovery_tokens: int = 0
     recovery_attempts: int = 0
     unknown: int = 0
-    """Attempts whose usage nobody knows; `usd` and `tokens` hold an estimate for them, once there is one."""
+    """Attempts of unknown usage. `usd` and `tokens` include an estimate for them as soon as there is one."""
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """A limit that is spent, or nearly spent."""
+
+    unit: Unit
+    used: float
+    limit: float
 
 
 class Ledger:
-    """A budget's account together with those of the budgets around it. One lock must guard the whole tree."""
+    """The account of one budget together with those of the outer budgets. One lock must guard the whole tree."""
 
     __slots__ = ("accounts",)
 
     def __init__(self, limits: Limits, *, now: float, parent: Ledger | None = None) -> None:
         self.accounts: tuple[Account, ...] = (Account(limits, now), *(parent.accounts if parent is not None else ()))
-        """Its own first, the outermost last."""
+        """The budget's own account first, the outermost last."""
 
     def charge(
         self,
@@ -63,15 +102,14 @@ class Ledger:
         unknown: int = 0,
         recovery: bool = False,
     ) -> None:
-        """Charge what was used, here and in every budget around. Failed and hedged attempts are charged like others.
+        """Charge what was used to this budget and every outer one. Failed and hedged attempts are charged like others.
 
-        `settled` says of how many attempts, charged when they began, this is the usage.
-        `unknown` says of how many attempts the usage is not known: `usd` and `tokens` that are None are then estimated.
+        An attempt is charged when it starts; `settled` is the number of started attempts whose usage this is.
+        `unknown` is the number of attempts whose usage is not known. If `usd` or `tokens` is None, it is estimated.
         `recovery` marks what would not have been spent if the first attempt had succeeded.
         """
         _check(usd, tokens, turns, attempts, unknown)
-        nano = None if usd is None else round(usd * NANO)
-        self._charge_attempts("usd", nano, attempts + settled, unknown, recovery=recovery)
+        self._charge_attempts("usd", _nano(usd), attempts + settled, unknown, recovery=recovery)
         self._charge_attempts("tokens", tokens, attempts + settled, unknown, recovery=recovery)
         _book(self.accounts, "turns", turns, recovery=recovery)
         _book(self.accounts, "attempts", attempts, recovery=recovery)
@@ -80,22 +118,22 @@ class Ledger:
                 account.unknown += unknown
 
     def take_back_attempt(self, *, recovery: bool) -> None:
-        """Take back one attempt, charged when it began, that turned out to be none."""
+        """Take back one attempt that was charged at its start but made no call of its own."""
         _book(self.accounts, "attempts", -1, recovery=recovery)
 
     def check(self, now: float) -> Reached | None:
-        """Return a line that is spent, the innermost budget's first; None where there is something left of all."""
+        """Return a limit that is spent, the innermost budget's first; None if something is left of every limit."""
         for account in self.accounts:
             if (reached := account.spent(now)) is not None:
                 return reached
         return None
 
     def warnings(self, now: float) -> list[Reached]:
-        """Return the lines that came near their limit since this was last asked: each is told once."""
-        return [line for account in self.accounts for line in account.nearly_spent(now)]
+        """Return the limits that are nearly spent. Each is returned by one call only."""
+        return [reached for account in self.accounts for reached in account.nearly_spent(now)]
 
     def left(self, now: float) -> Left:
-        """Return what may still be spent; of a line that is overdrawn 0 is left."""
+        """Return what may still be spent. An overdrawn limit has 0 left."""
         least: dict[Unit, float] = {}
         for account in self.accounts:
             for unit, rest in account.rest(now):
@@ -105,7 +143,7 @@ class Ledger:
         return Left(**least)  # type: ignore[arg-type]
 
     def spend(self) -> Spend:
-        """Return what was spent, by this budget and those inside it."""
+        """Return what this budget and its inner budgets spent."""
         account = self.accounts[0]
         used, recovery = account.used, account.recovery
         return Spend(
@@ -121,45 +159,135 @@ class Ledger:
 
     @property
     def deadline(self) -> float | None:
-        """When the seconds run out, by the tightest budget around; None: never."""
+        """When the seconds run out, by the tightest of all budgets; None: never."""
         return min((account.ends for account in self.accounts if account.ends is not None), default=None)
 
     def _charge_attempts(
         self, unit: Counted, given: int | None, attempts: int, unknown: int, *, recovery: bool
     ) -> None:
-        """Charge money or tokens: as given, else by estimate, else later when there is one."""
+        """Charge money or tokens: the given amount, else an estimate, else later when an estimate exists."""
         if given is not None:
             _book(self.accounts, unit, given, recovery=recovery)
             if attempts:
                 for account in self.accounts:
                     account.usual[unit].learn(given, attempts)
-                self._pay_what_is_owed(unit)
+                self._charge_owed(unit)
         elif unknown:
-            guess = _guess(self.accounts, unit)
+            estimate = _estimate(self.accounts, unit)
             usual = self.accounts[0].usual[unit]
-            if guess is not None:
-                _book(self.accounts, unit, guess * unknown, recovery=recovery)
+            if estimate is not None:
+                _book(self.accounts, unit, estimate * unknown, recovery=recovery)
             elif recovery:
                 usual.owed_recovery += unknown
             else:
                 usual.owed += unknown
 
-    def _pay_what_is_owed(self, unit: Counted) -> None:
-        """Charge attempts that waited for an estimate, each to the budget that made it and those around that one."""
+    def _charge_owed(self, unit: Counted) -> None:
+        """Charge the attempts that waited for an estimate: to the budget that made them and its outer budgets."""
         for index, account in enumerate(self.accounts):
             usual = account.usual[unit]
             if usual.owed or usual.owed_recovery:
                 chain = self.accounts[index:]
-                guess = _guess(chain, unit) or 0
-                _book(chain, unit, usual.owed * guess, recovery=False)
-                _book(chain, unit, usual.owed_recovery * guess, recovery=True)
+                estimate = _estimate(chain, unit) or 0
+                _book(chain, unit, usual.owed * estimate, recovery=False)
+                _book(chain, unit, usual.owed_recovery * estimate, recovery=True)
                 usual.owed = usual.owed_recovery = 0
 
 
-def _guess(accounts: tuple[Account, ...], unit: Counted) -> int | None:
-    """Return what one attempt uses, by the nearest budget that knows."""
-    guesses = (account.usual[unit].guess() for account in accounts)
-    return next((guess for guess in guesses if guess is not None), None)
+class Account:
+    """What one budget allows and what was used of it, inner budgets included. It knows nothing of outer budgets."""
+
+    __slots__ = ("_counted", "_warn_at", "_warned", "ends", "recovery", "seconds", "unknown", "used", "usual")
+
+    def __init__(self, limits: Limits, now: float) -> None:
+        self.seconds = limits.seconds
+        self.ends = None if limits.seconds is None else now + limits.seconds
+        """When the seconds run out."""
+        self.used: dict[Counted, int] = {"usd": 0, "tokens": 0, "turns": 0, "attempts": 0}
+        self.recovery: dict[Counted, int] = {"usd": 0, "tokens": 0, "turns": 0, "attempts": 0}
+        """The part of `used` that went into recovery."""
+        self.unknown = 0
+        """Attempts of unknown usage."""
+        self.usual: dict[Counted, Usual] = {
+            "usd": Usual(_nano(limits.estimate_usd)),
+            "tokens": Usual(limits.estimate_tokens),
+        }
+        """What an attempt uses, as far as this budget has seen."""
+        self._counted = _counted(limits)
+        self._warn_at = limits.warn_at
+        self._warned: set[Unit] = set()
+
+    def rest(self, now: float) -> Iterator[tuple[Unit, float]]:
+        """Yield what is left of each limit, not below 0; money in nano-dollars."""
+        if self.ends is not None:
+            yield "seconds", max(0.0, self.ends - now)
+        for unit, limit in self._counted:
+            yield unit, max(0, limit - self.used[unit])
+
+    def spent(self, now: float) -> Reached | None:
+        """Return the first limit of which nothing is left."""
+        if self.ends is not None and now >= self.ends:
+            return self._seconds(now)
+        used = self.used
+        for unit, limit in self._counted:
+            if used[unit] >= limit:
+                return self._reached(unit, limit)
+        return None
+
+    def nearly_spent(self, now: float) -> Iterator[Reached]:
+        """Yield each limit that is nearly spent, once."""
+        # A limit of 0 is spent from the start, so there is nothing to warn of.
+        if self.ends is not None and self.seconds and "seconds" not in self._warned:
+            reached = self._seconds(now)
+            if reached.used >= reached.limit * self._warn_at:
+                self._warned.add("seconds")
+                yield reached
+        for unit, limit in self._counted:
+            if limit and unit not in self._warned and self.used[unit] >= limit * self._warn_at:
+                self._warned.add(unit)
+                yield self._reached(unit, limit)
+
+    def _seconds(self, now: float) -> Reached:
+        assert self.ends is not None
+        assert self.seconds is not None
+        return Reached("seconds", self.seconds - (self.ends - now), self.seconds)
+
+    def _reached(self, unit: Counted, limit: int) -> Reached:
+        scale = NANO if unit == "usd" else 1
+        return Reached(unit, self.used[unit] / scale, limit / scale)
+
+
+class Usual:
+    """What an attempt usually uses, and how many attempts of unknown usage are still to be charged."""
+
+    __slots__ = ("_attempts", "_fixed", "_total", "owed", "owed_recovery")
+
+    def __init__(self, fixed: int | None) -> None:
+        self._fixed = fixed
+        self._total = 0
+        self._attempts = 0
+        self.owed = 0
+        """First attempts that wait for an estimate."""
+        self.owed_recovery = 0
+        """Retries, hedges and fallbacks that wait for an estimate."""
+
+    def learn(self, amount: int, attempts: int) -> None:
+        """Take note of what some attempts used."""
+        self._total += amount
+        self._attempts += attempts
+
+    def estimate(self) -> int | None:
+        """Return what one attempt uses; None while nothing is known."""
+        if self._fixed is not None:
+            return self._fixed
+        # Rounded up, so that a small usage never becomes an estimate of zero.
+        return -(-self._total // self._attempts) if self._attempts else None
+
+
+def _estimate(accounts: tuple[Account, ...], unit: Counted) -> int | None:
+    """Return what one attempt uses, by the innermost budget that knows."""
+    estimates = (account.usual[unit].estimate() for account in accounts)
+    return next((estimate for estimate in estimates if estimate is not None), None)
 
 
 def _book(accounts: tuple[Account, ...], unit: Counted, amount: int, *, recovery: bool) -> None:
@@ -170,8 +298,23 @@ def _book(accounts: tuple[Account, ...], unit: Counted, amount: int, *, recovery
                 account.recovery[unit] += amount
 
 
+def _counted(limits: Limits) -> tuple[tuple[Counted, int], ...]:
+    """Return the limits that are set, apart from the seconds: those follow from the time and are not counted."""
+    amounts: tuple[tuple[Counted, int | None], ...] = (
+        ("usd", _nano(limits.usd)),
+        ("tokens", limits.tokens),
+        ("turns", limits.turns),
+        ("attempts", limits.attempts),
+    )
+    return tuple((unit, limit) for unit, limit in amounts if limit is not None)
+
+
+def _nano(usd: float | None) -> int | None:
+    return None if usd is None else round(usd * NANO)
+
+
 def _check(usd: float | None, tokens: int | None, turns: int, attempts: int, unknown: int) -> None:
-    # Every attempt comes through here, and most of them charge one or two of these.
+    # Every attempt is charged here and most charge one or two amounts, so an absent amount costs one comparison only.
     if usd is not None:
         options.at_least("charge.usd", usd, 0)
     if tokens is not None:

@@ -13,8 +13,8 @@ import msgspec
 from holdfast.faults import CATALOG, Code, Fault, Schedule
 
 if TYPE_CHECKING:
+    from holdfast.policies.backoff import Tries
     from holdfast.policies.policy import Policy
-    from holdfast.policies.tries import Tries
 
 __all__ = ["Outlook", "Wait", "outlook"]
 

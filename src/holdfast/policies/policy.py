@@ -13,17 +13,27 @@ import msgspec
 from holdfast import options
 from holdfast.faults import CATALOG, Code, InvalidError, Schedule
 from holdfast.faults.catalog import nearest
-from holdfast.policies.backoff import Backoff
+from holdfast.policies.backoff import Backoff, Tries
 from holdfast.policies.circuit import PROVIDER, Circuit
 from holdfast.policies.hedge import Hedge
-from holdfast.policies.profiles import PROFILES, ProfileName
+from holdfast.policies.profiles import ACTOR, HOLDFAST, PROFILES, Profile, ProfileName
 from holdfast.policies.quota import Quota
-from holdfast.policies.tries import Tries
 
 if TYPE_CHECKING:
     from holdfast.faults import Fault
 
-__all__ = ["BATCH", "INTERACTIVE", "PATIENT", "Counts", "Policy", "PolicyOptions"]
+__all__ = [
+    "BATCH",
+    "INTERACTIVE",
+    "PATIENT",
+    "PHASES",
+    "Counts",
+    "Phase",
+    "Policy",
+    "PolicyOptions",
+    "phase",
+    "policy_of",
+]
 
 Counts: TypeAlias = Literal["attempt", "operation"]
 
@@ -160,3 +170,42 @@ PATIENT = Policy(timeout=300.0, deadline=None, wait_for_circuit=True)
 
 BATCH = Policy(timeout=300.0, deadline=1800.0, spread=0.2, retry_quota=Quota(share=0.2), wait_for_circuit=True)
 """Many calls at once: waits are spread, and retries stay a fifth of the traffic."""
+
+
+def policy_of(profile: Profile) -> Policy:
+    """Return the policy that has a profile's schedules, circuit and time limit."""
+    if profile is HOLDFAST:
+        return INTERACTIVE
+    timeout = profile.timeout()
+    deadline = max(INTERACTIVE.deadline or timeout, timeout)
+    return Policy(profile=profile.name, circuit=profile.circuit, timeout=timeout, deadline=deadline)
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of it to switch on: document 004 adds a pattern only once it was missed."""
+
+    number: int
+    policy: Policy
+    supervision: bool = False
+    """Actors are supervised."""
+
+
+_ALL = policy_of(ACTOR)
+_CLASSIFY = _ALL.replace(attempts=1, circuit=None, timeout=None, deadline=None)
+_RETRY = _ALL.replace(circuit=None)
+
+PHASES = (
+    Phase(number=1, policy=_CLASSIFY),
+    Phase(number=2, policy=_RETRY),
+    Phase(number=3, policy=_RETRY, supervision=True),
+    Phase(number=4, policy=_ALL, supervision=True),
+)
+"""Classification; then time limits and retries; then supervision; then circuits."""
+
+
+def phase(number: int) -> Phase:
+    """Return a phase by its number, 1 to 4."""
+    found = next((one for one in PHASES if one.number == number and not isinstance(number, bool)), None)
+    if found is None:
+        raise InvalidError.at("phase", "a number from 1 to 4", number)
+    return found

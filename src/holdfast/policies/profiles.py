@@ -12,8 +12,7 @@ import msgspec
 
 from holdfast.faults import Schedule
 from holdfast.policies import circuit
-from holdfast.policies.backoff import Backoff
-from holdfast.policies.tries import NEVER, Tries
+from holdfast.policies.backoff import NEVER, Backoff, Tries
 
 __all__ = ["ACTOR", "BRIDGE", "HOLDFAST", "PROFILES", "SPEC016", "STUD", "TASK", "Profile", "ProfileName"]
 

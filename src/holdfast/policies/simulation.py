@@ -14,8 +14,7 @@ import msgspec
 from holdfast import options
 from holdfast.events import CircuitState
 from holdfast.faults import Code, Fault, InvalidError, Scope
-from holdfast.policies.accounting import counted_by
-from holdfast.policies.circuit import Breaker, Circuit, Permit, Rejection, Verdict
+from holdfast.policies.circuit import Breaker, Circuit, Permit, Rejection, Verdict, counted_by
 from holdfast.policies.quota import QuotaMachine
 from holdfast.policies.retry import Again, Retrying
 

@@ -8,13 +8,13 @@
     choosing    the configured models, and who would do instead
     chain       several models, one after the other; cached: the same answer to the same request
 
-The negotiation itself is `holdfast.policies.capabilities`: values in, a decision out. The adapters import their SDKs, so
+The negotiation itself is `holdfast.policies.models.capabilities`: values in, a decision out. The adapters import their SDKs, so
 they are imported by name, and never import each other.
 """
 
 from __future__ import annotations
 
-from holdfast.policies.capabilities import Needs, Offers
+from holdfast.policies.models.capabilities import Needs, Offers
 from holdfast.providers.cached import CachedModel
 from holdfast.providers.chain import ModelChain
 from holdfast.providers.choosing import choose

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.policies.usage import usage_of
+from holdfast.policies.models.usage import usage_of
 from holdfast.providers.model import RecoveringModel
 from holdfast.providers.reading import Called, cut, refuse_error, reply
 from holdfast.providers.words import Assistant, ToolResult, User
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
     from holdfast.policies import Policy
-    from holdfast.policies.capabilities import Offers
+    from holdfast.policies.models.capabilities import Offers
     from holdfast.providers.words import Message, Part, Reply, Request, Stop
     from holdfast.runtime.runtime import Runtime
 

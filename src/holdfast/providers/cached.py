@@ -21,7 +21,7 @@ from holdfast.runtime.runtime import default_runtime
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from holdfast.policies.capabilities import Offers
+    from holdfast.policies.models.capabilities import Offers
     from holdfast.providers.model import AfterFirst, Model, Parts
     from holdfast.providers.words import Part, Request
     from holdfast.runtime.cache import CacheStore

@@ -12,7 +12,7 @@ from holdfast import options
 from holdfast.events import SuppressedError
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.policies import Policy
-from holdfast.policies.capabilities import lacking, negotiate
+from holdfast.policies.models.capabilities import lacking, negotiate
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
     from holdfast.policies import Consent
-    from holdfast.policies.capabilities import Needs, Offers
+    from holdfast.policies.models.capabilities import Needs, Offers
     from holdfast.providers.model import AfterFirst, Model, Parts
     from holdfast.providers.words import Part, Reply, Request
     from holdfast.runtime.runtime import Runtime

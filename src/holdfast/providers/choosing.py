@@ -9,13 +9,13 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from holdfast.faults import HoldfastError, InvalidError
-from holdfast.policies.capabilities import able, lacking, negotiate
+from holdfast.policies.models.capabilities import able, lacking, negotiate
 from holdfast.providers.model import check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.policies.capabilities import Needs
+    from holdfast.policies.models.capabilities import Needs
     from holdfast.providers.model import Model
     from holdfast.runtime.runtime import Runtime
 

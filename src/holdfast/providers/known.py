@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.policies.capabilities import Offers
+from holdfast.policies.models.capabilities import Offers
 
 __all__ = ["offers_of"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from holdfast.events import SuppressedError
 from holdfast.faults import HoldfastError
-from holdfast.policies.capabilities import lacking, negotiate
+from holdfast.policies.models.capabilities import lacking, negotiate
 from holdfast.providers.known import offers_of
 from holdfast.providers.words import Reply
 from holdfast.runtime.recover import recover
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from holdfast.policies import Policy
-    from holdfast.policies.capabilities import Needs, Offers
-    from holdfast.policies.usage import Usage
+    from holdfast.policies.models.capabilities import Needs, Offers
+    from holdfast.policies.models.usage import Usage
     from holdfast.providers.words import Part, Request
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.target import Target

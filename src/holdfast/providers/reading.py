@@ -16,7 +16,7 @@ from holdfast.runtime.fault_of import fault_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.policies.usage import Usage
+    from holdfast.policies.models.usage import Usage
     from holdfast.providers.words import Request, Stop
 
 __all__ = ["Called", "cut", "refuse_error", "reply"]

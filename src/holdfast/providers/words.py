@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from holdfast import options
-from holdfast.policies.capabilities import Needs
-from holdfast.policies.usage import Usage
+from holdfast.policies.models.capabilities import Needs
+from holdfast.policies.models.usage import Usage
 
 __all__ = [
     "Assistant",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.events import BudgetWarning
 from holdfast.faults import InvalidError
 from holdfast.policies.budget import Ledger, Left, Limits, Spend
-from holdfast.policies.prices import LIST_PRICES, Prices
-from holdfast.policies.usage import model_of, usage_of
+from holdfast.policies.models.prices import LIST_PRICES, Prices
+from holdfast.policies.models.usage import model_of, usage_of
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.runtime import default_runtime
 

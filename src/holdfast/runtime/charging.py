@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.policies.usage import usage_of
+from holdfast.policies.models.usage import usage_of
 
 if TYPE_CHECKING:
     from holdfast.runtime.operation import Operation

@@ -13,11 +13,11 @@ import msgspec
 from holdfast import options
 from holdfast.events import AgentFallback
 from holdfast.faults import Fault, InvalidError
+from holdfast.policies.backoff import Tries
 from holdfast.policies.chains import agent_chain
 from holdfast.policies.circuit import Circuit
 from holdfast.policies.fallback import Consent, When
 from holdfast.policies.profiles import PROFILES
-from holdfast.policies.tries import Tries
 from holdfast.runtime.abort import Abort
 from holdfast.runtime.cache import CacheStore
 from holdfast.runtime.chain import Chain

@@ -35,13 +35,12 @@ from holdfast.faults import (
     OutcomeUnknownError,
     Scope,
 )
-from holdfast.policies.accounting import counted_by
-from holdfast.policies.circuit import Verdict
+from holdfast.policies.circuit import Verdict, counted_by
 from holdfast.policies.effect import leaves_outcome_unknown
-from holdfast.policies.prices import LIST_PRICES
+from holdfast.policies.models.prices import LIST_PRICES
+from holdfast.policies.models.usage import model_of, usage_of
 from holdfast.policies.repair import Repairs
 from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
-from holdfast.policies.usage import model_of, usage_of
 from holdfast.runtime import charging, errors, permits, reports
 from holdfast.runtime.ambient import AMBIENT, in_force
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, fault_of, forget_account, gave_up_in, leave_account

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.events import CircuitState
 from holdfast.faults import Schedule
-from holdfast.policies.accounting import counted_by
-from holdfast.policies.circuit import Rejection, Verdict
+from holdfast.policies.circuit import Rejection, Verdict, counted_by
 from holdfast.runtime import errors
 
 if TYPE_CHECKING:

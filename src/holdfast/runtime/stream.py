@@ -21,7 +21,7 @@ from holdfast import options
 from holdfast.events import StreamResumed
 from holdfast.faults import Fault, HoldfastError, InvalidError, StreamCutError
 from holdfast.policies.fallback import answerable, check_when, meets
-from holdfast.policies.fragments import OpenCall
+from holdfast.policies.models.tool_calls import OpenCall
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.callables import name_of

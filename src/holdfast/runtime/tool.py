@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import InvalidError
+from holdfast.policies.backoff import Tries
 from holdfast.policies.effect import EFFECTS, Effect
-from holdfast.policies.tries import Tries
 from holdfast.runtime.ambient import AMBIENT
 
 if TYPE_CHECKING:

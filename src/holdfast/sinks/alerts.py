@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.events import AttemptEnded, Degraded, Failed, SuppressedError
 from holdfast.faults import Fault, InvalidError
-from holdfast.policies.alerting import SIGNALS, Alert, AlertMachine, Alerts
+from holdfast.policies.alerts import SIGNALS, Alert, AlertMachine, Alerts
 from holdfast.runtime.bus import Subscription
 from holdfast.runtime.config import load
 from holdfast.runtime.runtime import default_runtime
@@ -22,7 +22,7 @@ from holdfast.sinks.webhook import Webhook
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.policies.alerting import Level, Signal
+    from holdfast.policies.alerts import Level, Signal
     from holdfast.runtime.runtime import Runtime
     from holdfast.sinks.metric import ErrorMetric
 

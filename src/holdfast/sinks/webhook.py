@@ -19,7 +19,7 @@ from holdfast.runtime.fault_of import fault_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.policies.alerting import Alert
+    from holdfast.policies.alerts import Alert
 
 __all__ = ["Webhook"]
 

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from holdfast.policies.circuit.config import ACTOR, BRIDGE, PROVIDER, SPEC016, Circuit, CircuitOptions, Counted, Mode
 from holdfast.policies.circuit.machine import Breaker
-from holdfast.policies.circuit.metrics import BreakerMetrics
-from holdfast.policies.circuit.records import Permit, Rejection, Transition, Verdict
-from holdfast.policies.circuit.rules import Rule
+from holdfast.policies.circuit.records import BreakerMetrics, Permit, Rejection, Transition, Verdict
+from holdfast.policies.circuit.rules import Rule, counted_by
 
 __all__ = [
     "ACTOR",
@@ -34,4 +33,5 @@ __all__ = [
     "Rule",
     "Transition",
     "Verdict",
+    "counted_by",
 ]

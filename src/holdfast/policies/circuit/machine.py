@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from holdfast.events import CircuitState
-from holdfast.policies.circuit.history import Usual
-from holdfast.policies.circuit.metrics import BreakerMetrics, read_metrics
-from holdfast.policies.circuit.records import Permit, Rejection, Transition, Verdict
+from holdfast.policies.circuit.records import BreakerMetrics, Permit, Rejection, Transition, Verdict
 from holdfast.policies.circuit.rules import Rule, broken_rule
-from holdfast.policies.circuit.window import Window
+from holdfast.policies.circuit.window import Usual, Window
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
@@ -190,7 +188,26 @@ class Breaker:
     def metrics(self, now: float) -> BreakerMetrics:
         """Return how it is doing."""
         self._turn_window(now)
-        return read_metrics(self, now)
+        window, calls = self.window, self.window.calls
+        return BreakerMetrics(
+            name=self.name,
+            state=self.state(now),
+            failures=self.failures,
+            successes=self.successes,
+            ignored=self.ignored,
+            cancelled=self.cancelled,
+            total_calls=self.successes + self.failures + self.ignored + self.cancelled,
+            rejected=self.rejected,
+            opens=self.opens,
+            consecutive_failures=self.streak,
+            window_calls=calls,
+            failure_rate=window.failures / calls if calls else 0.0,
+            slow_rate=window.slow_calls / calls if calls else 0.0,
+            last_failure=self.last_failure,
+            last_success=self.last_success,
+            last_state_change=self.last_change,
+            open_until=self.open_until,
+        )
 
     def force_open(self, now: float) -> None:
         """Hold it open, however long it takes, until `release` was called as often (R62)."""

@@ -13,7 +13,7 @@ from holdfast.events import CircuitState
 from holdfast.faults import Code
 from holdfast.policies.circuit.rules import Rule
 
-__all__ = ["Permit", "Rejection", "Transition", "Verdict"]
+__all__ = ["BreakerMetrics", "Permit", "Rejection", "Transition", "Verdict"]
 
 
 class Verdict(StrEnum):
@@ -63,3 +63,34 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     """When an open circuit lets a probe through. None: nobody knows."""
     rule: Rule | None = None
     """What opened it."""
+
+
+class BreakerMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """How a circuit is doing. Counts are of its whole life unless they say otherwise; times are monotonic."""
+
+    name: str
+    state: CircuitState
+    failures: int
+    """Calls that failed and were counted."""
+    successes: int
+    ignored: int
+    """Calls whose failure says nothing about the service."""
+    cancelled: int
+    total_calls: int
+    """Calls that were let through and have ended: failures, successes, ignored and cancelled ones."""
+    rejected: int
+    """Calls that were not let through. They are in no other count."""
+    opens: int
+    """How often it opened, reopening after a bad probe included."""
+    consecutive_failures: int
+    window_calls: int
+    """Good and failed calls in the window; while open, in the window as it was when it opened."""
+    failure_rate: float
+    """The share of them that failed; 0 without any."""
+    slow_rate: float
+    """The share of them that was slow; 0 without any."""
+    last_failure: float | None
+    last_success: float | None
+    last_state_change: float | None
+    open_until: float | None
+    """When an open circuit lets a probe through. None: not open, or held open."""

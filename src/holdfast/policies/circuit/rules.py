@@ -10,11 +10,16 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from holdfast.faults import Category, Kind, Layer, Scope
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.faults import Fault
     from holdfast.policies.circuit.config import Circuit
     from holdfast.policies.circuit.window import Window
 
-__all__ = ["Rule", "broken_rule"]
+__all__ = ["Rule", "broken_rule", "counted_by"]
 
 
 class Rule(StrEnum):
@@ -53,3 +58,19 @@ def broken_rule(config: Circuit, streak: int, window: Window, factor: float) -> 
 
 def _scaled_count(count: int, factor: float) -> int:
     return count if factor == 1.0 else math.ceil(count * factor)
+
+
+def counted_by(fault: Fault, scopes: Sequence[Scope]) -> Scope | None:
+    """Return which of the circuits a call has (`scopes`, the main one first) counts this fault; None: none of them."""
+    if fault.kind is Kind.CANCELLED or fault.layer is Layer.RECOVERY:
+        # What our own protections refuse says nothing about the service behind them.
+        return None
+    own = fault.scope if fault.scope in scopes else None
+    if fault.kind is Kind.TRANSIENT:
+        return own or scopes[0]
+    if fault.category is Category.AGENT_CRASH and Scope.AGENT in scopes:
+        return Scope.AGENT
+    if fault.scope is Scope.CREDENTIAL:
+        # A key that is refused stays refused: its own circuit may open, the provider's must not (R53).
+        return own
+    return None

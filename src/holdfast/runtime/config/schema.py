@@ -16,7 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from holdfast.policies import Circuit, Policy
-from holdfast.policies.alerting import Alerts
+from holdfast.policies.alerts import Alerts
 from holdfast.policies.profiles import PROFILES
 from holdfast.runtime.config.tables import CIRCUITS, NONE
 from holdfast.runtime.config.value import BASES

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.faults import CATALOG, InvalidError, nearest
 from holdfast.policies import Backoff, Circuit, Hedge, Quota, Tries
-from holdfast.policies.alerting import Threshold
+from holdfast.policies.alerts import Threshold
 from holdfast.policies.circuit import ACTOR, BRIDGE, PROVIDER, SPEC016
 from holdfast.runtime.config.problems import Problems, near
 

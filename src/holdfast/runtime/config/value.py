@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.faults import InvalidError
 from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Policy
-from holdfast.policies.alerting import Alerts
-from holdfast.policies.presets import PHASES, policy_of
+from holdfast.policies.alerts import Alerts
+from holdfast.policies.policy import PHASES, policy_of
 from holdfast.policies.profiles import PROFILES
 from holdfast.runtime.config.problems import ConfigError, Problems, near
 from holdfast.runtime.config.tables import lay_over

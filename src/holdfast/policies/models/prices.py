@@ -16,7 +16,7 @@ from holdfast import options
 from holdfast.faults import InvalidError
 
 if TYPE_CHECKING:
-    from holdfast.policies.usage import Usage
+    from holdfast.policies.models.usage import Usage
 
 __all__ = ["LIST_PRICES", "Price", "Prices"]
 

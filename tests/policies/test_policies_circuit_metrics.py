@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from circuit_line import CANCELLED, CLOSED, IGNORED, OPEN, START, Line
+from circuit_bench import CANCELLED, CLOSED, IGNORED, OPEN, START, Bench
 
 from holdfast.policies.circuit import PROVIDER, BreakerMetrics, Circuit
 
 
 def test_N1_6_a_fresh_circuit_has_done_nothing():
-    assert Line(PROVIDER).metrics == BreakerMetrics(
+    assert Bench(PROVIDER).metrics == BreakerMetrics(
         name="provider:claude",
         state=CLOSED,
         failures=0,
@@ -30,13 +30,13 @@ def test_N1_6_a_fresh_circuit_has_done_nothing():
 
 
 def test_N1_6_every_count_after_a_life():
-    line = Line(Circuit(failures=3)).good(4).wait(1.0).bad(2)
-    line.call(IGNORED)
-    line.call(CANCELLED)
-    line.wait(1.0).bad()
-    line.refusal()
-    line.refusal()
-    assert line.metrics == BreakerMetrics(
+    bench = Bench(Circuit(failures=3)).good(4).wait(1.0).bad(2)
+    bench.call(IGNORED)
+    bench.call(CANCELLED)
+    bench.wait(1.0).bad()
+    bench.rejection()
+    bench.rejection()
+    assert bench.metrics == BreakerMetrics(
         name="provider:claude",
         state=OPEN,
         failures=3,
@@ -58,28 +58,28 @@ def test_N1_6_every_count_after_a_life():
 
 
 def test_N1_9_a_call_in_flight_and_a_refused_call_are_no_calls_that_ended():
-    line = Line(PROVIDER)
-    line.permit()
-    assert line.metrics.total_calls == 0
-    line.breaker.force_open(line.now)
-    line.refusal()
-    assert line.metrics.total_calls == 0
-    assert line.metrics.rejected == 1
+    bench = Bench(PROVIDER)
+    bench.permit()
+    assert bench.metrics.total_calls == 0
+    bench.breaker.force_open(bench.now)
+    bench.rejection()
+    assert bench.metrics.total_calls == 0
+    assert bench.metrics.rejected == 1
 
 
 def test_each_opening_is_counted_reopening_included():
-    line = Line(PROVIDER).bad(5).wait(30.0).bad().wait(30.0).good().bad(5)
-    assert line.metrics.opens == 3
+    bench = Bench(PROVIDER).bad(5).wait(30.0).bad().wait(30.0).good().bad(5)
+    assert bench.metrics.opens == 3
 
 
 def test_the_failure_rate_is_of_the_window_and_stays_while_open():
-    line = Line(Circuit(failures=3, window=60.0)).good(3).wait(61.0).good().bad(3)
-    assert line.metrics.failure_rate == 0.75
-    assert line.wait(1000.0).metrics.failure_rate == 0.75
-    assert line.good().metrics.failure_rate == 0.0
+    bench = Bench(Circuit(failures=3, window=60.0)).good(3).wait(61.0).good().bad(3)
+    assert bench.metrics.failure_rate == 0.75
+    assert bench.wait(1000.0).metrics.failure_rate == 0.75
+    assert bench.good().metrics.failure_rate == 0.0
 
 
 def test_the_failure_rate_of_a_quiet_circuit_is_none():
-    line = Line(PROVIDER).bad(3).wait(61.0)
-    assert line.metrics.failure_rate == 0.0
-    assert line.metrics.failures == 3
+    bench = Bench(PROVIDER).bad(3).wait(61.0)
+    assert bench.metrics.failure_rate == 0.0
+    assert bench.metrics.failures == 3

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.faults import InvalidError
-from holdfast.policies.alerting import SIGNALS, AlertMachine, Alerts, Threshold
+from holdfast.policies.alerts import SIGNALS, AlertMachine, Alerts, Threshold
 
 COUNTED = [("reconnection_failures", 10, 50), ("session_drops", 5, 20), ("hook_failures", 20, 100)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import CODES, Fault, Kind, Layer, Scope
-from holdfast.policies.accounting import counted_by
+from holdfast.policies.circuit import counted_by
 
 PROVIDER = (Scope.PROVIDER,)
 ALL = (Scope.AGENT, Scope.TOOL, Scope.PROVIDER, Scope.MODEL, Scope.CREDENTIAL)

@@ -7,7 +7,7 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from circuit_line import FAILURE, SUCCESS
+from circuit_bench import FAILURE, SUCCESS
 
 from holdfast.policies.circuit import PROVIDER, Breaker, Permit
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.faults import InvalidError
-from holdfast.policies.capabilities import CAPABILITIES, Needs, Offers, able, lacking, negotiate
+from holdfast.policies.models.capabilities import CAPABILITIES, Needs, Offers, able, lacking, negotiate
 from holdfast.views import classed
 
 FIELDS = {name: getattr(Offers(), field) for name, field in zip(Offers.__struct_encode_fields__, Offers.__struct_fields__, strict=True)}  # fmt: skip

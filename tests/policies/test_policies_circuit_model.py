@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from circuit_line import CLOSED, HALF_OPEN, OPEN, START
+from circuit_bench import CLOSED, HALF_OPEN, OPEN, START
 from circuit_reference import Reference, Ticket
 from hypothesis import settings
 from hypothesis import strategies as st

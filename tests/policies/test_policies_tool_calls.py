@@ -6,7 +6,7 @@ from types import SimpleNamespace as Object
 
 import pytest
 
-from holdfast.policies.fragments import OpenCall
+from holdfast.policies.models.tool_calls import OpenCall
 
 START = {"type": "content_block_start", "content_block": {"type": "tool_use"}}
 TEXT = {"type": "content_block_start", "content_block": {"type": "text"}}

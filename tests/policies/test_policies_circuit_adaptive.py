@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import pytest
-from circuit_line import CLOSED, OPEN, Line
+from circuit_bench import CLOSED, OPEN, Bench
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.policies.circuit import Circuit
-from holdfast.policies.circuit.history import LEAST, MOST, Usual
+from holdfast.policies.circuit.window import LEAST, MOST, Usual
 
 ADAPTIVE = Circuit(failures=6, rate=None, adaptive=True)
 
 
-def after(calls: int, every: int | None, config: Circuit = ADAPTIVE) -> Line:
-    """A line on which every n-th of these calls failed, one a second, and the window has let them go."""
-    line = Line(config)
+def after(calls: int, every: int | None, config: Circuit = ADAPTIVE) -> Bench:
+    """A bench on which every n-th of these calls failed, one a second, and the window has let them go."""
+    bench = Bench(config)
     for number in range(calls):
-        (line.bad if every and number % every == 0 else line.good)()
-        line.wait(1.0)
+        (bench.bad if every and number % every == 0 else bench.good)()
+        bench.wait(1.0)
     # History is what has left the window; a call begins the part that lets it go.
-    return line.wait(120.0).good()
+    return bench.wait(120.0).good()
 
 
-def failures_until_open(line: Line) -> int:
+def failures_until_open(bench: Bench) -> int:
     for count in range(1, 100):
-        if line.bad().state is OPEN:
+        if bench.bad().state is OPEN:
             return count
     raise AssertionError("it never opened")
 
@@ -56,12 +56,12 @@ def test_the_rate_scales_too_and_never_beyond_all():
 
 
 def test_an_outage_teaches_nothing():
-    line = after(400, None)
-    line.bad(3)
+    bench = after(400, None)
+    bench.bad(3)
     for _ in range(50):
-        line.wait(30.0).bad()
-    assert line.wait(30.0).good().state is CLOSED
-    assert failures_until_open(line.wait(120.0)) == 3
+        bench.wait(30.0).bad()
+    assert bench.wait(30.0).good().state is CLOSED
+    assert failures_until_open(bench.wait(120.0)) == 3
 
 
 def test_it_learns_and_forgets():
@@ -83,9 +83,9 @@ def test_the_factor_is_bounded_whatever_happened(parts):
 
 
 def test_what_was_learned_survives_another_configuration_that_is_adaptive_too():
-    line = after(400, None)
-    line.breaker.reconfigure(ADAPTIVE.replace(failures=8), line.now)
-    assert failures_until_open(line) == 4
+    bench = after(400, None)
+    bench.breaker.reconfigure(ADAPTIVE.replace(failures=8), bench.now)
+    assert failures_until_open(bench) == 4
     other = after(400, None)
     other.breaker.reconfigure(ADAPTIVE.replace(adaptive=False), other.now)
     assert failures_until_open(other) == 6

@@ -1,4 +1,4 @@
-"""A breaker on a line of time that the test moves by hand, so that a test reads like its case."""
+"""A test bench: a breaker and a clock that the test moves by hand, so that a test reads like its case."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ START = 1024.0
 """On the grid of every window used here, and exact in binary."""
 
 
-class Line:
+class Bench:
     """A circuit, the time, and calls."""
 
     def __init__(self, config: Circuit, *, start: float = START) -> None:
@@ -27,7 +27,7 @@ class Line:
     def metrics(self) -> BreakerMetrics:
         return self.breaker.metrics(self.now)
 
-    def wait(self, seconds: float) -> Line:
+    def wait(self, seconds: float) -> Bench:
         self.now += seconds
         return self
 
@@ -37,7 +37,7 @@ class Line:
         assert isinstance(answer, Permit), f"expected a permit, got {answer}"
         return answer
 
-    def refusal(self) -> Rejection:
+    def rejection(self) -> Rejection:
         """Ask for a permit that must be refused."""
         answer = self.breaker.admit(self.now)
         assert isinstance(answer, Rejection), f"expected a rejection, got {answer}"
@@ -51,12 +51,12 @@ class Line:
         self.now += took
         self.end(permit, verdict, code)
 
-    def good(self, calls: int = 1, *, took: float = 0.0) -> Line:
+    def good(self, calls: int = 1, *, took: float = 0.0) -> Bench:
         for _ in range(calls):
             self.call(SUCCESS, took=took)
         return self
 
-    def bad(self, calls: int = 1, *, took: float = 0.0) -> Line:
+    def bad(self, calls: int = 1, *, took: float = 0.0) -> Bench:
         for _ in range(calls):
             self.call(FAILURE, took=took, code="PROVIDER_OVERLOADED")
         return self
