@@ -34,7 +34,7 @@ def holdfast_json(*arguments: str, given: str | None = None) -> dict[str, Any]:
 
 def environment(**more: str) -> dict[str, str]:
     """An environment without the tester's own settings."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "PYTHONPATH") if name in os.environ}
     return {**kept, "LC_ALL": "C.UTF-8", **more}
 
 

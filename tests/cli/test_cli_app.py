@@ -102,7 +102,7 @@ def test_UX_json_is_one_document_with_its_schema(arguments):
 def leave(verb) -> int:
     """The exit status of a verb that is run like the others."""
     with pytest.raises(module.typer.Exit) as left:
-        module._perform(verb)
+        module.perform(verb)
     return left.value.exit_code
 
 
@@ -141,4 +141,4 @@ def test_a_defect_of_ours_is_not_hidden():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        module._perform(defect)
+        module.perform(defect)

@@ -19,11 +19,9 @@ from cli_runs import environment, holdfast, holdfast_json
 
 import holdfast as package
 from holdfast.cli.demo import show
-from holdfast.cli.demo.closeup import closeup
-from holdfast.cli.demo.stage import Stage, on_loopback
 from holdfast.cli.demo.storm import ANTHROPIC, CAST, OPENAI, Act, storm
 from holdfast.cli.demo.tally import ENDS, Tally
-from holdfast.cli.demo.workers import perform
+from holdfast.cli.demo.workers import Stage, on_loopback, perform
 from holdfast.events import AttemptEnded, Retry
 from holdfast.faults import Fault
 from holdfast.runtime.runtime import Runtime, SystemClock, use_runtime
@@ -218,13 +216,13 @@ def test_a_closeup_tells_of_one_operation_only():
         AttemptEnded(at=7.5, run="b", operation="gpt", attempt=1, took=0.5),
         AttemptEnded(at=8.0, run="a", operation="claude", attempt=2, took=1.0),
     ]
-    lines = closeup(events)
+    lines = show.closeup(events)
     assert [" ".join(line.split()) for line in lines] == [
         "claude run a",
         "⟳ wait 2.0s Retrying… (2/3) the server asked for it",
         "✓ attempt 2 2.0s → 3.0s answered",
     ]
-    assert closeup([]) == []
+    assert show.closeup([]) == []
 
 
 # --- as a program ---

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli_runs import SCRIPT, environment, holdfast, script
 
-from holdfast.cli.streams import one_line, tail
+from holdfast.cli.output import one_line, tail
 
 CANARY = "correct horse battery staple"
 BINARY = bytes(range(256)) * 64

@@ -12,7 +12,7 @@ import pytest
 from cli_runs import SCRIPT, environment, holdfast
 
 from holdfast import tool
-from holdfast.cli.sessions_ls import ids_from
+from holdfast.cli.sessions import ids_from
 from holdfast.faults import HoldfastError
 from holdfast.sessions import Session
 from holdfast.sessions.leasing import take

@@ -11,12 +11,9 @@ import typer
 
 from holdfast._version import __version__
 from holdfast.classify.durations import parse_rfc3339
-from holdfast.cli.audit import audit
-from holdfast.cli.exits import Exit, table
+from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.output import fail, show_json, show_table
-from holdfast.cli.performing import perform as _perform
-from holdfast.cli.sessions import sessions
-from holdfast.cli.streams import ready_streams
+from holdfast.cli.store_app import audit, sessions
 from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity  # noqa: TC001 - typer reads annotations
 
 __all__ = ["app", "run"]
@@ -39,7 +36,7 @@ class _Topic(StrEnum):
 
 def run() -> None:
     """Run the command line; leaves by SystemExit with one of the exit codes."""
-    ready_streams()
+    prepare_streams()
     app()
 
 
@@ -48,7 +45,7 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
-        _perform(_show_version)
+        perform(_show_version)
 
 
 @app.command()
@@ -61,7 +58,7 @@ def explain(
     """Show what a code means, why it happens, and what to do."""
     from holdfast.cli.explain import explain as verb
 
-    _perform(lambda: verb(code, as_json=as_json, now=time.time()))
+    perform(lambda: verb(code, as_json=as_json, now=time.time()))
 
 
 @app.command()
@@ -92,7 +89,7 @@ def codes(
         "next_actor": next_actor,
     }
     filters = {name: value and value.value for name, value in wanted.items()}
-    _perform(lambda: verb(words or [], filters, retryable=retryable, as_json=as_json))
+    perform(lambda: verb(words or [], filters, retryable=retryable, as_json=as_json))
 
 
 @app.command()
@@ -126,7 +123,7 @@ def classify(
         fail(f"--now: expected an RFC 3339 date and time, got {now!r}", "for example 2026-03-20T14:32:00Z")
         raise typer.Exit(Exit.USAGE)
     if jsonl is not None:
-        _perform(lambda: classify_lines(jsonl, now=at, strict=strict))
+        perform(lambda: classify_lines(jsonl, now=at, strict=strict))
     given = Given(
         status=status,
         headers=tuple(header or ()),
@@ -141,7 +138,7 @@ def classify(
         grpc=grpc,
         text=text,
     )
-    _perform(lambda: classify_one(given, now=at, as_json=as_json))
+    perform(lambda: classify_one(given, now=at, as_json=as_json))
 
 
 @app.command()
@@ -153,7 +150,7 @@ def demo(
     """Watch workers with the real SDKs go through a storm of failures: half a minute, no keys, no network."""
     from holdfast.cli.demo import demo as verb
 
-    _perform(lambda: verb(seed=seed, fast=fast, as_json=as_json))
+    perform(lambda: verb(seed=seed, fast=fast, as_json=as_json))
 
 
 @app.command()
@@ -161,7 +158,7 @@ def doctor(as_json: _Json = False) -> None:
     """Check versions, optional parts, the clock and the configuration, and suggest fixes."""
     from holdfast.cli.doctor import doctor as verb
 
-    _perform(lambda: verb(as_json=as_json))
+    perform(lambda: verb(as_json=as_json))
 
 
 policy = typer.Typer(help="What a policy will do: its waits, its mistakes, an outage under it.", no_args_is_help=True)
@@ -178,10 +175,10 @@ _Target = Annotated[str | None, typer.Option(help="The policy of this target: cl
 @policy.command("show")
 def policy_show(file: _File = None, target: _Target = None, as_json: _Json = False) -> None:
     """Show the waits for every class of failures, and the worst case in calls and time."""
-    from holdfast.cli.policy_file import with_config
-    from holdfast.cli.policy_show import policy_show as verb
+    from holdfast.cli.policy import policy_show as verb
+    from holdfast.cli.policy import with_config
 
-    _perform(lambda: with_config(file, lambda settings: verb(settings, target=target, as_json=as_json)))
+    perform(lambda: with_config(file, lambda settings: verb(settings, target=target, as_json=as_json)))
 
 
 @policy.command("check")
@@ -191,9 +188,9 @@ def policy_check(
     as_json: _Json = False,
 ) -> None:
     """Say everything that is wrong with the settings, and what is suspicious about them."""
-    from holdfast.cli.policy_check import policy_check as verb
+    from holdfast.cli.policy import policy_check as verb
 
-    _perform(lambda: verb(file, strict=strict, as_json=as_json))
+    perform(lambda: verb(file, strict=strict, as_json=as_json))
 
 
 @policy.command("simulate")
@@ -208,15 +205,14 @@ def policy_simulate(
     as_json: _Json = False,
 ) -> None:
     """Play an outage through under a policy, without waiting, and plot it."""
-    from holdfast.cli.policy_file import with_config
-    from holdfast.cli.policy_simulate import outage_of
-    from holdfast.cli.policy_simulate import policy_simulate as verb
+    from holdfast.cli.policy import outage_of, with_config
+    from holdfast.cli.policy import policy_simulate as verb
 
     def simulate() -> Exit:
         what = outage_of(outage, rate, duration, code)
         return with_config(file, lambda settings: verb(settings, what, target=target, seed=seed, as_json=as_json))
 
-    _perform(simulate)
+    perform(simulate)
 
 
 @config.command("schema")
@@ -224,7 +220,7 @@ def config_schema() -> None:
     """Print the JSON Schema of holdfast.toml, for editors."""
     from holdfast.runtime.config.schema import json_schema
 
-    _perform(lambda: _show_schema(json_schema()))
+    perform(lambda: _show_schema(json_schema()))
 
 
 app.add_typer(audit, name="audit")
@@ -246,7 +242,7 @@ def faults_serve(
     """Serve the providers' protocols and misbehave on script, until Ctrl-C."""
     from holdfast.cli.faults import serve
 
-    _perform(lambda: serve(script, steps, seed=seed, port=port, as_json=as_json))
+    perform(lambda: serve(script, steps, seed=seed, port=port, as_json=as_json))
 
 
 @faults.command("list")
@@ -254,7 +250,7 @@ def faults_list(as_json: _Json = False) -> None:
     """List what a script may hold."""
     from holdfast.cli.faults import list_faults
 
-    _perform(lambda: list_faults(as_json=as_json))
+    perform(lambda: list_faults(as_json=as_json))
 
 
 @faults.command("proxy")
@@ -271,9 +267,9 @@ def faults_proxy(
     as_json: _Json = False,
 ) -> None:
     """Run a TCP proxy that misbehaves, and say at the end what passed through it."""
-    from holdfast.cli.faults_proxy import faults_proxy as verb
+    from holdfast.cli.faults import proxy as verb
 
-    _perform(lambda: verb(to, listen=listen, toxics=toxic or [], seed=seed, seconds=seconds, as_json=as_json))
+    perform(lambda: verb(to, listen=listen, toxics=toxic or [], seed=seed, seconds=seconds, as_json=as_json))
 
 
 @app.command("help")
@@ -282,7 +278,7 @@ def help_topic(
     as_json: _Json = False,
 ) -> None:
     """Read about a topic: exit-codes."""
-    _perform(lambda: _show_topic(topic, as_json=as_json))
+    perform(lambda: _show_topic(topic, as_json=as_json))
 
 
 def _show_schema(schema: dict[str, Any]) -> Exit:

@@ -1,143 +1,335 @@
-"""`holdfast audit …`: the flags of its verbs."""
+"""`holdfast audit tail|query|verify|export`: read, search, verify and copy the audit trail of a store."""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Annotated
+import asyncio
+import heapq
+import sys
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
+import msgspec
 
-from holdfast.cli.performing import perform
-from holdfast.faults import CODES
+from holdfast.classify.durations import parse_duration, parse_rfc3339
+from holdfast.cli.exits import Exit
+from holdfast.cli.output import counted, fail, narrate, show_json, show_line, show_table
+from holdfast.cli.store import time_of, with_store
+from holdfast.faults import InvalidError, resolve
+from holdfast.stores.chain import session_chain
 from holdfast.stores.records import AUDIT_CLASSES
+from holdfast.stores.verifying import Head, heads_of, records_of, unaudited, verify_store
 
 if TYPE_CHECKING:
-    from holdfast.cli.exits import Exit
+    from collections.abc import Collection, Sequence
 
-__all__ = ["audit"]
+    from holdfast.cli.store import Form
+    from holdfast.stores.records import AuditRecord
+    from holdfast.stores.store import Store
+    from holdfast.stores.verifying import Verification
 
-audit = typer.Typer(
-    help="The audit trail of a store: read it, search it, verify it, take it along.", no_args_is_help=True
-)
+__all__ = ["Filters", "audit_export", "audit_query", "audit_tail", "audit_verify", "filters_of"]
 
-
-def _codes(incomplete: str) -> list[str]:
-    return [code for code in sorted(CODES) if code.startswith(incomplete.upper())]
-
-
-def _classes(incomplete: str) -> list[str]:
-    return [name for name in sorted(AUDIT_CLASSES) if name.lower().startswith(incomplete.lower())]
+COLUMNS = ("time", "chain", "n", "class", "correlation", "payload")
+POLL_S = 0.5
+_LEAST_PAGE = 100
 
 
-_Store = Annotated[
-    str | None,
-    typer.Option(
-        help="The store: a path, sqlite:PATH or postgresql://…; by default the one of your programs.",
-        envvar="HOLDFAST_STORE",
-    ),
-]
-_Chain = Annotated[str | None, typer.Option(help="Only this chain.")]
-_Session = Annotated[str | None, typer.Option(help="Only the chain of this session.")]
-_Class = Annotated[
-    list[str] | None,
-    typer.Option("--class", help="Only records of this class; may be repeated.", autocompletion=_classes),
-]
-_Code = Annotated[
-    str | None, typer.Option(help="Only records with this code or an alias of it.", autocompletion=_codes)
-]
-_Correlation = Annotated[str | None, typer.Option(help="Only what belongs to this run, turn or session.")]
-_Since = Annotated[
-    str | None, typer.Option(help="Not before: 2026-03-20T14:00:00Z, or 15m for a quarter of an hour ago.")
-]
-_Until = Annotated[str | None, typer.Option(help="Before: a date and time, or how long ago.")]
-_Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-_Jsonl = Annotated[bool, typer.Option("--jsonl", help="One JSON object a line.")]
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records are wanted: a record must fit every filter."""
+
+    chains: frozenset[str] | None = None
+    """None: every chain."""
+    kinds: frozenset[str] = frozenset()
+    code: str | None = None
+    correlation: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+    def reads(self, chain: str) -> bool:
+        """Whether a chain may hold wanted records."""
+        return self.chains is None or chain in self.chains
+
+    def fits(self, record: AuditRecord) -> bool:
+        """Whether a record fits every filter."""
+        return (
+            self.reads(record.chain)
+            and (not self.kinds or record.kind in self.kinds)
+            and (self.correlation is None or record.correlation == self.correlation)
+            and (self.since is None or _at(record) >= self.since)
+            and (self.until is None or _at(record) < self.until)
+            # Last: it decodes the payload.
+            and (self.code is None or _code_of(record) == self.code)
+        )
 
 
-@audit.command("tail")
-def audit_tail(
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the newest.")] = 10,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is added, until Ctrl-C.")] = False,
-    store: _Store = None,
-    chain: _Chain = None,
-    session: _Session = None,
-    kinds: _Class = None,
-    code: _Code = None,
-    correlation: _Correlation = None,
-    since: _Since = None,
-    until: _Until = None,
-    as_json: _Json = False,
-    as_jsonl: _Jsonl = False,
-) -> None:
-    """Show the newest records that fit every filter."""
-    from holdfast.cli.audit_records import form_of, wanted_of
-    from holdfast.cli.audit_tail import audit_tail as verb
-
-    def tail() -> Exit:
-        wanted = wanted_of(chain, session, kinds, code, correlation, since, until, now=time.time())
-        return verb(store, wanted, lines=lines, follow=follow, form=form_of(as_json, as_jsonl, follow=follow))
-
-    perform(tail)
+class _Anchor(msgspec.Struct):
+    heads: tuple[Head, ...]
 
 
-@audit.command("query")
-def audit_query(
-    limit: Annotated[int, typer.Option(min=1, help="How many at most; the newest are kept.")] = 1_000,
-    store: _Store = None,
-    chain: _Chain = None,
-    session: _Session = None,
-    kinds: _Class = None,
-    code: _Code = None,
-    correlation: _Correlation = None,
-    since: _Since = None,
-    until: _Until = None,
-    as_json: _Json = False,
-    as_jsonl: _Jsonl = False,
-) -> None:
-    """Show the records that fit every filter, in the order of their times."""
-    from holdfast.cli.audit_query import audit_query as verb
-    from holdfast.cli.audit_records import form_of, wanted_of
-
-    def query() -> Exit:
-        wanted = wanted_of(chain, session, kinds, code, correlation, since, until, now=time.time())
-        return verb(store, wanted, limit=limit, form=form_of(as_json, as_jsonl))
-
-    perform(query)
-
-
-@audit.command("verify")
-def audit_verify(
-    store: _Store = None,
-    expect: Annotated[
-        str | None, typer.Option(help="The digest of an earlier verify or export of the same trail.")
-    ] = None,
-    anchor: Annotated[
-        str | None, typer.Option(help="A file with an earlier `verify --json`: what it names must still be there.")
-    ] = None,
-    as_json: _Json = False,
-) -> None:
-    """Follow every chain and say where one was changed; exit 1 if one was."""
-    from holdfast.cli.audit_verify import audit_verify as verb
-
-    perform(lambda: verb(store, expect=expect, anchor=anchor, as_json=as_json))
+def filters_of(
+    chain: str | None,
+    session: str | None,
+    kinds: Collection[str] | None,
+    code: str | None,
+    correlation: str | None,
+    since: str | None,
+    until: str | None,
+    *,
+    now: float,
+) -> Filters:
+    """Return the filters that the flags name. Raises `InvalidError` for a value that means nothing."""
+    named = [frozenset((name,)) for name in (chain, session and session_chain(session)) if name]
+    entry = None if code is None else resolve(code)
+    return Filters(
+        chains=frozenset.intersection(*named) if named else None,
+        kinds=frozenset(map(_class_of, kinds or ())),
+        code=code if entry is None else entry.code,
+        correlation=correlation,
+        since=_instant("--since", since, now),
+        until=_instant("--until", until, now),
+    )
 
 
-@audit.command("export")
-def audit_export(
-    store: _Store = None,
-    chain: _Chain = None,
-    session: _Session = None,
-    kinds: _Class = None,
-    code: _Code = None,
-    correlation: _Correlation = None,
-    since: _Since = None,
-    until: _Until = None,
-) -> None:
-    """Write the records that fit every filter as JSON Lines, chain by chain, with their hashes; verify them on the way."""
-    from holdfast.cli.audit_export import audit_export as verb
-    from holdfast.cli.audit_records import wanted_of
+# --- tail ---
 
-    def export() -> Exit:
-        return verb(store, wanted_of(chain, session, kinds, code, correlation, since, until, now=time.time()))
 
-    perform(export)
+def audit_tail(url: str | None, filters: Filters, *, lines: int, follow: bool, form: Form) -> Exit:
+    """Show the newest records of all chains together; with `follow`, go on with new ones until Ctrl-C."""
+
+    async def tail(store: Store) -> Exit:
+        heads = [head async for head in heads_of(store) if filters.reads(head.chain)]
+        _show(await _newest(store, filters, heads, lines), form)
+        if follow:
+            await _follow(store, filters, {head.chain: head.seq for head in heads}, form)
+        return Exit.OK
+
+    return with_store(url, tail)
+
+
+async def _newest(store: Store, filters: Filters, heads: list[Head], count: int) -> list[AuditRecord]:
+    found = [record for head in heads for record in await _end_of(store, filters, head, count)]
+    found.sort(key=_order)
+    return found[len(found) - min(count, len(found)) :]
+
+
+async def _end_of(store: Store, filters: Filters, head: Head, count: int) -> list[AuditRecord]:
+    """Return the last records of a chain that fit. Reads from the end: a chain may have millions of records."""
+    found: list[AuditRecord] = []
+    end, step = head.seq, max(count, _LEAST_PAGE)
+    while end > 0 and len(found) < count:
+        begin = max(0, end - step)
+        page = await store.audit(head.chain, after=begin, limit=end - begin)
+        found = [record for record in page if record.seq <= end and filters.fits(record)] + found
+        end = begin
+    return found[len(found) - min(count, len(found)) :]
+
+
+async def _follow(store: Store, filters: Filters, seen: dict[str, int], form: Form) -> None:
+    # Polling: other processes write to the store, and SQLite cannot notify us.
+    while True:
+        new: list[AuditRecord] = []
+        async for head in heads_of(store):
+            after = seen.get(head.chain, 0)
+            if head.seq > after and filters.reads(head.chain):
+                async for record in records_of(store, head.chain, after=after):
+                    seen[head.chain] = record.seq
+                    new.append(record)
+        new.sort(key=_order)
+        if fitting := [record for record in new if filters.fits(record)]:
+            _show(fitting, form)
+        await asyncio.sleep(POLL_S)
+
+
+# --- query ---
+
+
+def audit_query(url: str | None, filters: Filters, *, limit: int, form: Form) -> Exit:
+    """Show the newest `limit` records that fit, in the order of their times."""
+
+    async def query(store: Store) -> Exit:
+        records, count = await _fitting(store, filters, limit)
+        if records or form != "table":
+            _show(records, form)
+        if not count:
+            narrate("holdfast: no record fits all of these filters")
+        elif count > limit:
+            narrate(f"the newest {limit} of {count} records that fit; --limit shows more")
+        return Exit.OK if count else Exit.NOT_FOUND
+
+    return with_store(url, query)
+
+
+async def _fitting(store: Store, filters: Filters, limit: int) -> tuple[list[AuditRecord], int]:
+    """Return the newest records that fit, and how many fit in all. At most `limit` are in memory."""
+    kept: list[tuple[tuple[float, str, int], AuditRecord]] = []
+    count = 0
+    async for head in heads_of(store):
+        if not filters.reads(head.chain):
+            continue
+        async for record in records_of(store, head.chain):
+            if filters.fits(record):
+                count += 1
+                # A heap with the oldest record on top: it leaves when a newer one comes.
+                keep = heapq.heappush if len(kept) < limit else heapq.heappushpop
+                keep(kept, (_order(record), record))
+    return [record for _, record in sorted(kept, key=itemgetter(0))], count
+
+
+# --- verify ---
+
+
+def audit_verify(url: str | None, *, expect: str | None, anchor: str | None, as_json: bool) -> Exit:
+    """Verify every chain and show each with its result."""
+    heads = _anchor_of(anchor)
+
+    async def verify(store: Store) -> Exit:
+        result = await verify_store(store, anchor=heads, expect=expect)
+        without = await unaudited(store)
+        if as_json:
+            facts = msgspec.to_builtins(result)
+            show_json({"schema": "holdfast.audit.verify/1", "sound": result.sound, **facts, "unaudited": without})
+        else:
+            _show_chains(result, without)
+        return _conclude(result)
+
+    return with_store(url, verify)
+
+
+def _conclude(result: Verification) -> Exit:
+    """Print the verdict and return its exit code."""
+    narrate(
+        f"{counted(result.records, 'sound record')} in {counted(len(result.heads), 'chain')}; digest {result.digest}"
+    )
+    error = result.error
+    if error is None:
+        return Exit.OK
+    fail(str(error), f"holdfast explain {error.fault.code}")
+    return Exit(error.fault.entry.exit_code)
+
+
+def _show_chains(result: Verification, without: list[str]) -> None:
+    found = {broken.chain: f"breaks at record {broken.seq}: {broken.reason}" for broken in reversed(result.broken)}
+    rows = [(head.chain, str(head.seq), head.hash, found.pop(head.chain, "sound")) for head in result.heads]
+    # What is left broke so early that its chain has no head.
+    rows += [(chain, "", "", reason) for chain, reason in found.items()]
+    rows += [(session_chain(session), "0", "", "not audited") for session in without]
+    show_table(("chain", "records", "hash", "found"), rows)
+
+
+def _anchor_of(file: str | None) -> tuple[Head, ...]:
+    if file is None:
+        return ()
+    try:
+        return msgspec.json.decode(Path(file).read_bytes(), type=_Anchor).heads
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+        raise InvalidError.at("--anchor", "what `holdfast audit verify --json` printed", str(error)) from error
+
+
+# --- export ---
+
+
+def audit_export(url: str | None, filters: Filters) -> Exit:
+    """Write the records that fit as JSON Lines, chain by chain; verify those chains on the way."""
+
+    def write(record: AuditRecord) -> None:
+        if filters.fits(record):
+            sys.stdout.write(_export_line(record) + "\n")
+
+    async def export(store: Store) -> Exit:
+        if filters.chains is not None and not filters.chains:
+            # --chain and --session name different chains: nothing fits. No chain is called "".
+            return _conclude(await verify_store(store, chains=("",)))
+        return _conclude(await verify_store(store, chains=tuple(filters.chains or ()), each=write))
+
+    return with_store(url, export)
+
+
+def _export_line(record: AuditRecord) -> str:
+    """Return a record with its payload byte by byte as stored: the hash is over those bytes."""
+    payload = _payload_of(record)
+    document = {
+        "schema": "holdfast.audit.export/1",
+        "chain": record.chain,
+        "seq": record.seq,
+        "at": record.at,
+        "class": record.kind,
+        "correlation": record.correlation,
+        "payload": payload if isinstance(payload, str) else record.payload,
+        "hash": record.hash,
+    }
+    return msgspec.json.encode(document).decode()
+
+
+# --- records ---
+
+
+def _show(records: Sequence[AuditRecord], form: Form) -> None:
+    """Print records; every form holds the same data."""
+    documents = [_document_of(record) for record in records]
+    match form:
+        case "json":
+            show_json({"schema": "holdfast.audit/1", "records": documents})
+        case "jsonl":
+            for document in documents:
+                show_line({"schema": "holdfast.audit/1", **document})
+        case "table":
+            show_table(COLUMNS, map(_row, documents))
+
+
+def _document_of(record: AuditRecord) -> dict[str, Any]:
+    return {
+        "at": time_of(record.at),
+        "chain": record.chain,
+        "seq": record.seq,
+        "class": record.kind,
+        "correlation": record.correlation,
+        "payload": _payload_of(record),
+    }
+
+
+def _row(document: dict[str, Any]) -> tuple[str, ...]:
+    *plain, payload = document.values()
+    return (*map(str, plain), msgspec.json.encode(payload).decode())
+
+
+def _payload_of(record: AuditRecord) -> Any:
+    """Return the payload; of a damaged record, its text."""
+    try:
+        return msgspec.json.decode(record.payload)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return bytes(record.payload).decode("utf-8", "replace")
+
+
+def _order(record: AuditRecord) -> tuple[float, str, int]:
+    """Return what records of several chains are sorted by."""
+    return (_at(record), record.chain, record.seq)
+
+
+def _at(record: AuditRecord) -> float:
+    at: Any = record.at
+    # A record that somebody tampered with may hold anything here; it must still be shown.
+    return at if isinstance(at, (int, float)) else 0.0
+
+
+def _code_of(record: AuditRecord) -> str | None:
+    payload = _payload_of(record)
+    return payload.get("code") if isinstance(payload, dict) else None
+
+
+def _class_of(name: str) -> str:
+    known: dict[str, str] = {kind.lower(): kind for kind in AUDIT_CLASSES}
+    if name.lower() not in known:
+        raise InvalidError.at("--class", f"one of {', '.join(sorted(AUDIT_CLASSES))}", name)
+    return known[name.lower()]
+
+
+def _instant(flag: str, text: str | None, now: float) -> float | None:
+    if text is None:
+        return None
+    at = parse_rfc3339(text)
+    if at is None and (ago := parse_duration(text)) is not None:
+        at = now - ago
+    if at is None:
+        raise InvalidError.at(flag, "a date and time such as 2026-03-20T14:32:00Z, or how long ago, such as 15m", text)
+    return at

@@ -21,10 +21,10 @@ from holdfast.classify import (
 )
 from holdfast.classify.records import Record, RecordedException
 from holdfast.cli.exits import Exit
-from holdfast.cli.facts import fault_document, fault_facts, fault_headline
 from holdfast.cli.output import fail, narrate, show_facts, show_json
 from holdfast.faults import Fault, InvalidError
 from holdfast.faults.redact import MASK
+from holdfast.faults.surfaces import spell_seconds
 from holdfast.runtime import redactor_for
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Redactor
 
-__all__ = ["Given", "classify_lines", "classify_one"]
+__all__ = ["Given", "classify_lines", "classify_one", "fault_document", "fault_facts", "fault_headline"]
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,3 +156,45 @@ def _headers(lines: tuple[str, ...]) -> dict[str, str]:
             raise InvalidError.at("--header", "'name: value'", line)
         headers[name.strip()] = value.strip()
     return headers
+
+
+# --- a verdict, for people and as JSON ---
+
+
+def fault_document(fault: Fault, record_id: str | int | None = None) -> dict[str, Any]:
+    """Return a verdict as JSON values, in the order of the corpus tools."""
+    return {
+        "id": record_id,
+        "code": fault.code,
+        "category": fault.category.value,
+        "retryable": fault.retryable,
+        "retry_after_s": fault.retry_after,
+        "scope": fault.scope.value,
+        "rule": fault.rule,
+    }
+
+
+def fault_headline(fault: Fault) -> str:
+    """Return the compact form: the code and what happened, on one line."""
+    return f"{fault.code}  {' '.join(fault.message.split())[:200]}"
+
+
+def fault_facts(fault: Fault) -> list[tuple[str, str]]:
+    """Return what `classify` shows of one verdict."""
+    return [
+        ("category", fault.category.value),
+        ("retryable", _retryable(fault)),
+        ("scope", fault.scope.value),
+        ("effect", "may have happened: check before sending again" if fault.maybe_executed else ""),
+        ("next", f"{fault.next_actor.value} must act"),
+        ("do", fault.entry.suggestions[0]),
+        ("rule", fault.rule),
+        ("help", f"holdfast explain {fault.code}"),
+    ]
+
+
+def _retryable(fault: Fault) -> str:
+    wait = None if fault.retry_after is None else spell_seconds(fault.retry_after)
+    if fault.retryable:
+        return "yes" if wait is None else f"yes, after {wait} as the other side asked"
+    return "no" if wait is None else f"no: the other side asked for {wait}"

@@ -1,11 +1,10 @@
-"""`holdfast codes`: the catalog as a table, filtered."""
+"""`holdfast codes`: the catalog as a filtered table, and what every verb shows of one code."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.exits import Exit
-from holdfast.cli.facts import entry_document
 from holdfast.cli.output import narrate, show_json, show_table
 from holdfast.faults import CATALOG
 from holdfast.faults.surfaces import fill
@@ -13,11 +12,11 @@ from holdfast.faults.surfaces import fill
 if TYPE_CHECKING:
     from holdfast.faults import Entry
 
-__all__ = ["codes"]
+__all__ = ["codes", "entry_document", "entry_facts"]
 
 
 def codes(words: list[str], wanted: dict[str, str | None], *, retryable: bool | None, as_json: bool) -> Exit:
-    """Show the entries that fit every filter (AND)."""
+    """Show the entries that fit every filter."""
     entries = [entry for entry in CATALOG.values() if _fits(entry, words, wanted, retryable=retryable)]
     if as_json:
         show_json({"schema": "holdfast.codes/1", "codes": [entry_document(entry) for entry in entries]})
@@ -51,3 +50,44 @@ def _fits(entry: Entry, words: list[str], wanted: dict[str, str | None], *, retr
         return False
     text = " ".join((entry.code, entry.message, entry.user, entry.classed, *entry.aliases)).casefold()
     return all(word.casefold() in text for word in words)
+
+
+def entry_document(entry: Entry) -> dict[str, Any]:
+    """Return a catalog entry as JSON values."""
+    return {
+        "code": entry.code,
+        "message": fill(entry.message, {}),
+        "user": entry.user,
+        "suggestions": list(entry.suggestions),
+        "aliases": list(entry.aliases),
+        "layer": entry.layer.value,
+        "kind": entry.kind.value,
+        "severity": entry.severity.value,
+        "retryable": entry.retryable,
+        "schedule": entry.schedule.value,
+        "next_actor": entry.next_actor.value,
+        "scope": entry.scope.value,
+        "http_status": entry.http_status,
+        "close_code": entry.close_code,
+        "exit_code": entry.exit_code,
+        "category": entry.category.value,
+        "class_code": entry.classed,
+        "task": entry.task,
+    }
+
+
+def entry_facts(entry: Entry) -> list[tuple[str, str]]:
+    """Return what `explain` shows above the page."""
+    return [
+        (
+            "kind",
+            f"{entry.kind.value}, {'retryable' if entry.retryable else 'not retried'} (schedule: {entry.schedule.value})",
+        ),
+        ("next", f"{entry.next_actor.value} must act"),
+        ("scope", entry.scope.value),
+        ("severity", entry.severity.value),
+        ("layer", entry.layer.value),
+        ("names", f"{entry.category.value} · {entry.classed} · {entry.task}"),
+        ("status", f"HTTP {entry.http_status} · close {entry.close_code} · exit {entry.exit_code}"),
+        ("aliases", ", ".join(entry.aliases)),
+    ]

@@ -1,10 +1,24 @@
-"""Exit codes: the contract with shells, schedulers and CI."""
+"""How a verb ends: exit codes, and what a failure inside a verb turns into.
+
+Exit codes are a contract with shells, schedulers and CI: they never change their meaning.
+"""
 
 from __future__ import annotations
 
+import io
+import sys
 from enum import IntEnum
+from typing import TYPE_CHECKING, NoReturn
 
-__all__ = ["Exit", "table"]
+import typer
+
+from holdfast.cli.output import discard, fail
+from holdfast.faults import HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Exit", "perform", "prepare_streams", "table"]
 
 
 class Exit(IntEnum):
@@ -39,3 +53,44 @@ _MEANING = {
 def table() -> list[tuple[int, str]]:
     """Return every exit code with its meaning."""
     return [(code.value, _MEANING[code]) for code in Exit]
+
+
+def perform(verb: Callable[[], Exit]) -> NoReturn:
+    """Run a verb and leave with its exit code, also when it is interrupted or raises an error of ours."""
+    try:
+        status = verb()
+        # Here and not at exit: Python reports a write that fails at exit as a traceback.
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader closed the pipe (`| head`). It has what it wanted, so this is no failure.
+        discard(sys.stdout)
+        status = Exit.OK
+    except OSError as error:
+        discard(sys.stdout)
+        fail(f"cannot read the input or write the result: {error.strerror or error}")
+        status = Exit.FAILED
+    except HoldfastError as error:
+        fail(str(error), f"holdfast explain {error.fault.code}")
+        status = Exit(error.fault.entry.exit_code)
+    raise typer.Exit(status)
+
+
+def prepare_streams() -> None:
+    """Make the standard streams usable as shells really pass them: closed, or with an encoding that lacks characters.
+
+    Exits with 1 if standard output is closed: there is no place for the result.
+    """
+    # Python sets a stream that the shell closed to None.
+    if sys.stdin is None:
+        sys.stdin = io.TextIOWrapper(io.BytesIO())
+    if sys.stderr is None:
+        sys.stderr = io.StringIO()
+    if sys.stdout is None:
+        sys.stderr.write("holdfast: cannot write the result: standard output is closed\n")
+        sys.exit(Exit.FAILED)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a character gets a question mark instead of a traceback.
+            stream.reconfigure(errors="replace")

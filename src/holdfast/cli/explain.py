@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 from holdfast.classify import from_text
+from holdfast.cli.classify import fault_document, fault_facts, fault_headline
+from holdfast.cli.codes import entry_document, entry_facts
 from holdfast.cli.exits import Exit
-from holdfast.cli.facts import entry_document, entry_facts, fault_document, fault_facts, fault_headline
-from holdfast.cli.output import fail, show_facts, show_json, show_page
-from holdfast.cli.streams import tail
+from holdfast.cli.output import fail, show_facts, show_json, show_page, tail
 from holdfast.faults import Entry, Fault, nearest, resolve
 from holdfast.runtime import page_of, redactor_for
 

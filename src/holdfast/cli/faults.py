@@ -1,28 +1,33 @@
-"""`holdfast faults serve` and `list`: the fault provider on a port, and what its scripts may hold."""
+"""`holdfast faults serve|list|proxy`: providers and networks that fail on script, from a shell."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from holdfast import options
 from holdfast.cli.exits import Exit
-from holdfast.cli.output import fail, narrate, show_json, show_table
+from holdfast.cli.output import fail, narrate, show_facts, show_json, show_table
 from holdfast.runtime.runtime import SystemClock
 from holdfast.testing.provider import FaultProvider, Script, read_file, read_script
 from holdfast.testing.provider.faults import FAULTS, REFUSALS
+from holdfast.testing.proxy import FaultProxy, toxic_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
-__all__ = ["list_faults", "serve"]
+__all__ = ["list_faults", "proxy", "serve"]
 
 _MAX_STDIN = 1_048_576
 
 
 def serve(file: str | None, steps: str, *, seed: int | None, port: int, as_json: bool) -> Exit:
-    """Serve until Ctrl-C, then tell what came."""
+    """Serve until Ctrl-C, then print the counters."""
     if file is not None and steps:
         fail("expected --script or --steps, got both")
         return Exit.USAGE
@@ -31,7 +36,7 @@ def serve(file: str | None, steps: str, *, seed: int | None, port: int, as_json:
     except OSError as error:
         fail(f"cannot read {file}: {error.strerror}")
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
-    # The machine's clock and not the default runtime's: no settings are read, so none can be wrong.
+    # The machine's clock and not the default runtime's: a broken configuration must not stop the server.
     provider = FaultProvider(script, seed=seed, clock=SystemClock(), port=port)
     try:
         asyncio.run(_serve(provider, as_json=as_json))
@@ -73,7 +78,7 @@ async def _serve(provider: FaultProvider, *, as_json: bool) -> None:
 
 def _announce(provider: FaultProvider, *, as_json: bool) -> None:
     if as_json:
-        # Without the variables: a document's keys are masked, and these take any.
+        # Without the export lines: JSON output masks values of names such as ANTHROPIC_API_KEY.
         show_json({"schema": "holdfast.faults.serve/1", "url": provider.url, "openai_url": provider.openai_url})
     else:
         print(provider.url)
@@ -84,3 +89,33 @@ def _announce(provider: FaultProvider, *, as_json: bool) -> None:
 
 def _options(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in options.items())
+
+
+# --- proxy ---
+
+
+def proxy(to: str, *, listen: str, toxics: Sequence[str], seed: int, seconds: float | None, as_json: bool) -> Exit:
+    """Run the TCP proxy for `seconds`, or until Ctrl-C; then show its counters."""
+    options.seconds("--seconds", seconds, optional=True)
+    running = FaultProxy(to, *map(toxic_of, toxics), listen=listen, seed=seed)
+    with running:
+        address = running.address
+        faults = "toxics: " + ", ".join(map(repr, running.toxics)) if running.toxics else "no toxics"
+        narrate(f"{address} passes to {to}; {faults}; Ctrl-C ends it")
+        try:
+            # Nobody sets this event: it is a wait that Ctrl-C can interrupt.
+            threading.Event().wait(seconds)
+        finally:
+            _show_proxy(running, address, to, as_json=as_json)
+    return Exit.OK
+
+
+def _show_proxy(running: FaultProxy, address: str, to: str, *, as_json: bool) -> None:
+    counters = msgspec.to_builtins(running.counters)
+    if as_json:
+        toxics = msgspec.to_builtins(running.toxics)
+        show_json(
+            {"schema": "holdfast.faults.proxy/1", "listen": address, "to": to, "toxics": toxics, "counters": counters}
+        )
+    else:
+        show_facts(f"{address} → {to}", [(name.replace("_", " "), str(count)) for name, count in counters.items()])

@@ -1,166 +1,392 @@
-"""`holdfast sessions …`: the flags of its verbs."""
+"""`holdfast sessions ls|show|resume|close|answer|export|import|prune`: the sessions of a store, from outside."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import contextlib
+import getpass
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
+import msgspec
 
-from holdfast.cli.performing import perform
-from holdfast.stores.records import SessionState  # noqa: TC001 - typer reads annotations
+from holdfast.classify.durations import parse_duration
+from holdfast.cli.exits import Exit
+from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_line, show_table
+from holdfast.cli.store import time_of, with_store
+from holdfast.faults import HoldfastError, InvalidError
+from holdfast.sessions import Answer, answer, machine, pending
+from holdfast.sessions import persisted as document_000
+from holdfast.sessions.moving import export_lines, import_lines
+from holdfast.sessions.outside import close, find, in_use, make_resumable, overview
+from holdfast.sessions.retention import Retention, plan, prune
 
 if TYPE_CHECKING:
-    from holdfast.cli.exits import Exit
+    from collections.abc import AsyncIterator, Sequence
 
-__all__ = ["sessions"]
+    from holdfast.cli.store import Form
+    from holdfast.sessions import Question
+    from holdfast.sessions.outside import Overview
+    from holdfast.stores import SessionRecord, SessionState, Store
 
-sessions = typer.Typer(
-    help="The sessions of a store: look at them, answer their questions, close them, take them along.",
-    no_args_is_help=True,
-)
-
-
-def _ids(context: typer.Context, incomplete: str) -> list[str]:
-    """The ids that begin so, for the shell."""
-    from holdfast.cli.sessions_ls import ids_from
-
-    return ids_from(context.params.get("store"), incomplete)
-
-
-_Store = Annotated[
-    str | None,
-    typer.Option(
-        help="The store: a path, sqlite:PATH or postgresql://…; by default the one of your programs.",
-        envvar="HOLDFAST_STORE",
-    ),
+__all__ = [
+    "answer_of",
+    "ids_from",
+    "rules_of",
+    "sessions_answer",
+    "sessions_close",
+    "sessions_export",
+    "sessions_import",
+    "sessions_ls",
+    "sessions_prune",
+    "sessions_resume",
+    "sessions_show",
 ]
-_Session = Annotated[str, typer.Argument(help="A session's id, or the beginning of it.", autocompletion=_ids)]
-_Sessions = Annotated[
-    list[str], typer.Argument(help="Ids of sessions, or the beginnings of them.", autocompletion=_ids)
-]
-_Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-_Jsonl = Annotated[bool, typer.Option("--jsonl", help="One JSON object a line.")]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it: without this, what would be done is only told.")]
-_Persisted = Annotated[bool, typer.Option("--persisted", help="Document 000's JSON list of PersistedSession.")]
+
+SCHEMA = "holdfast.sessions/1"
+COLUMNS = ("session", "state", "in use", "entries", "checkpoint", "created", "last")
+
+# --- ls ---
 
 
-@sessions.command("ls")
-def sessions_ls(
-    state: Annotated[list[SessionState] | None, typer.Option(help="Only in this state; may be repeated.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="How many at most.")] = None,
-    store: _Store = None,
-    as_json: _Json = False,
-    as_jsonl: _Jsonl = False,
-) -> None:
-    """List the sessions in order of their ids."""
-    from holdfast.cli.audit_records import form_of
-    from holdfast.cli.sessions_ls import sessions_ls as verb
+def sessions_ls(url: str | None, states: Sequence[SessionState], *, limit: int | None, form: Form) -> Exit:
+    """List the sessions; if states are named, only those in one of them."""
 
-    perform(lambda: verb(store, tuple(state or ()), limit=limit, form=form_of(as_json, as_jsonl)))
+    async def list_them(store: Store) -> Exit:
+        found = [_record_document(record) async for record in _records(store, states, limit)]
+        match form:
+            case "json":
+                show_json({"schema": SCHEMA, "sessions": found})
+            case "jsonl":
+                for document in found:
+                    show_line({"schema": SCHEMA, **document})
+            case "table" if found:
+                show_table(COLUMNS, [[_cell(value) for value in document.values()] for document in found])
+            case _:
+                narrate("no sessions")
+        return Exit.OK
 
-
-@sessions.command("show")
-def sessions_show(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
-    """Show one: its state, manifest, turn in flight, steps of unknown outcome, open questions, checkpoint."""
-    from holdfast.cli.sessions_show import sessions_show as verb
-
-    perform(lambda: verb(store, session, as_json=as_json))
+    return with_store(url, list_them)
 
 
-@sessions.command("resume")
-def sessions_resume(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
-    """Pause a session whose process died, and say whether its program can go on and what waits for a person.
+def ids_from(url: str | None, beginning: str) -> list[str]:
+    """Return the session ids with this prefix, for shell completion; none if the store cannot be read."""
+    found: list[str] = []
 
-    It does not run the program: start that, and it resumes by itself.
-    """
-    from holdfast.cli.sessions_show import sessions_resume as verb
+    async def look(store: Store) -> Exit:
+        # Pages begin after an id, so start one character short of the prefix.
+        page = await store.sessions(after=beginning[:-1])
+        found.extend(record.id for record in page if record.id.startswith(beginning))
+        return Exit.OK
 
-    perform(lambda: verb(store, session, as_json=as_json))
-
-
-@sessions.command("close")
-def sessions_close(
-    ids: _Sessions,
-    reason: Annotated[str, typer.Option(help="Why, for the log and the audit trail.")] = "closed by hand",
-    yes: _Yes = False,
-    store: _Store = None,
-    as_json: _Json = False,
-) -> None:
-    """End sessions for good; a turn in flight is abandoned. Several need --yes."""
-    from holdfast.cli.sessions_close import sessions_close as verb
-
-    perform(lambda: verb(store, ids, reason=reason, yes=yes, as_json=as_json))
+    # An error would be printed into the line that the person is typing.
+    with contextlib.suppress(HoldfastError, OSError):
+        with_store(url, look)
+    return found
 
 
-@sessions.command("answer")
+async def _records(store: Store, states: Sequence[SessionState], limit: int | None) -> AsyncIterator[SessionRecord]:
+    after, left = "", limit
+    while page := await store.sessions(states=states, after=after):
+        for record in page[:left]:
+            yield record
+        if left is not None and (left := left - len(page)) <= 0:
+            return
+        after = page[-1].id
+
+
+def _record_document(record: SessionRecord) -> dict[str, Any]:
+    """Return what is known of a session without reading its log."""
+    return {
+        "session": record.id,
+        "state": record.state.value,
+        "in_use": in_use(record),
+        "entries": record.top,
+        "checkpoint": record.checkpoint,
+        "created_at": time_of(record.created_at),
+        "last_at": time_of(record.last_at),
+    }
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else str(value)
+
+
+# --- show and resume ---
+
+
+def sessions_show(url: str | None, given: str, *, as_json: bool) -> Exit:
+    """Show everything that is known of a session."""
+
+    async def show(store: Store) -> Exit:
+        _show(await overview(store, await find(store, given)), as_json=as_json)
+        return Exit.OK
+
+    return with_store(url, show)
+
+
+def sessions_resume(url: str | None, given: str, *, as_json: bool) -> Exit:
+    """Make a session resumable, show it, and say what waits for a person. Raises the reason if it cannot be resumed."""
+
+    async def resume(store: Store) -> Exit:
+        seen = await make_resumable(store, await find(store, given))
+        _show(seen, as_json=as_json)
+        for key in seen.unknown:
+            narrate(f"{key} may have happened: the program must say so with session.resolve, or it stops there again")
+        for question in seen.questions:
+            narrate(f"to be answered: holdfast sessions answer {seen.record.id} {question.id}")
+        narrate("start the program of this session: it goes on by itself")
+        return Exit.OK
+
+    return with_store(url, resume)
+
+
+def _show(seen: Overview, *, as_json: bool) -> None:
+    document = _overview_document(seen)
+    if as_json:
+        show_json({"schema": "holdfast.sessions.show/1", **document})
+    else:
+        show_facts(f"{document['session']}  {document['state']}", [(k, _text(v)) for k, v in document.items()][2:])
+
+
+def _overview_document(seen: Overview) -> dict[str, Any]:
+    record, manifest, checkpoint = seen.record, seen.manifest, seen.checkpoint
+    resumable = manifest is not None and manifest.resumable
+    return {
+        **_record_document(record),
+        "document_000": machine.bridge_view(record.state, resumable=resumable),
+        "document_002": machine.stud_view(record.state).value,
+        "can_resume": not seen.problem,
+        "problem": seen.problem,
+        "owner": record.owner or "",
+        "epoch": record.epoch,
+        "oldest": record.oldest,
+        "turn": seen.turn,
+        "turn_in_flight": seen.in_flight,
+        "steps": seen.steps,
+        "unknown_steps": list(seen.unknown),
+        "questions": [_question_document(question) for question in seen.questions],
+        "messages": seen.messages,
+        "checkpoint_at": None if checkpoint is None else time_of(checkpoint.at),
+        "last_message_id": None if checkpoint is None else checkpoint.last_message_id,
+        "manifest": None if manifest is None else msgspec.to_builtins(manifest),
+    }
+
+
+def _question_document(question: Question) -> dict[str, Any]:
+    return {
+        "id": question.id,
+        "kind": question.kind,
+        "prompt": question.prompt,
+        "choices": list(question.choices),
+        "expires_at": None if question.expires_at is None else time_of(question.expires_at),
+    }
+
+
+def _text(value: Any) -> str:
+    """Return a value on one line: JSON if it has parts, empty if there is nothing to show."""
+    if value is None or value == []:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+# --- close ---
+
+
+def sessions_close(url: str | None, given: Sequence[str], *, reason: str, yes: bool, as_json: bool) -> Exit:
+    """Close each session; stop at the first that cannot be closed. Several need `yes`."""
+
+    async def close_them(store: Store) -> Exit:
+        found = list(dict.fromkeys([await find(store, one) for one in given]))
+        if len(found) > 1 and not yes:
+            fail(f"{len(found)} sessions would be closed for good: {', '.join(found)}", "say --yes to close them")
+            return Exit.REFUSED
+        for session in found:
+            await close(store, session, reason)
+            narrate(f"closed {session}")
+        if as_json:
+            show_json({"schema": "holdfast.sessions.close/1", "closed": found})
+        return Exit.OK
+
+    return with_store(url, close_them)
+
+
+# --- answer ---
+
+
+def answer_of(value: str | None, *, yes: bool, no: bool, dismiss: bool, reason: str) -> Answer:
+    """Return the answer that the flags and the argument name. Raises `InvalidError` unless there is exactly one."""
+    given = {"VALUE": value is not None, "--yes": yes, "--no": no, "--dismiss": dismiss}
+    named = [name for name, is_given in given.items() if is_given]
+    if len(named) != 1:
+        raise InvalidError.saying(
+            "answer", "one of VALUE, --yes, --no, --dismiss", " and ".join(named) or "none of them"
+        )
+    if dismiss:
+        return Answer.dismissed(reason)
+    if no:
+        return Answer.no(reason)
+    return Answer(value=True if yes else value, reason=reason)
+
+
 def sessions_answer(
-    session: _Session,
-    question: Annotated[str, typer.Argument(help="The question's id, or the beginning of it; see `show`.")],
-    value: Annotated[str | None, typer.Argument(help="The text, or the choice.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve, confirm, or say that you signed in.")] = False,
-    no: Annotated[bool, typer.Option("--no", "-n", help="Refuse.")] = False,
-    dismiss: Annotated[bool, typer.Option(help="Put it away: the turn that asks is cancelled.")] = False,
-    reason: Annotated[str, typer.Option(help="Why.")] = "",
-    by: Annotated[str | None, typer.Option(help="Who answers; by default, you.")] = None,
-    store: _Store = None,
-    as_json: _Json = False,
-) -> None:
-    """Answer a question of a session, whether its program runs or not. The first answer counts."""
-    from holdfast.cli.sessions_answer import answer_of
-    from holdfast.cli.sessions_answer import sessions_answer as verb
+    url: str | None, given: str, question: str, reply: Answer, *, by: str | None, as_json: bool
+) -> Exit:
+    """Record an answer to a question, whether the program that waits for it runs or not."""
 
-    def give() -> Exit:
-        answer = answer_of(value, yes=yes, no=no, dismiss=dismiss, reason=reason)
-        return verb(store, session, question, answer, by=by, as_json=as_json)
+    async def record(store: Store) -> Exit:
+        session = await find(store, given)
+        id_ = await _question_id(store, session, question)
+        answered = await answer(store, session, id_, reply, by=by or f"{getpass.getuser()}@{socket.gethostname()}")
+        if as_json:
+            show_json({"schema": "holdfast.sessions.answer/1", "session": session, **msgspec.to_builtins(answered)})
+        else:
+            narrate(f"{id_} of {session}: {answered.outcome}, by {answered.by}")
+        return Exit.OK
 
-    perform(give)
+    return with_store(url, record)
 
 
-@sessions.command("export")
-def sessions_export(
-    ids: _Sessions,
-    persisted: _Persisted = False,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="A file, written whole or not at all; by default stdout.")
-    ] = None,
-    store: _Store = None,
-) -> None:
-    """Write a session as JSON Lines, with its log and audit trail; or several as document 000 has them."""
-    from holdfast.cli.sessions_moving import sessions_export as verb
-
-    perform(lambda: verb(store, ids, persisted=persisted, output=output))
+async def _question_id(store: Store, session: str, given: str) -> str:
+    """Return the id of the open question with this prefix. An unknown one is returned as it is: the store rejects it."""
+    fitting = [question.id for question in await pending(store, session) if question.id.startswith(given)]
+    if given in fitting or not fitting:
+        return given
+    if len(fitting) > 1:
+        raise InvalidError.saying("question", "the beginning of one id", f"that of {', '.join(fitting)}")
+    return fitting[0]
 
 
-@sessions.command("import")
-def sessions_import(
-    file: Annotated[str, typer.Argument(help="What `export` wrote; - reads it from stdin.")],
-    persisted: _Persisted = False,
-    store: _Store = None,
-    as_json: _Json = False,
-) -> None:
-    """Put exported sessions into a store. One that is there already is refused and left as it is."""
-    from holdfast.cli.sessions_moving import sessions_import as verb
-
-    perform(lambda: verb(store, file, persisted=persisted, as_json=as_json))
+# --- export and import ---
 
 
-@sessions.command("prune")
-def sessions_prune(
-    closed: Annotated[str, typer.Option(help="Remove sessions closed for longer: 30d, 12h, never.")] = "30d",
-    failed: Annotated[str, typer.Option(help="Remove sessions in error for longer.")] = "never",
-    idle: Annotated[str, typer.Option(help="Drop the log behind the checkpoint of sessions quiet for longer.")] = "7d",
-    entries: Annotated[int, typer.Option(min=0, help="Entries kept behind the checkpoint of the others.")] = 10_000,
-    claims: Annotated[str, typer.Option(help="Forget ids of messages older than this, but not the last 1,000.")] = "1d",
-    yes: _Yes = False,
-    store: _Store = None,
-    as_json: _Json = False,
-) -> None:
-    """Drop what need not be kept: sessions that are over, log that a checkpoint holds. Without --yes, only say what."""
-    from holdfast.cli.sessions_prune import rules_of
-    from holdfast.cli.sessions_prune import sessions_prune as verb
+def sessions_export(url: str | None, given: Sequence[str], *, persisted: bool, output: str | None) -> Exit:
+    """Write one session as JSON Lines, or any number of them as one JSON list (`persisted`)."""
 
-    def drop() -> Exit:
-        rules = rules_of(closed=closed, failed=failed, idle=idle, entries=entries, claims=claims)
-        return verb(store, rules, yes=yes, as_json=as_json)
+    async def export(store: Store) -> Exit:
+        found = list(dict.fromkeys([await find(store, one) for one in given]))
+        if persisted:
+            sessions = [await document_000.persisted(store, session) for session in found]
+            if output is not None:
+                document_000.save(output, sessions)
+            else:
+                sys.stdout.write(document_000.dump(sessions).decode())
+        else:
+            if len(found) > 1:
+                raise InvalidError.saying("export", "one session a file, or --persisted", f"{len(found)} sessions")
+            lines = [line.decode() + "\n" async for line in export_lines(store, found[0])]
+            _write("".join(lines), output)
+        narrate(f"exported {', '.join(found)}")
+        return Exit.OK
 
-    perform(drop)
+    return with_store(url, export)
+
+
+def sessions_import(url: str | None, file: str, *, persisted: bool, as_json: bool) -> Exit:
+    """Put exported sessions into a store; the store is created if it does not exist."""
+    content = _read(file)
+    problems: list[HoldfastError] = []
+
+    async def import_them(store: Store) -> Exit:
+        if persisted:
+            loaded = document_000.parse(content, "stdin" if file == "-" else file)
+            problems.extend(loaded.problems)
+            imported = await _put(store, loaded.sessions, problems)
+        else:
+            imported = [await import_lines(store, content.splitlines())]
+        if as_json:
+            messages = [problem.fault.message for problem in problems]
+            show_json({"schema": "holdfast.sessions.import/1", "imported": imported, "problems": messages})
+        else:
+            narrate(f"imported {', '.join(imported) or 'nothing'}")
+        for problem in problems:
+            fail(str(problem), f"holdfast explain {problem.fault.code}")
+        return Exit(problems[0].fault.entry.exit_code) if problems else Exit.OK
+
+    return with_store(url, import_them, create=True)
+
+
+async def _put(
+    store: Store, sessions: Sequence[document_000.PersistedSession], problems: list[HoldfastError]
+) -> list[str]:
+    """Put in every session that can be; one that cannot does not stop the others."""
+    imported: list[str] = []
+    for session in sessions:
+        try:
+            await document_000.put(store, session)
+        except HoldfastError as error:
+            # Without a store the rest would fail in the same way.
+            if error.fault.code == "SESS_STORE_UNAVAILABLE":
+                raise
+            problems.append(error)
+        else:
+            imported.append(session.id)
+    return imported
+
+
+def _read(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise InvalidError.saying(file, "a file that can be read", error.strerror or str(error)) from error
+
+
+def _write(text: str, output: str | None) -> None:
+    if output is None:
+        sys.stdout.write(text)
+        return
+    # Renamed when complete: a full disk must not leave half an export under the final name.
+    unfinished = Path(f"{output}.part")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(output)
+
+
+# --- prune ---
+
+
+def rules_of(*, closed: str, failed: str, idle: str, entries: int, claims: str) -> Retention:
+    """Return the retention rules that the flags name."""
+    kept_claims = _seconds("--claims", claims)
+    if kept_claims is None:
+        raise InvalidError.at("--claims", "a time such as 1d", claims)
+    return Retention(
+        closed=_seconds("--closed", closed),
+        failed=_seconds("--failed", failed),
+        idle=_seconds("--idle", idle),
+        entries=entries,
+        claims=kept_claims,
+    )
+
+
+def sessions_prune(url: str | None, rules: Retention, *, yes: bool, as_json: bool) -> Exit:
+    """Drop what the rules do not keep. Without `yes`, only show it, and exit with 7 if there is anything."""
+
+    async def drop(store: Store) -> Exit:
+        now = time.time()
+        actions = await prune(store, rules, now) if yes else [action async for action in plan(store, rules, now)]
+        if as_json:
+            listed = [msgspec.to_builtins(action) for action in actions]
+            show_json({"schema": "holdfast.sessions.prune/1", "done": yes, "actions": listed})
+        elif actions:
+            rows = [(one.session, one.what, str(one.before), str(one.entries), one.reason) for one in actions]
+            show_table(("session", "what", "before", "entries", "reason"), rows)
+        if not actions:
+            narrate("nothing to drop")
+        elif not yes:
+            narrate(f"{counted(len(actions), 'session')} would lose this for good: say --yes to drop it")
+            return Exit.REFUSED
+        return Exit.OK
+
+    return with_store(url, drop)
+
+
+def _seconds(flag: str, text: str) -> float | None:
+    if text == "never":
+        return None
+    if (seconds := parse_duration(text)) is None:
+        raise InvalidError.at(flag, "a time such as 30d or 12h, or never", text)
+    return seconds

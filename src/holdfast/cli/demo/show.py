@@ -7,28 +7,27 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.demo.closeup import closeup
-from holdfast.cli.demo.stage import Stage, in_memory, on_loopback
 from holdfast.cli.demo.storm import ANTHROPIC, CAST, OPENAI, storm
 from holdfast.cli.demo.tally import ENDS, Tally
-from holdfast.cli.demo.workers import perform
+from holdfast.cli.demo.workers import Stage, in_memory, on_loopback, perform
 from holdfast.cli.exits import Exit
 from holdfast.cli.live import live
 from holdfast.cli.output import fail, narrate, show_json, show_table
-from holdfast.events import CircuitStateChange
+from holdfast.events import AttemptEnded, CircuitStateChange, Event, Recovered, Retry
 from holdfast.runtime.runtime import Runtime, SystemClock, default_runtime, use_runtime
 from holdfast.testing import VirtualClock, run
 from holdfast.testing.chance import seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from holdfast.cli.demo.storm import Act
     from holdfast.cli.live import LiveView
     from holdfast.clock import Clock
+    from holdfast.faults import Fault
     from holdfast.testing import FaultProvider
 
-__all__ = ["SCHEMA", "show"]
+__all__ = ["SCHEMA", "closeup", "show"]
 
 SCHEMA = "holdfast.demo/1"
 _SERVERS = (ANTHROPIC, OPENAI)
@@ -36,6 +35,7 @@ _COUNTS = ("attempts", "requests", "answered", "faults", "not_sent")
 _A_LITTLE = 0.05
 """Seconds beyond the moment at which a circuit lets a call through."""
 _CLOSE_UP = "outage"
+_NAME_WIDTH = 30
 _NEXT = (
     "next: holdfast explain PROVIDER_OVERLOADED                  what it means, and what to do",
     "      holdfast faults serve --steps '429;retry-after=2, ok'  a provider that fails, for your own program",
@@ -173,3 +173,43 @@ def _judge(tally: Tally, *, as_json: bool) -> Exit:
     for line in _NEXT:
         narrate(line)
     return Exit.OK
+
+
+# --- one operation, attempt by attempt ---
+
+
+def closeup(events: Sequence[Event]) -> list[str]:
+    """Return the lines of the operation that the first event belongs to; times are seconds from there."""
+    if not events:
+        return []
+    run, began = events[0].run, events[0].at
+    own = [event for event in events if event.run == run]
+    # A circuit is told to be open before the attempt that opened it is told to be over; people read it the other way.
+    own.sort(key=lambda event: isinstance(event, CircuitStateChange))
+    told = (_line(event, began) for event in own)
+    return [f" {own[0].operation}   run {run}", *(line for line in told if line)]
+
+
+def _line(event: Event, began: float) -> str:
+    match event:
+        case AttemptEnded(attempt=number, via=via, fault=fault):
+            mark = "✓" if fault is None else "✖"
+            what = f"attempt {number}" if via == "primary" else f"fallback {via}"
+            ends = event.at - began
+            return f" {mark} {what:<{_NAME_WIDTH}} {ends - event.took:4.1f}s → {ends:.1f}s   {_said(fault)}"
+        case Retry(delay=delay, asked=asked):
+            whose = "the server asked for it" if asked else "our own curve"
+            return f" ⟳ {f'wait {delay:.1f}s':<{_NAME_WIDTH}}  {event.text} {whose}"
+        case Recovered(after=after, via=via):
+            return f" ✓ recovered in {after:.1f}s via {via}"
+        case CircuitStateChange(circuit=circuit, to=to, rule=rule):
+            return f" ⊘ circuit {circuit.removeprefix('provider:')} {to} (rule: {rule})"
+        case _:
+            return ""
+
+
+def _said(fault: Fault | None) -> str:
+    if fault is None:
+        return "answered"
+    status = fault.context.get("status")
+    return f"{fault.code} ({status})" if status else fault.code

@@ -6,10 +6,12 @@ Only failures that a worker would really meet are caught: the SDKs' own exceptio
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from anthropic import AnthropicError
-from openai import OpenAIError
+import httpx2
+from anthropic import AnthropicError, AsyncAnthropic
+from openai import AsyncOpenAI, OpenAIError
 
 from holdfast.anthropic import recovering as recovering_claude
 from holdfast.cli.demo.storm import ANTHROPIC, OPENAI, Way
@@ -18,19 +20,19 @@ from holdfast.openai import recovering as recovering_gpt
 from holdfast.runtime import fault_of
 from holdfast.runtime.recover import recover
 from holdfast.runtime.target import Target
+from holdfast.testing import FaultProvider, serve_in_thread
+from holdfast.testing.provider.script import Rule, Script
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
-    from anthropic import AsyncAnthropic
-    from openai import AsyncOpenAI
-
-    from holdfast.cli.demo.stage import Stage
     from holdfast.cli.demo.storm import Act, Worker
     from holdfast.cli.demo.tally import Tally
+    from holdfast.clock import Clock
 
-__all__ = ["perform"]
+__all__ = ["Stage", "in_memory", "on_loopback", "perform"]
 
+_NO_KEY = "demo"
 _QUESTION = "What is a holdfast, and why does kelp need one?"
 _MOST_TOKENS = 200
 _BEGINS_AGAIN = "coder"
@@ -147,3 +149,54 @@ async def _gpt_words(client: AsyncOpenAI, model: str) -> AsyncIterator[str]:
     async for event in events:
         if event.type == "response.output_text.delta":
             yield event.delta
+
+
+# --- providers and clients ---
+
+
+class Stage:
+    """The providers by name, and one client of each."""
+
+    def __init__(self, servers: Mapping[str, FaultProvider], *, memory: bool) -> None:
+        self.servers = servers
+        self.claude = AsyncAnthropic(
+            base_url="http://anthropic.test" if memory else servers[ANTHROPIC].url,
+            api_key=_NO_KEY,
+            max_retries=0,
+            http_client=_http(servers[ANTHROPIC], memory=memory),
+        )
+        self.gpt = AsyncOpenAI(
+            base_url="http://openai.test/v1" if memory else servers[OPENAI].openai_url,
+            api_key=_NO_KEY,
+            max_retries=0,
+            http_client=_http(servers[OPENAI], memory=memory),
+        )
+
+    def set(self, act: Act) -> None:
+        """Have the providers play this act, and count anew."""
+        rules = tuple(Rule(steps=steps, models=(model,)) for model, steps in act.steps.items())
+        for server in self.servers.values():
+            server.set_script(Script(rules=rules))
+
+    async def close(self) -> None:
+        """Close the clients' connections."""
+        await self.claude.close()
+        await self.gpt.close()
+
+
+@contextmanager
+def on_loopback(clock: Clock) -> Iterator[dict[str, FaultProvider]]:
+    """Serve both providers from threads for as long as the block runs."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(serve_in_thread(clock=clock)) for name in (ANTHROPIC, OPENAI)}
+
+
+@contextmanager
+def in_memory(clock: Clock) -> Iterator[dict[str, FaultProvider]]:
+    """Give both providers without a socket."""
+    yield {name: FaultProvider(clock=clock) for name in (ANTHROPIC, OPENAI)}
+
+
+def _http(server: FaultProvider, *, memory: bool) -> httpx2.AsyncClient:
+    transport = server.transport(httpx2) if memory else None
+    return httpx2.AsyncClient(transport=transport, trust_env=False)

@@ -1,0 +1,284 @@
+"""`holdfast policy show|check|simulate`: what a policy will do, what is wrong with it, and an outage under it.
+
+The settings come from a file, from stdin, or are what a program started in this folder would use.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_table
+from holdfast.faults import CATALOG, InvalidError, nearest, resolve
+from holdfast.faults.surfaces import spell_seconds
+from holdfast.policies.advice import Advice, advice
+from holdfast.policies.outlook import Outlook, Wait, outlook
+from holdfast.policies.simulation import Moment, Outage, Report, simulate
+from holdfast.runtime.config import Config, ConfigError, load, read
+from holdfast.runtime.config.sources import read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.policies import Policy
+    from holdfast.runtime.config import Problem
+
+__all__ = ["outage_of", "policy_check", "policy_show", "policy_simulate", "with_config"]
+
+MAX_STDIN = 1_048_576
+WIDTH = 60
+_CHECK = "holdfast.policy.check/1"
+_BARS = " ▁▂▃▄▅▆▇█"
+_FROM_TO = re.compile(r"(?P<begins>[0-9]+(?:\.[0-9]+)?):(?P<ends>[0-9]+(?:\.[0-9]+)?)")
+_RATE = re.compile(r"(?P<rate>[0-9]+(?:\.[0-9]+)?)(?:/(?P<per>s|m|h))?")
+_PER = {"s": 1, "m": 60, "h": 3600}
+
+
+def with_config(
+    file: str | None,
+    verb: Callable[[Config], Exit],
+    invalid: Callable[[ConfigError], Exit] | None = None,
+) -> Exit:
+    """Run a verb on the settings. If they are wrong, call `invalid`, or print every problem."""
+    try:
+        config = _config_of(file)
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}")
+        return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
+    except ConfigError as error:
+        return (invalid or _fail)(error)
+    return verb(config)
+
+
+def _config_of(file: str | None) -> Config:
+    if file is None:
+        return load()
+    if file == "-":
+        return read(read_text(sys.stdin.buffer.read(MAX_STDIN).decode("utf-8", "replace"), "stdin"), "stdin")
+    return read(read_text(Path(file).read_text(encoding="utf-8", errors="replace"), file), file)
+
+
+def _fail(error: ConfigError) -> Exit:
+    for problem in error.problems:
+        fail(f"{error.fault.context['source']}: {problem}")
+    return Exit.USAGE
+
+
+def _named_policies(config: Config, target: str | None = None) -> dict[str, Policy]:
+    """Return the policy of one target, or the default policy and every target's."""
+    if target is not None:
+        return {target: config.policy_of(target)}
+    return {"default": config.policy, **config.targets}
+
+
+# --- show ---
+
+
+def policy_show(config: Config, *, target: str | None, as_json: bool) -> Exit:
+    """Show the delays of each policy for every class of failures, and the worst case in calls and time."""
+    policies = _named_policies(config, target)
+    if as_json:
+        shown = [{"name": name, **_policy_document(policy)} for name, policy in policies.items()]
+        show_json(
+            {
+                "schema": "holdfast.policy.show/1",
+                "source": config.source,
+                "enabled": config.enabled,
+                "policies": shown,
+            }
+        )
+        return Exit.OK
+    for name, policy in policies.items():
+        show_facts(f"{name}  {policy!r}", _policy_facts(policy))
+        show_table(
+            ("failure", "codes", "calls", "waits", "worst case"),
+            [
+                (each.what, str(len(each.codes)), str(each.calls), _waits(each), _seconds(each.seconds))
+                for each in outlook(policy)
+            ],
+        )
+    return Exit.OK
+
+
+def _policy_document(policy: Policy) -> dict[str, Any]:
+    return {
+        "policy": repr(policy),
+        "timeout_s": policy.timeout,
+        "deadline_s": policy.deadline,
+        "max_retry_after_s": policy.max_retry_after,
+        "circuit": None if policy.circuit is None else msgspec.to_builtins(policy.circuit),
+        "outlook": msgspec.to_builtins(outlook(policy)),
+    }
+
+
+def _policy_facts(policy: Policy) -> list[tuple[str, str]]:
+    return [
+        ("per call", _seconds(policy.timeout)),
+        ("in all", _seconds(policy.deadline)),
+        ("Retry-After", f"honoured up to {_seconds(policy.max_retry_after)} and the deadline"),
+        ("circuit", "none" if policy.circuit is None else repr(policy.circuit)),
+    ]
+
+
+def _waits(each: Outlook) -> str:
+    shown = [_wait(wait) for wait in each.waits]
+    if each.reached < len(shown):
+        shown[each.reached :] = [f"({len(shown) - each.reached} more never fit)"]
+    return ", ".join(shown) or "-"
+
+
+def _wait(wait: Wait) -> str:
+    if wait.least == wait.most:
+        return f"{wait.most:g} s"
+    return f"{wait.least:g}-{wait.most:g} s"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "no limit" if seconds is None else spell_seconds(seconds)
+
+
+# --- check ---
+
+
+def policy_check(file: str | None, *, strict: bool, as_json: bool) -> Exit:
+    """Check a file. With `strict`, warnings give an exit code of their own."""
+
+    def check(config: Config) -> Exit:
+        found = _advice(config)
+        warnings = sum(each.level == "warning" for _, each in found)
+        if as_json:
+            listed = [{"policy": name, **msgspec.to_builtins(each)} for name, each in found]
+            show_json({"schema": _CHECK, "source": config.source, "valid": True, "problems": [], "advice": listed})
+        else:
+            if found:
+                rows = [(each.level, name, each.about, each.text) for name, each in found]
+                show_table(("level", "policy", "about", "what"), rows)
+            narrate(f"{config.source} is valid, {counted(warnings, 'warning')}")
+        return Exit.DEGRADED if strict and warnings else Exit.OK
+
+    def invalid(error: ConfigError) -> Exit:
+        return _show_problems(str(error.fault.context["source"]), error.problems, as_json=as_json)
+
+    return with_config(file, check, invalid)
+
+
+def _show_problems(source: str, problems: tuple[Problem, ...], *, as_json: bool) -> Exit:
+    if as_json:
+        listed = msgspec.to_builtins(problems)
+        show_json({"schema": _CHECK, "source": source, "valid": False, "problems": listed, "advice": []})
+    else:
+        show_table(("path", "expected", "got"), [(each.path, each.expected, each.received) for each in problems])
+        narrate(f"{source} is wrong, {counted(len(problems), 'mistake')}; a program with it does not start")
+    return Exit.USAGE
+
+
+def _advice(config: Config) -> list[tuple[str, Advice]]:
+    """Return what is suspicious; advice that several policies share, only once."""
+    found = [(name, each) for name, policy in _named_policies(config).items() for each in advice(policy)]
+    if not config.enabled:
+        off = Advice(
+            level="warning", about="enabled", text="recovery is switched off: every call is made once, plainly"
+        )
+        found.insert(0, ("all", off))
+    seen: dict[Advice, str] = {}
+    for name, each in found:
+        seen.setdefault(each, name)
+    return [(name, each) for each, name in seen.items()]
+
+
+# --- simulate ---
+
+
+def outage_of(outage: str, rate: str, duration: float, code: str) -> Outage:
+    """Return the outage that the flags describe. Raises `InvalidError` for a value that means nothing."""
+    span, pace = _FROM_TO.fullmatch(outage), _RATE.fullmatch(rate)
+    if span is None:
+        raise InvalidError.at("--outage", "FROM:TO in seconds, such as 5:60", outage)
+    if pace is None:
+        raise InvalidError.at("--rate", "a number per s, m or h, such as 10/s", rate)
+    entry = resolve(code)
+    if entry is None:
+        raise InvalidError.at("--code", f"a code of the catalog ({', '.join(nearest(code))}?)", code)
+    return Outage(
+        begins=float(span["begins"]),
+        ends=float(span["ends"]),
+        rate=float(pace["rate"]) / _PER[pace["per"] or "s"],
+        duration=duration,
+        code=CATALOG[entry.code].code,
+    )
+
+
+def policy_simulate(config: Config, outage: Outage, *, target: str | None, seed: int, as_json: bool) -> Exit:
+    """Simulate the outage under the default policy or a target's, and show the result."""
+    policy = config.policy_of(target)
+    report = simulate(policy, outage, random.Random(seed))  # noqa: S311 - a seed must give the same run again
+    if as_json:
+        show_json(
+            {
+                "schema": "holdfast.policy.simulate/1",
+                "source": config.source,
+                "policy": repr(policy),
+                "seed": seed,
+                "outage": msgspec.to_builtins(outage),
+                **_totals(report),
+                "seconds": msgspec.to_builtins(report.seconds),
+            }
+        )
+        return Exit.OK
+    headline = f"{target or 'default'}: {outage.code} from {outage.begins:g} s to {outage.ends:g} s, seed {seed}"
+    show_facts(headline, [(name.replace("_", " "), _total(name, value)) for name, value in _totals(report).items()])
+    show_facts("", _plot(report.seconds, outage))
+    return Exit.OK
+
+
+def _totals(report: Report) -> dict[str, Any]:
+    return {
+        "operations": report.operations,
+        "succeeded": report.succeeded,
+        "failed": report.failed,
+        "calls": report.calls,
+        "calls_per_operation": round(report.calls_per_operation, 3),
+        "wasted_calls": report.wasted_calls,
+        "hit": report.hit,
+        "recovered_share": round(report.recovered_share, 4),
+        "blocked_share": round(report.blocked_share, 4),
+        "time_to_recovery_s": None if report.time_to_recovery is None else round(report.time_to_recovery, 3),
+    }
+
+
+def _total(name: str, value: Any) -> str:
+    if value is None:
+        return "never"
+    return f"{value:.1%}" if name.endswith("_share") else f"{value:g}"
+
+
+def _plot(seconds: Sequence[Moment], outage: Outage) -> list[tuple[str, str]]:
+    """Return one lane per kind of call. Each column is a stretch of time; the highest column of a lane is a full bar."""
+    per_column = max(1, -(-len(seconds) // WIDTH))
+    columns = [seconds[start : start + per_column] for start in range(0, len(seconds), per_column)]
+    lanes = {
+        "good": [sum(moment.good for moment in column) for column in columns],
+        "failed": [sum(moment.failed for moment in column) for column in columns],
+        "blocked": [sum(moment.blocked for moment in column) for column in columns],
+    }
+    down = "".join(
+        "x" if index * per_column < outage.ends and (index + 1) * per_column > outage.begins else "."
+        for index in range(len(columns))
+    )
+    drawn = [
+        (name, f"|{_lane(counts)}|  up to {max(counts, default=0) / per_column:.3g}/s")
+        for name, counts in lanes.items()
+    ]
+    return [*drawn, ("outage", f"|{down}|  {per_column} s a column")]
+
+
+def _lane(counts: Sequence[int]) -> str:
+    most = max(counts, default=0) or 1
+    # Rounded up: a single call must be visible.
+    return "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in counts)

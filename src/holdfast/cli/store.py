@@ -1,0 +1,61 @@
+"""What the verbs on a store share: opening it, the form of the output, and times as text."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.stores import MemoryStore, SqliteStore, default_url, open_store
+from holdfast.stores.sqlite.files import StoreWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.cli.exits import Exit
+    from holdfast.stores.store import Store
+
+__all__ = ["Form", "form_of", "time_of", "with_store"]
+
+Form: TypeAlias = Literal["table", "json", "jsonl"]
+
+
+def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]], *, create: bool = False) -> Exit:
+    """Run a verb on the store at `url`, or on the default store. Programs may use the store at the same time.
+
+    A missing default store counts as empty: nothing was saved yet (C25). A missing store that somebody named is an error.
+    Only `create` makes a new file.
+    """
+    store = open_store(url or default_url())
+    if isinstance(store, SqliteStore) and not create and not store.path.is_file():
+        if url is not None or os.environ.get("HOLDFAST_STORE"):
+            message = f"There is no store at {store.path}"
+            raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context={"path": str(store.path)}))
+        store = MemoryStore()
+
+    async def main() -> Exit:
+        async with store:
+            return await verb(store)
+
+    with warnings.catch_warnings():
+        # The warning is about programs that write all the time, not about one command.
+        warnings.simplefilter("ignore", StoreWarning)
+        return asyncio.run(main())
+
+
+def form_of(as_json: bool, as_jsonl: bool, *, follow: bool = False) -> Form:
+    """Return the form that the flags choose. --json needs an end, so it cannot be combined with --follow."""
+    if as_json and (as_jsonl or follow):
+        raise InvalidError.saying("--json", f"--jsonl with {'--follow' if follow else 'nothing beside it'}", "--json")
+    return "json" if as_json else "jsonl" if as_jsonl else "table"
+
+
+def time_of(at: Any) -> str:
+    """Return a time as RFC 3339; a value that is no time, as text."""
+    try:
+        return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (TypeError, ValueError, OverflowError, OSError):  # a damaged record may hold anything here
+        return str(at)

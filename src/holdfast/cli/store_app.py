@@ -1,0 +1,292 @@
+"""The flags of the verbs on a store: `holdfast audit …` and `holdfast sessions …`.
+
+Each verb imports its implementation when it runs, so that `--help` and shell completion stay instant.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.exits import perform
+from holdfast.faults import CODES
+from holdfast.stores.records import AUDIT_CLASSES, SessionState
+
+if TYPE_CHECKING:
+    from holdfast.cli.exits import Exit
+
+__all__ = ["audit", "sessions"]
+
+_Store = Annotated[
+    str | None,
+    typer.Option(
+        help="The store: a path, sqlite:PATH or postgresql://…; by default the one of your programs.",
+        envvar="HOLDFAST_STORE",
+    ),
+]
+_Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+_Jsonl = Annotated[bool, typer.Option("--jsonl", help="One JSON object a line.")]
+
+audit = typer.Typer(
+    help="The audit trail of a store: read it, search it, verify it, take it along.", no_args_is_help=True
+)
+
+
+def _codes(incomplete: str) -> list[str]:
+    return [code for code in sorted(CODES) if code.startswith(incomplete.upper())]
+
+
+def _classes(incomplete: str) -> list[str]:
+    return [name for name in sorted(AUDIT_CLASSES) if name.lower().startswith(incomplete.lower())]
+
+
+_Chain = Annotated[str | None, typer.Option(help="Only this chain.")]
+_OfSession = Annotated[str | None, typer.Option(help="Only the chain of this session.")]
+_Class = Annotated[
+    list[str] | None,
+    typer.Option("--class", help="Only records of this class; may be repeated.", autocompletion=_classes),
+]
+_Code = Annotated[
+    str | None, typer.Option(help="Only records with this code or an alias of it.", autocompletion=_codes)
+]
+_Correlation = Annotated[str | None, typer.Option(help="Only what belongs to this run, turn or session.")]
+_Since = Annotated[
+    str | None, typer.Option(help="Not before: 2026-03-20T14:00:00Z, or 15m for a quarter of an hour ago.")
+]
+_Until = Annotated[str | None, typer.Option(help="Before: a date and time, or how long ago.")]
+
+
+@audit.command("tail")
+def audit_tail(
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the newest.")] = 10,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is added, until Ctrl-C.")] = False,
+    store: _Store = None,
+    chain: _Chain = None,
+    session: _OfSession = None,
+    kinds: _Class = None,
+    code: _Code = None,
+    correlation: _Correlation = None,
+    since: _Since = None,
+    until: _Until = None,
+    as_json: _Json = False,
+    as_jsonl: _Jsonl = False,
+) -> None:
+    """Show the newest records that fit every filter."""
+    from holdfast.cli.audit import audit_tail as verb
+    from holdfast.cli.audit import filters_of
+    from holdfast.cli.store import form_of
+
+    def tail() -> Exit:
+        filters = filters_of(chain, session, kinds, code, correlation, since, until, now=time.time())
+        return verb(store, filters, lines=lines, follow=follow, form=form_of(as_json, as_jsonl, follow=follow))
+
+    perform(tail)
+
+
+@audit.command("query")
+def audit_query(
+    limit: Annotated[int, typer.Option(min=1, help="How many at most; the newest are kept.")] = 1_000,
+    store: _Store = None,
+    chain: _Chain = None,
+    session: _OfSession = None,
+    kinds: _Class = None,
+    code: _Code = None,
+    correlation: _Correlation = None,
+    since: _Since = None,
+    until: _Until = None,
+    as_json: _Json = False,
+    as_jsonl: _Jsonl = False,
+) -> None:
+    """Show the records that fit every filter, in the order of their times."""
+    from holdfast.cli.audit import audit_query as verb
+    from holdfast.cli.audit import filters_of
+    from holdfast.cli.store import form_of
+
+    def query() -> Exit:
+        filters = filters_of(chain, session, kinds, code, correlation, since, until, now=time.time())
+        return verb(store, filters, limit=limit, form=form_of(as_json, as_jsonl))
+
+    perform(query)
+
+
+@audit.command("verify")
+def audit_verify(
+    store: _Store = None,
+    expect: Annotated[
+        str | None, typer.Option(help="The digest of an earlier verify or export of the same trail.")
+    ] = None,
+    anchor: Annotated[
+        str | None, typer.Option(help="A file with an earlier `verify --json`: what it names must still be there.")
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Follow every chain and say where one was changed; exit 1 if one was."""
+    from holdfast.cli.audit import audit_verify as verb
+
+    perform(lambda: verb(store, expect=expect, anchor=anchor, as_json=as_json))
+
+
+@audit.command("export")
+def audit_export(
+    store: _Store = None,
+    chain: _Chain = None,
+    session: _OfSession = None,
+    kinds: _Class = None,
+    code: _Code = None,
+    correlation: _Correlation = None,
+    since: _Since = None,
+    until: _Until = None,
+) -> None:
+    """Write the records that fit every filter as JSON Lines, chain by chain, with their hashes; verify them on the way."""
+    from holdfast.cli.audit import audit_export as verb
+    from holdfast.cli.audit import filters_of
+
+    def export() -> Exit:
+        return verb(store, filters_of(chain, session, kinds, code, correlation, since, until, now=time.time()))
+
+    perform(export)
+
+
+sessions = typer.Typer(
+    help="The sessions of a store: look at them, answer their questions, close them, take them along.",
+    no_args_is_help=True,
+)
+
+
+def _ids(context: typer.Context, incomplete: str) -> list[str]:
+    """The ids that begin so, for the shell."""
+    from holdfast.cli.sessions import ids_from
+
+    return ids_from(context.params.get("store"), incomplete)
+
+
+_Session = Annotated[str, typer.Argument(help="A session's id, or the beginning of it.", autocompletion=_ids)]
+_Sessions = Annotated[
+    list[str], typer.Argument(help="Ids of sessions, or the beginnings of them.", autocompletion=_ids)
+]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it: without this, what would be done is only told.")]
+_Persisted = Annotated[bool, typer.Option("--persisted", help="Document 000's JSON list of PersistedSession.")]
+
+
+@sessions.command("ls")
+def sessions_ls(
+    state: Annotated[list[SessionState] | None, typer.Option(help="Only in this state; may be repeated.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many at most.")] = None,
+    store: _Store = None,
+    as_json: _Json = False,
+    as_jsonl: _Jsonl = False,
+) -> None:
+    """List the sessions in order of their ids."""
+    from holdfast.cli.sessions import sessions_ls as verb
+    from holdfast.cli.store import form_of
+
+    perform(lambda: verb(store, tuple(state or ()), limit=limit, form=form_of(as_json, as_jsonl)))
+
+
+@sessions.command("show")
+def sessions_show(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
+    """Show one: its state, manifest, turn in flight, steps of unknown outcome, open questions, checkpoint."""
+    from holdfast.cli.sessions import sessions_show as verb
+
+    perform(lambda: verb(store, session, as_json=as_json))
+
+
+@sessions.command("resume")
+def sessions_resume(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
+    """Pause a session whose process died, and say whether its program can go on and what waits for a person.
+
+    It does not run the program: start that, and it resumes by itself.
+    """
+    from holdfast.cli.sessions import sessions_resume as verb
+
+    perform(lambda: verb(store, session, as_json=as_json))
+
+
+@sessions.command("close")
+def sessions_close(
+    ids: _Sessions,
+    reason: Annotated[str, typer.Option(help="Why, for the log and the audit trail.")] = "closed by hand",
+    yes: _Yes = False,
+    store: _Store = None,
+    as_json: _Json = False,
+) -> None:
+    """End sessions for good; a turn in flight is abandoned. Several need --yes."""
+    from holdfast.cli.sessions import sessions_close as verb
+
+    perform(lambda: verb(store, ids, reason=reason, yes=yes, as_json=as_json))
+
+
+@sessions.command("answer")
+def sessions_answer(
+    session: _Session,
+    question: Annotated[str, typer.Argument(help="The question's id, or the beginning of it; see `show`.")],
+    value: Annotated[str | None, typer.Argument(help="The text, or the choice.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve, confirm, or say that you signed in.")] = False,
+    no: Annotated[bool, typer.Option("--no", "-n", help="Refuse.")] = False,
+    dismiss: Annotated[bool, typer.Option(help="Put it away: the turn that asks is cancelled.")] = False,
+    reason: Annotated[str, typer.Option(help="Why.")] = "",
+    by: Annotated[str | None, typer.Option(help="Who answers; by default, you.")] = None,
+    store: _Store = None,
+    as_json: _Json = False,
+) -> None:
+    """Answer a question of a session, whether its program runs or not. The first answer counts."""
+    from holdfast.cli.sessions import answer_of
+    from holdfast.cli.sessions import sessions_answer as verb
+
+    def give() -> Exit:
+        answer = answer_of(value, yes=yes, no=no, dismiss=dismiss, reason=reason)
+        return verb(store, session, question, answer, by=by, as_json=as_json)
+
+    perform(give)
+
+
+@sessions.command("export")
+def sessions_export(
+    ids: _Sessions,
+    persisted: _Persisted = False,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="A file, written whole or not at all; by default stdout.")
+    ] = None,
+    store: _Store = None,
+) -> None:
+    """Write a session as JSON Lines, with its log and audit trail; or several as document 000 has them."""
+    from holdfast.cli.sessions import sessions_export as verb
+
+    perform(lambda: verb(store, ids, persisted=persisted, output=output))
+
+
+@sessions.command("import")
+def sessions_import(
+    file: Annotated[str, typer.Argument(help="What `export` wrote; - reads it from stdin.")],
+    persisted: _Persisted = False,
+    store: _Store = None,
+    as_json: _Json = False,
+) -> None:
+    """Put exported sessions into a store. One that is there already is refused and left as it is."""
+    from holdfast.cli.sessions import sessions_import as verb
+
+    perform(lambda: verb(store, file, persisted=persisted, as_json=as_json))
+
+
+@sessions.command("prune")
+def sessions_prune(
+    closed: Annotated[str, typer.Option(help="Remove sessions closed for longer: 30d, 12h, never.")] = "30d",
+    failed: Annotated[str, typer.Option(help="Remove sessions in error for longer.")] = "never",
+    idle: Annotated[str, typer.Option(help="Drop the log behind the checkpoint of sessions quiet for longer.")] = "7d",
+    entries: Annotated[int, typer.Option(min=0, help="Entries kept behind the checkpoint of the others.")] = 10_000,
+    claims: Annotated[str, typer.Option(help="Forget ids of messages older than this, but not the last 1,000.")] = "1d",
+    yes: _Yes = False,
+    store: _Store = None,
+    as_json: _Json = False,
+) -> None:
+    """Drop what need not be kept: sessions that are over, log that a checkpoint holds. Without --yes, only say what."""
+    from holdfast.cli.sessions import rules_of
+    from holdfast.cli.sessions import sessions_prune as verb
+
+    def drop() -> Exit:
+        rules = rules_of(closed=closed, failed=failed, idle=idle, entries=entries, claims=claims)
+        return verb(store, rules, yes=yes, as_json=as_json)
+
+    perform(drop)
