@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import importlib
 import inspect
 import logging
 import pickle
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast import Budget, BudgetError, InvalidError, OutcomeUnknownError, Runtime, fault_of, recover, tool
+from holdfast.compat import tenacity
 from holdfast.compat.tenacity import (
     AsyncRetrying,
     Future,
@@ -915,6 +917,14 @@ def test_what_declares_itself_unsafe_is_not_repeated_when_it_may_have_happened()
 
     with pytest.raises(OutcomeUnknownError):
         pay()
+
+
+def test_strategies_are_importable_from_the_submodules_that_tenacity_has():
+    for module, name in (("retry", "retry_if_result"), ("stop", "stop_after_attempt"), ("wait", "wait_none")):
+        submodule = importlib.import_module(f"holdfast.compat.tenacity.{module}")
+        assert getattr(submodule, name) is getattr(tenacity, name)
+    # The decorator, not the submodule of the same name.
+    assert tenacity.retry is retry
 
 
 def test_tenacity_itself_is_never_imported():

@@ -1,4 +1,4 @@
-"""For people who come from elsewhere: other libraries' words on our runtime. One module per library.
+"""The APIs of other libraries on our runtime, for users who come from them. One package per library.
 
     tenacity   `from holdfast.compat.tenacity import retry, stop_after_attempt, wait_exponential`
 

@@ -1,4 +1,4 @@
-"""Hooks that come ready-made: lines for a logger of yours, and a sleep that an event cuts short."""
+"""Ready-made hooks: log lines for your logger, and a sleep that an event ends early."""
 
 from __future__ import annotations
 
@@ -45,7 +45,11 @@ def before_sleep_nothing(retry_state: RetryCallState) -> None:
 
 
 def before_log(logger: _Logger, log_level: int) -> Hook:
-    """Return a hook that logs each attempt when it begins."""
+    """Return a hook that logs the start of each attempt.
+
+    @retry(before=before_log(logging.getLogger(), logging.INFO))
+    def fetch(): ...
+    """
 
     def log_it(retry_state: RetryCallState) -> None:
         times = _ordinal(retry_state.attempt_number)
@@ -55,7 +59,11 @@ def before_log(logger: _Logger, log_level: int) -> Hook:
 
 
 def after_log(logger: _Logger, log_level: int, sec_format: str = "%.3g") -> Hook:
-    """Return a hook that logs each attempt after which another one is wanted."""
+    """Return a hook that logs the end of each attempt that `retry` wants to repeat.
+
+    @retry(after=after_log(logging.getLogger(), logging.INFO))
+    def fetch(): ...
+    """
 
     def log_it(retry_state: RetryCallState) -> None:
         took = sec_format % (retry_state.seconds_since_start or 0.0)
@@ -72,7 +80,11 @@ def before_sleep_log(
     exc_info: bool = False,  # noqa: FBT001, FBT002 - tenacity's signature
     sec_format: str = "%.3g",
 ) -> Hook:
-    """Return a hook that logs each wait and what made it necessary."""
+    """Return a hook that logs each wait and its reason. `exc_info` adds the traceback.
+
+    @retry(before_sleep=before_sleep_log(logging.getLogger(), logging.WARNING))
+    def fetch(): ...
+    """
 
     def log_it(retry_state: RetryCallState) -> None:
         wait = sec_format % retry_state.upcoming_sleep
@@ -86,7 +98,11 @@ def before_sleep_log(
 
 
 class sleep_using_event:
-    """A sleep that ends early when the event is set."""
+    """A sleep that ends early when the event is set.
+
+    stopping = threading.Event()
+    Retrying(sleep=sleep_using_event(stopping), stop=stop_when_event_set(stopping))(fetch)
+    """
 
     def __init__(self, event: _Event) -> None:
         self.event = event

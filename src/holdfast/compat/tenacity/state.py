@@ -1,11 +1,11 @@
-"""What hooks and strategies look at: the call under way, how its last attempt ended, and what it came to.
+"""What hooks and strategies read: the state of one call, the outcome of its last attempt, and the errors at its end.
 
 Invariant: a state belongs to one call; nothing here is shared between calls.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from holdfast.runtime.callables import name_of
 from holdfast.runtime.runtime import default_runtime
@@ -15,17 +15,27 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.clock import Rng
-    from holdfast.compat.tenacity.retrying import BaseRetrying
+    from holdfast.runtime.runtime import Runtime
 
-__all__ = ["Board", "Future", "RetryAction", "RetryCallState", "RetryError", "TryAgain"]
+__all__ = ["Future", "RetryAction", "RetryCallState", "RetryError", "RetryObject", "Statistics", "TryAgain"]
 
 
 class TryAgain(Exception):  # noqa: N818 - tenacity's name
-    """Raise it to be called again, whatever the condition says."""
+    """Raise it in the function to get another attempt, whatever `retry` says. `stop` still applies.
+
+    @retry(stop=stop_after_attempt(3))
+    def poll():
+        if not job.done:
+            raise TryAgain
+    """
 
 
 class Future:
-    """How an attempt ended. Only the part of a future that makes sense for what is over."""
+    """The outcome of one attempt: a value or an exception. It has those methods of a future that fit a finished attempt.
+
+    if retry_state.outcome.failed:
+        print(retry_state.outcome.exception())
+    """
 
     __slots__ = ("_error", "_value", "attempt_number")
 
@@ -36,50 +46,56 @@ class Future:
 
     @classmethod
     def construct(cls, attempt_number: int, value: Any, has_exception: bool) -> Future:  # noqa: FBT001 - tenacity's signature
-        """Return the end of an attempt, by value or by exception."""
+        """Return an outcome with `value` as its result, or as its exception if `has_exception`."""
         return cls(attempt_number, error=value) if has_exception else cls(attempt_number, value)
 
     @property
     def failed(self) -> bool:
-        """Whether it ended in an exception."""
+        """Whether the attempt raised."""
         return self._error is not None
 
     def exception(self) -> BaseException | None:
-        """Return the exception it ended in."""
+        """Return the exception the attempt raised, or None."""
         return self._error
 
     def result(self) -> Any:
-        """Return the value it ended in, or raise the exception."""
+        """Return the attempt's value, or raise its exception."""
         if self._error is not None:
             raise self._error
         return self._value
 
     def done(self) -> bool:
-        """Return True: there are no others."""
+        """Return True: an outcome exists only for a finished attempt."""
         return True
 
     def __repr__(self) -> str:
-        ended = self._value if self._error is None else self._error
-        how = "returned" if self._error is None else "raised"
-        return f"<attempt {self.attempt_number} {how} {type(ended).__name__}>"
+        outcome = self._value if self._error is None else self._error
+        verb = "returned" if self._error is None else "raised"
+        return f"<attempt {self.attempt_number} {verb} {type(outcome).__name__}>"
 
 
 class RetryError(Exception):
-    """No further attempt was made. `last_attempt` tells how the last one ended; its exception is the cause of this one."""
+    """Raised when no further attempt is made. `last_attempt` is the last outcome; its exception is this one's `__cause__`.
+
+    try:
+        fetch()
+    except RetryError as error:
+        print(error.last_attempt.exception())
+    """
 
     def __init__(self, last_attempt: Future) -> None:
         super().__init__(last_attempt)
         self.last_attempt = last_attempt
 
     def reraise(self) -> NoReturn:
-        """Raise the last attempt's own exception; this one, where it ended in a value."""
-        raise self.behind()
+        """Raise the last attempt's own exception, or this one if the last attempt returned a value."""
+        raise self.underlying()
 
-    def behind(self) -> BaseException:
-        """Return what `reraise` raises."""
+    def underlying(self) -> BaseException:
+        """Return the exception that `reraise` raises."""
         error = self.last_attempt.exception()
         if isinstance(error, TryAgain):
-            # What made the function ask for another attempt tells more than that it asked.
+            # TryAgain itself says nothing: the exception that it was raised from is the reason.
             error = error.__cause__ or error.__context__ or error
         return self if error is None else error
 
@@ -88,7 +104,7 @@ class RetryError(Exception):
 
 
 class RetryAction:
-    """What was decided: to sleep so long, then to try again."""
+    """The decision to sleep `sleep` seconds and then make another attempt."""
 
     __slots__ = ("sleep",)
 
@@ -99,12 +115,45 @@ class RetryAction:
         return f"RetryAction(sleep={self.sleep:g})"
 
 
+class RetryObject(Protocol):
+    """The settings of a call: a `Retrying` or an `AsyncRetrying`.
+
+    A protocol, because those two are built on the state and not the other way round.
+    """
+
+    sleep: Callable[..., Any] | None
+    stop: Callable[..., Any]
+    wait: Callable[..., Any]
+    retry: Callable[..., Any]
+    before: Callable[..., Any] | None
+    after: Callable[..., Any] | None
+    before_sleep: Callable[..., Any] | None
+    reraise: bool
+    retry_error_cls: type[RetryError]
+    retry_error_callback: Callable[..., Any] | None
+    name: str | None
+    enabled: bool
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """The numbers of the call that began last."""
+        ...
+
+    def rest(self, runtime: Runtime, seconds: float) -> Any:
+        """Sleep, or return the awaitable that sleeps."""
+        ...
+
+
 class RetryCallState:
-    """One call of a function, or one loop over a block."""
+    """The state of one call of a function, or of one loop over a block. Hooks and strategies get it as their argument.
+
+    def slower_each_time(retry_state: RetryCallState) -> float:
+        return 2.0 * retry_state.attempt_number
+    """
 
     def __init__(
         self,
-        retry_object: BaseRetrying | None,
+        retry_object: RetryObject | None,
         fn: Callable[..., Any] | None,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
@@ -117,7 +166,7 @@ class RetryCallState:
         self.kwargs = kwargs
         self.attempt_number = 1
         self.outcome: Future | None = None
-        """How the attempt just made ended; None while one is under way."""
+        """The outcome of the last attempt; None while an attempt runs."""
         self.outcome_timestamp: float | None = None
         self.idle_for = 0.0
         """Seconds slept so far."""
@@ -129,34 +178,34 @@ class RetryCallState:
             "idle_for": 0.0,
             "delay_since_first_attempt": 0.0,
         }
-        """This call's own numbers, whoever else is calling."""
+        """The numbers of this call alone, also when other calls run at the same time."""
 
     @property
     def seconds_since_start(self) -> float | None:
-        """Seconds from the first attempt's start to the last one's end."""
+        """Seconds from the start of the first attempt to the end of the last one; None while an attempt runs."""
         return None if self.outcome_timestamp is None else self.outcome_timestamp - self.start_time
 
     @property
     def rng(self) -> Rng:
-        """The chance that waits draw from."""
+        """The random source of the waits: the runtime's, so that tests can fix it."""
         return default_runtime().rng
 
     def get_fn_name(self) -> str:
-        """Return the name of what is called."""
+        """Return the name of the function, or of the retry object for a block."""
         return str(self.retry_object) if self.fn is None else name_of(self.fn)
 
     def set_result(self, val: Any) -> None:
-        """Say what the attempt came to; in a loop over a block, after the block."""
+        """Set the attempt's result. In a loop over a block, call it after the block."""
         self.outcome = Future(self.attempt_number, val)
         self.outcome_timestamp = self._clock.monotonic()
 
     def set_exception(self, exc_info: tuple[type[BaseException], BaseException, TracebackType | None]) -> None:
-        """Say that the attempt failed."""
+        """Set the attempt's exception."""
         self.outcome = Future(self.attempt_number, error=exc_info[1])
         self.outcome_timestamp = self._clock.monotonic()
 
     def prepare_for_next_attempt(self) -> None:
-        """Forget how the last attempt ended."""
+        """Clear the outcome of the last attempt and count the next one."""
         self.outcome = None
         self.outcome_timestamp = None
         self.attempt_number += 1
@@ -166,24 +215,27 @@ class RetryCallState:
         return f"<RetryCallState attempt #{self.attempt_number}; slept for {self.idle_for:g}; last: {self.outcome!r}>"
 
 
-class Board:
-    """Where the numbers of the call that began last are shown: one dict, so that wrappers which copied it see them too."""
+class Statistics:
+    """The numbers that `statistics` of a retry object shows: those of the call that began last.
+
+    `shown` stays the same dict for ever, because decorated functions and wrappers around them keep a reference to it.
+    """
 
     __slots__ = ("_owner", "shown")
 
     def __init__(self) -> None:
         self.shown: dict[str, Any] = {}
-        # The numbers, not the call: what it ended in would live as long as the decorated function.
+        # Only the numbers are kept: keeping the state would keep the call's result alive as long as the decorated function.
         self._owner: dict[str, Any] | None = None
 
     def show(self, state: RetryCallState) -> None:
-        """Show this call from now on."""
+        """Show the numbers of this call from now on."""
         self._owner = state.statistics
         self.shown.clear()
         self.shown.update(state.statistics)
 
-    def note(self, state: RetryCallState, **numbers: float) -> None:
-        """Write numbers of this call down; they are shown unless another has begun since."""
+    def record(self, state: RetryCallState, **numbers: float) -> None:
+        """Record numbers of this call. They are shown unless another call has begun since."""
         state.statistics.update(numbers)
         if self._owner is state.statistics:
             self.shown.update(numbers)

@@ -1,7 +1,7 @@
-"""The attempts of one call or block, and what happens between them: a driver of `Operation` with tenacity's rules.
+"""The attempts of one call or block, and the steps between them: a driver of `Operation` with tenacity's rules.
 
-Whatever is the user's (hooks, conditions, waits, the sleep) is called here once for both worlds: `advance` yields what it
-returned, and whoever runs the steps sends it back, awaited first in a task.
+Hooks, conditions, waits and the sleep are the user's functions, sync or async. `Attempts.advance` is a generator, so that it
+is written once for both: it yields what such a function returned, `run` sends that back, `run_async` awaits it first.
 
 Invariant: a hook that raises changes nothing; cancellation is never swallowed; every attempt is settled exactly once.
 """
@@ -12,9 +12,9 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from holdfast.compat.tenacity.durations import seconds
 from holdfast.compat.tenacity.state import RetryAction, RetryCallState, TryAgain
-from holdfast.compat.tenacity.stops import most_attempts, why_stopped
+from holdfast.compat.tenacity.stop import most_attempts, why_stopped
+from holdfast.compat.tenacity.wait import seconds
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError, OutcomeUnknownError, Partial
 from holdfast.policies.retry import Again, GiveUp, Reason
 from holdfast.runtime import errors
@@ -28,27 +28,29 @@ if TYPE_CHECKING:
     from contextvars import Token
     from types import TracebackType
 
-    from holdfast.compat.tenacity.retrying import BaseRetrying
-    from holdfast.compat.tenacity.state import Board, Future
+    from holdfast.compat.tenacity.state import Future, RetryObject, Statistics
     from holdfast.policies.retry import Decision
     from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.plan import Plan
 
-__all__ = ["AttemptManager", "Rounds", "Steps", "run", "run_async"]
+__all__ = ["AttemptManager", "Attempts", "Steps", "run", "run_async"]
 
 Steps: TypeAlias = "Generator[Any, Any, Any]"
-"""Yields what the user's functions return, and takes it back."""
+"""A generator that yields what the user's functions return; the runner sends the awaited value back."""
 
 
-class Rounds:
-    """One call or block. After each `advance` either `over` is true or an attempt has begun: make it, say how it ended."""
+class Attempts:
+    """The attempts of one call or block.
+
+    After each `advance` either `over` is true, or an attempt has begun: the caller must make it inside an `AttemptManager`.
+    """
 
     def __init__(
         self,
-        retrying: BaseRetrying,
+        retrying: RetryObject,
         plan: Plan,
-        board: Board,
+        statistics: Statistics,
         fn: Callable[..., Any] | None = None,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
@@ -57,24 +59,25 @@ class Rounds:
         self.state = RetryCallState(retrying, fn, args, kwargs or {})
         self.over = False
         self.answer: Any = None
-        """What it came to."""
+        """What the call returns, once it is over."""
         self.error: BaseException | None = None
-        """Or what it ended in."""
+        """What the call raises instead, once it is over."""
         self._retrying = retrying
-        self._board = board
-        board.show(self.state)
+        self._statistics = statistics
+        statistics.show(self.state)
 
     def advance(self) -> Steps:
-        """Look at how the last attempt ended, wait where another one is due, and begin it."""
+        """Judge the last attempt; wait and begin another one if it is due."""
         try:
             if self.state.outcome is not None:
-                yield from self._look()
+                yield from self._judge()
             elif self.op.attempts:
                 self._end(error=InvalidError.saying("attempt", "`with attempt:` around the block", "no `with`"))
                 self.op.abandoned(None)
             if not self.over:
                 yield from self._begin()
         except BaseException as stop:
+            # The operation is settled here too: otherwise no event would ever report its end.
             self.over = True
             if isinstance(stop, Exception):
                 self.op.abandoned(stop)
@@ -83,7 +86,7 @@ class Rounds:
             raise
 
     def leave(self) -> None:
-        """The caller has left the loop: by `return` in a block that went well, or in some other way."""
+        """Settle the operation when the caller leaves the loop: by `return` from a successful block, by `break`, or by an error."""
         if self.over:
             return
         self.over = True
@@ -94,30 +97,30 @@ class Rounds:
             self.op.succeeded(outcome.result())
 
     def stopped(self, stop: BaseException) -> None:
-        """Cancelled, interrupted: not a failure, and not to be retried."""
+        """End without another attempt: the call was cancelled or interrupted, which is not a failure."""
         self.over = True
         self.op.stopped(stop)
 
     def _begin(self) -> Steps:
         try:
             self.op.admit()
-        except HoldfastError as refused:
-            # The budget or the deadline around: no attempt is made, and what they say is what surfaces.
-            self.op.failed(refused)
-            self._end(error=refused)
+        except HoldfastError as rejected:
+            # An enclosing budget or deadline allows no attempt. The user sees its error, not a RetryError.
+            self.op.failed(rejected)
+            self._end(error=rejected)
             return
-        yield from self._tell("before", self._retrying.before)
+        yield from self._run_hook("before", self._retrying.before)
 
-    def _look(self) -> Steps:
+    def _judge(self) -> Steps:
         outcome = self.state.outcome
         assert outcome is not None
         retrying = self._retrying
         explicit = isinstance(outcome.exception(), TryAgain)
-        if not explicit and not (yield from self._ask("retry", retrying.retry, otherwise=False)):
+        if not explicit and not (yield from self._evaluate("retry", retrying.retry, otherwise=False)):
             self._accept(outcome)
             return
-        yield from self._tell("after", retrying.after)
-        self._board.note(self.state, delay_since_first_attempt=self.state.seconds_since_start or 0.0)
+        yield from self._run_hook("after", retrying.after)
+        self._statistics.record(self.state, delay_since_first_attempt=self.state.seconds_since_start or 0.0)
         decision = yield from self._decide()
         delay = self._settle(outcome, decision)
         if delay is None:
@@ -126,7 +129,7 @@ class Rounds:
             yield from self._rest(delay)
 
     def _accept(self, outcome: Future) -> None:
-        """No other attempt is wanted: what the last one came to is the answer."""
+        """End with the result or the error of the last attempt: the condition wants no other."""
         error = outcome.exception()
         if error is None:
             self._end(answer=outcome.result())
@@ -137,31 +140,32 @@ class Rounds:
 
     def _decide(self) -> Steps:
         state, retrying = self.state, self._retrying
-        wait = yield from self._ask("wait", retrying.wait, otherwise=None)
+        wait = yield from self._evaluate("wait", retrying.wait, otherwise=None)
         try:
             state.upcoming_sleep = seconds("what wait returned", wait)
-        except InvalidError as senseless:
+        except InvalidError as invalid:
+            # None means that `wait` raised, which is already in the log.
             if wait is not None:
-                self._complain("wait", retrying.wait, senseless)
+                self._report("wait", retrying.wait, invalid)
             return GiveUp(Reason.UNWANTED)
-        if (yield from self._ask("stop", retrying.stop, otherwise=True)):
+        if (yield from self._evaluate("stop", retrying.stop, otherwise=True)):
             return GiveUp(why_stopped(retrying.stop, state))
         return Again(state.upcoming_sleep, most_attempts(retrying.stop, state.attempt_number))
 
     def _settle(self, outcome: Future, decision: Decision) -> float | None:
-        """Tell the operation; it may know a reason not to go on. Return the seconds to wait, or None to give up."""
+        """Settle the attempt. Return the seconds to wait, or None to give up: the operation may have its own reason for that."""
         error = outcome.exception()
         if error is not None:
             return self.op.failed(error, decision)
         fault = Fault.of(
-            "PROVIDER_OUTPUT_INVALID", "The result asked for another call", partial=Partial(payload=outcome.result())
+            "PROVIDER_OUTPUT_INVALID", "The result calls for another attempt", partial=Partial(payload=outcome.result())
         )
         try:
             return self.op.rejected(fault, decision)
         except OutcomeUnknownError:
             raise
-        except HoldfastError as refused:
-            self.error = refused
+        except HoldfastError as rejected:
+            self.error = rejected
             return None
 
     def _give_up(self, outcome: Future) -> Steps:
@@ -169,21 +173,21 @@ class Rounds:
         if retrying.retry_error_callback is not None:
             self._end(answer=(yield retrying.retry_error_callback(self.state)))
             return
-        told_on = outcome.exception() or self.error
+        source = outcome.exception() or self.error
         failure = retrying.retry_error_cls(outcome)
         failure.__cause__ = outcome.exception()
-        if told_on is not None:
-            # Whoever asks for the fault of this error gets every attempt.
+        if source is not None:
+            # `fault_of` reads these attributes; without them the RetryError would hide the history of the attempts.
             kept = (FAULT_ATTRIBUTE, GAVE_UP_IN)
-            failure.__dict__.update({name: told_on.__dict__[name] for name in kept if name in told_on.__dict__})
-        self._end(error=failure.behind() if retrying.reraise else failure)
+            failure.__dict__.update({name: source.__dict__[name] for name in kept if name in source.__dict__})
+        self._end(error=failure.underlying() if retrying.reraise else failure)
 
     def _rest(self, delay: float) -> Steps:
-        state, board = self.state, self._board
+        state = self.state
         state.next_action = RetryAction(delay)
         state.idle_for += delay
-        board.note(state, idle_for=state.idle_for, attempt_number=state.attempt_number + 1)
-        yield from self._tell("before_sleep", self._retrying.before_sleep)
+        self._statistics.record(state, idle_for=state.idle_for, attempt_number=state.attempt_number + 1)
+        yield from self._run_hook("before_sleep", self._retrying.before_sleep)
         state.prepare_for_next_attempt()
         yield self._retrying.rest(self.op.plan.runtime, delay)
 
@@ -191,69 +195,76 @@ class Rounds:
         self.over = True
         self.answer, self.error = answer, error
 
-    # --- what is the user's ---
+    # --- the user's functions ---
 
-    def _ask(self, what: str, fn: Callable[[RetryCallState], Any], *, otherwise: Any) -> Steps:
+    def _evaluate(self, option: str, fn: Callable[[RetryCallState], Any], *, otherwise: Any) -> Steps:
         try:
             return (yield fn(self.state))
-        except Exception as broken:  # noqa: BLE001 - what the call came to is not changed by it (R25)
-            self._complain(what, fn, broken)
+        except Exception as broken:  # noqa: BLE001 - a broken hook must not change the call's outcome (R25)
+            self._report(option, fn, broken)
             return otherwise
 
-    def _tell(self, what: str, hook: Callable[[RetryCallState], Any] | None) -> Steps:
+    def _run_hook(self, option: str, hook: Callable[[RetryCallState], Any] | None) -> Steps:
         if hook is not None:
-            yield from self._ask(what, hook, otherwise=None)
+            yield from self._evaluate(option, hook, otherwise=None)
 
-    def _complain(self, what: str, hook: object, broken: Exception) -> None:
+    def _report(self, option: str, hook: object, broken: Exception) -> None:
         runtime = self.op.plan.runtime
-        runtime.bus.hook_raised(hook, f"`{what}` of a retry", broken, at=runtime.clock.wall(), run=self.op.run)
+        runtime.bus.hook_raised(hook, f"`{option}` of a retry", broken, at=runtime.clock.wall(), run=self.op.run)
 
 
 class AttemptManager:
-    """One attempt at a block: `with attempt:`. A failure inside is kept for the next round, where there can be one."""
+    """One attempt at a block. `with attempt:` catches the block's error if there can be another attempt.
 
-    def __init__(self, retry_state: RetryCallState, rounds: Rounds | None = None, *, limited: bool = False) -> None:
-        self._rounds = rounds
+    for attempt in Retrying(stop=stop_after_attempt(3)):
+        with attempt:
+            fetch()
+
+    Cancellation, KeyboardInterrupt and SystemExit always pass through.
+    """
+
+    def __init__(self, retry_state: RetryCallState, attempts: Attempts | None = None, *, limited: bool = False) -> None:
+        self._attempts = attempts
         self._limited = limited
         self._limit: Limit | None = None
         self._token: Token[Ambient | None] | None = None
         self.retry_state = retry_state
 
     def __enter__(self) -> None:
-        if self._rounds is None:
+        if self._attempts is None:
             return
-        op = self._rounds.op
+        op = self._attempts.op
         self._token = AMBIENT.set(op)
-        # Only in a task can a deadline around cut the attempt short.
+        # Only a task can be cut short by an enclosing deadline: a thread cannot be cancelled.
         self._limit = begin_limit(op) if self._limited else None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        error = self._left(error)
+        error = self._close(error)
         if error is None:
             if self.retry_state.outcome is None:
                 self.retry_state.set_result(None)
             return False
-        rounds = self._rounds
+        attempts = self._attempts
         if not isinstance(error, Exception) or isinstance(error, AbortedError):
-            if rounds is not None:
-                rounds.stopped(error)
+            if attempts is not None:
+                attempts.stopped(error)
             return False
         self.retry_state.set_exception((type(error), error, trace))
-        return rounds is not None
+        return attempts is not None
 
-    def _left(self, error: BaseException | None) -> BaseException | None:
-        """Leave the scope of the attempt; return what it failed with, which is ours where our limit cut it short."""
+    def _close(self, error: BaseException | None) -> BaseException | None:
+        """Leave the attempt's scope. Return its error: our own timeout if our limit cancelled the block."""
         if self._token is not None:
             leave(self._token)
-        if self._rounds is None or self._limit is None or not self._limit.end():
+        if self._attempts is None or self._limit is None or not self._limit.end():
             return error
         if not isinstance(error, asyncio.CancelledError):
             return error
-        late = errors.timed_out(self._rounds.op)
-        late.__cause__ = error
-        return late
+        timeout = errors.timed_out(self._attempts.op)
+        timeout.__cause__ = error
+        return timeout
 
     async def __aenter__(self) -> None:
         self.__enter__()
@@ -265,7 +276,7 @@ class AttemptManager:
 
 
 def run(steps: Steps) -> None:
-    """Run the steps in a thread: everything the user's functions returned is an answer already."""
+    """Run the steps in a thread. The user's functions are all sync here, so their values go back as they are."""
     try:
         answer = next(steps)
         while True:
@@ -275,14 +286,14 @@ def run(steps: Steps) -> None:
 
 
 async def run_async(steps: Steps) -> None:
-    """Run the steps in a task: what is awaitable is awaited."""
+    """Run the steps in a task and await every awaitable they yield."""
     try:
         answer = next(steps)
         while True:
             if inspect.isawaitable(answer):
                 try:
                     answer = await answer
-                except BaseException as error:  # noqa: BLE001 - the steps know whose function it was
+                except BaseException as error:  # noqa: BLE001 - the steps know which function failed
                     answer = steps.throw(error)
                     continue
             answer = steps.send(answer)

@@ -1,11 +1,11 @@
-"""When to stop: `stop_after_attempt(5) | stop_after_delay(60)`. Any function of the state will do as well."""
+"""When to stop: `stop_after_attempt(5) | stop_after_delay(60)`. Any function of the state may be used instead."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from holdfast import options
-from holdfast.compat.tenacity.durations import Duration, seconds
+from holdfast.compat.tenacity.wait import Duration, seconds
 from holdfast.policies.retry import Reason
 
 if TYPE_CHECKING:
@@ -31,7 +31,12 @@ Stop: TypeAlias = "Callable[[RetryCallState], Any]"
 
 
 class stop_base:
-    """What can be combined with `|` and `&`. Derive from it for strategies of your own."""
+    """The base of stops that can be combined with `|` and `&`. Derive your own stops from it.
+
+    class stop_at_night(stop_base):
+        def __call__(self, retry_state: RetryCallState) -> bool:
+            return is_night()
+    """
 
     def __call__(self, retry_state: RetryCallState) -> bool:
         raise NotImplementedError
@@ -50,7 +55,7 @@ class stop_base:
 
 
 class stop_any(stop_base):
-    """Stop where one of them says so."""
+    """Stop if any of them stops: `stop_any(stop_after_attempt(5), stop_after_delay(60))`, or the two with `|`."""
 
     def __init__(self, *stops: Stop) -> None:
         self.stops = stops
@@ -60,7 +65,7 @@ class stop_any(stop_base):
 
 
 class stop_all(stop_base):
-    """Stop where all of them say so."""
+    """Stop if all of them stop: `stop_all(stop_after_attempt(5), stop_after_delay(60))`, or the two with `&`."""
 
     def __init__(self, *stops: Stop) -> None:
         self.stops = stops
@@ -75,7 +80,7 @@ class _stop_never(stop_base):
 
 
 stop_never = _stop_never()
-"""Try for ever."""
+"""Never stop, the default: `retry(stop=stop_never)`."""
 
 
 class _Event(Protocol):
@@ -83,7 +88,7 @@ class _Event(Protocol):
 
 
 class stop_when_event_set(stop_base):
-    """Stop once somebody has set the event."""
+    """Stop once the event is set: `stop_when_event_set(threading.Event())`."""
 
     def __init__(self, event: _Event) -> None:
         self.event = event
@@ -93,7 +98,10 @@ class stop_when_event_set(stop_base):
 
 
 class stop_after_attempt(stop_base):
-    """Stop after so many calls, the first included."""
+    """Stop after this many calls, the first one included: `stop_after_attempt(5)`.
+
+    Raises `InvalidError` for anything but a whole number from 1.
+    """
 
     def __init__(self, max_attempt_number: int) -> None:
         options.count("stop_after_attempt", max_attempt_number)
@@ -104,7 +112,10 @@ class stop_after_attempt(stop_base):
 
 
 class stop_after_delay(stop_base):
-    """Stop after an attempt that ends so long after the first began. The last wait may end later than that."""
+    """Stop after the first attempt that ends later than `max_delay` after the start: `stop_after_delay(60)`.
+
+    A wait may begin before `max_delay` and end after it. `stop_before_delay` does not start such a wait.
+    """
 
     def __init__(self, max_delay: Duration) -> None:
         self.max_delay = seconds("stop_after_delay", max_delay)
@@ -114,7 +125,7 @@ class stop_after_delay(stop_base):
 
 
 class stop_before_delay(stop_base):
-    """Stop where the next wait would end so long after the first attempt began."""
+    """Stop if the next wait would end later than `max_delay` after the start: `stop_before_delay(60)`."""
 
     def __init__(self, max_delay: Duration) -> None:
         self.max_delay = seconds("stop_before_delay", max_delay)
@@ -124,7 +135,7 @@ class stop_before_delay(stop_base):
 
 
 def most_attempts(stop: Stop, attempt: int) -> int:
-    """Return how many calls there will be at most, as far as can be told after `attempt`: at least one more."""
+    """Return the maximum number of calls if `stop` fixes it, otherwise `attempt + 1`. Events show it as `attempt 2 of 5`."""
     if isinstance(stop, stop_after_attempt):
         return stop.max_attempt_number
     if isinstance(stop, stop_any):
@@ -134,7 +145,7 @@ def most_attempts(stop: Stop, attempt: int) -> int:
 
 
 def why_stopped(stop: Stop, retry_state: RetryCallState) -> Reason:
-    """Return whether it was the time or the number of attempts (R11)."""
+    """Return whether the number of attempts or the time ended the retries (R11)."""
     parts = stop.stops if isinstance(stop, stop_any) else (stop,)
     for part in parts:
         if isinstance(part, (stop_after_attempt, stop_after_delay, stop_before_delay)) and part(retry_state):

@@ -1,6 +1,8 @@
-"""Whether to try again: `retry_if_exception_type(OSError) | retry_if_result(is_empty)`. Any function of the state will do.
+"""Whether to make another attempt: `retry_if_exception_type(OSError) | retry_if_result(is_empty)`.
 
-Invariant: a condition is asked about exceptions below `Exception` and about results, never about cancellation.
+Any function of the state may be used instead. The decorator `retry` is in `retrier`; tenacity splits them in the same way.
+
+Invariant: a condition sees results and subclasses of `Exception`, never a cancellation.
 """
 
 from __future__ import annotations
@@ -39,7 +41,12 @@ Types: TypeAlias = "type[BaseException] | tuple[type[BaseException], ...]"
 
 
 class retry_base:
-    """What can be combined with `|` and `&`. Derive from it for conditions of your own."""
+    """The base of conditions that can be combined with `|` and `&`. Derive your own conditions from it.
+
+    class retry_in_daytime(retry_base):
+        def __call__(self, retry_state: RetryCallState) -> bool:
+            return not is_night()
+    """
 
     def __call__(self, retry_state: RetryCallState) -> bool:
         raise NotImplementedError
@@ -58,7 +65,7 @@ class retry_base:
 
 
 class retry_any(retry_base):
-    """Again where one of them says so."""
+    """Retry if any of the conditions holds: `retry_any(retry_if_result(is_empty), retry_if_exception_type(OSError))`."""
 
     def __init__(self, *retries: Condition) -> None:
         self.retries = retries
@@ -68,7 +75,7 @@ class retry_any(retry_base):
 
 
 class retry_all(retry_base):
-    """Again where all of them say so."""
+    """Retry if all of the conditions hold: `retry_all(retry_if_exception_type(OSError), is_daytime)`."""
 
     def __init__(self, *retries: Condition) -> None:
         self.retries = retries
@@ -78,35 +85,38 @@ class retry_all(retry_base):
 
 
 class _retry_constant(retry_base):
-    def __init__(self, answer: bool) -> None:  # noqa: FBT001 - it is the answer
+    def __init__(self, answer: bool) -> None:  # noqa: FBT001 - the class is this one boolean
         self.answer = answer
 
     def __call__(self, retry_state: RetryCallState) -> bool:
         return self.answer
 
 
-retry_always = _retry_constant(True)  # noqa: FBT003 - ditto
-"""Again, whatever happened."""
-retry_never = _retry_constant(False)  # noqa: FBT003 - ditto
-"""Never again."""
+retry_always = _retry_constant(True)  # noqa: FBT003 - the class is this one boolean
+"""Retry after every outcome, also after a result."""
+retry_never = _retry_constant(False)  # noqa: FBT003 - the class is this one boolean
+"""Never retry."""
 
 
 class retry_if_exception(retry_base):
-    """Again where a function of the exception says so."""
+    """Retry if a function of the exception returns true: `retry_if_exception(lambda error: error.code == 503)`.
+
+    Raises `InvalidError` if the predicate is async: `AsyncRetrying` takes an async function as `retry=` itself.
+    """
 
     after_result = False
-    """What it says of an attempt that ended in a result."""
+    """The verdict on an attempt that returned a result."""
 
     def __init__(self, predicate: Callable[[BaseException], Any]) -> None:
-        self.predicate = _plain("retry_if_exception", predicate)
+        self.predicate = _sync("retry_if_exception", predicate)
 
     def __call__(self, retry_state: RetryCallState) -> bool:
-        error = _ended(retry_state).exception()
+        error = _outcome(retry_state).exception()
         return self.after_result if error is None else bool(self.predicate(error))
 
 
 class retry_if_exception_type(retry_if_exception):
-    """Again after exceptions of these types."""
+    """Retry after exceptions of these types: `retry_if_exception_type((OSError, TimeoutError))`."""
 
     def __init__(self, exception_types: Types = Exception) -> None:
         self.exception_types = exception_types
@@ -114,7 +124,7 @@ class retry_if_exception_type(retry_if_exception):
 
 
 class retry_if_not_exception_type(retry_if_exception):
-    """Again after exceptions of any other type."""
+    """Retry after exceptions of all other types: `retry_if_not_exception_type(ValueError)`."""
 
     def __init__(self, exception_types: Types = Exception) -> None:
         self.exception_types = exception_types
@@ -122,13 +132,13 @@ class retry_if_not_exception_type(retry_if_exception):
 
 
 class retry_unless_exception_type(retry_if_not_exception_type):
-    """Again until an exception of these types is raised: also after results."""
+    """Retry until an exception of these types is raised, also after results: `retry_unless_exception_type(StopError)`."""
 
     after_result = True
 
 
 class retry_if_exception_cause_type(retry_if_exception):
-    """Again where a cause of the exception, however far back, is of these types."""
+    """Retry if any `__cause__` in the chain has one of these types: `retry_if_exception_cause_type(OSError)`."""
 
     def __init__(self, exception_types: Types = Exception) -> None:
         self.exception_cause_types = exception_types
@@ -136,7 +146,10 @@ class retry_if_exception_cause_type(retry_if_exception):
 
 
 class retry_if_exception_message(retry_if_exception):
-    """Again where the exception's text is `message`, or begins with a match of `match`."""
+    """Retry if the exception's text equals `message`, or starts with a match of the pattern `match`.
+
+    `retry_if_exception_message(match="rate limit")`. Raises `InvalidError` unless exactly one of the two is given.
+    """
 
     def __init__(self, message: str | None = None, match: str | re.Pattern[str] | None = None) -> None:
         if (message is None) == (match is None):
@@ -148,46 +161,46 @@ class retry_if_exception_message(retry_if_exception):
 
 
 class retry_if_not_exception_message(retry_if_exception_message):
-    """Again until the exception's text is that: also after results."""
+    """Retry until the exception's text is this, also after results: `retry_if_not_exception_message("not found")`."""
 
     after_result = True
 
     def __init__(self, message: str | None = None, match: str | re.Pattern[str] | None = None) -> None:
         super().__init__(message, match)
-        is_said = self.predicate
-        self.predicate = lambda error: not is_said(error)
+        matches = self.predicate
+        self.predicate = lambda error: not matches(error)
 
 
 class retry_if_result(retry_base):
-    """Again where a function of the result says so."""
+    """Retry if a function of the result returns true: `retry_if_result(lambda result: result is None)`."""
 
     def __init__(self, predicate: Callable[[Any], Any]) -> None:
-        self.predicate = _plain("retry_if_result", predicate)
+        self.predicate = _sync("retry_if_result", predicate)
 
     def __call__(self, retry_state: RetryCallState) -> bool:
-        outcome = _ended(retry_state)
+        outcome = _outcome(retry_state)
         return not outcome.failed and bool(self.predicate(outcome.result()))
 
 
 class retry_if_not_result(retry_base):
-    """Again where a function of the result does not say so."""
+    """Retry if a function of the result returns false: `retry_if_not_result(is_complete)`."""
 
     def __init__(self, predicate: Callable[[Any], Any]) -> None:
-        self.predicate = _plain("retry_if_not_result", predicate)
+        self.predicate = _sync("retry_if_not_result", predicate)
 
     def __call__(self, retry_state: RetryCallState) -> bool:
-        outcome = _ended(retry_state)
+        outcome = _outcome(retry_state)
         return not outcome.failed and not self.predicate(outcome.result())
 
 
-def _ended(retry_state: RetryCallState) -> Future:
+def _outcome(retry_state: RetryCallState) -> Future:
     if retry_state.outcome is None:
         raise InvalidError.saying("retry_state.outcome", "an attempt that has ended", "none")
     return retry_state.outcome
 
 
-def _plain(path: str, predicate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Refuse what would always be true: a coroutine. An async condition is given to `retry=` itself."""
+def _sync(path: str, predicate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the predicate. Raises `InvalidError` for an async one: nobody awaits it here, and a coroutine is always true."""
     if not callable(predicate):
         raise InvalidError.at(path, "a function", predicate)
     if is_async(predicate):

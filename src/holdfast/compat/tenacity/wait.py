@@ -1,14 +1,15 @@
-"""How long to wait: `wait_fixed(3) + wait_random(0, 2)`. Any function of the state will do as well.
+"""How long to wait: `wait_fixed(3) + wait_random(0, 2)`. Any function of the state may be used instead.
 
 Invariant: a wait is finite and never negative, however many attempts there were.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast import options
-from holdfast.compat.tenacity.durations import MAX_WAIT, Duration, seconds
 from holdfast.faults import InvalidError
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from holdfast.compat.tenacity.state import RetryCallState
 
 __all__ = [
+    "MAX_WAIT",
+    "Duration",
     "Wait",
+    "seconds",
     "wait_base",
     "wait_chain",
     "wait_combine",
@@ -32,12 +36,31 @@ __all__ = [
     "wait_random_exponential",
 ]
 
+Duration: TypeAlias = float | timedelta
+"""Seconds, or a timedelta."""
 Wait: TypeAlias = "Callable[[RetryCallState], Duration | Awaitable[Duration]]"
 _PlainWait: TypeAlias = "Callable[[RetryCallState], Duration]"
 
+MAX_WAIT = sys.maxsize / 2
+"""Practically for ever, and still a number that `sleep` accepts."""
+
+
+def seconds(path: str, value: Any) -> float:
+    """Return a duration in seconds. Raises `InvalidError` for negative ones, NaN and other types."""
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    # `not number >= 0` and not `number < 0`: the latter lets NaN through.
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not number >= 0:
+        raise InvalidError.at(path, "seconds ≥ 0 or a timedelta", value)
+    return min(float(number), MAX_WAIT)
+
 
 class wait_base:
-    """What can be added with `+` and `sum`. Derive from it for strategies of your own."""
+    """The base of waits that can be added with `+` and `sum`. Derive your own waits from it.
+
+    class wait_by_hour(wait_base):
+        def __call__(self, retry_state: RetryCallState) -> float:
+            return 60.0 if is_night() else 5.0
+    """
 
     def __call__(self, retry_state: RetryCallState) -> float:
         raise NotImplementedError
@@ -46,14 +69,14 @@ class wait_base:
         return wait_combine(self, other)
 
     def __radd__(self, other: _PlainWait | int) -> wait_base:
-        # `sum` begins with 0; any other number is no wait.
+        # `sum` starts with 0. Any other number is a mistake: a wait is a function.
         if isinstance(other, int):
             return self if other == 0 else NotImplemented
         return wait_combine(other, self)
 
 
 class wait_fixed(wait_base):
-    """The same wait each time."""
+    """Wait the same time after each attempt: `wait_fixed(3)`."""
 
     def __init__(self, wait: Duration) -> None:
         self.wait_fixed = seconds("wait_fixed", wait)
@@ -63,14 +86,14 @@ class wait_fixed(wait_base):
 
 
 class wait_none(wait_fixed):
-    """No wait."""
+    """Do not wait: `wait_none()`, the default."""
 
     def __init__(self) -> None:
         super().__init__(0)
 
 
 class wait_random(wait_base):
-    """Anything between two durations."""
+    """Wait a random time between two durations: `wait_random(min=1, max=3)`."""
 
     def __init__(self, min: Duration = 0, max: Duration = 1) -> None:
         self.wait_random_min = seconds("wait_random: min", min)
@@ -81,7 +104,7 @@ class wait_random(wait_base):
 
 
 class wait_combine(wait_base):
-    """The sum of several waits."""
+    """Wait the sum of several waits: `wait_combine(wait_fixed(3), wait_random(0, 2))`, or `wait_fixed(3) + wait_random(0, 2)`."""
 
     def __init__(self, *strategies: _PlainWait) -> None:
         self.wait_funcs = strategies
@@ -91,7 +114,10 @@ class wait_combine(wait_base):
 
 
 class wait_chain(wait_base):
-    """One wait after another; the last one repeats."""
+    """Use one wait after another; the last one repeats: `wait_chain(wait_fixed(1), wait_fixed(5))`.
+
+    Raises `InvalidError` without any wait.
+    """
 
     def __init__(self, *strategies: _PlainWait) -> None:
         if not strategies:
@@ -104,7 +130,10 @@ class wait_chain(wait_base):
 
 
 class wait_exception(wait_base):
-    """As long as a function of the exception says; no wait after a result that was not accepted (R9)."""
+    """Let a function of the exception decide: `wait_exception(lambda error: error.retry_after)`.
+
+    There is no wait after a result that `retry` does not accept: there is no exception to read.
+    """
 
     def __init__(self, predicate: Callable[[BaseException], Duration]) -> None:
         self.predicate = predicate
@@ -115,7 +144,7 @@ class wait_exception(wait_base):
 
 
 class wait_incrementing(wait_base):
-    """`start`, then `increment` more each time, at most `max`."""
+    """Wait `start`, then `increment` more after each attempt, at most `max`: `wait_incrementing(1, 2, max=30)`."""
 
     def __init__(self, start: Duration = 0, increment: float = 100, max: Duration = MAX_WAIT) -> None:
         self.start = seconds("wait_incrementing: start", start)
@@ -129,7 +158,10 @@ class wait_incrementing(wait_base):
 
 
 class wait_exponential(wait_base):
-    """`multiplier`, times `exp_base` each time, between `min` and `max`. No jitter: for many callers take the random one."""
+    """Wait `multiplier`, times `exp_base` after each attempt, between `min` and `max`: `wait_exponential(max=30)`.
+
+    It has no jitter. With many callers take `wait_random_exponential`, or they all come back at the same moment.
+    """
 
     def __init__(self, multiplier: float = 1, max: Duration = MAX_WAIT, exp_base: float = 2, min: Duration = 0) -> None:
         options.at_least("wait_exponential: multiplier", multiplier, 0)
@@ -144,7 +176,7 @@ class wait_exponential(wait_base):
 
 
 class wait_random_exponential(wait_exponential):
-    """Anything up to the exponential wait ("full jitter"): for many callers of one thing."""
+    """Wait a random time up to the exponential one ("full jitter"): `wait_random_exponential(max=60)`."""
 
     def __call__(self, retry_state: RetryCallState) -> float:
         return _between(self.min, super().__call__(retry_state), retry_state)
@@ -154,7 +186,7 @@ wait_full_jitter = wait_random_exponential
 
 
 class wait_exponential_jitter(wait_base):
-    """The exponential wait plus anything up to `jitter`, at most `max`."""
+    """Wait the exponential time plus a random time up to `jitter`, at most `max`: `wait_exponential_jitter(jitter=2)`."""
 
     def __init__(
         self,
@@ -167,7 +199,7 @@ class wait_exponential_jitter(wait_base):
     ) -> None:
         if initial != 1 and multiplier != 1:
             raise InvalidError.saying("wait_exponential_jitter", "one of initial and multiplier", "both")
-        # Both are the first wait: tenacity renamed the one to the other.
+        # Both mean the first wait: tenacity renamed `initial` to `multiplier` and still takes both.
         self.multiplier = initial * multiplier
         options.at_least("wait_exponential_jitter: initial", self.multiplier, 0)
         options.at_least("wait_exponential_jitter: exp_base", exp_base, 0)
@@ -184,12 +216,12 @@ class wait_exponential_jitter(wait_base):
 def _power(multiplier: float, base: float, attempt: int) -> float:
     try:
         return multiplier * float(base) ** (attempt - 1)
-    except OverflowError:  # far beyond any maximum (R5)
+    except OverflowError:  # the wait would be far beyond any maximum (R5)
         return MAX_WAIT if multiplier else 0.0
 
 
 def _clip(wait: float, least: float, most: float) -> float:
-    """Return the wait within its bounds; the lower one wins where they contradict, as in tenacity."""
+    """Return the wait within its bounds. If `least` is greater than `most`, `least` wins, as in tenacity."""
     return max(least, min(wait, most))
 
 

@@ -1,0 +1,392 @@
+"""`Retrying`, `AsyncRetrying` and the decorator `retry`: the settings of a retry as one object.
+
+Call the object with a function, wrap a function, or loop over the object with a block.
+
+Invariant: an object holds settings only. They may be changed between calls (`fetch.retry.wait = wait_none()`), and any
+number of calls may run at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar, overload
+
+from holdfast.compat.tenacity.attempts import AttemptManager, Attempts, run, run_async
+from holdfast.compat.tenacity.hooks import Hook, after_nothing, before_nothing
+from holdfast.compat.tenacity.retry import Condition, retry_if_exception_type
+from holdfast.compat.tenacity.state import RetryCallState, RetryError, Statistics
+from holdfast.compat.tenacity.stop import Stop, stop_never
+from holdfast.compat.tenacity.wait import Wait, wait_none
+from holdfast.faults import InvalidError
+from holdfast.policies import Policy
+from holdfast.runtime.callables import is_async, refuse_generator
+from holdfast.runtime.plan import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Generator
+    from typing import Self, Unpack
+
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["AsyncRetrying", "BaseRetrying", "Options", "Retried", "Retrying", "retry"]
+
+P = ParamSpec("P")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Options(TypedDict, total=False):
+    """The arguments of `retry`, `Retrying`, `copy` and `retry_with`."""
+
+    sleep: Callable[[float], Any] | None
+    """The function that sleeps; None: the runtime's sleep, which tests replace."""
+    stop: Stop
+    wait: Wait | None
+    retry: Condition
+    before: Hook | None
+    after: Hook | None
+    before_sleep: Hook | None
+    reraise: bool
+    """Raise the last attempt's own exception instead of `RetryError`."""
+    retry_error_cls: type[RetryError]
+    retry_error_callback: Callable[..., Any] | None
+    """A function of the state, called when no further attempt is made. Its result is returned instead of raising."""
+    name: str | None
+    enabled: bool
+
+
+_FUNCTIONS = ("stop", "wait", "retry")
+_OPTIONAL_FUNCTIONS = ("sleep", "before", "after", "before_sleep", "retry_error_callback")
+_NO_LIMITS = Policy(timeout=None, deadline=None, circuit=None)
+
+
+class BaseRetrying:
+    """The settings of a retry, and what `Retrying` and `AsyncRetrying` share. Not used by itself."""
+
+    sleep: Callable[[float], Any] | None
+    stop: Stop
+    wait: Wait
+    retry: Condition
+    before: Hook | None
+    after: Hook | None
+    before_sleep: Hook | None
+    reraise: bool
+    retry_error_cls: type[RetryError]
+    retry_error_callback: Callable[..., Any] | None
+    name: str | None
+    enabled: bool
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        unknown = set(options) - set(Options.__annotations__)
+        if unknown:
+            raise InvalidError.saying("retry", f"some of {', '.join(Options.__annotations__)}", ", ".join(unknown))
+        self.sleep = options.get("sleep")
+        self.stop = options.get("stop", stop_never)
+        self.wait = options.get("wait") or wait_none()
+        self.retry = options.get("retry", retry_if_exception_type())
+        self.before = options.get("before", before_nothing)
+        self.after = options.get("after", after_nothing)
+        self.before_sleep = options.get("before_sleep")
+        self.reraise = options.get("reraise", False)
+        self.retry_error_cls = options.get("retry_error_cls", RetryError)
+        self.retry_error_callback = options.get("retry_error_callback")
+        self.name = options.get("name")
+        self.enabled = options.get("enabled", True)
+        self._check()
+        # The user has asked for repeats, so calls count as idempotent. A function marked unsafe with @tool stays unsafe.
+        self._plan = Plan(None, _NO_LIMITS, effect="idempotent")
+        self._plan.name = self.name or ""
+        self._statistics = Statistics()
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """The numbers of the call that began last; empty before the first."""
+        return self._statistics.shown
+
+    def copy(self, **changes: Unpack[Options]) -> Self:
+        """Return a copy with some settings changed."""
+        settings: Any = {name: getattr(self, name) for name in Options.__annotations__}
+        return type(self)(**{**settings, **changes})
+
+    def rest(self, runtime: Runtime, seconds: float) -> Any:
+        """Sleep, or return the awaitable that sleeps."""
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        for name in (*_FUNCTIONS, *_OPTIONAL_FUNCTIONS):
+            given = getattr(self, name)
+            if not callable(given) and (given is not None or name in _FUNCTIONS):
+                raise InvalidError.at(f"retry.{name}", "a function of the retry state", given)
+        kind: Any = self.retry_error_cls
+        if not (isinstance(kind, type) and issubclass(kind, RetryError)):
+            raise InvalidError.at("retry.retry_error_cls", "a class below RetryError", kind)
+
+    def _bound(self, fn: Callable[..., Any]) -> Plan:
+        refuse_generator(fn)
+        return self._plan.copy_for(fn)
+
+    def _off(self, plan: Plan) -> bool:
+        return not self.enabled or plan.fresh().off
+
+    def _decorated(self, wrapper: Any, fn: Callable[..., Any], statistics: Statistics) -> Any:
+        functools.update_wrapper(wrapper, fn)
+        wrapper.retry = self
+        wrapper.retry_with = lambda **changes: self.copy(**changes).wraps(fn)
+        wrapper.statistics = statistics.shown
+        return wrapper
+
+    def wraps(self, fn: Callable[..., Any]) -> Any:
+        """Return `fn` with these retries around it, as a function of the same kind."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.name or "<unknown>"
+
+    def __repr__(self) -> str:
+        settings = (f"{name}={_shown(getattr(self, name))}" for name in ("stop", "wait", "retry", "reraise", "name"))
+        return f"{type(self).__name__}({', '.join(settings)})"
+
+
+class Retrying(BaseRetrying):
+    """Retries for sync functions and blocks.
+
+    Retrying(stop=stop_after_attempt(3), reraise=True)(fetch, "https://…")
+
+    for attempt in Retrying(stop=stop_after_attempt(3)):
+        with attempt:
+            fetch("https://…")
+
+    Raises `RetryError` when no further attempt is made, or the last attempt's own error with `reraise=True`. Raises
+    `InvalidError` for a setting that is async or no function.
+    """
+
+    def _check(self) -> None:
+        super()._check()
+        for name in (*_FUNCTIONS, *_OPTIONAL_FUNCTIONS):
+            if is_async(getattr(self, name)):
+                # Nobody would await its coroutine, and a coroutine object counts as true.
+                raise InvalidError.saying(
+                    f"retry.{name}", "a plain function; AsyncRetrying takes async ones", "an async one"
+                )
+
+    def rest(self, runtime: Runtime, seconds: float) -> Any:
+        """Sleep in this thread."""
+        return (self.sleep or runtime.sleep)(seconds)
+
+    def __call__(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call `fn` until no further attempt is needed or allowed."""
+        return self._call(self._bound(fn), self._statistics, fn, args, kwargs)
+
+    def wraps(self, fn: Callable[..., Any]) -> Any:
+        """Return `fn` with these retries around it."""
+        plan, statistics = self._bound(fn), Statistics()
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return self._call(plan, statistics, fn, args, kwargs)
+
+        return self._decorated(wrapper, fn, statistics)
+
+    def _call(
+        self,
+        plan: Plan,
+        statistics: Statistics,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        if self._off(plan):
+            return fn(*args, **kwargs)
+        self._statistics = statistics
+        attempts = Attempts(self, plan, statistics, fn, args, kwargs)
+        try:
+            while True:
+                run(attempts.advance())
+                if attempts.over:
+                    return _result(attempts)
+                with AttemptManager(attempts.state, attempts):
+                    attempts.state.set_result(fn(*args, **kwargs))
+        finally:
+            # This frame is in the exception's traceback. If it also held the exception, both would live until the next
+            # garbage collection.
+            del attempts
+
+    def __iter__(self) -> Generator[AttemptManager, None, None]:
+        """Loop over attempts at a block: `for attempt in Retrying(…): with attempt: …`."""
+        if self._off(self._plan):
+            yield _plain_attempt(self)
+            return
+        attempts = Attempts(self, self._plan, self._statistics)
+        try:
+            while True:
+                run(attempts.advance())
+                if attempts.over:
+                    _result(attempts)
+                    return
+                yield AttemptManager(attempts.state, attempts)
+        finally:
+            attempts.leave()
+
+
+class AsyncRetrying(BaseRetrying):
+    """Retries for async functions and blocks. Hooks, `retry`, `stop`, `wait` and `sleep` may be async, too.
+
+    await AsyncRetrying(stop=stop_after_attempt(3))(fetch, "https://…")
+
+    async for attempt in AsyncRetrying(stop=stop_after_attempt(3)):
+        with attempt:
+            await fetch("https://…")
+
+    Raises what `Retrying` raises.
+    """
+
+    def rest(self, runtime: Runtime, seconds: float) -> Any:
+        """Return the awaitable that sleeps."""
+        return asyncio.sleep(seconds if runtime.waits else 0) if self.sleep is None else self.sleep(seconds)
+
+    async def __call__(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call `fn` until no further attempt is needed or allowed. If it returns an awaitable, that is awaited."""
+        return await self._call(self._bound(fn), self._statistics, fn, args, kwargs)
+
+    def wraps(self, fn: Callable[..., Any]) -> Any:
+        """Return `fn` with these retries around it, as an async function."""
+        plan, statistics = self._bound(fn), Statistics()
+
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return await self._call(plan, statistics, fn, args, kwargs)
+
+        return self._decorated(wrapper, fn, statistics)
+
+    async def _call(
+        self,
+        plan: Plan,
+        statistics: Statistics,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        if self._off(plan):
+            return await _awaited(fn(*args, **kwargs))
+        self._statistics = statistics
+        attempts = Attempts(self, plan, statistics, fn, args, kwargs)
+        try:
+            while True:
+                await run_async(attempts.advance())
+                if attempts.over:
+                    return _result(attempts)
+                with AttemptManager(attempts.state, attempts, limited=True):
+                    attempts.state.set_result(await _awaited(fn(*args, **kwargs)))
+        finally:
+            del attempts  # as in Retrying._call: no cycle of frame and exception
+
+    def __iter__(self) -> NoReturn:
+        raise InvalidError.saying("for attempt in AsyncRetrying", "async for", "for")
+
+    def __aiter__(self) -> AsyncIterator[AttemptManager]:
+        """Loop over attempts at a block: `async for attempt in AsyncRetrying(…): with attempt: …`."""
+        return _AsyncLoop(self, None if self._off(self._plan) else Attempts(self, self._plan, self._statistics))
+
+
+class _AsyncLoop:
+    """The iterator of `async for attempt in …`.
+
+    Not an async generator: when a block is left by `return`, the event loop closes such a generator at some later time. An
+    iterator is released at once, so the operation is settled at once.
+    """
+
+    def __init__(self, retrying: AsyncRetrying, attempts: Attempts | None) -> None:
+        self._plain = _plain_attempt(retrying) if attempts is None else None
+        self._attempts = attempts
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AttemptManager:
+        attempts = self._attempts
+        if attempts is None:
+            plain, self._plain = self._plain, None
+            if plain is None:
+                raise StopAsyncIteration
+            return plain
+        await run_async(attempts.advance())
+        if attempts.over:
+            if isinstance(attempts.error, StopAsyncIteration):
+                # Raised from here, StopAsyncIteration would end the loop as if the block had succeeded.
+                raise RuntimeError("the block raised StopAsyncIteration") from attempts.error
+            _result(attempts)
+            raise StopAsyncIteration
+        return AttemptManager(attempts.state, attempts, limited=True)
+
+    def __del__(self) -> None:
+        if self._attempts is not None:
+            self._attempts.leave()
+
+
+class Retried(Protocol[P, T_co]):
+    """The type of a decorated function: a real function of the same kind, with its settings as attributes.
+
+    fetch.retry.wait = wait_none()
+    fetch.retry_with(stop=stop_after_attempt(1))()
+    """
+
+    __name__: str
+    __qualname__: str
+    retry: BaseRetrying
+    """The settings. They may be changed, for example in a test."""
+    statistics: dict[str, Any]
+    """The numbers of the call that began last."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co: ...
+
+    def retry_with(self, **changes: Unpack[Options]) -> Retried[P, T_co]:
+        """Return the same function with other settings."""
+        ...
+
+
+@overload
+def retry(fn: Callable[P, T_co], /) -> Retried[P, T_co]: ...
+@overload
+def retry(**options: Unpack[Options]) -> Callable[[Callable[P, T_co]], Retried[P, T_co]]: ...
+def retry(fn: Any = None, /, **options: Unpack[Options]) -> Any:
+    """Decorate a sync or async function: repeat the call while `retry` wants it, after `wait`, until `stop`.
+
+    @retry(stop=stop_after_attempt(5), wait=wait_exponential(max=30), reraise=True)
+    def fetch(): ...
+
+    `@retry` and `@retry()` take tenacity's defaults: repeat after any `Exception`, at once, for ever. The decorated function
+    raises `RetryError` when no further attempt is made, or the last attempt's own error with `reraise=True`. Raises
+    `InvalidError` for unknown arguments, and for generator functions, whose body would run outside the attempt.
+    """
+    if fn is None:
+        return lambda decorated: _wrapped(decorated, options)
+    return _wrapped(fn, options)
+
+
+def _wrapped(fn: Any, options: Options) -> Any:
+    if not callable(fn):
+        raise InvalidError.at("retry", "a function, and arguments by name", fn)
+    # Only a task can await an async `sleep`, so the wrapper of a plain function is async then, too.
+    awaits = is_async(fn) or is_async(options.get("sleep"))
+    return (AsyncRetrying if awaits else Retrying)(**options).wraps(fn)
+
+
+def _result(attempts: Attempts) -> Any:
+    try:
+        if attempts.error is not None:
+            raise attempts.error
+        return attempts.answer
+    finally:
+        del attempts  # as in Retrying._call: no cycle of frame and exception
+
+
+def _plain_attempt(retrying: BaseRetrying) -> AttemptManager:
+    """Return the only attempt of a retry that is switched off."""
+    return AttemptManager(RetryCallState(retrying, None, (), {}))
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _shown(setting: Any) -> str:
+    return type(setting).__name__ if hasattr(setting, "__dict__") and not isinstance(setting, type) else repr(setting)
