@@ -15,7 +15,7 @@ from holdfast import tool
 from holdfast.cli.sessions import ids_from
 from holdfast.faults import HoldfastError
 from holdfast.sessions import Session
-from holdfast.sessions.leasing import take
+from holdfast.sessions.lease import take
 from holdfast.sessions.log import StepStarted, TurnStarted, new_entry
 from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.stores import Commit, NewSession, SessionState, SqliteStore

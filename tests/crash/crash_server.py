@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast.stores.points import POINTS
+from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sqlite import writer
 
 LIMIT_S = 60.0
@@ -46,7 +46,7 @@ def die_at(point: str, nth: int) -> None:
             if reached == nth:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    POINTS.hook = hook
+    FAILPOINTS.hook = hook
 
 
 def in_child(work: str, given: dict[str, Any]) -> NoReturn:

@@ -14,7 +14,7 @@ from holdfast.faults import HoldfastError
 from holdfast.runtime.tool import call_key
 from holdfast.sessions import Session
 from holdfast.stores import SqliteStore
-from holdfast.stores.points import POINTS
+from holdfast.stores.failpoints import FAILPOINTS
 
 BEFORE_EFFECT, AFTER_EFFECT = "before the effect", "after the effect"
 
@@ -82,9 +82,9 @@ async def batch(plan: Plan) -> None:
 
         @tool(effect="keyed")
         async def change(item: int) -> int:
-            POINTS.reach(BEFORE_EFFECT)
+            FAILPOINTS.reach(BEFORE_EFFECT)
             result = world.do(call_key(), item)
-            POINTS.reach(AFTER_EFFECT)
+            FAILPOINTS.reach(AFTER_EFFECT)
             return result
 
         async with SqliteStore(plan.store) as store, opened("batch", store) as session:

@@ -16,7 +16,7 @@ from holdfast.testing import run
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
 
-POINTS = ("taken", "begun", "INSERT INTO entry", "written", "committed", "settling", "settled")
+FAILPOINTS = ("taken", "begun", "INSERT INTO entry", "written", "committed", "settling", "settled")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def killed_batch(server: Server, folder: Path, *, items: int, kills: int, concur
     # A batch of writes holds about as many items as are under way.
     step = items // concurrency // kills
     for _ in range(kills):
-        point = chance.choice((*POINTS, BEFORE_EFFECT, AFTER_EFFECT))
+        point = chance.choice((*FAILPOINTS, BEFORE_EFFECT, AFTER_EFFECT))
         each = concurrency if point in (BEFORE_EFFECT, AFTER_EFFECT, "INSERT INTO entry") else 1
         nth = chance.randint(max(1, step // 2), max(2, step)) * each
         plan = Plan(items=items, concurrency=concurrency, point=point, nth=nth, **places)
@@ -112,6 +112,6 @@ def test_a_session_killed_once_at_each_of_its_writes(server: Server, tmp_path: P
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", FAILPOINTS)
 def test_a_session_killed_all_its_life_at_every_point(server: Server, tmp_path: Path, point: str) -> None:
     assert killed_life(server, tmp_path, point) >= 3

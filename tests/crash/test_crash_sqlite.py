@@ -36,7 +36,7 @@ ALL = [
     *(("append", point) for point in OPENING),
 ]
 EARLY = frozenset({*OPENING, *MOVING, *CLOSING, "INSERT INTO chain", "DELETE FROM entry"})
-"""Points that a short run does not reach often."""
+"""Failpoints that a short run does not reach often."""
 SAMPLE = random.Random(5).sample(ALL, 24)
 SOAK_SEEDS = range(4)
 

@@ -17,7 +17,7 @@ from crash_work import Plan
 
 from holdfast.faults import HoldfastError
 from holdfast.stores import SqliteStore
-from holdfast.stores.points import POINTS
+from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sqlite import files, writer
 from holdfast.testing import run
 
@@ -34,9 +34,9 @@ def server() -> Iterator[Server]:
 def reached() -> Iterator[list[str]]:
     """The points that are reached, in order."""
     names: list[str] = []
-    POINTS.hook = names.append
+    FAILPOINTS.hook = names.append
     yield names
-    POINTS.hook = None
+    FAILPOINTS.hook = None
 
 
 @pytest.mark.parametrize("n", range(4))
@@ -123,7 +123,7 @@ def test_an_event_loop_that_ends_takes_nothing_with_it(tmp_path: Path) -> None:
     async def left(store: SqliteStore) -> None:
         waiting = asyncio.ensure_future(store.changed("s", 99, 30))
         await asyncio.sleep(0.05)
-        POINTS.hook = lambda name: name == "written" and held.wait(5)
+        FAILPOINTS.hook = lambda name: name == "written" and held.wait(5)
         task = asyncio.ensure_future(append(store, "s", 10))
         await asyncio.sleep(0)
         task.cancel()
@@ -140,7 +140,7 @@ def test_an_event_loop_that_ends_takes_nothing_with_it(tmp_path: Path) -> None:
         held.set()
         asyncio.run(after(store))
     finally:
-        POINTS.hook = None
+        FAILPOINTS.hook = None
 
 
 def test_whatever_fails_in_the_writer_is_told_and_the_next_is_written(tmp_path: Path) -> None:
@@ -191,11 +191,11 @@ def test_who_opens_waits_for_who_closes(
     async def main() -> None:
         async with SqliteStore(path, durability="fast") as store:
             await make(store, "s")
-            POINTS.hook = hook
+            FAILPOINTS.hook = hook
 
     asyncio.run(main())
     opener.join(5)
-    POINTS.hook = None
+    FAILPOINTS.hook = None
     assert reached.index("ended") < reached.index("opening", reached.index("closing"))
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT value FROM meta WHERE name = 'fast_in_use'").fetchall() == [("1",)]

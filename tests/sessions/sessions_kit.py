@@ -9,7 +9,7 @@ from holdfast import tool
 from holdfast.faults import HoldfastError
 from holdfast.sessions import Session
 from holdfast.stores import Commit, MemoryStore, Receipt
-from holdfast.stores.refusals import unavailable
+from holdfast.stores.errors import unavailable
 
 
 class Done(list[Any]):

@@ -11,8 +11,8 @@ from sessions_kit import code_of, square
 
 from holdfast.faults import HoldfastError
 from holdfast.sessions import Session, pending
-from holdfast.sessions.moving import export_lines
-from holdfast.sessions.outside import overview
+from holdfast.sessions.admin import overview
+from holdfast.sessions.transfer import export_lines
 from holdfast.stores import SqliteStore, Store
 
 pytestmark = pytest.mark.filterwarnings("ignore:SQLite:UserWarning")

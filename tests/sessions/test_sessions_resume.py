@@ -17,8 +17,8 @@ from holdfast import Budget
 from holdfast.events import Retry
 from holdfast.faults import AbortedError, HoldfastError
 from holdfast.runtime.runtime import default_runtime
-from holdfast.sessions import DriftWarning, Session, owners
-from holdfast.sessions.leasing import take
+from holdfast.sessions import DriftWarning, Session
+from holdfast.sessions.lease import is_gone, take, this_process
 from holdfast.sessions.log import Message, new_entry
 from holdfast.sessions.manifest import decode_manifest
 from holdfast.stores import Commit, MemoryStore, NewSession, SessionState, SqliteStore
@@ -158,17 +158,17 @@ def test_B96_who_lost_the_session_writes_nothing_more_and_stops() -> None:
 
 def test_the_lease_of_a_dead_process_of_this_machine_is_taken_at_once() -> None:
     dead = subprocess.run(
-        [sys.executable, "-c", "from holdfast.sessions import owners; print(owners.this_process())"],
+        [sys.executable, "-c", "from holdfast.sessions import lease; print(lease.this_process())"],
         capture_output=True,
         check=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     ).stdout.strip()
-    assert owners.is_gone(dead)
-    assert not owners.is_gone(owners.this_process())
-    host, pid, _ = owners.this_process().split("/", 2)
-    assert owners.is_gone(f"{host}/{pid}/1/x"), "the number belongs to another process now"
-    assert not owners.is_gone(f"elsewhere/{pid}/1/x"), "another machine's processes cannot be seen"
+    assert is_gone(dead)
+    assert not is_gone(this_process())
+    host, pid, _ = this_process().split("/", 2)
+    assert is_gone(f"{host}/{pid}/1/x"), "the number belongs to another process now"
+    assert not is_gone(f"elsewhere/{pid}/1/x"), "another machine's processes cannot be seen"
 
     async def main() -> None:
         store = MemoryStore()

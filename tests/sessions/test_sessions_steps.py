@@ -13,8 +13,8 @@ from holdfast import OutcomeUnknownError, recover, tool
 from holdfast.faults import HoldfastError, InvalidError, Ok
 from holdfast.runtime.tool import call_key
 from holdfast.sessions import Session
-from holdfast.sessions.deciding import Drifted, Repeat, Return, Run, Unknown, decide_step, needs_start
 from holdfast.sessions.log import StepEnded, StepStarted
+from holdfast.sessions.steps import Drifted, Repeat, Return, Run, Unknown, decide_step, needs_start
 from holdfast.stores import MemoryStore
 from holdfast.testing import run
 

@@ -17,7 +17,7 @@ from holdfast.faults import Fault, InvalidError
 from holdfast.policies.alerts import AlertMachine, Alerts, Threshold
 from holdfast.runtime.config import ConfigError
 from holdfast.sinks import ErrorMetric, count_errors, raise_alerts
-from holdfast.sinks.webhook import MOST_WAITING, Webhook
+from holdfast.sinks.alerts import MOST_WAITING, Webhook
 
 FEW = Alerts(min_operations=4, session_drops=Threshold(warning=1, critical=2))
 TOKEN = "T0001234567/B0001234567/hushhushhushhush"

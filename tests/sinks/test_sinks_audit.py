@@ -25,8 +25,8 @@ from holdfast.runtime.secrets import process_redactor
 from holdfast.sinks import audit_to
 from holdfast.sinks.audit_records import CLASSES
 from holdfast.stores import MemoryStore, SqliteStore, verify_store
+from holdfast.stores.errors import unavailable
 from holdfast.stores.records import AUDIT_CLASSES
-from holdfast.stores.refusals import unavailable
 from holdfast.testing import script
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")

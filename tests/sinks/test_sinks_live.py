@@ -13,7 +13,7 @@ from holdfast.faults import InvalidError
 from holdfast.runtime.target import Target
 from holdfast.sinks import LiveState, watch_live
 from holdfast.sinks.live import LiveWord
-from holdfast.sinks.tracking import MOST_UNDER_WAY
+from holdfast.sinks.reader import MOST_UNDER_WAY
 
 NOON = 1773835267.0  # 12:01:07 UTC
 OVERLOADED = Fault.of("PROVIDER_OVERLOADED", context={"status": 529})

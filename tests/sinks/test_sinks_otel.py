@@ -35,7 +35,7 @@ from holdfast.policies.repair import Changed
 from holdfast.runtime.recover import recover
 from holdfast.sinks import conventions, trace_recoveries
 from holdfast.sinks import otel as sink
-from holdfast.sinks.tracking import Tracker
+from holdfast.sinks.reader import Tracker
 from holdfast.testing import script
 
 

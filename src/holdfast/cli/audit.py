@@ -18,7 +18,7 @@ from holdfast.cli.store import time_of, with_store
 from holdfast.faults import InvalidError, resolve
 from holdfast.stores.chain import session_chain
 from holdfast.stores.records import AUDIT_CLASSES
-from holdfast.stores.verifying import Head, heads_of, records_of, unaudited, verify_store
+from holdfast.stores.verification import Head, heads_of, records_of, unaudited, verify_store
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.cli.store import Form
     from holdfast.stores.records import AuditRecord
     from holdfast.stores.store import Store
-    from holdfast.stores.verifying import Verification
+    from holdfast.stores.verification import Verification
 
 __all__ = ["Filters", "audit_export", "audit_query", "audit_tail", "audit_verify", "filters_of"]
 

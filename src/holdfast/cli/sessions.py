@@ -18,17 +18,17 @@ from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, s
 from holdfast.cli.store import time_of, with_store
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.sessions import Answer, answer, machine, pending
-from holdfast.sessions import persisted as document_000
-from holdfast.sessions.moving import export_lines, import_lines
-from holdfast.sessions.outside import close, find, in_use, make_resumable, overview
+from holdfast.sessions import session_file as document_000
+from holdfast.sessions.admin import close, find, in_use, make_resumable, overview
 from holdfast.sessions.retention import Retention, plan, prune
+from holdfast.sessions.transfer import export_lines, import_lines
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from holdfast.cli.store import Form
     from holdfast.sessions import Question
-    from holdfast.sessions.outside import Overview
+    from holdfast.sessions.admin import Overview
     from holdfast.stores import SessionRecord, SessionState, Store
 
 __all__ = [

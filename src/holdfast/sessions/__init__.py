@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
-    from holdfast.sessions.interactions import Answer, DeviceCode, Interactor, Question, answer, pending
     from holdfast.sessions.manifest import Drift, DriftWarning, Manifest
+    from holdfast.sessions.questions import Answer, DeviceCode, Interactor, Question, answer, pending
     from holdfast.sessions.scopes import Scope
     from holdfast.sessions.session import Session
-    from holdfast.sessions.turns import Turn
+    from holdfast.sessions.turn import Turn
 
 __all__ = [
     "Answer",
@@ -41,14 +41,14 @@ __all__ = [
 ]
 
 _HOMES = dict.fromkeys(
-    ("Answer", "DeviceCode", "Interactor", "Question", "answer", "pending"), "holdfast.sessions.interactions"
+    ("Answer", "DeviceCode", "Interactor", "Question", "answer", "pending"), "holdfast.sessions.questions"
 ) | {
     "Drift": "holdfast.sessions.manifest",
     "DriftWarning": "holdfast.sessions.manifest",
     "Manifest": "holdfast.sessions.manifest",
     "Scope": "holdfast.sessions.scopes",
     "Session": "holdfast.sessions.session",
-    "Turn": "holdfast.sessions.turns",
+    "Turn": "holdfast.sessions.turn",
 }
 
 __getattr__ = loader(__name__, globals(), _HOMES)

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import msgspec
 
 from holdfast.stores import Entry, NewEntry
-from holdfast.stores.refusals import damaged
+from holdfast.stores.errors import damaged
 
 __all__ = [
     "Answered",

@@ -5,18 +5,24 @@ Invariant: comparing is pure and per field. A part that is missing on either sid
 
 from __future__ import annotations
 
+import warnings
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from holdfast.faults import Fault, HoldfastError
+from holdfast.sessions.journal import audit
+
+if TYPE_CHECKING:
+    from holdfast.sessions.journal import Journal
 
 __all__ = [
     "Drift",
     "DriftPolicy",
     "DriftWarning",
     "Manifest",
+    "compare",
     "decode_manifest",
     "drift",
     "encode_manifest",
@@ -116,6 +122,27 @@ def refused(session: str, fields: tuple[Drift, ...]) -> HoldfastError:
     changes = [msgspec.to_builtins(field) for field in fields]
     context = {"session_id": session, "fields": told, "drift": changes}
     return HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", context=context))
+
+
+async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftPolicy) -> tuple[Drift, ...]:
+    """Return what differs: warned of, or accepted and stored; raise where it is refused, or where the store is another."""
+    problem = mismatch(journal.session, was, now.store_id)
+    if problem is not None:
+        raise problem
+    fields = drift(was, now)
+    if not fields:
+        return ()
+    if policy == "refuse":
+        raise refused(journal.session, fields)
+    told = audit("Integrity", journal.session, drift=[str(field) for field in fields], policy=policy)
+    if policy == "warn":
+        # At the place that opens the session: compare, _open, _enter, __aenter__, there.
+        warnings.warn(f"session {journal.session}: {'; '.join(map(str, fields))}", DriftWarning, stacklevel=5)
+        await journal.write(audit=(told,))
+    else:
+        kept = msgspec.structs.replace(now, created_at=was.created_at, sm_state=was.sm_state)
+        await journal.write(audit=(told,), manifest=encode_manifest(kept))
+    return fields
 
 
 def _tools(was: dict[str, str], now: dict[str, str]) -> list[Drift]:

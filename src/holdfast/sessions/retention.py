@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import HoldfastError
-from holdfast.sessions.saving import audit
+from holdfast.sessions.journal import audit
 from holdfast.stores import Commit, SessionState
 
 if TYPE_CHECKING:

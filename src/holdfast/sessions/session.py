@@ -19,14 +19,13 @@ from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.shield import wait_to_end
 from holdfast.sessions import codec, machine
-from holdfast.sessions.comparing import compare
-from holdfast.sessions.leasing import Keeper, keeper_for, left, take
+from holdfast.sessions.journal import Journal, audit
+from holdfast.sessions.lease import Keeper, keeper_for, left, take
 from holdfast.sessions.log import Message, StateChanged, StepEnded
-from holdfast.sessions.manifest import DriftPolicy, Manifest, decode_manifest, encode_manifest
-from holdfast.sessions.saving import Journal, audit
-from holdfast.sessions.turning import Turning
+from holdfast.sessions.manifest import DriftPolicy, Manifest, compare, decode_manifest, encode_manifest
+from holdfast.sessions.turn_runner import TurnRunner
 from holdfast.stores import Claim, NewSession, SessionState
-from holdfast.stores.opening import open_store
+from holdfast.stores.address import open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Outcome
     from holdfast.runtime.runtime import Runtime
-    from holdfast.sessions.interactions.questions import Interactor
     from holdfast.sessions.manifest import Drift
+    from holdfast.sessions.questions.question import Interactor
     from holdfast.sessions.scopes import Reason
     from holdfast.stores import Store
 
@@ -47,7 +46,7 @@ T = TypeVar("T")
 _LEASE_S = 30.0
 
 
-class Session(Turning):
+class Session(TurnRunner):
     """Work that survives the process doing it: `async with Session.open("release-42") as session`.
 
     Leaving the block in good order ends the turn and pauses the session; an exception leaves the turn in flight, and the next to

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from holdfast.sinks.alerts import AlertSink, raise_alerts
     from holdfast.sinks.audit import AuditTrail, audit_to
     from holdfast.sinks.live import LiveLine, LiveState, watch_live
+    from holdfast.sinks.log_lines import Levels
     from holdfast.sinks.logging import log_events
     from holdfast.sinks.metric import ErrorMetric, measure_errors
     from holdfast.sinks.otel import trace_recoveries
     from holdfast.sinks.prometheus import count_errors, count_events
     from holdfast.sinks.severity import react_to_failures
     from holdfast.sinks.structlog import log_to_structlog
-    from holdfast.sinks.wording import Levels
 
 __all__ = [
     "AlertSink",
@@ -64,7 +64,7 @@ _HOMES = {
     "react_to_failures": "holdfast.sinks.severity",
     "AuditTrail": "holdfast.sinks.audit",
     "audit_to": "holdfast.sinks.audit",
-    "Levels": "holdfast.sinks.wording",
+    "Levels": "holdfast.sinks.log_lines",
     "LiveLine": "holdfast.sinks.live",
     "LiveState": "holdfast.sinks.live",
     "count_events": "holdfast.sinks.prometheus",

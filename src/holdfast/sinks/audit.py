@@ -29,7 +29,7 @@ from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sinks.audit_records import CLASSES, audit_of
-from holdfast.sinks.reading import read
+from holdfast.sinks.reader import read
 from holdfast.stores.records import Commit, NewAudit, check_name
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from holdfast.events import (
     SuppressedError,
 )
 from holdfast.faults import Fault
-from holdfast.sinks.facts import facts_of
+from holdfast.sinks.reader import facts_of
 from holdfast.stores.records import NewAudit
 
 if TYPE_CHECKING:

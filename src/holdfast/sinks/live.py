@@ -31,8 +31,7 @@ from holdfast.events import (
     StreamResumed,
 )
 from holdfast.faults import InvalidError
-from holdfast.sinks.reading import read
-from holdfast.sinks.tracking import Tracker
+from holdfast.sinks.reader import Tracker, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable

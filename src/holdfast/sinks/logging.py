@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from holdfast.events import KINDS, AttemptEnded, AttemptStarted, Event
 from holdfast.faults import InvalidError
 from holdfast.runtime.secrets import process_redactor
-from holdfast.sinks.facts import facts_of
-from holdfast.sinks.reading import read
-from holdfast.sinks.wording import Levels, Wording
+from holdfast.sinks.log_lines import Levels, LogLines
+from holdfast.sinks.reader import facts_of, read
 
 if TYPE_CHECKING:
     from holdfast.runtime.bus import Subscription
@@ -34,15 +33,15 @@ def log_events(
     if not isinstance(logger, (str, logging.Logger)):
         raise InvalidError.at("logger", "a logger or its name", logger)
     log = logging.getLogger(logger) if isinstance(logger, str) else logger
-    wording = Wording(levels)
+    lines = LogLines(levels)
 
     def write(event: Event) -> None:
-        level, line = wording.of(event)
+        level, line = lines.of(event)
         if level is not None and log.isEnabledFor(level):
             # The line goes in as an argument: a `%` in a name is no format.
             log.log(level, "%s", line, extra={"holdfast": facts_of(event, process_redactor())})
 
-    level = wording.levels.attempt
+    level = lines.levels.attempt
     if attempts is None:
         attempts = level is not None and log.isEnabledFor(level)
     silent = () if attempts else (AttemptStarted, AttemptEnded)

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.events import Failed
 from holdfast.faults import AnyCode, Severity
-from holdfast.sinks.reading import read
+from holdfast.sinks.reader import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable

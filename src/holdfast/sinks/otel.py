@@ -32,9 +32,7 @@ from holdfast.events import (
 )
 from holdfast.faults import Fault
 from holdfast.sinks.conventions import ERROR_TYPE, SCHEMA_URL, Ours, attributes_of
-from holdfast.sinks.facts import tag_of
-from holdfast.sinks.reading import missing, read
-from holdfast.sinks.tracking import Tracker
+from holdfast.sinks.reader import Tracker, missing, read, tag_of
 
 try:
     from opentelemetry import trace as otel

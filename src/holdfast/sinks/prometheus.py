@@ -23,8 +23,7 @@ from holdfast.events import (
     RetryDenied,
 )
 from holdfast.faults import CATALOG
-from holdfast.sinks.reading import missing, read
-from holdfast.sinks.tracking import Tracker
+from holdfast.sinks.reader import Tracker, missing, read
 
 try:
     import prometheus_client as prometheus

@@ -14,9 +14,8 @@ from holdfast.faults import InvalidError, Severity
 from holdfast.policies.severity import Reaction, reactions_to
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
-from holdfast.sinks.facts import facts_of
 from holdfast.sinks.metric import ErrorMetric
-from holdfast.sinks.reading import read
+from holdfast.sinks.reader import facts_of, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.events import KINDS, AttemptEnded, AttemptStarted, Event
 from holdfast.runtime.secrets import process_redactor
-from holdfast.sinks.facts import facts_of
-from holdfast.sinks.reading import missing, read
-from holdfast.sinks.wording import Levels, Wording
+from holdfast.sinks.log_lines import Levels, LogLines
+from holdfast.sinks.reader import facts_of, missing, read
 
 try:
     import structlog
@@ -31,10 +30,10 @@ def log_to_structlog(
     beginning and end of every call.
     """
     log = structlog.get_logger("holdfast") if logger is None else logger
-    wording = Wording(levels)
+    lines = LogLines(levels)
 
     def write(event: Event) -> None:
-        level, line = wording.of(event)
+        level, line = lines.of(event)
         if level is not None:
             log.log(level, line, holdfast=facts_of(event, process_redactor()))
 

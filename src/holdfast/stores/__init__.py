@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
+    from holdfast.stores.address import default_url, open_store
     from holdfast.stores.memory import MemoryStore
-    from holdfast.stores.opening import default_url, open_store
     from holdfast.stores.postgres import PostgresStore
     from holdfast.stores.records import (
         AuditRecord,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from holdfast.stores.sqlite import SqliteStore
     from holdfast.stores.store import Store
-    from holdfast.stores.verifying import Verification, verify_store
+    from holdfast.stores.verification import Verification, verify_store
 
 __all__ = [
     "AuditRecord",
@@ -68,10 +68,10 @@ _HOMES = dict.fromkeys(__all__, "holdfast.stores.records") | {
     "PostgresStore": "holdfast.stores.postgres",
     "SqliteStore": "holdfast.stores.sqlite",
     "Store": "holdfast.stores.store",
-    "Verification": "holdfast.stores.verifying",
-    "default_url": "holdfast.stores.opening",
-    "open_store": "holdfast.stores.opening",
-    "verify_store": "holdfast.stores.verifying",
+    "Verification": "holdfast.stores.verification",
+    "default_url": "holdfast.stores.address",
+    "open_store": "holdfast.stores.address",
+    "verify_store": "holdfast.stores.verification",
 }
 
 __getattr__ = loader(__name__, globals(), _HOMES)

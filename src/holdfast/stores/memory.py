@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from holdfast.runtime.secrets import process_redactor
-from holdfast.stores import refusals
+from holdfast.stores import errors
 from holdfast.stores.chain import GENESIS, link, session_chain
-from holdfast.stores.preparing import Mask, prepared
 from holdfast.stores.records import (
     AuditRecord,
     Checkpoint,
@@ -27,8 +26,9 @@ from holdfast.stores.records import (
     SessionState,
     check_name,
 )
+from holdfast.stores.redaction import Mask, prepared
 from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
-from holdfast.stores.waking import Wakeups
+from holdfast.stores.wakeups import Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,10 +84,10 @@ class MemoryStore:
         kept = self._create(commit, now) if commit.create is not None else self._kept(commit.session)
         record = kept.record
         if commit.create is None:
-            refusals.admit(commit, record.state, record.fence)
+            errors.admit(commit, record.state, record.fence)
         if commit.claim is not None and (known := _known(kept, commit.claim)) is not None:
             return known
-        refusals.check_checkpoint(commit, record.top + len(commit.entries))
+        errors.check_checkpoint(commit, record.top + len(commit.entries))
         receipt = self._write(kept, commit, max(now, record.last_at))
         self._sessions[commit.session] = kept
         self._wakeups.wake((commit.session,))
@@ -108,7 +108,7 @@ class MemoryStore:
         kept = self._kept(session)
         record = kept.record
         if after + 1 < record.oldest or after > record.top:
-            raise refusals.gap(session, after + 1, record.oldest, record.top)
+            raise errors.gap(session, after + 1, record.oldest, record.top)
         page: list[Entry] = []
         for entry in kept.entries[after + 1 - record.oldest :][:limit]:
             max_bytes -= len(bytes(entry.body))
@@ -124,7 +124,7 @@ class MemoryStore:
         kept, now = self._kept(session), self._wall()
         record = kept.record
         if record.owner is not None and record.owner != owner and record.lease_until > now:
-            raise refusals.held_by(session, record.owner, record.lease_until - now)
+            raise errors.held_by(session, record.owner, record.lease_until - now)
         lease = Lease(session=session, owner=owner, fence=record.fence + 1, until=now + ttl)
         self._own(kept, lease.fence, owner, lease.until)
         return lease
@@ -132,7 +132,7 @@ class MemoryStore:
     async def renew(self, lease: Lease, ttl: float) -> Lease:
         kept = self._kept(lease.session)
         if not _holds(kept.record, lease):
-            raise refusals.lost(lease.session)
+            raise errors.lost(lease.session)
         renewed = msgspec.structs.replace(lease, until=self._wall() + ttl)
         self._own(kept, renewed.fence, renewed.owner, renewed.until)
         return renewed
@@ -153,7 +153,7 @@ class MemoryStore:
         kept = self._kept(session)
         record = kept.record
         if fence is not None and fence != record.fence:
-            raise refusals.lost(session)
+            raise errors.lost(session)
         gone = max(0, min(before, (record.checkpoint or 0) + 1) - record.oldest)
         del kept.entries[:gone]
         kept.record = msgspec.structs.replace(record, oldest=record.oldest + gone)
@@ -169,7 +169,7 @@ class MemoryStore:
     async def remove(self, session: str) -> None:
         state = self._kept(session).record.state
         if state not in (SessionState.CLOSED, SessionState.ERROR):
-            raise refusals.not_closed(session, state)
+            raise errors.not_closed(session, state)
         del self._sessions[session]
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
@@ -182,14 +182,14 @@ class MemoryStore:
         check_name("session", session)
         kept = self._sessions.get(session)
         if kept is None:
-            raise refusals.missing(session)
+            raise errors.missing(session)
         return kept
 
     def _create(self, commit: Commit, now: float) -> _Kept:
         assert commit.session is not None
         assert commit.create is not None
         if commit.session in self._sessions:
-            raise refusals.already_there(commit.session)
+            raise errors.already_there(commit.session)
         return _Kept(
             SessionRecord(
                 id=commit.session,
@@ -263,7 +263,7 @@ def _known(kept: _Kept, claim: Claim) -> Receipt | None:
         return None
     body_hash, receipt = found
     if body_hash != claim.body_hash:
-        raise refusals.claimed_otherwise(claim.client, claim.id)
+        raise errors.claimed_otherwise(claim.client, claim.id)
     return msgspec.structs.replace(receipt, duplicate=True)
 
 

@@ -21,7 +21,7 @@ from psycopg import AsyncConnection, AsyncCursor, pq, sql
 from psycopg.rows import tuple_row
 
 from holdfast.faults import HoldfastError
-from holdfast.stores.points import POINTS
+from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.postgres.failures import CONFLICTS, typed
 from holdfast.stores.postgres.lanes import Job, Lanes
 from holdfast.stores.sql.query import Many
@@ -231,7 +231,7 @@ class Engine:
                     ((now, *_),) = await talk.rows(self._note, (slot.name, slot.seq, slot.lock))
                     for job in jobs:
                         await _attempt(talk, job, now)
-                    POINTS.reach("written")
+                    FAILPOINTS.reach("written")
                     sent = Doubt(slot.name, slot.lock, slot.seq, None)
                     ended = await talk.run("COMMIT")
                 if ended.statusmessage != "COMMIT":
@@ -241,7 +241,7 @@ class Engine:
                     # An answer: the transaction is rolled back. A server's last words, before its connection ends, are none.
                     raise
                 raise _LostError(sent, error) from error
-            POINTS.reach("committed")
+            FAILPOINTS.reach("committed")
 
     async def _read(self, connection: AsyncConnection[Any], script: Script[T]) -> T:
         async with _talking(connection) as talk:

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
-from holdfast.stores.refusals import unavailable
+from holdfast.stores.errors import unavailable
 
 if TYPE_CHECKING:
     from holdfast.faults import HoldfastError

@@ -16,16 +16,16 @@ from psycopg_pool import AsyncConnectionPool
 
 from holdfast.faults import InvalidError
 from holdfast.runtime.secrets import process_redactor
+from holdfast.stores.errors import unavailable
 from holdfast.stores.postgres.engine import Doubt, DoubtError, Engine
 from holdfast.stores.postgres.failures import typed
-from holdfast.stores.postgres.listening import Listener, Notifier
+from holdfast.stores.postgres.notifications import Listener, Notifier
 from holdfast.stores.postgres.tables import DIALECT, migrate
-from holdfast.stores.preparing import Mask, prepared
 from holdfast.stores.records import Commit, Lease, Receipt, check_name
-from holdfast.stores.refusals import unavailable
-from holdfast.stores.sql import commits, forgetting, leases
-from holdfast.stores.sql.readable import Readable
-from holdfast.stores.waking import Wakeups
+from holdfast.stores.redaction import Mask, prepared
+from holdfast.stores.sql import commits, deletion, leases
+from holdfast.stores.sql.reads import Readable
+from holdfast.stores.wakeups import Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,13 +145,13 @@ class PostgresStore(Readable):
         await self._write(lease.session, lambda _: leases.release_script(lease, _LOCK))
 
     async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
-        return await self._write(session, lambda _: forgetting.compact_script(session, before, fence, _LOCK))
+        return await self._write(session, lambda _: deletion.compact_script(session, before, fence, _LOCK))
 
     async def forget_claims(self, session: str, before: float) -> None:
-        await self._write(session, lambda _: forgetting.forget_claims_script(session, before, _LOCK))
+        await self._write(session, lambda _: deletion.forget_claims_script(session, before, _LOCK))
 
     async def remove(self, session: str) -> None:
-        await self._write(session, lambda _: forgetting.remove_script(session, _LOCK))
+        await self._write(session, lambda _: deletion.remove_script(session, _LOCK))
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
         async def top() -> int:

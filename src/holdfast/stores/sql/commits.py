@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.stores import refusals
+from holdfast.stores import errors
 from holdfast.stores.chain import GENESIS, link, session_chain
 from holdfast.stores.records import Commit, Receipt, SessionState
 from holdfast.stores.sql.query import Many, Query, Script
@@ -44,21 +44,21 @@ def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Scr
         yield from _seal(commit.chain, commit.audit, now, lock)
         return Receipt(at=now)
     if commit.create is not None:
-        refusals.check_checkpoint(commit, len(commit.entries))
+        errors.check_checkpoint(commit, len(commit.entries))
         args = (commit.session, epoch, SessionState.CREATED.value, now, now, commit.create.manifest)
         made = yield Query(_NEW, args)
         if not made:
-            raise refusals.already_there(commit.session)
+            raise errors.already_there(commit.session)
         key, state, top, at = made[0][0], SessionState.CREATED.value, 0, now
     else:
         rows = yield Query(_HEAD + lock, (commit.session,))
         if not rows:
-            raise refusals.missing(commit.session)
+            raise errors.missing(commit.session)
         key, epoch, state, fence, top, last_at = rows[0]
-        refusals.admit(commit, state, fence)
+        errors.admit(commit, state, fence)
         at = max(now, last_at)
     receipt = Receipt(first=top + 1 if commit.entries else 0, top=top + len(commit.entries), at=at, epoch=epoch)
-    refusals.check_checkpoint(commit, receipt.top)
+    errors.check_checkpoint(commit, receipt.top)
     if commit.claim is not None:
         known = yield from _claim(commit, key, receipt)
         if known is not None:
@@ -77,7 +77,7 @@ def _claim(commit: Commit, key: int, receipt: Receipt) -> Script[Receipt | None]
     if rows:
         body_hash, first, top, at, result = rows[0]
         if bytes(body_hash) != claim.body_hash:
-            raise refusals.claimed_otherwise(claim.client, claim.id)
+            raise errors.claimed_otherwise(claim.client, claim.id)
         stored = msgspec.Raw(bytes(result))
         return Receipt(first=first, top=top, at=at, epoch=receipt.epoch, duplicate=True, result=stored)
     args = (key, claim.client, claim.id, claim.body_hash, receipt.at, receipt.first, receipt.top, claim.result)

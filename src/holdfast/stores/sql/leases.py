@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.stores import refusals
+from holdfast.stores import errors
 from holdfast.stores.records import Lease
 from holdfast.stores.sql.query import Query
 
@@ -20,10 +20,10 @@ _TAKE = "UPDATE session SET fence = ?, owner = ?, lease_until = ? WHERE key = ?"
 def acquire_script(session: str, owner: str, ttl: float, now: float, lock: str = "") -> Script[Lease]:
     rows = yield Query(_HELD + lock, (session,))
     if not rows:
-        raise refusals.missing(session)
+        raise errors.missing(session)
     key, fence, holder, until = rows[0]
     if holder is not None and holder != owner and until > now:
-        raise refusals.held_by(session, holder, until - now)
+        raise errors.held_by(session, holder, until - now)
     lease = Lease(session=session, owner=owner, fence=fence + 1, until=now + ttl)
     yield Query(_TAKE, (lease.fence, owner, lease.until, key))
     return lease
@@ -32,7 +32,7 @@ def acquire_script(session: str, owner: str, ttl: float, now: float, lock: str =
 def renew_script(lease: Lease, ttl: float, now: float, lock: str = "") -> Script[Lease]:
     key = yield from _ours(lease, lock)
     if key is None:
-        raise refusals.lost(lease.session)
+        raise errors.lost(lease.session)
     yield Query(_TAKE, (lease.fence, lease.owner, now + ttl, key))
     return Lease(session=lease.session, owner=lease.owner, fence=lease.fence, until=now + ttl)
 
@@ -47,6 +47,6 @@ def _ours(lease: Lease, lock: str) -> Script[int | None]:
     """Return the session's key while the lease is the last that was given."""
     rows = yield Query(_HELD + lock, (lease.session,))
     if not rows:
-        raise refusals.missing(lease.session)
+        raise errors.missing(lease.session)
     key, fence, owner, _ = rows[0]
     return int(key) if fence == lease.fence and owner == lease.owner else None

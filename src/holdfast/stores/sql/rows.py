@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import HoldfastError
+from holdfast.stores.errors import damaged
 from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState
-from holdfast.stores.refusals import damaged
 
 if TYPE_CHECKING:
     from holdfast.stores.sql.query import Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from holdfast.faults import Fault, HoldfastError
-from holdfast.stores.refusals import unavailable
+from holdfast.stores.errors import unavailable
 
 __all__ = ["typed"]
 

@@ -16,7 +16,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from holdfast.faults import Fault, HoldfastError
-from holdfast.stores.points import POINTS
+from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sql.schema import VERSION, Dialect, migrations
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> str:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         for step in range(version + 1, VERSION + 1):
             for statement in migrations(DIALECT)[step]:
-                POINTS.reach("migrating")
+                FAILPOINTS.reach("migrating")
                 connection.execute(statement)
         if version < VERSION:
             connection.execute(f"PRAGMA user_version = {VERSION}")

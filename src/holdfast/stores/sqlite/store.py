@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from holdfast import options
 from holdfast.runtime.secrets import process_redactor
 from holdfast.runtime.shield import wait_to_end
-from holdfast.stores.preparing import Mask, prepared
+from holdfast.stores.errors import unavailable
 from holdfast.stores.records import Commit, Lease, Receipt, check_name
-from holdfast.stores.refusals import unavailable
-from holdfast.stores.sql import commits, forgetting, leases
-from holdfast.stores.sql.readable import Readable
+from holdfast.stores.redaction import Mask, prepared
+from holdfast.stores.sql import commits, deletion, leases
+from holdfast.stores.sql.reads import Readable
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.failures import typed
-from holdfast.stores.sqlite.opening import Opened
+from holdfast.stores.sqlite.open_file import Opened
 from holdfast.stores.sqlite.writer import Job, Writer, run_script
-from holdfast.stores.waking import Wakeups
+from holdfast.stores.wakeups import Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,13 +104,13 @@ class SqliteStore(Readable):
         await self._write(lambda: leases.release_script(lease))
 
     async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
-        return await self._write(lambda: forgetting.compact_script(session, before, fence))
+        return await self._write(lambda: deletion.compact_script(session, before, fence))
 
     async def forget_claims(self, session: str, before: float) -> None:
-        await self._write(lambda: forgetting.forget_claims_script(session, before))
+        await self._write(lambda: deletion.forget_claims_script(session, before))
 
     async def remove(self, session: str) -> None:
-        await self._write(lambda: forgetting.remove_script(session))
+        await self._write(lambda: deletion.remove_script(session))
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
         async def top() -> int:

@@ -16,8 +16,8 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.faults import HoldfastError
-from holdfast.stores.points import POINTS
-from holdfast.stores.refusals import unavailable
+from holdfast.stores.errors import unavailable
+from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sql.query import Many
 from holdfast.stores.sqlite.failures import typed
 
@@ -55,8 +55,8 @@ def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
-        if POINTS.hook is not None and not step.sql.startswith("SELECT"):
-            POINTS.reach(" ".join(step.sql.split()[:3]))
+        if FAILPOINTS.hook is not None and not step.sql.startswith("SELECT"):
+            FAILPOINTS.reach(" ".join(step.sql.split()[:3]))
         if isinstance(step, Many):
             connection.executemany(step.sql, step.rows)
             rows = []
@@ -148,25 +148,25 @@ class Writer:
         return False
 
     def _perform(self, jobs: list[Job]) -> None:
-        POINTS.reach("taken")
+        FAILPOINTS.reach("taken")
         began = time.monotonic()
         try:
             with self._turns:
                 self._write(jobs)
-                POINTS.reach("committed")
+                FAILPOINTS.reach("committed")
                 self._tidy()
         except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, and the thread must go on
             for job in jobs:
                 if not job.done:
                     job.error = error
-        POINTS.reach("settling")
+        FAILPOINTS.reach("settling")
         self._company = len(jobs) + self._queue.qsize()
         now = time.monotonic()
         self._until = now + patience(now - began)
         self._on_commit({job.wakes for job in jobs if job.wakes is not None and job.error is None})
         # Last of all: whoever is woken runs at once, and this thread would only be in the way.
         _settle(jobs)
-        POINTS.reach("settled")
+        FAILPOINTS.reach("settled")
 
     def _write(self, jobs: list[Job]) -> None:
         try:
@@ -181,7 +181,7 @@ class Writer:
 
     def _transact(self, jobs: list[Job]) -> bool:
         """Run jobs in the transaction that was begun, and end it."""
-        POINTS.reach("begun")
+        FAILPOINTS.reach("begun")
         connection = self._connection
         failure: BaseException
         try:
@@ -191,7 +191,7 @@ class Writer:
                     job.result = run_script(connection, job.script())
                 except HoldfastError as refusal:
                     job.error = refusal
-            POINTS.reach("written")
+            FAILPOINTS.reach("written")
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             failure = typed(error, self._path)
@@ -231,16 +231,16 @@ def _reuse_wal(connection: sqlite3.Connection) -> None:
 
 def tidy(connection: sqlite3.Connection) -> None:
     """Move what is in the WAL to the file, and empty it if nobody reads it just now. Waits for nobody."""
-    POINTS.reach("moving")
+    FAILPOINTS.reach("moving")
     _, log, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    POINTS.reach("moved")
+    FAILPOINTS.reach("moved")
     if log != moved:
         return
     (busy,) = connection.execute("PRAGMA busy_timeout").fetchone()
     connection.execute("PRAGMA busy_timeout = 0")
     try:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        POINTS.reach("emptied")
+        FAILPOINTS.reach("emptied")
     finally:
         connection.execute(f"PRAGMA busy_timeout = {busy}")
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import msgspec
 
 from holdfast.faults import Fault, HoldfastError
+from holdfast.sessions.journal import audit, fresh_id, read_snapshot
 from holdfast.sessions.log import Remembered, StateChanged, new_entry
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
-from holdfast.sessions.saving import audit, fresh_id, read_snapshot
 from holdfast.stores import Commit, NewCheckpoint, NewSession, SessionState
 from holdfast.stores.records import MAX_OFFSET, check_name
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.runtime.config import load
 from holdfast.stores import MemoryStore, PostgresStore, SqliteStore, default_url, open_store
-from holdfast.stores.opening import shown
+from holdfast.stores.address import shown
 
 PASSWORD = "pa55-Zq81-word"
 

@@ -16,25 +16,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.shield import run_to_end
 from holdfast.sessions import codec
-from holdfast.sessions.interactions.methods import Asking
+from holdfast.sessions.journal import audit
 from holdfast.sessions.log import TurnEnded, TurnOutcome, TurnStarted
-from holdfast.sessions.saving import audit
+from holdfast.sessions.questions.methods import QuestionMethods
 from holdfast.sessions.scopes import Scope
-from holdfast.sessions.turns import Locks, Turn
+from holdfast.sessions.turn import Locks, Turn
 from holdfast.stores import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from holdfast.runtime.runtime import Runtime
-    from holdfast.sessions.interactions.questions import Interactor
+    from holdfast.sessions.questions.question import Interactor
 
-__all__ = ["Turning"]
+__all__ = ["TurnRunner"]
 
 T = TypeVar("T")
 
 
-class Turning(Asking):
+class TurnRunner(QuestionMethods):
     """The part of a session that runs turns."""
 
     __slots__ = ("_left_alone", "_locks", "_own", "_scope", "_state", "_turn", "context", "id", "resumed")

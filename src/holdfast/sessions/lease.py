@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
+import socket
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.shield import run_to_end
-from holdfast.sessions import owners
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.stores import Lease, Store
 
-__all__ = ["Keeper", "keeper_for", "left", "take"]
+__all__ = ["Keeper", "is_gone", "keeper_for", "left", "take", "this_process"]
 
 
 async def take(store: Store, session: str, ttl: float) -> Lease:
@@ -39,12 +42,12 @@ async def _give_back(store: Store, taking: asyncio.Future[Lease]) -> None:
 
 
 async def _take(store: Store, session: str, ttl: float) -> Lease:
-    owner = owners.this_process()
+    owner = this_process()
     try:
         return await store.acquire(session, owner, ttl)
     except HoldfastError as error:
         holder = error.fault.context.get("owner")
-        if error.fault.code != "SESS_LEASE_LOST" or not isinstance(holder, str) or not owners.is_gone(holder):
+        if error.fault.code != "SESS_LEASE_LOST" or not isinstance(holder, str) or not is_gone(holder):
             raise
     # In its name, for no time at all: from now on whatever the dead one still had under way is refused.
     await store.acquire(session, holder, 0.0)
@@ -140,3 +143,34 @@ class _Kept(NamedTuple):
 _KEEPERS: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[Store, dict[float, Keeper]]] = (
     WeakKeyDictionary()
 )
+
+
+def this_process() -> str:
+    """Return a name for one owner in this process: host, process, when that began, and chance."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}/{pid}/{_began(pid)}/{secrets.token_hex(4)}"
+
+
+def is_gone(owner: str) -> bool:
+    """Whether an owner is known to be dead: a process of this machine that is not there any more."""
+    host, _, rest = owner.partition("/")
+    pid, _, rest = rest.partition("/")
+    began = rest.partition("/")[0]
+    if host != socket.gethostname() or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    # The number may belong to another process by now.
+    return began != _began(int(pid))
+
+
+def _began(pid: int) -> str:
+    """When a process began, in the kernel's own count; empty where that cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

@@ -12,13 +12,13 @@ import msgspec
 
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.runtime.runtime import default_runtime
-from holdfast.sessions import machine, owners
-from holdfast.sessions.interactions.answering import remembered
-from holdfast.sessions.interactions.questions import KINDS, Question, question_of
-from holdfast.sessions.leasing import take
+from holdfast.sessions import machine
+from holdfast.sessions.journal import audit, fresh_id
+from holdfast.sessions.lease import is_gone, take
 from holdfast.sessions.log import Said, StateChanged, TurnEnded, new_entry
 from holdfast.sessions.manifest import Manifest, decode_manifest
-from holdfast.sessions.saving import audit, fresh_id
+from holdfast.sessions.questions.answers import remembered
+from holdfast.sessions.questions.question import KINDS, Question, question_of
 from holdfast.stores import Checkpoint, Commit, SessionRecord, SessionState
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def in_use(record: SessionRecord) -> bool:
     """Whether a process owns a session now, as far as can be told from here."""
     if record.owner is None or record.lease_until <= default_runtime().clock.wall():
         return False
-    return not owners.is_gone(record.owner)
+    return not is_gone(record.owner)
 
 
 async def overview(store: Store, session: str) -> Overview:

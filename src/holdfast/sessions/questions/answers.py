@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.runtime import default_runtime
-from holdfast.sessions.interactions.questions import (
+from holdfast.sessions.journal import audit, fresh_id, recalled
+from holdfast.sessions.log import Answered, Asked, TurnEnded, new_entry, read_entry
+from holdfast.sessions.questions.question import (
     Answer,
     body_hash,
     checked,
@@ -18,13 +20,11 @@ from holdfast.sessions.interactions.questions import (
     mismatch,
     question_of,
 )
-from holdfast.sessions.log import Answered, Asked, TurnEnded, new_entry, read_entry
-from holdfast.sessions.saving import audit, fresh_id, recalled
 from holdfast.stores import Claim, Commit
 
 if TYPE_CHECKING:
-    from holdfast.sessions.interactions.questions import Question
     from holdfast.sessions.log import Remembered
+    from holdfast.sessions.questions.question import Question
     from holdfast.stores import NewAudit, Store
 
 __all__ = ["answer", "answered_by", "audit_of", "claim_of", "pending", "refusal", "remembered"]

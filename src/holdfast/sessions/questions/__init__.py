@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
-    from holdfast.sessions.interactions.answering import answer, pending
-    from holdfast.sessions.interactions.mending import DeviceCode
-    from holdfast.sessions.interactions.questions import Answer, Interactor, Kind, Question
+    from holdfast.sessions.questions.answers import answer, pending
+    from holdfast.sessions.questions.question import Answer, Interactor, Kind, Question
+    from holdfast.sessions.questions.remedies import DeviceCode
 
 __all__ = ["Answer", "DeviceCode", "Interactor", "Kind", "Question", "answer", "pending"]
 
-_HOMES = dict.fromkeys(__all__, "holdfast.sessions.interactions.questions") | {
-    "DeviceCode": "holdfast.sessions.interactions.mending",
-    "answer": "holdfast.sessions.interactions.answering",
-    "pending": "holdfast.sessions.interactions.answering",
+_HOMES = dict.fromkeys(__all__, "holdfast.sessions.questions.question") | {
+    "DeviceCode": "holdfast.sessions.questions.remedies",
+    "answer": "holdfast.sessions.questions.answers",
+    "pending": "holdfast.sessions.questions.answers",
 }
 
 __getattr__ = loader(__name__, globals(), _HOMES)

@@ -22,7 +22,7 @@ from holdfast.runtime.target import Target
 from holdfast.sessions import codec
 from holdfast.sessions.log import Remembered, Said, new_entry
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
-from holdfast.stores.refusals import damaged
+from holdfast.stores.errors import damaged
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,9 +10,9 @@ from contextlib import ExitStack, closing, nullcontext
 from typing import TYPE_CHECKING
 
 from holdfast.faults import HoldfastError
-from holdfast.stores.points import POINTS
+from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sqlite import files
-from holdfast.stores.sqlite.turns import Presence, Turns, forget_noted
+from holdfast.stores.sqlite.locks import Presence, Turns, forget_noted
 from holdfast.stores.sqlite.writer import tidy
 
 if TYPE_CHECKING:
@@ -35,16 +35,16 @@ class Opened:
             self._turns = undo.enter_context(closing(Turns(turn, busy)))
             self._presence = undo.enter_context(closing(Presence(use)))
             with self._turns:
-                POINTS.reach("opening")
+                FAILPOINTS.reach("opening")
                 files.refuse_emptied(path, self._presence.noted())
                 self.connection = undo.enter_context(closing(files.connect(path, durability="full", busy=busy)))
-                POINTS.reach("connected")
+                FAILPOINTS.reach("connected")
                 self.id = files.migrate(self.connection, path)
-                POINTS.reach("migrated")
+                FAILPOINTS.reach("migrated")
                 files.begin(self.connection, durability, alone=self._presence.alone())
                 files.set_durability(self.connection, durability)
                 self._presence.note(self.id)
-                POINTS.reach("opened")
+                FAILPOINTS.reach("opened")
             undo.pop_all()
 
     @property
@@ -57,14 +57,14 @@ class Opened:
             stack.callback(self._turns.close)
             stack.callback(self._presence.close)
             in_turn = self._take_turn(stack)
-            POINTS.reach("closing")
+            FAILPOINTS.reach("closing")
             stack.callback(self.connection.close)
             for reader in readers:
                 reader.close()
             if in_turn:
                 self._end()
-                POINTS.reach("ended")
-        POINTS.reach("closed")
+                FAILPOINTS.reach("ended")
+        FAILPOINTS.reach("closed")
 
     def _take_turn(self, stack: ExitStack) -> bool:
         try:

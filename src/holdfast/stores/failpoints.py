@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["POINTS", "Points"]
+__all__ = ["FAILPOINTS", "Failpoints"]
 
 
-class Points:
+class Failpoints:
     """What happens when a point is reached."""
 
     def __init__(self) -> None:
@@ -28,4 +28,4 @@ class Points:
             self.hook(name)
 
 
-POINTS = Points()
+FAILPOINTS = Failpoints()

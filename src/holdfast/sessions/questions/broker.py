@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast import options
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.runtime import default_runtime
-from holdfast.sessions.interactions import answering
-from holdfast.sessions.interactions.questions import (
+from holdfast.sessions.journal import audit
+from holdfast.sessions.log import Answered, Asked
+from holdfast.sessions.questions import answers
+from holdfast.sessions.questions.question import (
     KINDS,
     Answer,
     by_itself,
@@ -25,17 +27,15 @@ from holdfast.sessions.interactions.questions import (
     question_of,
     same_question,
 )
-from holdfast.sessions.log import Answered, Asked
-from holdfast.sessions.saving import audit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from holdfast.runtime.runtime import Runtime
-    from holdfast.sessions.interactions.questions import Interactor, Question
-    from holdfast.sessions.saving import Journal
+    from holdfast.sessions.journal import Journal
+    from holdfast.sessions.questions.question import Interactor, Question
 
-__all__ = ["Desk", "Put"]
+__all__ = ["Put", "QuestionBroker"]
 
 _LOOK_S = 1.0
 """How often the log is looked at for answers of another process."""
@@ -59,7 +59,7 @@ class Put(NamedTuple):
     """A no that is on record is not taken for the answer: it is asked again."""
 
 
-class Desk:
+class QuestionBroker:
     """Who is attached to a session, and what they are asked."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Desk:
             until = self._now() + expires
         said, value = await self._race(question, until)
         if said.outcome == "timeout":
-            raise answering.expired(question.id, expires)
+            raise answers.expired(question.id, expires)
         return said, value
 
     async def _race(self, question: Question, until: float | None) -> tuple[Answered, Any]:
@@ -233,10 +233,10 @@ class Desk:
 
     async def _give(self, question: Question, given: Answer, by: str) -> tuple[Answered, Any]:
         """Put an answer on record, or find another there."""
-        said = answering.answered_by(question, given, by)
-        told = answering.audit_of(question, said)
+        said = answers.answered_by(question, given, by)
+        told = answers.audit_of(question, said)
         try:
-            receipt = await self._journal.write(said, claim=answering.claim_of(question, given), audit=(told,))
+            receipt = await self._journal.write(said, claim=answers.claim_of(question, given), audit=(told,))
         except HoldfastError as error:
             if error.fault.code != "PROTO_DUPLICATE_ID":
                 raise

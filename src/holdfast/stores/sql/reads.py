@@ -1,26 +1,63 @@
-"""What is read, as scripts."""
+"""Reading as every store on SQL does it: the scripts, and `Readable`, the reading half of a store."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.stores import refusals
+from holdfast.stores import errors
+from holdfast.stores.records import check_name
 from holdfast.stores.sql import rows as to
 from holdfast.stores.sql.query import Query
+from holdfast.stores.store import PAGE_BYTES, PAGE_ENTRIES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.stores.records import AuditRecord, Checkpoint, Entry, SessionRecord, SessionState
     from holdfast.stores.sql.query import Script
 
-__all__ = ["audit_script", "chains_script", "checkpoint_script", "read_script", "session_script", "sessions_script"]
+__all__ = ["Readable"]
+
+T = TypeVar("T")
+
+
+class Readable:
+    """The reading half of a store."""
+
+    async def _read(self, script: Callable[[], Script[T]]) -> T:
+        """Run a script that writes nothing, all its statements on one snapshot."""
+        raise NotImplementedError
+
+    async def session(self, session: str) -> SessionRecord:
+        check_name("session", session)
+        return await self._read(lambda: session_script(session))
+
+    async def sessions(
+        self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
+    ) -> list[SessionRecord]:
+        return await self._read(lambda: sessions_script(states, after, limit))
+
+    async def read(
+        self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
+    ) -> list[Entry]:
+        check_name("session", session)
+        return await self._read(lambda: read_script(session, after, limit, max_bytes))
+
+    async def checkpoint(self, session: str) -> Checkpoint | None:
+        check_name("session", session)
+        return await self._read(lambda: checkpoint_script(session))
+
+    async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
+        return await self._read(lambda: audit_script(chain, after, limit))
+
+    async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
+        return await self._read(lambda: chains_script(after, limit))
 
 
 def session_script(session: str) -> Script[SessionRecord]:
     rows = yield Query(f"SELECT {to.SESSION_COLUMNS} FROM session WHERE id = ?", (session,))  # noqa: S608 - constants only
     if not rows:
-        raise refusals.missing(session)
+        raise errors.missing(session)
     return to.session_record(rows[0])
 
 
@@ -38,10 +75,10 @@ def read_script(session: str, after: int, limit: int, max_bytes: int) -> Script[
     """Read a page. The rows are asked for in two steps: sizes are cheap, bodies may be large."""
     found = yield Query("SELECT key, oldest, top FROM session WHERE id = ?", (session,))
     if not found:
-        raise refusals.missing(session)
+        raise errors.missing(session)
     key, oldest, top = found[0]
     if after + 1 < oldest or after > top:
-        raise refusals.gap(session, after + 1, oldest, top)
+        raise errors.gap(session, after + 1, oldest, top)
     sizes = yield Query(
         "SELECT pos, LENGTH(body) FROM entry WHERE session = ? AND pos > ? ORDER BY pos LIMIT ?", (key, after, limit)
     )
@@ -89,5 +126,5 @@ def chains_script(after: str, limit: int) -> Script[list[tuple[str, int, str]]]:
 def _key(session: str) -> Script[int]:
     rows = yield Query("SELECT key FROM session WHERE id = ?", (session,))
     if not rows:
-        raise refusals.missing(session)
+        raise errors.missing(session)
     return int(rows[0][0])

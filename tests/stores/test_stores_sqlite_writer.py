@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from holdfast.stores import Commit, NewEntry, NewSession, SqliteStore
-from holdfast.stores.points import POINTS
+from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sqlite import writer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
@@ -26,7 +26,7 @@ def bounded(monkeypatch):
 def transactions(monkeypatch):
     """What was reached on the way of every transaction."""
     reached: list[str] = []
-    monkeypatch.setattr(POINTS, "hook", reached.append)
+    monkeypatch.setattr(FAILPOINTS, "hook", reached.append)
     return reached
 
 

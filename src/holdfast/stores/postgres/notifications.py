@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.stores.postgres.engine import Engine
-    from holdfast.stores.waking import Wakeups
+    from holdfast.stores.wakeups import Wakeups
 
 __all__ = ["Listener", "Notifier"]
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import Fault, HoldfastError
+from holdfast.sessions.journal import audit
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
-from holdfast.sessions.saving import audit
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, NewEntry, NewSession, SessionState
 from holdfast.stores.chain import session_chain
-from holdfast.stores.refusals import damaged
+from holdfast.stores.errors import damaged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-from holdfast.stores.refusals import unavailable
+from holdfast.stores.errors import unavailable
 
 if sys.platform != "win32":
     import fcntl

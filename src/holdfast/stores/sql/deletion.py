@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.stores import refusals
+from holdfast.stores import errors
 from holdfast.stores.records import SessionState
 from holdfast.stores.sql.query import Query
 
@@ -22,10 +22,10 @@ _HEAD = "SELECT key, state, oldest, top, checkpoint, fence FROM session WHERE id
 def compact_script(session: str, before: int, fence: int | None, lock: str = "") -> Script[int]:
     rows = yield Query(_HEAD + lock, (session,))
     if not rows:
-        raise refusals.missing(session)
+        raise errors.missing(session)
     key, _, oldest, _, checkpoint, held = rows[0]
     if fence is not None and fence != held:
-        raise refusals.lost(session)
+        raise errors.lost(session)
     # What no checkpoint holds is needed to resume.
     new = min(before, (checkpoint or 0) + 1)
     if new <= oldest:
@@ -39,7 +39,7 @@ def forget_claims_script(session: str, before: float, lock: str = "") -> Script[
     """Forget claims older than `before`, except the last `KEPT_CLAIMS`."""
     rows = yield Query(_HEAD + lock, (session,))
     if not rows:
-        raise refusals.missing(session)
+        raise errors.missing(session)
     key = rows[0][0]
     youngest = yield Query(
         "SELECT at FROM inbox WHERE session = ? ORDER BY at DESC LIMIT 1 OFFSET ?", (key, KEPT_CLAIMS - 1)
@@ -51,10 +51,10 @@ def forget_claims_script(session: str, before: float, lock: str = "") -> Script[
 def remove_script(session: str, lock: str = "") -> Script[None]:
     rows = yield Query(_HEAD + lock, (session,))
     if not rows:
-        raise refusals.missing(session)
+        raise errors.missing(session)
     key, state = rows[0][:2]
     if state not in (SessionState.CLOSED, SessionState.ERROR):
-        raise refusals.not_closed(session, state)
+        raise errors.not_closed(session, state)
     for table in ("entry", "checkpoint", "inbox"):
         yield Query(f"DELETE FROM {table} WHERE session = ?", (key,))  # noqa: S608 - constants only
     yield Query("DELETE FROM session WHERE key = ?", (key,))

@@ -13,8 +13,8 @@ from sessions_kit import Crash, code_of, killed, square
 
 from holdfast.faults import HoldfastError
 from holdfast.sessions import Session
-from holdfast.sessions.moving import export_lines, import_lines
-from holdfast.sessions.persisted import PersistedCheckpoint, PersistedSession, dump, load, save
+from holdfast.sessions.session_file import PersistedCheckpoint, PersistedSession, dump, load, save
+from holdfast.sessions.transfer import export_lines, import_lines
 from holdfast.stores import MemoryStore, verify_store
 from holdfast.testing import run
 

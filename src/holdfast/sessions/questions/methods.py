@@ -6,27 +6,27 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast.faults import AbortedError, Fault, HoldfastError
-from holdfast.sessions.interactions import answering, mending
-from holdfast.sessions.interactions.desk import Desk, Put
-from holdfast.sessions.interactions.questions import question_of
+from holdfast.sessions.questions import answers, remedies
+from holdfast.sessions.questions.broker import Put, QuestionBroker
+from holdfast.sessions.questions.question import question_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from holdfast.runtime.runtime import Runtime
-    from holdfast.sessions.interactions.mending import DeviceCode
-    from holdfast.sessions.interactions.questions import Interactor, Question
+    from holdfast.sessions.journal import Journal
     from holdfast.sessions.log import Answered
-    from holdfast.sessions.saving import Journal
-    from holdfast.sessions.turns import Turn
+    from holdfast.sessions.questions.question import Interactor, Question
+    from holdfast.sessions.questions.remedies import DeviceCode
+    from holdfast.sessions.turn import Turn
 
-__all__ = ["Asking"]
+__all__ = ["QuestionMethods"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Asking(ABC):
+class QuestionMethods(ABC):
     """The part of a session that asks people.
 
     A question is durable: asked and answered before in this turn, it is not asked again; one that waits for its answer is not raised
@@ -42,16 +42,20 @@ class Asking(ABC):
     def __init__(self, mode: str, interactors: Iterable[Interactor], runtime: Runtime | None) -> None:
         self.sign_in: Callable[[Fault], Awaitable[DeviceCode]] | None = None
         """Where a person signs in again when a step is refused for its credentials: see `step_or_ask`."""
-        self._answering: Desk | tuple[str, tuple[Interactor, ...], Runtime | None] = (mode, tuple(interactors), runtime)
+        self._answering: QuestionBroker | tuple[str, tuple[Interactor, ...], Runtime | None] = (
+            mode,
+            tuple(interactors),
+            runtime,
+        )
         """The desk, or what it will be made of: most sessions ask nothing most of the time."""
 
     def attach(self, interactor: Interactor) -> None:
         """Let somebody answer from now on. Several are asked at once; the first answer counts, the others are dismissed."""
-        self._desk.attach(interactor)
+        self._broker.attach(interactor)
 
     def detach(self, interactor: Interactor) -> None:
         """No longer ask somebody."""
-        self._desk.detach(interactor)
+        self._broker.detach(interactor)
 
     @property
     def pending(self) -> tuple[Question, ...]:
@@ -95,7 +99,7 @@ class Asking(ABC):
     ) -> Answered:
         """Answer a question of this session, as `holdfast.sessions.answer` does from another process."""
         journal = self._journal
-        said = await answering.answer(journal.store, journal.session, id, value, approved=approved, by=by)
+        said = await answers.answer(journal.store, journal.session, id, value, approved=approved, by=by)
         await journal.catch_up()
         return said
 
@@ -109,11 +113,11 @@ class Asking(ABC):
         What the person declines, and what no person can mend, raises as `step` does. After three questions it raises too.
         """
         turn = await self._current()
-        return await mending.step_or_ask(self, turn, fn, args, kwargs)
+        return await remedies.step_or_ask(self, turn, fn, args, kwargs)
 
     async def put(self, turn: Turn, put: Put) -> tuple[Answered, Any]:
         """Ask one question of a turn, or return its answer; dismissed, the turn is cancelled."""
-        said, value = await self._desk.put(put)
+        said, value = await self._broker.put(put)
         if said.outcome == "dismissed":
             await self._dismissed(turn)
             context = {"session_id": self._journal.session, "interaction_id": said.id, "reason": said.reason}
@@ -143,10 +147,10 @@ class Asking(ABC):
         return await self.put(turn, Put(name, turn.number, kind, payload, expires, user_code))
 
     @property
-    def _desk(self) -> Desk:
-        if not isinstance(self._answering, Desk):
+    def _broker(self) -> QuestionBroker:
+        if not isinstance(self._answering, QuestionBroker):
             mode, interactors, runtime = self._answering
-            self._answering = Desk(self._journal, mode=mode, interactors=interactors, runtime=runtime)
+            self._answering = QuestionBroker(self._journal, mode=mode, interactors=interactors, runtime=runtime)
         return self._answering
 
     @abstractmethod

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.faults import Redactor
 from holdfast.stores import Claim, Commit, NewAudit, NewCheckpoint, NewEntry, NewSession
-from holdfast.stores.preparing import Mask, prepared
+from holdfast.stores.redaction import Mask, prepared
 
 CLEAN, CANARY = b'{"a":"nothing to hide"}', b'{"a":"canary-7f3a91"}'
 PARTS = {

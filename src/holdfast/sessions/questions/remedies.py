@@ -13,17 +13,17 @@ import msgspec
 from holdfast.faults import Category, Kind, NextActor, OutcomeUnknownError
 from holdfast.runtime.fault_of import fault_of
 from holdfast.sessions import codec
-from holdfast.sessions.interactions.desk import Put
-from holdfast.sessions.interactions.questions import mismatch
-from holdfast.sessions.turns import NOT_THE_STEPS, name_of
+from holdfast.sessions.questions.broker import Put
+from holdfast.sessions.questions.question import mismatch
+from holdfast.sessions.turn import NOT_THE_STEPS, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast.faults import Fault
-    from holdfast.sessions.interactions.desk import Desk
     from holdfast.sessions.log import Answered
-    from holdfast.sessions.turns import Turn
+    from holdfast.sessions.questions.broker import QuestionBroker
+    from holdfast.sessions.turn import Turn
 
 __all__ = ["DeviceCode", "Remedy", "remedy_for", "step_or_ask"]
 
@@ -52,7 +52,7 @@ class _Session(Protocol):
     sign_in: Callable[[Fault], Awaitable[DeviceCode]] | None
 
     @property
-    def _desk(self) -> Desk: ...
+    def _broker(self) -> QuestionBroker: ...
 
     async def put(self, turn: Turn, put: Put) -> tuple[Answered, Any]: ...
 
@@ -96,7 +96,7 @@ async def step_or_ask(
 
 def _recorded(session: _Session, question: str) -> str | Literal[True] | None:
     """Return what was decided before: the input to take, or to try again. None where nothing was, or not to."""
-    said = session._desk.answered(question)  # noqa: SLF001 - this is part of the session
+    said = session._broker.answered(question)  # noqa: SLF001 - this is part of the session
     if said is None or said.outcome != "accepted":
         return None
     return said.value if isinstance(said.value, str) else True

@@ -18,18 +18,18 @@ from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, Outcome
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.tool import contract_of
 from holdfast.sessions import codec
-from holdfast.sessions.deciding import Drifted, Repeat, Return, Unknown, decide_step, needs_start
-from holdfast.sessions.keyed import keyed
+from holdfast.sessions.idempotency import keyed
+from holdfast.sessions.journal import audit
 from holdfast.sessions.log import StepEnded, StepStarted
-from holdfast.sessions.saving import audit
 from holdfast.sessions.scopes import Scope
+from holdfast.sessions.steps import Drifted, Repeat, Return, Unknown, decide_step, needs_start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from holdfast.faults import Outcome
     from holdfast.policies.effect import Effect
-    from holdfast.sessions.saving import Journal
+    from holdfast.sessions.journal import Journal
     from holdfast.stores import NewAudit
 
 __all__ = ["NOT_THE_STEPS", "Locks", "Turn", "name_of"]

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import psycopg
 
-from holdfast.stores.postgres.listening import Listener, Notifier
-from holdfast.stores.waking import Wakeups
+from holdfast.stores.postgres.notifications import Listener, Notifier
+from holdfast.stores.wakeups import Wakeups
 
 
 class Losing:

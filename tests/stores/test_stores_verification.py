@@ -12,7 +12,7 @@ import pytest
 from holdfast.faults import HoldfastError
 from holdfast.stores import Commit, MemoryStore, NewAudit, NewSession, SqliteStore, verify_store
 from holdfast.stores.chain import GENESIS, link
-from holdfast.stores.verifying import Head, unaudited
+from holdfast.stores.verification import Head, unaudited
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
 

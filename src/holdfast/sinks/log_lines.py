@@ -34,14 +34,14 @@ from holdfast.events import (
     SuppressedError,
 )
 from holdfast.faults import InvalidError
-from holdfast.sinks.tracking import Tracker
+from holdfast.sinks.reader import Tracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.faults import AnyCode, Fault
 
-__all__ = ["Levels", "Wording"]
+__all__ = ["Levels", "LogLines"]
 
 
 class Levels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -77,7 +77,7 @@ class _Trouble:
         self.codes: Counter[AnyCode] = Counter()
 
 
-class Wording:
+class LogLines:
     """Lines for events, in the order they happened. It remembers the failures of an operation until it has ended."""
 
     def __init__(self, levels: Levels | None = None) -> None:
