@@ -24,6 +24,8 @@ NOUNS_IN_ING = {"logging", "testing", "string", "pricing", "routing", "streaming
 AVOIDED_WORDS = re.compile(r"\b(told|said|asked|ditto)\b", re.IGNORECASE)
 # Where a stream's failure after its first item is turned into an error: who does this has a loop of its own.
 CUTS = {"StreamCutError", "cut_off"}
+# Packages whose own page is what users import; the modules beside `holdfast/__init__.py` are such pages too.
+PUBLIC_PACKAGES = {"holdfast", "holdfast.config", "holdfast.extensions", "holdfast.manager", "holdfast.testing"}
 OPERATION_NAMES = {"op", "_op", "operation", "flow"}
 
 
@@ -158,7 +160,7 @@ def undocumented(modules: list[Module]) -> list[str]:
     by_name = {module.name: module for module in modules}
     missing = []
     for facade in modules:
-        if facade.name == "holdfast" or (
+        if facade.name in PUBLIC_PACKAGES or (
             facade.room == "(root)" and not facade.name.rpartition(".")[2].startswith("_")
         ):
             for name in _exported(facade):

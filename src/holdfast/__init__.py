@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     )
     from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Backoff, Circuit, Hedge, Policy, Quota, Tries
     from holdfast.policies.repair import Changed
+    from holdfast.policies.target import Target
     from holdfast.runtime.budget import Budget
     from holdfast.runtime.fault_of import fault_of
     from holdfast.runtime.recover import recover
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.target import Target
     from holdfast.runtime.tool import tool
     from holdfast.sessions.session import Session
 
@@ -107,7 +107,7 @@ _HOMES = (
         "Changed": "holdfast.policies.repair",
         "Runtime": "holdfast.runtime.runtime",
         "Session": "holdfast.sessions.session",
-        "Target": "holdfast.runtime.target",
+        "Target": "holdfast.policies.target",
         "fault_of": "holdfast.runtime.fault_of",
         "recover": "holdfast.runtime.recover",
         "tool": "holdfast.runtime.tool",

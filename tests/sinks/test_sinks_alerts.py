@@ -11,11 +11,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from prometheus_client import CollectorRegistry
 
-from holdfast.config import load, read
+from holdfast.config import ConfigError, load, read
 from holdfast.events import AttemptEnded, Failed, SuppressedError
 from holdfast.faults import Fault, InvalidError
 from holdfast.policies.alerts import AlertMachine, Alerts, Threshold
-from holdfast.runtime.config import ConfigError
 from holdfast.sinks import ErrorMetric, count_errors, raise_alerts
 from holdfast.sinks.alerts import MOST_WAITING, Webhook
 

@@ -10,7 +10,7 @@ from sinks_scenes import CANARY, STEADY
 from holdfast import Circuit, Fault, Policy
 from holdfast.events import CircuitState, CircuitStateChange, Commanded, Degraded, Fallback, Recovered, Retry
 from holdfast.faults import InvalidError
-from holdfast.runtime.target import Target
+from holdfast.policies.target import Target
 from holdfast.sinks import LiveState, watch_live
 from holdfast.sinks.live import LiveWord
 from holdfast.sinks.reader import MOST_UNDER_WAY

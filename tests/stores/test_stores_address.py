@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.config import load
 from holdfast.faults import HoldfastError, InvalidError
-from holdfast.runtime.config import load
 from holdfast.stores import MemoryStore, PostgresStore, SqliteStore, default_url, open_store
 from holdfast.stores.address import shown
 

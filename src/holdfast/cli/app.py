@@ -218,7 +218,7 @@ def policy_simulate(
 @config.command("schema")
 def config_schema() -> None:
     """Print the JSON Schema of holdfast.toml, for editors."""
-    from holdfast.runtime.config.schema import json_schema
+    from holdfast.config.schema import json_schema
 
     perform(lambda: _show_schema(json_schema()))
 

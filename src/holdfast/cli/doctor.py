@@ -16,10 +16,10 @@ import msgspec
 from holdfast import __version__
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import narrate, show_json, show_table
+from holdfast.config import ConfigError, Problem, load
+from holdfast.extensions import Extensions
 from holdfast.faults import CODES
 from holdfast.runtime import page_of
-from holdfast.runtime.config import ConfigError, Problem, load
-from holdfast.runtime.extensions import Extensions
 from holdfast.runtime.runtime import Runtime
 
 if TYPE_CHECKING:

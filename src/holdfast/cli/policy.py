@@ -15,19 +15,19 @@ import msgspec
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_table
+from holdfast.config import Config, ConfigError, load, read
+from holdfast.config.sources import read_text
 from holdfast.faults import CATALOG, InvalidError, nearest, resolve
 from holdfast.faults.surfaces import spell_seconds
 from holdfast.policies.advice import Advice, advice
 from holdfast.policies.outlook import Outlook, Wait, outlook
 from holdfast.policies.simulation import Moment, Outage, Report, simulate
-from holdfast.runtime.config import Config, ConfigError, load, read
-from holdfast.runtime.config.sources import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from holdfast.config import Problem
     from holdfast.policies import Policy
-    from holdfast.runtime.config import Problem
 
 __all__ = ["outage_of", "policy_check", "policy_show", "policy_simulate", "with_config"]
 

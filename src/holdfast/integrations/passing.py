@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.policies import Effect, Policy
+    from holdfast.policies.target import Aim
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.target import Aim
 
 __all__ = ["Calls", "PassingOperation", "Signal"]
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.policies.models.usage import usage_of
+from holdfast.policies.target import Target
 from holdfast.providers.model import RecoveringModel
 from holdfast.providers.reading import Called, cut, refuse_error, reply
 from holdfast.providers.words import Assistant, ToolResult, User
 from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.stream import ALIVE
-from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

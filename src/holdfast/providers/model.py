@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from holdfast.policies import Policy
     from holdfast.policies.models.capabilities import Needs, Offers
     from holdfast.policies.models.usage import Usage
+    from holdfast.policies.target import Target
     from holdfast.providers.words import Part, Request
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.target import Target
 
 __all__ = ["AfterFirst", "Model", "Parts", "RecoveringModel", "Wire", "check"]
 

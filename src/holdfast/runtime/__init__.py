@@ -10,9 +10,7 @@
     plan    everything an operation reads, looked up once; lines: what all calls to one name share
     permits    an operation's circuits; charging: its budget; ours: the errors that are ours; mending: its repairs
     runtime    clock, chance, circuits, events; budget and ambient: the scope around a call
-    manager    document 001's registry over it: execution (its options), circuit_handle, tallies (what it counts)
-    config     settings from files, the environment and code
-    extensions rules, sinks and providers of other packages; rules: the classifier of this process
+    rules      the classifier of this process
     fault_of   the fault of anything that failed; pages: the catalog's pages; secrets: what to mask
 
 This page stays light: `fault_of` is imported where no event loop will ever run.

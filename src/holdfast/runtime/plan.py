@@ -13,6 +13,7 @@ from holdfast import options
 from holdfast.faults import InvalidError, Scope
 from holdfast.policies.effect import repeats_unknown
 from holdfast.policies.policy import Policy
+from holdfast.policies.target import Target, target_of
 from holdfast.runtime.callables import name_of
 from holdfast.runtime.drivers import limited
 from holdfast.runtime.hedge import hedging
@@ -20,7 +21,6 @@ from holdfast.runtime.limiter import limited_by, limited_call
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.registry import TargetState, own_state
 from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
-from holdfast.runtime.target import Target, target_of
 from holdfast.runtime.threads import threaded
 from holdfast.runtime.tool import ToolContract, contract_of
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from holdfast.policies.effect import Effect
     from holdfast.policies.repair import Repair
+    from holdfast.policies.target import Aim
     from holdfast.runtime.overrides import Overrides
     from holdfast.runtime.results import Accept
-    from holdfast.runtime.target import Aim
 
 __all__ = ["PLAN_ATTRIBUTE", "Plan"]
 

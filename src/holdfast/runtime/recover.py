@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Outcome
     from holdfast.policies import Effect, Policy
+    from holdfast.policies.target import Aim
     from holdfast.runtime.decorated import AsyncRecovered, Recovered
     from holdfast.runtime.overrides import RetryOn
     from holdfast.runtime.results import Accept
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.stream import AfterFirst
-    from holdfast.runtime.target import Aim
 
     P = ParamSpec("P")
 

@@ -1,23 +1,21 @@
 """The classifier of this process: our rules, and before them those that extensions have added.
 
-Invariant: a rule that was added cannot break a classification. What it raises is told once and it is passed over.
+Invariant: whoever adds a rule has wrapped it, so that it cannot break a classification (`holdfast.extensions` does).
 """
 
 from __future__ import annotations
 
-import functools
 import threading
 from typing import TYPE_CHECKING
 
-from holdfast.classify import CLASSIFIER, Verdict
-from holdfast.faults import CATALOG, InvalidError
+from holdfast.classify import CLASSIFIER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.classify import Classifier, Evidence, Rule
+    from holdfast.classify import Classifier, Rule
 
-__all__ = ["IN_USE", "guarded"]
+__all__ = ["IN_USE"]
 
 
 class _InUse:
@@ -46,20 +44,3 @@ class _InUse:
 
 
 IN_USE = _InUse()
-
-
-def guarded(rule: Rule, tell: Callable[[Rule, Exception], None]) -> Rule:
-    """Return `rule` so that whatever it raises, or gives in place of a verdict, is told and means nothing."""
-
-    @functools.wraps(rule)
-    def asked(evidence: Evidence) -> Verdict | None:
-        try:
-            verdict: object = rule(evidence)
-            if verdict is None or (isinstance(verdict, Verdict) and verdict.code in CATALOG):
-                return verdict
-            raise InvalidError.at("what a rule returned", "a Verdict with a code of the catalog, or None", verdict)  # noqa: TRY301 - told like what it raises
-        except Exception as error:  # noqa: BLE001 - classifying a failure must never be a second failure
-            tell(rule, error)
-            return None
-
-    return asked

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from holdfast import options
+from holdfast.config.sources import load
 from holdfast.events import KINDS, CircuitStateChange, Event
 from holdfast.faults import InvalidError
 from holdfast.policies.policy import INTERACTIVE
 from holdfast.runtime.bus import Bus, Handler, Subscription
 from holdfast.runtime.commands import Commands
-from holdfast.runtime.config import load
 from holdfast.runtime.listening import Listening
 from holdfast.runtime.registry import Registry
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock, Rng
     from holdfast.faults import Fault
     from holdfast.policies import Policy
+    from holdfast.policies.target import Target
     from holdfast.runtime.registry import TargetState
-    from holdfast.runtime.target import Target
 
 __all__ = ["CHANGES", "Runtime", "SystemClock", "default_runtime", "use_runtime"]
 

@@ -16,9 +16,9 @@ import msgspec
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.policies import Policy
+from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.recover import recover
-from holdfast.runtime.target import Target
 from holdfast.sessions import codec
 from holdfast.sessions.log import Remembered, Said, new_entry
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.config.sources import load
 from holdfast.events import AttemptEnded, Degraded, Failed, SuppressedError
 from holdfast.faults import Fault, InvalidError, Redactor
 from holdfast.policies.alerts import SIGNALS, Alert, AlertMachine, Alerts
 from holdfast.runtime.bus import Subscription
-from holdfast.runtime.config import load
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sinks.reader import read

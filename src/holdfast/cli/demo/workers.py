@@ -17,9 +17,9 @@ from holdfast.anthropic import recovering as recovering_claude
 from holdfast.cli.demo.storm import ANTHROPIC, OPENAI, Way
 from holdfast.faults import AbortedError, Fault, HoldfastError, StreamCutError
 from holdfast.openai import recovering as recovering_gpt
+from holdfast.policies.target import Target
 from holdfast.runtime import fault_of
 from holdfast.runtime.recover import recover
-from holdfast.runtime.target import Target
 from holdfast.testing import FaultProvider, serve_in_thread
 from holdfast.testing.provider.script import Rule, Script
 

@@ -13,10 +13,10 @@ from holdfast.integrations.clients.flowing import Flowing
 from holdfast.integrations.clients.requests import effect_of, model_of, replayable
 from holdfast.policies.circuit import Verdict
 from holdfast.policies.retry import Again, GiveUp, Reason
+from holdfast.policies.target import Target
 from holdfast.runtime import permits
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
-from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
     from holdfast.integrations.clients.dialect import Dialect

@@ -15,8 +15,8 @@ from weakref import WeakSet
 from holdfast.classify.announced import announced
 from holdfast.faults import Kind
 from holdfast.policies.pool import PoolMachine
+from holdfast.policies.target import Target
 from holdfast.runtime.plan import Plan
-from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -23,9 +23,9 @@ from holdfast.integrations.httpx.sending import (
     tells_failure,
 )
 from holdfast.integrations.inner import RECOVERS, warn, warn_of_transport
+from holdfast.policies.target import Target
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.plan import Plan
-from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
     from holdfast.policies import Effect, Policy

@@ -21,8 +21,8 @@ from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_i
 from holdfast.integrations.langchain.quiet import CLIENTS_MADE_LATER, attending, quiet_copy
 from holdfast.integrations.passing import Calls
 from holdfast.integrations.reading import Form, read, read_async
+from holdfast.policies.target import Target
 from holdfast.runtime.credentials import name_of_key
-from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

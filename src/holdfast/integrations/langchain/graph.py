@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from langgraph.runtime import ExecutionInfo
 
     from holdfast.policies import Effect, Policy
+    from holdfast.policies.target import Aim
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.target import Aim
 
 __all__ = ["PASSING", "mark_given_up", "recovering_node", "retry_policy", "warn_if_tried_again"]
 

@@ -24,9 +24,9 @@ from holdfast.integrations.langchain.neighbours import warn_of_neighbours
 from holdfast.integrations.langchain.quiet import quiet_copy
 from holdfast.integrations.passing import Calls
 from holdfast.policies.effect import EFFECTS
+from holdfast.policies.target import Target
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.plan import PLAN_ATTRIBUTE
-from holdfast.runtime.target import Target
 from holdfast.runtime.tool import contract_of
 
 if TYPE_CHECKING:

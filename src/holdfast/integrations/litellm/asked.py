@@ -9,8 +9,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from holdfast.integrations.inner import warn
+from holdfast.policies.target import Target
 from holdfast.runtime.credentials import name_of_key
-from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

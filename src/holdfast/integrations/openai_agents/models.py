@@ -28,9 +28,9 @@ from holdfast.integrations.clients.attentive import attentive
 from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.inner import RECOVERS, warn, warn_of_transport
 from holdfast.integrations.openai_agents.events import Events, PassingError
+from holdfast.policies.target import Target
 from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.recover import recover
-from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

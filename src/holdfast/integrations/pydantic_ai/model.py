@@ -15,8 +15,8 @@ from holdfast.integrations.passing import Calls
 from holdfast.integrations.pydantic_ai.quiet import Quiet
 from holdfast.integrations.pydantic_ai.signals import PASSING
 from holdfast.integrations.pydantic_ai.streams import check_whole, flowing
+from holdfast.policies.target import Target
 from holdfast.runtime.credentials import credential_of
-from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -16,9 +16,9 @@ from holdfast import options
 from holdfast.faults import NextActor
 from holdfast.integrations.passing import Calls
 from holdfast.integrations.pydantic_ai.signals import PASSING
+from holdfast.policies.target import Target
 from holdfast.runtime.callables import is_async, name_of, refuse_generator
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.target import Target
 from holdfast.runtime.tool import contract_of
 
 if TYPE_CHECKING:

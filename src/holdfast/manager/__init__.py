@@ -9,18 +9,18 @@ answer = manager.execute(ask, ExecutionOptions(provider="claude", operation_type
 from __future__ import annotations
 
 from holdfast.faults import AbortedError
-from holdfast.policies.circuit import BreakerMetrics
-from holdfast.runtime.abort import Abort
-from holdfast.runtime.circuit_handle import CircuitHandle
-from holdfast.runtime.execution import (
+from holdfast.manager.circuit import CircuitHandle
+from holdfast.manager.manager import EVENT_NAMES, ResilienceManager
+from holdfast.manager.metrics import ResilienceMetrics
+from holdfast.manager.options import (
     AgentExecutionContext,
     CachedAnswers,
     ExecutionOptions,
     FallbackChain,
     FallbackStep,
 )
-from holdfast.runtime.manager import EVENT_NAMES, ResilienceManager
-from holdfast.runtime.tallies import ResilienceMetrics
+from holdfast.policies.circuit import BreakerMetrics
+from holdfast.runtime.abort import Abort
 
 __all__ = [
     "EVENT_NAMES",

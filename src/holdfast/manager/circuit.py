@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code
     from holdfast.policies import Policy
+    from holdfast.policies.target import Target
     from holdfast.runtime.registry import TargetState
     from holdfast.runtime.runtime import Runtime
-    from holdfast.runtime.target import Target
 
     P = ParamSpec("P")
 

@@ -12,6 +12,7 @@ Invariant: whatever an extension does, the others and the program go on (N2-14).
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from functools import partial
@@ -21,17 +22,19 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 import msgspec
 
 from holdfast import options
+from holdfast.classify import Verdict
 from holdfast.events import SuppressedError
-from holdfast.faults import REDACTOR, Fault, InvalidError
-from holdfast.policies.extensions import Described, Skipped, left_out, plan
+from holdfast.extensions.order import Described, Skipped, left_out, plan
+from holdfast.faults import CATALOG, REDACTOR, Fault, InvalidError
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.rules import IN_USE, guarded
+from holdfast.runtime.rules import IN_USE
 from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from importlib.metadata import EntryPoint
 
+    from holdfast.classify import Evidence, Rule
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["GROUPS", "Extension", "Extensions"]
@@ -185,7 +188,7 @@ class Extensions:
         rules = (added,) if callable(added) else added
         if not isinstance(rules, (list, tuple)) or not rules or not all(callable(rule) for rule in rules):
             raise InvalidError.at(f"extension {name}: start()", "a rule or a list of rules", added)
-        return IN_USE.add(tuple(guarded(rule, self._rule_raised) for rule in rules))
+        return IN_USE.add(tuple(_guarded(rule, self._rule_raised) for rule in rules))
 
     def _rule_raised(self, rule: Any, error: Exception) -> None:
         runtime = self._runtime
@@ -312,6 +315,23 @@ def _failure(name: str, phase: str, reason: str) -> Fault:
 
 def _switched_off(name: str) -> Fault:
     return Fault.of("SYS_LIFECYCLE_FAILURE", f"Extension {name} is switched off", context={"name": name})
+
+
+def _guarded(rule: Rule, tell: Callable[[Rule, Exception], None]) -> Rule:
+    """Return `rule` so that whatever it raises, or gives in place of a verdict, is told and means nothing."""
+
+    @functools.wraps(rule)
+    def asked(evidence: Evidence) -> Verdict | None:
+        try:
+            verdict: object = rule(evidence)
+            if verdict is None or (isinstance(verdict, Verdict) and verdict.code in CATALOG):
+                return verdict
+            raise InvalidError.at("what a rule returned", "a Verdict with a code of the catalog, or None", verdict)  # noqa: TRY301 - told like what it raises
+        except Exception as error:  # noqa: BLE001 - classifying a failure must never be a second failure
+            tell(rule, error)
+            return None
+
+    return asked
 
 
 def _nothing() -> None:

@@ -10,11 +10,11 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from holdfast.config.problems import Problems, near
 from holdfast.faults import CATALOG, InvalidError, nearest
 from holdfast.policies import Backoff, Circuit, Hedge, Quota, Tries
 from holdfast.policies.alerts import Threshold
 from holdfast.policies.circuit import ACTOR, BRIDGE, PROVIDER, SPEC016
-from holdfast.runtime.config.problems import Problems, near
 
 __all__ = ["CIRCUITS", "NONE", "lay_over", "options_of"]
 

@@ -9,7 +9,7 @@ with Extensions() as extensions:
 
 from __future__ import annotations
 
-from holdfast.policies.extensions import CONTRACT, Described, Skipped
-from holdfast.runtime.extensions import GROUPS, Extension, Extensions
+from holdfast.extensions.extensions import GROUPS, Extension, Extensions
+from holdfast.extensions.order import CONTRACT, Described, Skipped
 
 __all__ = ["CONTRACT", "GROUPS", "Described", "Extension", "Extensions", "Skipped"]

@@ -17,29 +17,29 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.events import KINDS, CircuitState, Event
 from holdfast.faults import Err, InvalidError, Ok
+from holdfast.manager.circuit import CircuitHandle
+from holdfast.manager.metrics import ResilienceMetrics, Tallies
+from holdfast.manager.options import AgentExecutionContext, ExecutionOptions, agents_in_place
+from holdfast.policies.target import target_of
 from holdfast.runtime.aborting import AbortableOperation
 from holdfast.runtime.callables import is_async
-from holdfast.runtime.circuit_handle import CircuitHandle
 from holdfast.runtime.drivers import drive, drive_async
-from holdfast.runtime.execution import AgentExecutionContext, ExecutionOptions, agents_in_place
 from holdfast.runtime.fallback import drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
-from holdfast.runtime.tallies import ResilienceMetrics, Tallies
-from holdfast.runtime.target import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from holdfast.faults import Outcome
     from holdfast.policies import Policy
+    from holdfast.policies.target import Aim
     from holdfast.runtime.abort import Abort
     from holdfast.runtime.bus import Handler, Subscription
     from holdfast.runtime.chain import Chain
     from holdfast.runtime.listening import Listening
-    from holdfast.runtime.target import Aim
 
 __all__ = ["EVENT_NAMES", "ResilienceManager"]
 

@@ -15,11 +15,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from holdfast.config.settings import BASES
+from holdfast.config.tables import CIRCUITS, NONE
 from holdfast.policies import Circuit, Policy
 from holdfast.policies.alerts import Alerts
 from holdfast.policies.profiles import PROFILES
-from holdfast.runtime.config.tables import CIRCUITS, NONE
-from holdfast.runtime.config.value import BASES
 
 __all__ = ["json_schema"]
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from holdfast.config.problems import ConfigError
+from holdfast.config.sources import load
 from holdfast.events import SuppressedError
 from holdfast.faults import InvalidError
-from holdfast.runtime.config.problems import ConfigError
-from holdfast.runtime.config.sources import load
 from holdfast.runtime.runtime import Runtime, default_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from holdfast.runtime.config.value import Config
+    from holdfast.config.settings import Config
 
 __all__ = ["LiveConfig"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.extensions.order import CONTRACT, Described, plan
 from holdfast.faults import Fault
-from holdfast.policies.extensions import CONTRACT, Described, plan
 from holdfast.views import classed
 
 

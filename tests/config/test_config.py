@@ -25,11 +25,11 @@ from holdfast import (
     recover,
 )
 from holdfast.config import Config, ConfigError, find_file, json_schema, load, read
+from holdfast.config.sources import variables
 from holdfast.policies.circuit import BRIDGE
+from holdfast.policies.target import Target
 from holdfast.profiles import phase, policy_of, spec016
-from holdfast.runtime.config.sources import variables
 from holdfast.runtime.runtime import default_runtime, use_runtime
-from holdfast.runtime.target import Target
 from holdfast.testing import VirtualClock, script
 
 ROOT = Path(__file__).parents[2]

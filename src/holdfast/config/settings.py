@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import msgspec
 
+from holdfast.config.problems import ConfigError, Problems, near
+from holdfast.config.tables import lay_over
 from holdfast.faults import InvalidError
 from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Policy
 from holdfast.policies.alerts import Alerts
 from holdfast.policies.policy import PHASES, policy_of
 from holdfast.policies.profiles import PROFILES
-from holdfast.runtime.config.problems import ConfigError, Problems, near
-from holdfast.runtime.config.tables import lay_over
-from holdfast.runtime.target import target_of
-
-if TYPE_CHECKING:
-    from holdfast.runtime.runtime import Runtime
+from holdfast.policies.target import target_of
 
 __all__ = ["BASES", "STARTS", "TOP", "Config", "read", "read_into"]
 
@@ -27,6 +24,16 @@ STARTS = ("base", "profile", "phase")
 """What the default policy may start from: one of our three, a document's profile, or a phase of document 004."""
 TOP = ("enabled", *STARTS, "policy", "targets", "alerts")
 """What may stand at the top of a file."""
+
+
+class Configurable(Protocol):
+    """What settings can be applied to. A `Runtime` is one; settings know nothing else about the runtime."""
+
+    enabled: bool
+
+    def configure(self, policy: Policy, by_name: Mapping[str, Policy]) -> None:
+        """Set the default policy, and the policies of targets by circuit name."""
+        ...
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -64,7 +71,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
         """Return the policy of a target, or the default one."""
         return self.policy if target is None else self._by_name().get(circuit_name(target) or "", self.policy)
 
-    def apply(self, runtime: Runtime) -> None:
+    def apply(self, runtime: Configurable) -> None:
         """Put the settings in force. Calls under way finish on the old ones, circuits keep their state (R85)."""
         runtime.configure(self.policy, self._by_name())
         runtime.enabled = self.enabled

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+from holdfast.config.problems import ConfigError, Problem, Problems, near
+from holdfast.config.settings import STARTS, Config, read_into
+from holdfast.config.tables import NONE, options_of
 from holdfast.policies import Policy
 from holdfast.policies.policy import Counts
-from holdfast.runtime.config.problems import ConfigError, Problem, Problems, near
-from holdfast.runtime.config.tables import NONE, options_of
-from holdfast.runtime.config.value import STARTS, Config, read_into
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

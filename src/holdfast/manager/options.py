@@ -18,10 +18,10 @@ from holdfast.policies.chains import agent_chain
 from holdfast.policies.circuit import Circuit
 from holdfast.policies.fallback import Consent, When
 from holdfast.policies.profiles import PROFILES
+from holdfast.policies.target import Target
 from holdfast.runtime.abort import Abort
 from holdfast.runtime.cache import CacheStore
 from holdfast.runtime.chain import Chain
-from holdfast.runtime.target import Target
 
 if TYPE_CHECKING:
     from holdfast.policies import Policy

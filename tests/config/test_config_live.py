@@ -10,7 +10,7 @@ import pytest
 from holdfast import Circuit, Runtime, recover
 from holdfast.config import ConfigError, LiveConfig
 from holdfast.events import SuppressedError
-from holdfast.runtime.target import Target
+from holdfast.policies.target import Target
 from holdfast.testing import Capture, VirtualClock
 
 CLAUDE = Target(provider="claude")
