@@ -11,6 +11,9 @@ Nothing changes on the clients that are given.
 
 from __future__ import annotations
 
-from holdfast.integrations.anthropic import RecoveryWarning, recovering
+from holdfast.extras import needs_extra
+
+with needs_extra("holdfast.anthropic", "anthropic", "anthropic"):
+    from holdfast.integrations.anthropic import RecoveryWarning, recovering
 
 __all__ = ["RecoveryWarning", "recovering"]

@@ -10,6 +10,9 @@ Nothing changes on the clients that are given.
 
 from __future__ import annotations
 
-from holdfast.integrations.openai import RecoveryWarning, recovering
+from holdfast.extras import needs_extra
+
+with needs_extra("holdfast.openai", "openai", "openai"):
+    from holdfast.integrations.openai import RecoveryWarning, recovering
 
 __all__ = ["RecoveryWarning", "recovering"]

@@ -11,6 +11,9 @@ Nothing changes on the models and providers that are given.
 
 from __future__ import annotations
 
-from holdfast.integrations.openai_agents import RecoveryWarning, recovering, tool_failure
+from holdfast.extras import needs_extra
+
+with needs_extra("holdfast.openai_agents", "openai-agents", "openai-agents"):
+    from holdfast.integrations.openai_agents import RecoveryWarning, recovering, tool_failure
 
 __all__ = ["RecoveryWarning", "recovering", "tool_failure"]

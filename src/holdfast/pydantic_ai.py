@@ -14,7 +14,10 @@
 
 from __future__ import annotations
 
+from holdfast.extras import needs_extra
 from holdfast.integrations.inner import RecoveryWarning
-from holdfast.integrations.pydantic_ai import FALLBACK_ON, RecoveringModel, for_the_model, recovering_tool
+
+with needs_extra("holdfast.pydantic_ai", "pydantic-ai-slim", "pydantic-ai"):
+    from holdfast.integrations.pydantic_ai import FALLBACK_ON, RecoveringModel, for_the_model, recovering_tool
 
 __all__ = ["FALLBACK_ON", "RecoveringModel", "RecoveryWarning", "for_the_model", "recovering_tool"]

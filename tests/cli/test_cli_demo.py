@@ -228,9 +228,10 @@ def test_a_closeup_tells_of_one_operation_only():
 # --- as a program ---
 
 
-def test_without_the_sdks_it_says_what_to_install():
+@pytest.mark.parametrize("missing", ["anthropic", "openai", "httpx2"])
+def test_FU6_without_the_sdks_one_line_says_what_to_install(missing):
     program = (
-        "import sys; sys.modules['openai'] = None; sys.argv = ['holdfast', 'demo', '--fast']\n"
+        f"import sys; sys.modules['{missing}'] = None; sys.argv = ['holdfast', 'demo', '--fast']\n"
         "from holdfast.cli import main; main()"
     )
     done = subprocess.run(
@@ -238,8 +239,9 @@ def test_without_the_sdks_it_says_what_to_install():
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "holdfast: the demo uses the real SDKs, and openai is not installed\n"
-        "  help: pip install 'holdfast[cli,anthropic,openai]'\n"
+        "holdfast: SYS_DEPENDENCY_MISSING  holdfast demo needs the anthropic and openai packages: "
+        "pip install 'holdfast[demo]'\n"
+        "  help: holdfast explain SYS_DEPENDENCY_MISSING\n"
     )
 
 

@@ -245,7 +245,9 @@ def test_without_the_cli_extra_one_line_says_what_to_install(hidden):
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == "holdfast: the command line needs two more packages; run: pip install 'holdfast[cli]'\n"
+    assert (
+        done.stderr == "holdfast: the holdfast command needs the typer and rich packages: pip install 'holdfast[cli]'\n"
+    )
 
 
 def test_a_part_of_our_own_that_is_missing_is_not_blamed_on_the_extra():

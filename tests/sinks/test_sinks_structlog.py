@@ -91,7 +91,7 @@ def test_a_missing_library_is_told_with_what_to_type():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines() == [
-        "log_to_structlog needs structlog; run: python -m pip install 'holdfast[structlog]'",
-        "trace_recoveries needs opentelemetry-api; run: python -m pip install 'holdfast[otel]'",
-        "count_events needs prometheus-client; run: python -m pip install 'holdfast[prometheus]'",
+        "SYS_DEPENDENCY_MISSING  log_to_structlog needs the structlog package: pip install 'holdfast[structlog]'",
+        "SYS_DEPENDENCY_MISSING  trace_recoveries needs the opentelemetry-api package: pip install 'holdfast[otel]'",
+        "SYS_DEPENDENCY_MISSING  count_events needs the prometheus-client package: pip install 'holdfast[prometheus]'",
     ]

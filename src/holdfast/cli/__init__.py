@@ -1,6 +1,16 @@
-"""The `holdfast` command: one file per verb. The only room that prints.
+"""The `holdfast` command: one module per verb family. The only room that prints.
 
-Results go to stdout, narration to stderr; every verb speaks `--json`; exit codes are in `exits.py`.
+Results go to stdout, narration to stderr; every verb has `--json`; exit codes are in `exits.py`.
+
+    app         the command itself and the flags of most verbs; store_app: the flags of `audit` and `sessions`
+    explain     what a code, a status or a traceback means       codes       the catalog as a table
+    classify    what a failure is                                policy      show, check and simulate a policy
+    audit       the audit trail of a store                       sessions    the sessions of a store
+    faults      providers and networks that fail on script       demo/       a rehearsal without keys
+    doctor      what is installed and what is configured
+    live        live lines with keys on a terminal; a program may use it too
+    output      tables, JSON, messages                           exits       exit codes, running a verb
+    store       opening the store of a verb
 """
 
 from __future__ import annotations
@@ -9,16 +19,16 @@ import sys
 
 __all__ = ["main"]
 
-_INSTALL = "holdfast: the command line needs two more packages; run: pip install 'holdfast[cli]'"
-
 
 def main() -> None:
-    """Run the command. Without the `cli` extra, say the one line that helps."""
+    """Run the command. Exits with 2 and one line if the `cli` extra is not installed."""
+    # Imported here: `from holdfast.cli.live import live` in a program must not load the command.
+    from holdfast.extras import MissingExtraError, needs_extra
+
     try:
-        from holdfast.cli.app import run
-    except ModuleNotFoundError as missing:
-        if missing.name not in ("typer", "rich", "click"):
-            raise
-        print(_INSTALL, file=sys.stderr)
+        with needs_extra("the holdfast command", "typer and rich", "cli"):
+            from holdfast.cli.app import run
+    except MissingExtraError as missing:
+        print(f"holdfast: {missing.fault.message}", file=sys.stderr)
         sys.exit(2)
     run()

@@ -30,15 +30,14 @@ from holdfast.events import (
     RetryDenied,
     StreamResumed,
 )
+from holdfast.extras import needs_extra
 from holdfast.faults import Fault
 from holdfast.sinks.conventions import ERROR_TYPE, SCHEMA_URL, Ours, attributes_of
-from holdfast.sinks.reader import Tracker, missing, read, tag_of
+from holdfast.sinks.reader import Tracker, read, tag_of
 
-try:
+with needs_extra("trace_recoveries", "opentelemetry-api", "otel"):
     from opentelemetry import trace as otel
     from opentelemetry.context import attach, get_current
-except ModuleNotFoundError as absent:
-    raise missing("trace_recoveries", "opentelemetry-api", "otel") from absent
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -22,13 +22,12 @@ from holdfast.events import (
     Retry,
     RetryDenied,
 )
+from holdfast.extras import needs_extra
 from holdfast.faults import CATALOG
-from holdfast.sinks.reader import Tracker, missing, read
+from holdfast.sinks.reader import Tracker, read
 
-try:
+with needs_extra("count_events", "prometheus-client", "prometheus"):
     import prometheus_client as prometheus
-except ModuleNotFoundError as absent:
-    raise missing("count_events", "prometheus-client", "prometheus") from absent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.events import Event
     from holdfast.faults import Redactor
 
-__all__ = ["MOST_UNDER_WAY", "Tracker", "facts_of", "missing", "read", "tag_of"]
+__all__ = ["MOST_UNDER_WAY", "Tracker", "facts_of", "read", "tag_of"]
 
 MOST_UNDER_WAY = 10_000
 """More at once are taken for leaks."""
@@ -47,11 +47,6 @@ def read(
             ended()
 
     return Subscription(cancel)
-
-
-def missing(what: str, package: str, extra: str) -> ModuleNotFoundError:
-    """Return what to raise where a sink's library is not installed: it says what to type."""
-    return ModuleNotFoundError(f"{what} needs {package}; run: python -m pip install 'holdfast[{extra}]'", name=package)
 
 
 def facts_of(event: Event, redactor: Redactor) -> dict[str, Any]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.events import KINDS, AttemptEnded, AttemptStarted, Event
+from holdfast.extras import needs_extra
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sinks.log_lines import Levels, LogLines
-from holdfast.sinks.reader import facts_of, missing, read
+from holdfast.sinks.reader import facts_of, read
 
-try:
+with needs_extra("log_to_structlog", "structlog", "structlog"):
     import structlog
-except ModuleNotFoundError as absent:
-    raise missing("log_to_structlog", "structlog", "structlog") from absent
 
 if TYPE_CHECKING:
     from holdfast.runtime.bus import Subscription

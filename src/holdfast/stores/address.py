@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from holdfast.faults import Fault, HoldfastError, InvalidError
+from holdfast.extras import needs_extra
+from holdfast.faults import InvalidError
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 
@@ -95,10 +96,7 @@ def _postgres(url: str, given: dict[str, Any]) -> Store:
     if schemas:
         rest = urlencode([pair for pair in parameters if pair[0] != "schema"], safe="/")
         url, given = urlunsplit(parts._replace(query=rest)), {**given, "schema": schemas[-1]}
-    try:
+    with needs_extra("a store on PostgreSQL", "psycopg", "postgres"):
         module = import_module("holdfast.stores.postgres")
-    except ImportError as error:
-        message = "A store on PostgreSQL needs psycopg: install holdfast[postgres]"
-        raise HoldfastError(Fault.of("SYS_DEPENDENCY_MISSING", message, context={"missing": "psycopg"})) from error
     store: Store = module.PostgresStore(url, **given)
     return store

@@ -6,6 +6,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from holdfast.extras import missing_extra
+
 __all__ = ["AsyncBody", "AsyncTransport", "Body", "Transport"]
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 else:
     _LIBRARIES = [import_module(name) for name in ("httpx", "httpx2") if find_spec(name) is not None]
     if not _LIBRARIES:
-        raise ImportError("holdfast.httpx needs httpx or httpx2: install holdfast[httpx]")
+        raise missing_extra("holdfast.httpx", "httpx or httpx2", "httpx")
 
     def _all(name: str) -> type:
         return type(name, tuple(getattr(library, name) for library in _LIBRARIES), {})

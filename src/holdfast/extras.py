@@ -1,0 +1,61 @@
+"""Optional packages that are not installed: one error, one sentence that says what to install.
+
+with needs_extra("holdfast.anthropic", "anthropic", "anthropic"):
+from holdfast.integrations.anthropic import recovering
+
+MissingExtraError: SYS_DEPENDENCY_MISSING  holdfast.anthropic needs the anthropic package: pip install 'holdfast[anthropic]'
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from holdfast.faults import HoldfastError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["MissingExtraError", "missing_extra", "needs_extra"]
+
+
+class MissingExtraError(HoldfastError, ModuleNotFoundError):
+    """An optional package is not installed. The message names the extra to install; `name` is the package.
+
+    It is a `ModuleNotFoundError`, so `except ImportError` around an import catches it:
+
+        try:
+            from holdfast.anthropic import recovering
+        except ImportError:
+            recovering = None
+    """
+
+    code = "SYS_DEPENDENCY_MISSING"
+
+
+def missing_extra(what: str, package: str, extra: str) -> MissingExtraError:
+    """Return the error to raise where `what` needs `package`, which `holdfast[extra]` installs."""
+    noun = "packages" if " and " in package else "package"
+    message = f"{what} needs the {package} {noun}: pip install 'holdfast[{extra}]'"
+    error = MissingExtraError.because(message, name=what, missing=package, extra=extra)
+    error.name = package
+    return error
+
+
+class needs_extra:  # noqa: N801 - reads as a statement: `with needs_extra(…):`
+    """Turns a failing import inside the block into a `MissingExtraError`."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        self._names = (what, package, extra)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # Any foreign module: an SDK without one of its own dependencies is mended by the same command. A module of ours
+        # that is missing is a defect and stays one, and so does an error that an import inside has already explained.
+        if isinstance(error, MissingExtraError) or not isinstance(error, ModuleNotFoundError):
+            return
+        if (error.name or "").partition(".")[0] != "holdfast":
+            raise missing_extra(*self._names) from error
