@@ -1,6 +1,6 @@
-"""Checks for options: wrong ones fail where they are written, with what was expected, what came and where.
+"""Checks of options. A wrong option fails where it is written and names what was expected, what came and where.
 
-Invariant: zero means zero. A check either returns nothing or raises `InvalidError`; it never puts a default in place.
+Invariant: zero means zero. A check either returns nothing or raises `InvalidError`; it never substitutes a default.
 """
 
 from __future__ import annotations
@@ -8,12 +8,70 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from holdfast.faults import InvalidError
+import msgspec
+
+from holdfast.faults import Fault, InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["at_least", "count", "flag", "names", "one_of", "seconds", "share"]
+__all__ = ["Options", "at_least", "count", "flag", "names", "one_of", "seconds", "share", "unknown"]
+
+
+class _OptionsMeta(msgspec.StructMeta):
+    """Turns msgspec's TypeError about an unknown option into an `InvalidError` that suggests the right one."""
+
+    # A struct is built in C: it has no `__init__` or `__new__` of its own that could look at the names.
+    # Type checkers must not see this method; they would forget the struct's own signature.
+    if not TYPE_CHECKING:
+
+        def __call__(cls, *args: Any, **given: Any) -> Any:  # noqa: N805 - the instances of a metaclass are classes
+            try:
+                return _build(cls, *args, **given)
+            except TypeError:
+                for name, value in given.items():
+                    if name not in cls.__struct_fields__:
+                        raise unknown(cls, name, value) from None
+                raise
+
+
+_build = msgspec.StructMeta.__call__
+"""Looked up once: options may be built for every call, and `super()` costs a lookup each time."""
+
+
+class Options(msgspec.Struct, metaclass=_OptionsMeta, frozen=True, kw_only=True):
+    """The base of frozen values that hold a user's options, such as `Policy`."""
+
+
+def unknown(kind: type[msgspec.Struct], name: str, value: Any) -> InvalidError:
+    """Return the error for an option that `kind` does not have; it suggests the closest option of `kind`."""
+    # Loaded here: only a mistyped option pays for it.
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    known = kind.__struct_fields__
+    if name in _RETRIES and "attempts" in known:
+        hint = _attempts_for(value)
+    elif alike := get_close_matches(name, known, 1):
+        hint = f"did you mean `{alike[0]}`?"
+    else:
+        hint = f"its options are {', '.join(known)}"
+    path = f"{kind.__name__.lower()}.{name}"
+    context = {"path": path, "expected": f"an option of {kind.__name__}", "received": name}
+    return InvalidError(
+        Fault.of(InvalidError.code, f"unknown option `{name}` of {kind.__name__}; {hint}", context=context)
+    )
+
+
+_RETRIES = frozenset({"retries", "max_retries"})
+"""What other libraries call it. They count the calls after the first; we count all calls."""
+
+
+def _attempts_for(retries: Any) -> str:
+    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
+        return "did you mean `attempts`? (attempts count calls: 3 retries are 4 attempts)"
+    counted = "1 retry is" if retries == 1 else f"{retries} retries are"
+    attempts = "1 attempt" if retries == 0 else f"{retries + 1} attempts"
+    return f"did you mean `attempts={retries + 1}`? (attempts count calls: {counted} {attempts})"
 
 
 def seconds(path: str, value: Any, *, zero: bool = False, optional: bool = False) -> None:
@@ -55,7 +113,7 @@ def one_of(path: str, value: Any, words: Collection[str]) -> None:
 
 
 def names(path: str, value: Any, *, optional: bool = False) -> None:
-    """Check a set of names. A text alone is refused: it would be taken for the set of its letters."""
+    """Check a set of names. A plain string is invalid: it would be read as the set of its letters."""
     if value is None and optional:
         return
     if not isinstance(value, (set, frozenset)) or not all(isinstance(name, str) for name in value):
@@ -63,7 +121,7 @@ def names(path: str, value: Any, *, optional: bool = False) -> None:
 
 
 def flag(path: str, value: Any, *, optional: bool = False) -> None:
-    """Check a switch: True or False, and nothing that is merely true."""
+    """Check a switch: True or False. Other true values, such as 1 or "no", are invalid."""
     if value is None and optional:
         return
     if not isinstance(value, bool):
@@ -74,5 +132,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def _or_none(optional: bool) -> str:  # noqa: FBT001 - a word in a sentence, not a switch
+def _or_none(optional: bool) -> str:  # noqa: FBT001 - a private helper with one argument, and its name says what it means
     return " or None" if optional else ""

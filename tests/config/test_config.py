@@ -390,6 +390,6 @@ def test_the_schema_explains_every_option():
         for name, option in described["properties"].items()
         if "description" not in option
     ]
-    assert silent == ["Tries.backoff"]
+    assert not silent
     assert tables["Policy"]["properties"]["max_retry_after"]["default"] == 900
     assert Circuit.__name__ in tables

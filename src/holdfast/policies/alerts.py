@@ -29,7 +29,7 @@ _SLICES = 60
 _ADDRESS = re.compile(r"https?://[^\s/?#]+\S*")
 
 
-class Threshold(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+class Threshold(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True):
     """What a value must exceed."""
 
     warning: float
@@ -45,7 +45,7 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tr
             raise InvalidError.at("threshold.warning", expected, self.warning)
 
 
-class Alerts(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+class Alerts(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True):
     """When to call somebody, and where. The defaults are document 000's."""
 
     error_rate: Threshold = Threshold(warning=0.05, critical=0.15)

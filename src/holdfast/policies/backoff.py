@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-import msgspec
-
 from holdfast import options
 from holdfast.faults import InvalidError
 
@@ -22,7 +20,7 @@ Curve: TypeAlias = Literal["exponential", "linear", "fixed"]
 Jitter: TypeAlias = Literal["none", "full", "equal", "decorrelated"]
 
 
-class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class Backoff(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """The delay before each retry. `Backoff()` waits 1, 2, 4 … seconds, each ±20 %, at most 30.
 
     Retries are counted from 1: retry 1 follows the first call. Wrong options raise `InvalidError`.
@@ -127,7 +125,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rep
                 return wait * (1 + float(share) * (2 * rng.random() - 1)) if share else wait
 
 
-class Tries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class Tries(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """At most `attempts` calls, with the delays of `backoff` between them. Wrong options raise `InvalidError`.
 
     Attempts count calls: three attempts are three calls and two delays. There is no delay after the last call.

@@ -10,8 +10,6 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 
-import msgspec
-
 from holdfast import options
 
 __all__ = ["ENOUGH", "Hedge", "HedgeMachine", "next_hedge"]
@@ -21,7 +19,7 @@ ENOUGH = 20
 _REMEMBERED = 100
 
 
-class Hedge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class Hedge(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """When to send the same call again although the first is still running."""
 
     after: float

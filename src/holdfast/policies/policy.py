@@ -59,7 +59,7 @@ class PolicyOptions(TypedDict, total=False):
     wait_for_circuit: bool | None
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """What to do about failures. `Policy()` is `INTERACTIVE`: somebody is waiting for the answer."""
 
     attempts: int | None = None

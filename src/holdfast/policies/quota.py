@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from holdfast import options
 from holdfast.policies.tally import Tally
 
@@ -23,7 +21,7 @@ _ROUNDING = 1e-9
 """0.29 x 100 is 28.999999999999996; the 29th retry is still due."""
 
 
-class Quota(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class Quota(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """How many retries (hedges included) may be made among the calls behind one name."""
 
     share: float = 0.1

@@ -5,9 +5,7 @@ Invariant: a circuit is checked when it is made. Whatever survives construction 
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, TypedDict, Unpack, get_args
-
-import msgspec
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 from holdfast import options
 from holdfast.faults import InvalidError
@@ -44,7 +42,7 @@ class CircuitOptions(TypedDict, total=False):
 
 
 class Circuit(
-    msgspec.Struct,
+    options.Options,
     frozen=True,
     kw_only=True,
     omit_defaults=True,
@@ -102,7 +100,8 @@ class Circuit(
 
     def replace(self, **changes: Unpack[CircuitOptions]) -> Circuit:
         """Return this circuit with some options changed, checked again."""
-        return msgspec.structs.replace(self, **changes)
+        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
+        return Circuit(**{**fields, **changes})
 
     def first_reopening(self) -> float:
         """Return the seconds between probes before they grow."""

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from holdfast import options
 from holdfast.faults import InvalidError
 
@@ -24,7 +22,7 @@ _MILLION = 1_000_000
 _REMEMBERED = 256
 
 
-class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """US dollars per million tokens. 0 is free, as of a model on your own machine."""
 
     input: float
