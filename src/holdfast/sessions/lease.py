@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
+from holdfast._platform import is_posix
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.shield import run_to_end
 
@@ -157,6 +158,9 @@ def is_gone(owner: str) -> bool:
     pid, _, rest = rest.partition("/")
     began = rest.partition("/")[0]
     if host != socket.gethostname() or not pid.isdigit():
+        return False
+    # On Windows `os.kill(pid, 0)` does not look: it sends Ctrl-C. There a dead owner's lease is over when its time is.
+    if not is_posix():
         return False
     try:
         os.kill(int(pid), 0)

@@ -22,6 +22,7 @@ from weakref import WeakSet
 import msgspec
 
 from holdfast import options
+from holdfast._platform import after_fork
 from holdfast._version import __version__
 from holdfast.events import AttemptEnded, SuppressedError
 from holdfast.faults import InvalidError
@@ -384,4 +385,4 @@ def _after_fork() -> None:
         trail.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

@@ -6,7 +6,6 @@ Invariant: it listens on a socket in its own folder only, never runs as root, an
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -14,6 +13,13 @@ import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+from holdfast._platform import need_posix
+
+try:
+    import pwd
+except ModuleNotFoundError:  # Windows has no such accounts, and `PrivateServer` does not run there
+    pwd = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +65,7 @@ class PrivateServer:
     """
 
     def __init__(self, *, durable: bool = False, settings: Mapping[str, str] | None = None) -> None:
+        need_posix("PrivateServer")
         self._settings = {**_SMALL, **({} if durable else _UNSAFE_AND_FAST), **(settings or {})}
         self._bin = binaries()
         self._folder = Path()

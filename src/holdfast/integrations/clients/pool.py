@@ -6,12 +6,12 @@ Invariant: every look at the machine is behind one lock; calls from any thread a
 from __future__ import annotations
 
 import copy
-import os
 import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from holdfast._platform import after_fork
 from holdfast.classify.announced import announced
 from holdfast.faults import Kind
 from holdfast.policies.pool import PoolMachine
@@ -160,4 +160,4 @@ def _new_process() -> None:
         keys.lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_new_process)
+after_fork(_new_process)

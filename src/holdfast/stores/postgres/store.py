@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from contextlib import suppress
@@ -14,6 +15,7 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool
 
+from holdfast._platform import need_selector_loop
 from holdfast.faults import InvalidError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.stores.errors import unavailable
@@ -81,6 +83,8 @@ class PostgresStore(Readable):
         return self._id
 
     async def __aenter__(self) -> Self:
+        # Otherwise psycopg would try to connect until its time is up.
+        need_selector_loop("The PostgreSQL store", asyncio.get_running_loop())
         own = isinstance(self._server, str)
         pool = self._pool(self._server) if isinstance(self._server, str) else self._server
         engine = Engine(pool, self._schema, self._busy)

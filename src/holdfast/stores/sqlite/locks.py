@@ -7,7 +7,6 @@ part in its parent's locks: they end with the parent.
 from __future__ import annotations
 
 import os
-import sys
 import time
 import weakref
 from typing import TYPE_CHECKING
@@ -15,10 +14,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+from holdfast._platform import after_fork
 from holdfast.stores.errors import unavailable
 
-if sys.platform != "win32":
+try:
     import fcntl
+except ModuleNotFoundError:  # Windows has no flock: SQLite's own locks have to do
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Presence", "Turns", "forget_noted"]
 
@@ -31,7 +33,7 @@ class _LockFile:
 
     def __init__(self, path: Path) -> None:
         self._file: int | None = None
-        if sys.platform != "win32":
+        if fcntl is not None:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             _OPEN.add(self)
 
@@ -50,8 +52,7 @@ def _leave_to_parent() -> None:
         lock.close()
 
 
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_leave_to_parent)
+after_fork(_leave_to_parent)
 
 
 class Turns(_LockFile):
