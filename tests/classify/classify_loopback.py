@@ -1,4 +1,4 @@
-"""Servers on loopback that fail on script, for tests that let real libraries raise their real exceptions.
+"""Servers on loopback that fail as scripted, for tests in which real libraries raise their real exceptions.
 
 Every server ends with its `with` block, and every wait in here is bounded.
 """
@@ -19,7 +19,7 @@ PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One scripted HTTP answer; given again for every further request."""
+    """One scripted HTTP response, sent again for every further request."""
 
     status: int = 200
     body: str | bytes = ""
@@ -143,15 +143,24 @@ def cut_body(connection: socket.socket) -> None:
     """Promise more than is sent."""
     connection.recv(65_536)
     connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nonly this")
+    _finish(connection)
 
 
 def cut_chunks(connection: socket.socket) -> None:
     """Break off between two chunks."""
     connection.recv(65_536)
     connection.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n")
+    _finish(connection)
 
 
 def gibberish(connection: socket.socket) -> None:
     """Speak no HTTP, and no TLS either."""
     connection.recv(65_536)
     connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+
+
+def _finish(connection: socket.socket) -> None:
+    """End with FIN: closing while part of the request is unread would send RST, which is another failure."""
+    connection.shutdown(socket.SHUT_WR)
+    while connection.recv(65_536):
+        pass

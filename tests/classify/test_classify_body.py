@@ -18,7 +18,7 @@ from holdfast.classify.body import MAX_CHARS, Findings, read_body, read_object
 INNER = {"error": {"message": "You exceeded your quota", "type": "insufficient_quota", "code": "insufficient_quota"}}
 
 
-def said(found: Findings) -> str:
+def joined(found: Findings) -> str:
     return "\n".join(found.messages)
 
 
@@ -94,7 +94,7 @@ def test_what_the_user_wrote_and_the_server_echoed_is_never_searched():
     echo = "my invoice says: insufficient credit, invalid api key, content policy violation"
     body = {"error": {"message": "bad field"}, "input": echo, "messages": [{"content": echo}], "prompt": echo}
     found = read_object(body)
-    assert said(found) == "bad field"
+    assert joined(found) == "bad field"
     assert from_http(400, {}, body).code == "PROVIDER_BAD_REQUEST"
 
 
@@ -137,13 +137,13 @@ def test_a_body_over_the_limit_is_read_up_to_it(body: Any):
 def test_a_page_is_known_for_one_and_its_words_are_kept(page: str, words: str):
     found = read_body(page)
     assert found.html
-    assert words in said(found)
-    assert "<" not in said(found)
+    assert words in joined(found)
+    assert "<" not in joined(found)
 
 
 def test_scripts_and_styles_of_a_page_are_no_words():
     page = "<html><style>p { color: red }</style><script>var unauthorized = 1</script><title>Sorry</title></html>"
-    assert said(read_body(page)) == "Sorry"
+    assert joined(read_body(page)) == "Sorry"
 
 
 @pytest.mark.parametrize(
@@ -249,10 +249,10 @@ def test_the_walk_is_bounded_in_size_not_only_in_depth():
 )
 def test_reading_a_repr_warns_nobody(text: str):
     """A literal's odd escapes are the foreign library's: no DeprecationWarning or SyntaxWarning may reach our user."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         from_text(text)
-    assert [str(one.message) for one in told] == []
+    assert [str(one.message) for one in raised] == []
 
 
 def test_a_repr_is_read_and_nothing_in_it_is_run():
@@ -287,7 +287,7 @@ def test_law_text_and_decoded_object_say_the_same(body: Any):
     decoded, read = read_object(body), read_body(json.dumps(body))
     if isinstance(body, (dict, list)):
         assert (read.codes, read.messages, read.status) == (decoded.codes, decoded.messages, decoded.status)
-        assert (read.waits, read.resets, read.headers) == (decoded.waits, decoded.resets, decoded.headers)
+        assert (read.delays, read.resets, read.headers) == (decoded.delays, decoded.resets, decoded.headers)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

@@ -1,4 +1,4 @@
-"""The classifier: rules asked in order, the first verdict decides and is named, and nothing ever raises."""
+"""The classifier: rules run in order, the first verdict decides and is named, and nothing ever raises."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_the_order_is_cancellation_then_machine_codes_then_prose_then_status_the
     assert order[0] == "cancelled.cancelled_here"
     for earlier, later in [
         ("limits.no_money", "limits.rate_in_prose"),
-        ("machine.exact_code", "limits.rate_in_prose"),
-        ("machine.exact_code", "status.bare_status"),
+        ("codes.exact_code", "limits.rate_in_prose"),
+        ("codes.exact_code", "status.bare_status"),
         ("overflow.context", "status.bare_status"),
         ("access.in_prose", "status.bare_status"),
         ("status.bare_status", "python.sdk_class"),
@@ -95,7 +95,7 @@ def test_the_first_rule_that_recognises_decides_and_is_named():
         return Verdict(code="TOOL_TIMEOUT")
 
     def third(_: Evidence) -> Verdict | None:
-        raise AssertionError("never asked")
+        raise AssertionError("must not run")
 
     verdict = Classifier([first, second, third]).judge(Evidence(source=Source.TEXT))
     assert verdict == Verdict(code="TOOL_TIMEOUT", rule="test_classify_classifier.second")
@@ -223,7 +223,7 @@ def test_x_should_retry_true_tells_a_contended_409_from_a_plain_one():
     assert not from_http(409).retryable
 
 
-def test_only_if_told_a_used_up_window_is_retried_only_with_a_delay_that_is_worth_waiting_for():
+def test_only_with_delay_a_used_up_window_is_retried_only_with_a_delay_that_is_worth_waiting_for():
     body = (
         '{"error": {"message": "Rate limit reached for gpt-x on tokens per day (TPD): Limit 9, Used 9, Requested 1."}}'
     )
@@ -237,10 +237,10 @@ def test_only_if_told_a_used_up_window_is_retried_only_with_a_delay_that_is_wort
 
 
 def test_only_if_told_holds_for_the_verdict_of_any_rule():
-    verdict = Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True)
+    verdict = Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True)
     assert not CLASSIFIER.conclude(Evidence(source=Source.HTTP), verdict).retryable
-    told = Evidence(source=Source.HTTP, headers={"retry-after": "5"})
-    assert CLASSIFIER.conclude(told, verdict).retryable
+    delayed = Evidence(source=Source.HTTP, headers={"retry-after": "5"})
+    assert CLASSIFIER.conclude(delayed, verdict).retryable
 
 
 # Conformance
@@ -350,5 +350,5 @@ def test_known_misclassifications_of_others_are_ours_no_more(status: int, body: 
 
 
 def test_the_same_evidence_gives_the_same_fault():
-    asked = [from_http(429, {"retry-after": "3"}, '{"error": {"message": "slow down"}}', now=5.0) for _ in range(3)]
-    assert asked[0] == asked[1] == asked[2]
+    faults = [from_http(429, {"retry-after": "3"}, '{"error": {"message": "slow down"}}', now=5.0) for _ in range(3)]
+    assert faults[0] == faults[1] == faults[2]

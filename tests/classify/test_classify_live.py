@@ -99,10 +99,10 @@ def async_failure(call: Callable[[], Awaitable[Any]]) -> BaseException:
 
 def classified(error: BaseException, **options: Any) -> Fault:
     """The fault, after checking what holds for every live exception: warns nobody, can be stored, keeps the original."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         fault = from_exception(error, **options)
-    assert [str(one.message) for one in told] == [], "classifying must not touch what is deprecated"
+    assert [str(one.message) for one in raised] == [], "classifying must not touch what is deprecated"
     assert not fault.rule.startswith("classifier-failed"), fault
     assert msgspec.json.encode(fault)
     assert fault.cause is not None

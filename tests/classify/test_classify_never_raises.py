@@ -325,14 +325,14 @@ records = st.fixed_dictionaries(
 
 def read_or_refused(raw: bytes | str) -> Fault | None:
     """The fault of a record; None where it is refused as it should be."""
-    refusal: InvalidError | None = None
+    rejected: InvalidError | None = None
     try:
         return from_record(read_record(raw))
     except InvalidError as error:
-        refusal = error
-    assert {"path", "expected", "received"} <= refusal.fault.context.keys()
-    assert MARK not in str(refusal)
-    assert msgspec.json.encode(refusal.fault)
+        rejected = error
+    assert {"path", "expected", "received"} <= rejected.fault.context.keys()
+    assert MARK not in str(rejected)
+    assert msgspec.json.encode(rejected.fault)
     return None
 
 

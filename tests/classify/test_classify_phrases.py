@@ -1,4 +1,4 @@
-"""Listening: which of the declared phrases a text holds. The laws are stated on the text alone, not on how it is done."""
+"""Phrases: which of the declared ones a text contains. The laws are stated on the text alone, not on the search."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from holdfast.classify import CLASSIFIER, from_http, from_process, from_text
 from holdfast.classify.evidence import fold
-from holdfast.classify.phrases import SECRETS, listen, names, phrases
+from holdfast.classify.phrases import SECRETS, find_phrases, names, phrases
 from holdfast.faults.secrets import mask_secrets
 
-# Words no rule declares, so that these groups are heard for one reason only.
+# Words no rule declares, so that these groups are matched for one reason only.
 SINGLE = phrases("zorgle")
 SEVERAL = phrases("blimp is grounded | quaxly tokens per min… | the zeppelin sank in two\nfnord limit")
 SPACED = phrases(" enyip")
@@ -53,9 +53,9 @@ rubbish = st.lists(st.sampled_from([*WORDS, *" .,…—：·。\n\t_'\"{-/"]), m
 @quick
 @given(rubbish)
 def test_law_only_a_phrase_that_stands_in_the_text_is_heard(text: str):
-    heard = listen(text)
+    matched = find_phrases(text)
     for group, texts in DECLARED.items():
-        if heard & group:
+        if matched & group:
             assert any(phrase in text for phrase in texts)
 
 
@@ -66,38 +66,38 @@ def test_law_only_a_phrase_that_stands_in_the_text_is_heard(text: str):
 @example(before="(", after=")")
 @example(before="\u3000", after="。")
 @given(before=rubbish, after=rubbish)
-def test_law_a_phrase_whose_words_stand_whole_is_heard_whatever_is_around_it(
+def test_law_a_phrase_whose_words_stand_whole_is_matched_whatever_is_around_it(
     group: int, phrase: str, before: str, after: str
 ):
     # Whole: not glued to a letter, a digit or an underscore. A space that belongs to the phrase separates it already.
     assume(not re.search(r"\w\Z", before) or not re.match(r"\w", phrase) or not phrase.isascii())
     assume(not re.match(r"\w", after) or not phrase.isascii())
-    assert listen(before + phrase + after) & group
+    assert find_phrases(before + phrase + after) & group
 
 
 @pytest.mark.parametrize("text", ["xzorgle", "zorgle_x", "un_zorgle", "zorgle1", "zorglement"])
 def test_a_single_word_must_be_whole(text: str):
-    assert not listen(text) & SINGLE
+    assert not find_phrases(text) & SINGLE
 
 
 @pytest.mark.parametrize("text", ["zorgles", "zorgled", "fnord limits", "fnord limited", "fnord limiting"])
 def test_the_last_word_may_have_an_ending(text: str):
-    assert listen(text) & (SINGLE | SEVERAL)
+    assert find_phrases(text) & (SINGLE | SEVERAL)
 
 
 def test_a_phrase_that_is_left_open_may_go_on_in_any_way():
-    assert listen("limit of quaxly tokens per minute") & SEVERAL
-    assert listen("limit of quaxly tokens per min.") & SEVERAL
+    assert find_phrases("limit of quaxly tokens per minute") & SEVERAL
+    assert find_phrases("limit of quaxly tokens per min.") & SEVERAL
 
 
 def test_the_other_words_must_be_whole_and_in_order():
-    assert not listen("quaxlytokens per min") & SEVERAL
-    assert not listen("fnord the limit") & SEVERAL
-    assert not listen("limit fnord") & SEVERAL
+    assert not find_phrases("quaxlytokens per min") & SEVERAL
+    assert not find_phrases("fnord the limit") & SEVERAL
+    assert not find_phrases("limit fnord") & SEVERAL
 
 
-def test_a_language_without_spaces_is_heard_inside_a_run_of_characters():
-    assert listen("昨天气球坏了吗") & UNSPACED
+def test_a_language_without_spaces_is_matched_inside_a_run_of_characters():
+    assert find_phrases("昨天气球坏了吗") & UNSPACED
 
 
 def test_a_group_holds_its_own_bit_and_groups_join():
@@ -105,22 +105,22 @@ def test_a_group_holds_its_own_bit_and_groups_join():
     assert len({*groups}) == len(groups)
     assert all(group.bit_count() == 1 for group in groups)
     both = SINGLE | SEVERAL
-    assert listen("zorgle") & both
-    assert listen("fnord limit") & both
-    assert not listen("nothing of the kind") & both
+    assert find_phrases("zorgle") & both
+    assert find_phrases("fnord limit") & both
+    assert not find_phrases("nothing of the kind") & both
 
 
 def test_one_phrase_may_belong_to_several_groups():
     first, second = phrases("gribble came apart"), phrases("gribble came apart | gribble came undone\nother gribbles")
-    heard = listen("the gribble came apart")
-    assert heard & first
-    assert heard & second
-    assert not listen("the gribble came undone") & first
+    matched = find_phrases("the gribble came apart")
+    assert matched & first
+    assert matched & second
+    assert not find_phrases("the gribble came undone") & first
 
 
 @pytest.mark.parametrize("phrase", ["Upper Case", "...", "!!"])
-def test_a_phrase_that_could_never_be_heard_is_refused_when_it_is_declared(phrase: str):
-    with pytest.raises(ValueError, match="lower case and holds a word"):
+def test_a_phrase_that_could_never_be_matched_is_rejected_when_it_is_declared(phrase: str):
+    with pytest.raises(ValueError, match="lower case and contains a word"):
         phrases(phrase)
 
 
@@ -159,7 +159,7 @@ def test_a_long_text_is_listened_to_past_its_beginning():
     )
 
 
-# Secrets: only texts in which SECRETS is heard are searched, so what is not heard is shown as it came.
+# Secrets: only texts in which SECRETS is matched are searched, so what is not matched is shown as it came.
 SECRET_TEXTS = [
     "api key sk-ant-api03-abcdefghij0123456789 is wrong",
     "Authorization: Bearer abcdef0123456789",
@@ -194,12 +194,12 @@ PIECES = (
 @settings(max_examples=1_000, deadline=None, derandomize=True)
 @given(st.lists(st.sampled_from(PIECES), max_size=6).map("".join))
 def test_law_where_there_is_something_to_mask_a_secret_is_heard(text: str):
-    assert mask_secrets(text) == text or listen(fold(text)) & SECRETS
+    assert mask_secrets(text) == text or find_phrases(fold(text)) & SECRETS
 
 
-def test_secrets_are_heard_near_their_names():
-    assert listen("the password is wrong") & SECRETS
-    assert not listen("the model is overloaded") & SECRETS
+def test_secrets_are_matched_near_their_names():
+    assert find_phrases("the password is wrong") & SECRETS
+    assert not find_phrases("the model is overloaded") & SECRETS
 
 
 def test_declaring_phrases_does_not_change_what_the_rules_hear():

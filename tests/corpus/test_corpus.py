@@ -84,8 +84,8 @@ def _raw_lines(corpus: Path) -> list[bytes]:
 def _classified(corpus: Path) -> list[Line]:
     classified = []
     for raw in _raw_lines(corpus):
-        told = json.loads(raw)
-        classified.append(Line(told["id"], told["expect"], from_record(read_record(raw))))
+        record = json.loads(raw)
+        classified.append(Line(record["id"], record["expect"], from_record(read_record(raw))))
     return classified
 
 
@@ -102,9 +102,9 @@ def _disputed() -> dict[str, str]:
 def test_a_corpus_is_right_but_for_the_disputed_lines(corpus: Path):
     lines = _classified(corpus)
     wrong = [line for line in lines if not line.right]
-    told = "\n".join(map(str, wrong))
-    assert len(lines) - len(wrong) >= REACHED * len(lines), told
-    assert {line.id for line in wrong} <= _disputed().keys(), told
+    report = "\n".join(map(str, wrong))
+    assert len(lines) - len(wrong) >= REACHED * len(lines), report
+    assert {line.id for line in wrong} <= _disputed().keys(), report
 
 
 @every_corpus

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.classify.announced import Announced
+from holdfast.classify.hints import AnnouncedLimit
 from holdfast.faults import InvalidError
 from holdfast.policies.pool import LIMITED_REST_S, LONGEST_REST_S, REFUSED_REST_S, Choice, PoolMachine
 
@@ -99,7 +99,7 @@ def test_the_key_that_just_failed_comes_again_only_if_no_other_can():
 
 def test_a_key_whose_announced_calls_are_used_up_waits_for_its_reset():
     machine = PoolMachine([1, 1])
-    machine.learn(0, Announced(100, 1, 20.0), 0.0)
+    machine.learn(0, AnnouncedLimit(100, 1, 20.0), 0.0)
     assert turns(machine, 4) == "abbb"
     assert machine.choose(5.0, shut=(1,)) == Choice(0, 15.0)
     assert machine.choose(20.0, shut=(1,)) == Choice(0)

@@ -1,16 +1,15 @@
-"""Recognise a foreign failure: an exception, an HTTP answer, a stream, a process exit, a line of text → `Fault`.
+"""Recognise a foreign failure: an exception, an HTTP response, a stream, a process exit, a line of text → `Fault`.
 
-Readers turn the failure into `Evidence`; rules, asked in order, give a `Verdict`; the classifier concludes with the
-catalog's defaults and the delay the other side asked for. `now` is passed in, no library is imported to recognise its
+Readers turn the failure into `Evidence`. Rules run in order until one gives a `Verdict`. The classifier adds the catalog's
+defaults and the delay that the response requests. The time is a parameter, no library is imported to recognise its
 exceptions, and nothing here ever raises.
 """
 
 from __future__ import annotations
 
-from holdfast.classify.classifier import PATIENCE_S, Classifier
-from holdfast.classify.evidence import Evidence, Raised, Rule, Source, Verdict
-from holdfast.classify.recognise import (
+from holdfast.classify.classifier import (
     CLASSIFIER,
+    Classifier,
     from_exception,
     from_grpc,
     from_http,
@@ -19,6 +18,8 @@ from holdfast.classify.recognise import (
     from_stream,
     from_text,
 )
+from holdfast.classify.evidence import Evidence, Raised, Rule, Source, Verdict
+from holdfast.classify.hints import PATIENCE_S
 from holdfast.classify.records import Record, from_record, read_record
 
 __all__ = [

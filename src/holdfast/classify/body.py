@@ -1,20 +1,25 @@
 """Read an error body, however it is wrapped: arrays, JSON inside strings, Python reprs, SSE and NDJSON lines, HTML.
 
-Only fields that hold the failure are read; what the user wrote and the server echoed is never searched.
-Invariant: never raises, bounded in depth and size, and the innermost failure comes first.
+Only fields that describe the failure are read. Text that the user wrote and the server echoed is never searched, since it
+may contain any word.
+Invariant: never raises, never evaluates anything, is bounded in depth and size, and puts the innermost failure first.
 """
 
 from __future__ import annotations
 
+import re
 from enum import IntFlag, auto
 from typing import Any, Final
 
-from holdfast.classify.durations import parse_duration, parse_number, parse_rfc3339
-from holdfast.classify.embedded import MAX_DECODED, decode_json, decode_lines, find_object
+import msgspec
 
-__all__ = ["Findings", "read_body", "read_object"]
+from holdfast.classify.times import parse_duration, parse_number, parse_rfc3339
+
+__all__ = ["MAX_CHARS", "MAX_DECODED", "Findings", "decode_json", "decode_lines", "read_body", "read_object"]
 
 MAX_CHARS: Final = 65_536
+MAX_DECODED: Final = 1_048_576
+"""A longer text is not decoded: an error body of a megabyte is an echo of the request."""
 _MAX_DEPTH: Final = 8
 _MAX_NODES: Final = 200
 _MAX_ITEMS: Final = 32
@@ -22,7 +27,7 @@ _MAX_FIELDS: Final = 64
 
 
 class _Field(IntFlag):
-    """What a field of an error body may hold."""
+    """What a field of an error body may contain."""
 
     CODE = auto()
     MESSAGE = auto()
@@ -64,7 +69,7 @@ _FIELDS: Final[dict[str, int]] = {
         | _named(_Field.QUOTA, "quotaId", "quota_limit")
     ).items()
 }  # fmt: skip
-# Plain numbers: combining flags on every field of every body would cost more than the rest of the walk.
+# Plain numbers: operations on enum flags, for every field of every body, would cost more than the rest of the walk.
 _CODE, _MESSAGE, _NESTED, _STATUS = int(_C), int(_M), int(_N), int(_Field.STATUS)
 _HEADERS, _QUOTA = int(_Field.HEADERS), int(_Field.QUOTA)
 _INSTANT, _MILLISECONDS = int(_Field.INSTANT), int(_Field.MILLISECONDS)
@@ -76,15 +81,15 @@ _HTML_WORDS: Final = 600
 
 
 class Findings:
-    """What a body says, gathered while walking it. Lists grow outermost first and are reversed at the end."""
+    """The facts of a body, collected while walking it. Lists grow outermost first; the readers reverse them."""
 
-    __slots__ = ("codes", "headers", "html", "left", "messages", "payload", "resets", "status", "waits")
+    __slots__ = ("codes", "delays", "headers", "html", "left", "messages", "payload", "resets", "status")
 
     def __init__(self) -> None:
         self.codes: list[str] = []
         self.messages: list[str] = []
         self.status: int | None = None
-        self.waits: list[float] = []
+        self.delays: list[float] = []
         self.resets: list[float] = []
         self.headers: dict[str, str] = {}
         self.html = False
@@ -93,7 +98,7 @@ class Findings:
 
 
 def read_body(raw: str) -> Findings:
-    """Return what the text of a body says."""
+    """Return the findings of a body's text."""
     found = Findings()
     text = raw.strip().removeprefix("\ufeff")
     if not text:
@@ -110,7 +115,7 @@ def read_body(raw: str) -> Findings:
 
 
 def read_object(payload: Any) -> Findings:
-    """Return what an already decoded body says; SDKs hand them over so."""
+    """Return the findings of a body that is already decoded, as SDKs pass it on."""
     if isinstance(payload, str):
         return read_body(payload)
     if isinstance(payload, (bytes, bytearray)):
@@ -130,7 +135,7 @@ def _read_json(text: str, found: Findings) -> None:
         found.payload = payload
         _walk(payload, found, _MAX_DEPTH, top=True)
     elif len(text) <= MAX_CHARS:
-        # Cut off or not quite JSON; a longer one may be an echo, and its words mean nothing.
+        # Cut off, or not quite JSON. A longer text may be an echo of the request, so its words mean nothing.
         _read_text(text, found, _MAX_DEPTH, top=True)
 
 
@@ -149,7 +154,7 @@ def _walk(node: Any, found: Findings, depth: int, *, top: bool = False) -> None:
 
 
 def _walk_fields(node: dict[Any, Any], found: Findings, depth: int, *, top: bool) -> None:
-    """Take what this level says first, then go deeper: the lists are reversed later."""
+    """Read the fields of this level first, then the nested ones: the lists are reversed later, so the innermost leads."""
     nested: list[tuple[Any, bool]] = []
     for name, value in node.items() if len(node) <= _MAX_FIELDS else list(node.items())[:_MAX_FIELDS]:
         field = _FIELDS.get(name, _UNKNOWN)
@@ -184,9 +189,9 @@ _FIRST_RARE: Final = int(_Field.SECONDS)
 
 
 def _take_status(value: Any, found: Findings, *, top: bool) -> None:
-    """A numeric status inside the body: at the top it repeats the real one, deeper it is the wrapped failure's."""
+    """Read a numeric status inside the body: at the top it repeats the real one, deeper it is the wrapped failure's."""
     if isinstance(value, str) and not value[:1].isdecimal():
-        # Most codes are words; letting the parser refuse them costs as much as the rest of the field.
+        # Most codes are words. Letting the number parser fail on them costs as much as the rest of the field.
         return
     number = _number(value)
     if number is not None and 400 <= number < 600 and (not top or found.status is None):
@@ -203,7 +208,7 @@ def _take_rare(field: int, value: Any, found: Findings) -> None:
         if isinstance(value, str):
             found.codes.append("quota:" + value.lower())
     elif isinstance(value, dict):
-        # MiniMax numbers its failures like z.ai does, with other meanings.
+        # MiniMax and z.ai use the same numbers with different meanings, so MiniMax's get a prefix.
         found.codes.append(f"base_resp:{value.get('status_code')}")
         found.messages.append(str(value.get("status_msg", "")))
 
@@ -225,17 +230,17 @@ def _take_time(field: int, value: Any, found: Findings) -> None:
     if number is None and isinstance(value, str):
         number = parse_duration(value)
     if number is not None:
-        found.waits.append(number / 1000 if field == _MILLISECONDS else number)
+        found.delays.append(number / 1000 if field == _MILLISECONDS else number)
 
 
 def _protobuf_seconds(duration: dict[Any, Any]) -> float | None:
-    """A protobuf Duration as a message: `{"seconds": 26, "nanos": 500000000}`, either field alone too."""
+    """Read a protobuf Duration: `{"seconds": 26, "nanos": 500000000}`; either field may be missing."""
     seconds, nanos = _number(duration.get("seconds")), _number(duration.get("nanos"))
     return None if seconds is None and nanos is None else (seconds or 0.0) + (nanos or 0.0) / 1e9
 
 
 def _add_message(text: str, found: Findings, depth: int) -> None:
-    """Keep a message; where it holds another failure in JSON, read that too."""
+    """Keep a message; if it contains another failure as JSON, read that too."""
     found.messages.append(text)
     if depth > 1 and "{" in text:
         _read_text(text, found, depth - 1, top=False, keep=False)
@@ -247,7 +252,7 @@ def _read_text(text: str, found: Findings, depth: int, *, top: bool, keep: bool 
     if depth <= 0 or "{" not in text:
         return
     lines = decode_lines(text) if top and "\n" in text else []
-    payload = lines or find_object(text)
+    payload = lines or _find_object(text)
     if payload is not None:
         if top:
             found.payload = payload
@@ -255,16 +260,16 @@ def _read_text(text: str, found: Findings, depth: int, *, top: bool, keep: bool 
 
 
 def _read_html(text: str, found: Findings) -> None:
-    """Keep the page's words, its title first; the markup is long and says nothing."""
+    """Keep the words of the page, its title first, without the markup."""
     found.html = True
-    # Cut at the brackets: a pattern that looks for the end of every tag costs three times as much.
+    # Split at the brackets: a regular expression that finds the end of every tag costs three times as much.
     first, *pieces = text[:_HTML_CHARS].split("<")
     kept = [first]
     hidden = ""
     for piece in pieces:
         tag, closed, words = piece.partition(">")
         if hidden:
-            # Inside a style or a script, up to its end.
+            # Inside a style or a script, until its end.
             if not tag.lower().startswith(hidden):
                 continue
             hidden = ""
@@ -274,7 +279,7 @@ def _read_html(text: str, found: Findings) -> None:
         if closed:
             kept.append(words)
         elif ">" not in text:
-            # No page at all, only a text that begins like one.
+            # Not a page at all, only a text that begins like one.
             kept.append(piece)
     found.messages.append(" ".join(" ".join(kept).split())[:_HTML_WORDS])
 
@@ -291,3 +296,103 @@ def _number(value: Any) -> float | None:
 
 
 _LONGEST_NUMBER: Final = 40
+
+
+_MAX_LINES: Final = 2_000
+_MAX_OBJECT: Final = 16_384
+_MAX_OBJECTS: Final = 4
+"""How many opening braces are tried in one text."""
+
+_TOKEN = re.compile(r"[bru]{0,2}('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|\b(True|False|None)\b|([()])", re.DOTALL)
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_WORDS = {"True": "true", "False": "false", "None": "null"}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0"}
+
+
+def decode_json(text: str) -> Any:
+    """Return the value of a JSON text; None if it is not JSON."""
+    if len(text) > MAX_DECODED:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError, ValueError):
+        return None
+
+
+def decode_lines(text: str) -> list[Any]:
+    """Return the values of a text's lines, SSE `data:` lines or NDJSON; a line that is not JSON is left out."""
+    values: list[Any] = []
+    for line in text.splitlines()[-_MAX_LINES:]:
+        data = line.removeprefix("data:").strip()
+        if data[:1] in ("{", "["):
+            value = decode_json(data)
+            if value is not None:
+                values.append(value)
+    return values
+
+
+def _find_object(text: str) -> dict[str, Any] | None:
+    """Return the first JSON object or Python dict in `text`, whatever is around it."""
+    start = text.find("{")
+    for _ in range(_MAX_OBJECTS):
+        if start < 0:
+            return None
+        if text.startswith('{\\"', start):
+            # JSON inside a JSON string, its quotes still escaped.
+            return _find_object(text[start:].replace('\\"', '"'))
+        whole = decode_json(text[start:])
+        if isinstance(whole, dict):
+            return whole
+        end = _balanced_end(text, start)
+        if end is not None:
+            part = text[start:end]
+            value = decode_json(part)
+            if value is None and "'" in part:
+                value = decode_json(_as_json(part))
+            if isinstance(value, dict):
+                return value
+        start = text.find("{", start + 1)
+    return None
+
+
+def _balanced_end(text: str, start: int) -> int | None:
+    """Return where the brace at `start` is closed. Braces inside strings do not count."""
+    depth, quote, position = 0, "", start
+    while position < min(len(text), start + _MAX_OBJECT):
+        char = text[position]
+        if quote:
+            if char == "\\":
+                position += 1
+            elif char == quote:
+                quote = ""
+        elif char in "\"'":
+            quote = char
+        elif char == "{":
+            depth += 1
+        elif char == "}":
+            depth -= 1
+            if depth == 0:
+                return position + 1
+        position += 1
+    return None
+
+
+def _as_json(literal: str) -> str:
+    """Return a Python repr as JSON: SDKs print bodies so. Token by token; nothing is evaluated."""
+    return _TOKEN.sub(_token_as_json, literal)
+
+
+def _token_as_json(match: re.Match[str]) -> str:
+    if match[1]:
+        return msgspec.json.encode(_ESCAPE.sub(_unescaped, match[1][1:-1])).decode()
+    if match[2]:
+        return _WORDS[match[2]]
+    return "[" if match[3] == "(" else "]"
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    what = match[1]
+    if what[0] in "xu" and len(what) > 1:
+        code = int(what[1:], 16)
+        return "?" if 0xD800 <= code <= 0xDFFF else chr(code)
+    return _ESCAPES.get(what, what)

@@ -1,6 +1,7 @@
-"""The classifier: evidence in, one Fault out, and the rule that decided named on it.
+"""The classifier: a foreign failure in, one `Fault` out. One `from_…` function per kind of failure.
 
-Invariant: total. Whatever it is given, it returns a Fault and never raises; what nothing recognises is SYS_UNKNOWN.
+Invariant: total. Whatever these functions are given, they return a Fault and never raise; a failure that no rule
+recognises is `SYS_UNKNOWN`. The fault's `rule` names the rule that decided.
 """
 
 from __future__ import annotations
@@ -12,34 +13,56 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from holdfast.classify.delays import PATIENCE_S, stated_delay
-from holdfast.classify.evidence import ALWAYS, Evidence, Rule, Source, Verdict
-from holdfast.classify.phrases import BEGINNING, SECRETS, Phrases, listen
+from holdfast.classify.evidence import ALWAYS, NOTHING, Evidence, Rule, Source, Verdict
+from holdfast.classify.hints import PATIENCE_S, requested_delay
+from holdfast.classify.phrases import BEGINNING, SECRETS, Phrases, find_phrases
+from holdfast.classify.readers.exceptions import cause_of, causes, leaves, read_exception
+from holdfast.classify.readers.responses import read_grpc, read_http, read_jsonrpc, read_stream
+from holdfast.classify.readers.text import read_process, read_text
 from holdfast.classify.rules import RULES
-from holdfast.faults import CATALOG, REDACTOR, Category, Fault, Kind
+from holdfast.faults import CATALOG, REDACTOR, Category, Fault, HoldfastError, Kind, Scope, Severity
 from holdfast.faults.effects import MAY_HAVE_HAPPENED
 from holdfast.faults.secrets import LONGEST_SECRET
 from holdfast.faults.surfaces import fill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from holdfast.faults import Cause
 
-__all__ = ["PATIENCE_S", "Classifier", "name_of"]
+__all__ = [
+    "CLASSIFIER",
+    "Classifier",
+    "from_evidence",
+    "from_exception",
+    "from_grpc",
+    "from_http",
+    "from_jsonrpc",
+    "from_process",
+    "from_stream",
+    "from_text",
+    "most_limiting",
+    "name_of",
+    "unreadable",
+]
 
 _OUTAGES = frozenset({502, 503, 504, *range(520, 531)})
-_WHATEVER: Phrases = 1
-"""The bit no phrase has: heard always, wanted by the rules that are asked whatever was heard."""
+_ALWAYS: Phrases = 1
+"""A bit that no phrase has. It is always set, and rules without phrases of their own wait for it."""
 _BLOCK = 6
 _Agenda: TypeAlias = "tuple[tuple[Phrases, tuple[tuple[Phrases, Rule, str], ...]], ...]"
-"""Blocks of rules, each with the phrases that any of its rules wants; a rule with those it wants, and its name."""
-_WAITED_FOR = frozenset(
+"""Blocks of rules, each with the phrases that any of its rules needs; each rule with the phrases it needs, and its name."""
+_WORTH_WAITING = frozenset(
     code for code, entry in CATALOG.items() if entry.kind is Kind.TRANSIENT or entry.category is Category.RATE_LIMIT
 ) - {"PROVIDER_BILLING", "PROVIDER_ENTITLEMENT_MISSING"}
-"""Failures that waiting answers: not a bad request with reset headers, not an empty account."""
+"""Failures that waiting can cure. A bad request with reset headers is none, nor is an account without money."""
 _UNKNOWN = Verdict(code="SYS_UNKNOWN", rule="nothing-matched", weak=True)
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
+_VAGUE = frozenset({"SYS_UNKNOWN", "SYS_CANCELLED", "SYS_PROGRAMMING_ERROR"})
+"""Causes that do not override a wrapper: many timeouts work by cancelling, and a KeyError often hides a real failure."""
+_PROSE = frozenset({"limits", "overflow", "access", "request", "server", "plain"})
+"""Families of rules that read sentences."""
+_SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 def name_of(rule: Rule) -> str:
@@ -49,68 +72,91 @@ def name_of(rule: Rule) -> str:
     return f"{family}.{name}" if family else name
 
 
+def _agenda(
+    rules: tuple[Rule, ...],
+    local: bool,  # noqa: FBT001 - called only with the key of the table, by position
+    outage: bool,  # noqa: FBT001 - as above
+    defect: bool,  # noqa: FBT001 - as above
+) -> _Agenda:
+    """Return the rules that can apply to a local failure, an outage or a defect; in blocks, in order."""
+    kept: list[tuple[Phrases, Rule, str]] = []
+    for rule in rules:
+        condition = getattr(rule, "condition", ALWAYS)
+        if condition.local and not local:
+            continue
+        if not (outage and condition.not_outage) and not (defect and condition.not_defect):
+            kept.append((condition.phrases or _ALWAYS, rule, name_of(rule)))
+    # Most failures match almost nothing, so one test skips a whole block.
+    blocks = [tuple(kept[start : start + _BLOCK]) for start in range(0, len(kept), _BLOCK)]
+    return tuple((reduce(or_, (needed for needed, _, _ in block)), block) for block in blocks)
+
+
 class Classifier:
-    """An ordered list of rules. Frozen: adding a rule gives a new classifier."""
+    """An ordered list of rules; the first verdict counts. Immutable: adding a rule returns a new classifier.
+
+    mine = CLASSIFIER.with_rules(our_gateway_drains)
+    fault = from_http(470, classifier=mine)
+    """
 
     __slots__ = ("_agendas", "_rules")
 
     def __init__(self, rules: Iterable[Rule] = RULES) -> None:
         self._rules = tuple(rules)
-        self._agendas = {
-            occasion: _agenda(self._rules, *occasion)
-            for occasion in product((False, True), (False, True), (False, True))
-        }
+        # Which rules can apply depends on three facts. All eight lists are prepared here, not once per failure.
+        self._agendas = {facts: _agenda(self._rules, *facts) for facts in product((False, True), repeat=3)}
 
     def with_rules(self, *rules: Rule) -> Classifier:
-        """Return a classifier that asks these rules first, in this order."""
+        """Return a classifier that runs these rules first, in this order."""
         return Classifier((*rules, *self._rules))
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The names of the rules, in the order they are asked."""
+        """The names of the rules, in the order they run."""
         return tuple(name_of(rule) for rule in self._rules)
 
     def judge(self, evidence: Evidence) -> Verdict:
-        """Return the first verdict, with the name of the rule that gave it."""
+        """Return the first verdict, with the name of the rule that gave it; raises only what a rule raises."""
         verdict = self._first(evidence)
         if verdict.weak and len(evidence.text) > BEGINNING:
-            # Nothing in the beginning says more than a status or a class does: the rest may.
-            return self._first(msgspec.structs.replace(evidence, heard=evidence.heard | listen(evidence.text)))
+            # The beginning of a long text was not clearer than a status or a class. The rest of it may be.
+            return self._first(
+                msgspec.structs.replace(evidence, matched=evidence.matched | find_phrases(evidence.text))
+            )
         return verdict
 
     def _first(self, evidence: Evidence) -> Verdict:
-        heard = evidence.heard | _WHATEVER
+        matched = evidence.matched | _ALWAYS
         status = evidence.status
         local = evidence.raised is not None or evidence.exit_code is not None or evidence.rpc_code is not None
         defect = local and status is None and evidence.named("TypeError", "ValueError")
-        for any_wanted, block in self._agendas[local, status in _OUTAGES, defect]:
-            if not heard & any_wanted:
+        for any_needed, block in self._agendas[local, status in _OUTAGES, defect]:
+            if not matched & any_needed:
                 continue
-            for wanted, rule, name in block:
-                if heard & wanted:
+            for needed, rule, name in block:
+                if matched & needed:
                     verdict = rule(evidence)
                     if verdict is not None:
                         return verdict if verdict.rule else msgspec.structs.replace(verdict, rule=name)
         return _UNKNOWN
 
     def fault(self, evidence: Evidence, cause: Cause | None = None) -> Fault:
-        """Return the fault that the evidence shows."""
+        """Return the fault that the evidence shows; raises only what a rule raises."""
         return self.conclude(evidence, self.judge(evidence), cause)
 
     def conclude(self, evidence: Evidence, verdict: Verdict, cause: Cause | None = None) -> Fault:
-        """Return the fault of a verdict: its code's defaults, corrected by what the other side said."""
+        """Return the fault of a verdict: the catalog's defaults for its code, corrected by what the response contains."""
         entry = CATALOG[verdict.code]
-        wait = stated_delay(evidence) if verdict.code in _WAITED_FOR else None
+        delay = requested_delay(evidence) if verdict.code in _WORTH_WAITING else None
         message = _shown(evidence)
         context = _context(evidence)
         return Fault(
             code=verdict.code,
             message=message or fill(entry.message, context),
             retryable=_retryable(
-                entry.retryable if verdict.retryable is None else verdict.retryable, verdict, evidence, wait
+                entry.retryable if verdict.retryable is None else verdict.retryable, verdict, evidence, delay
             ),
             scope=entry.scope if verdict.scope is None else verdict.scope,
-            retry_after=wait,
+            retry_after=delay,
             maybe_executed=verdict.code in MAY_HAVE_HAPPENED,
             rule=verdict.rule,
             context=context,
@@ -118,39 +164,239 @@ class Classifier:
         )
 
 
-def _agenda(
-    rules: tuple[Rule, ...],
-    local: bool,  # noqa: FBT001
-    outage: bool,  # noqa: FBT001
-    defect: bool,  # noqa: FBT001
-) -> _Agenda:
-    """Return the rules worth asking of what happened here or there, of an outage, of a defect; in blocks, in order."""
-    asked: list[tuple[Phrases, Rule, str]] = []
-    for rule in rules:
-        on = getattr(rule, "occasion", ALWAYS)
-        if (local or not on.local) and not (outage and on.refusal) and not (defect and on.limit):
-            asked.append((on.heard or _WHATEVER, rule, name_of(rule)))
-    # Of most failures next to nothing is heard: one look passes over a whole block.
-    blocks = [tuple(asked[start : start + _BLOCK]) for start in range(0, len(asked), _BLOCK)]
-    return tuple((reduce(or_, (wanted for wanted, _, _ in block)), block) for block in blocks)
+CLASSIFIER = Classifier()
+"""The built-in rules in their order. `CLASSIFIER.with_rules(mine)` runs yours before them."""
+
+
+def unreadable(defect: Exception) -> Fault:
+    """Return the fault of a failure that could not be read: a defect in a rule, or an input nobody expected.
+
+    Every `from_…` function ends with it, because classifying a failure must never be a second failure. They catch the
+    defect themselves: a decorator that passes `*args, **kwargs` on would cost an eighth of the whole classification.
+    """
+    return Fault.of(
+        "SYS_UNKNOWN",
+        "The failure could not be read",
+        retryable=False,
+        rule=f"classifier-failed.{type(defect).__name__}",
+        cause=_cause_if_readable(defect),
+    )
+
+
+def from_exception(
+    error: BaseException, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER
+) -> Fault:
+    """Return the fault of a live exception, its chain of causes and, for a group, its leaves. Never raises.
+
+    try:
+        client.messages.create(...)
+    except anthropic.APIError as error:
+        print(from_exception(error, now=time.time()).code)
+    """
+    try:
+        return _from_exception(error, provider, now, classifier)
+    except Exception as defect:  # noqa: BLE001 - total
+        return unreadable(defect)
+
+
+def from_http(
+    status: int | None,
+    headers: Mapping[str, Any] | None = None,
+    body: Any = "",
+    *,
+    provider: str = "",
+    now: float | None = None,
+    classifier: Classifier = CLASSIFIER,
+) -> Fault:
+    """Return the fault of an HTTP response; `body` may be text, bytes or decoded JSON. Never raises.
+
+    >>> from_http(429, {"retry-after": "26"}).retry_after
+    26.0
+    """
+    try:
+        return classifier.fault(read_http(status, headers, body, provider=provider, now=now))
+    except Exception as defect:  # noqa: BLE001 - total
+        return unreadable(defect)
+
+
+def from_stream(
+    text: str, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER
+) -> Fault:
+    """Return the fault of a stream that began well: its error event, or its missing end. Never raises.
+
+    `text` is the stream as it arrived, SSE or NDJSON.
+
+    >>> from_stream('data: {"type":"error","error":{"type":"overloaded_error"}}').code
+    'PROVIDER_OVERLOADED'
+    """
+    try:
+        return classifier.fault(read_stream(text, provider=provider, now=now))
+    except Exception as defect:  # noqa: BLE001 - total
+        return unreadable(defect)
+
+
+def from_jsonrpc(
+    message: Any,
+    *,
+    status: int | None = None,
+    provider: str = "",
+    now: float | None = None,
+    classifier: Classifier = CLASSIFIER,
+) -> Fault:
+    """Return the fault of a JSON-RPC error or an MCP tool result with `isError`, decoded or as text. Never raises.
+
+    >>> from_jsonrpc({"error": {"code": -32601, "message": "Method not found"}}).code
+    'TOOL_NOT_FOUND'
+    """
+    try:
+        return classifier.fault(read_jsonrpc(message, status=status, provider=provider, now=now))
+    except Exception as defect:  # noqa: BLE001 - total
+        return unreadable(defect)
+
+
+def from_process(
+    exit_code: int | None,
+    stderr: str = "",
+    *,
+    provider: str = "",
+    now: float | None = None,
+    classifier: Classifier = CLASSIFIER,
+) -> Fault:
+    """Return the fault of a process that ended; a negative code is the signal that killed it. Never raises.
+
+    >>> from_process(127, "sh: npx: command not found").code
+    'TOOL_COMMAND_NOT_FOUND'
+    """
+    try:
+        return classifier.fault(read_process(exit_code, stderr, provider=provider, now=now))
+    except Exception as defect:  # noqa: BLE001 - total
+        return unreadable(defect)
+
+
+def from_grpc(
+    status: str | int,
+    details: str = "",
+    *,
+    provider: str = "",
+    now: float | None = None,
+    classifier: Classifier = CLASSIFIER,
+) -> Fault:
+    """Return the fault of a gRPC call that ended with `status`, by name or number. Never raises.
+
+    >>> from_grpc("UNAVAILABLE").code
+    'PROVIDER_UNAVAILABLE'
+    """
+    try:
+        return classifier.fault(read_grpc(status, details, provider=provider, now=now))
+    except Exception as defect:  # noqa: BLE001 - total
+        return unreadable(defect)
+
+
+def from_text(text: str, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
+    """Return the fault of a log line, a traceback or a JSON error, as text. Never raises.
+
+    >>> from_text("httpx.ConnectError: [Errno 111] Connection refused").code
+    'CONN_REFUSED'
+    """
+    try:
+        return from_evidence(*read_text(text, provider=provider, now=now), classifier=classifier)
+    except Exception as defect:  # noqa: BLE001 - total
+        return unreadable(defect)
+
+
+def from_evidence(
+    *chain: Evidence, classifier: Classifier = CLASSIFIER, cause_from: BaseException | None = None
+) -> Fault:
+    """Return the fault of a chain of evidence, outermost first: the first that names the failure decides (R22)."""
+    evidence, verdict = _decide(chain, classifier)
+    cause = None if cause_from is None else cause_of(cause_from)
+    return classifier.conclude(evidence, verdict, cause)
+
+
+def most_limiting(faults: Iterable[Fault]) -> Fault:
+    """Return the fault that limits most what may be done next: one leaf that must not be retried decides for the group.
+
+    A leaf that was cancelled because a sibling failed does not count beside that sibling.
+    """
+    every = list(faults)
+    for fault in every:
+        # Ctrl-C stops the whole process, whatever else failed meanwhile.
+        if fault.code == "SYS_CANCELLED" and fault.scope is Scope.PROCESS:
+            return fault
+    real = [fault for fault in every if fault.code != "SYS_CANCELLED"] or every
+    if not real:
+        return Fault.of("SYS_UNKNOWN", rule="empty-group")
+    return max(real, key=lambda f: (not f.retryable, _SEVERITY_RANK[f.severity], f.retry_after or 0.0))
+
+
+def _from_exception(error: BaseException, provider: str, now: float | None, classifier: Classifier) -> Fault:
+    if isinstance(error, HoldfastError):
+        return error.fault
+    if isinstance(error, BaseExceptionGroup):
+        faults = [from_exception(leaf, provider=provider, now=now, classifier=classifier) for leaf in leaves(error)]
+        return msgspec.structs.replace(most_limiting(faults), cause=cause_of(error))
+    chain: list[Evidence] = []
+    for one in causes(error):
+        if isinstance(one, HoldfastError):
+            # A failure of ours inside somebody else's wrapper: it already has its fault.
+            return one.fault
+        if isinstance(one, BaseExceptionGroup):
+            # A wrapper that names the failure decides. Otherwise the group inside it decides.
+            evidence, verdict = _decide(tuple(chain), classifier)
+            inside = from_exception(one, provider=provider, now=now, classifier=classifier)
+            if verdict.code == "SYS_UNKNOWN" or (verdict.weak and inside.code not in _VAGUE):
+                return inside
+            return classifier.conclude(evidence, verdict, cause_of(error))
+        chain.append(read_exception(one, provider=provider, now=now))
+    return from_evidence(*chain, classifier=classifier, cause_from=error)
+
+
+def _decide(chain: tuple[Evidence, ...], classifier: Classifier) -> tuple[Evidence, Verdict]:
+    """Return the link of a chain that names the failure, and its verdict."""
+    best: tuple[Evidence, Verdict] | None = None
+    for evidence in chain:
+        verdict = classifier.judge(evidence)
+        if verdict.code == "SYS_UNKNOWN":
+            continue
+        if best is None:
+            best = (evidence, verdict)
+            if not verdict.weak and not _only_prose(evidence, verdict):
+                break
+        elif not verdict.weak and verdict.code not in _VAGUE:
+            return evidence, verdict
+    first = chain[0] if chain else NOTHING
+    return best or (first, classifier.judge(first))
+
+
+def _only_prose(evidence: Evidence, verdict: Verdict) -> bool:
+    """Whether only the sentence of an exception was recognised. Somebody may have written it around the real failure."""
+    family = verdict.rule.partition(".")[0]
+    return evidence.raised is not None and evidence.status is None and family in _PROSE
+
+
+def _cause_if_readable(defect: BaseException) -> Cause | None:
+    try:
+        return cause_of(defect)
+    except Exception:  # noqa: BLE001 - the defect may be the hostile exception itself
+        return None
 
 
 def _shown(evidence: Evidence) -> str:
-    """Return what a fault shows of the text. Secrets are searched for only where one may be: the search costs much."""
+    """Return what a fault shows of the text. The slow search for secrets runs only if the text may contain one."""
     message = evidence.message
     if len(message) > BEGINNING:
-        # Masked before it is cut: half a secret looks like none, and half of it would show.
+        # Masked before it is cut: half a secret is not recognised, and would be shown.
         return REDACTOR.text(message[: BEGINNING + LONGEST_SECRET])[:BEGINNING].strip()
-    unsafe = evidence.heard & SECRETS or not message.isascii()
+    unsafe = evidence.matched & SECRETS or not message.isascii()
     return (REDACTOR.text(message) if unsafe else message).strip()
 
 
-def _retryable(retryable: bool, verdict: Verdict, evidence: Evidence, wait: float | None) -> bool:  # noqa: FBT001
-    if verdict.only_if_told:
-        retryable = wait is not None
+def _retryable(retryable: bool, verdict: Verdict, evidence: Evidence, delay: float | None) -> bool:  # noqa: FBT001 - private
+    if verdict.only_with_delay:
+        retryable = delay is not None
     if evidence.headers.get("x-should-retry") == "false":
         return False
-    return retryable and (wait is None or wait <= PATIENCE_S)
+    return retryable and (delay is None or delay <= PATIENCE_S)
 
 
 def _context(evidence: Evidence) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What is known about a foreign failure, in one shape whatever it came from.
+"""What is known about a foreign failure, in one shape whatever its source, and what a rule makes of it.
 
-Invariant: evidence is text and numbers only; no live object, no clock, nothing that can raise when looked at.
+Invariant: evidence holds only text and numbers. It holds no live object and no clock, so looking at it cannot raise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.faults import Code, Scope
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NOTHING", "Evidence", "Raised", "Rule", "Source", "Verdict", "asked_when", "fold", "says"]
+__all__ = ["NOTHING", "Evidence", "Raised", "Rule", "Source", "Verdict", "applies_when", "contains_any", "fold"]
 
 
 class Source(StrEnum):
@@ -31,6 +31,8 @@ class Source(StrEnum):
     TEXT = "text"
 
 
+# `gc=False` on these values: they hold no reference cycles, and the collector then skips them. Thousands are built while
+# a provider is down.
 class Raised(msgspec.Struct, frozen=True, gc=False):
     """One exception, by name. `names` holds the class and its bases, most derived first, without modules."""
 
@@ -41,12 +43,16 @@ class Raised(msgspec.Struct, frozen=True, gc=False):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Everything a rule may look at."""
+    """Everything a rule may look at. The readers build it; a rule only reads it.
+
+    def our_gateway_drains(evidence: Evidence) -> Verdict | None:
+        return Verdict(code="PROVIDER_UNAVAILABLE") if evidence.status == 470 else None
+    """
 
     source: Source
     provider: str = ""
     status: int | None = None
-    """The HTTP status that tells: the innermost one where a gateway wrapped another's answer."""
+    """The HTTP status that decides: the innermost one if a gateway wrapped another server's response."""
     headers: dict[str, str] = {}
     """Names in lower case."""
     codes: tuple[str, ...] = ()
@@ -55,10 +61,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The human text, as sent."""
     text: str = ""
     """`message` folded for matching: lower case, plain quotes."""
-    waits: tuple[float, ...] = ()
-    """Delays the body states in fields of its own, in seconds."""
+    delays: tuple[float, ...] = ()
+    """Delays that fields of the body request, in seconds."""
     resets: tuple[float, ...] = ()
-    """Instants (epoch seconds) at which the body says a limit resets."""
+    """Instants (epoch seconds) at which a limit resets, from fields of the body."""
     html: bool = False
     """The body is a web page, so a proxy or the wrong address answered."""
     stream: str = ""
@@ -67,21 +73,21 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     exit_code: int | None = None
     """Negative: killed by that signal."""
     rpc_code: int | None = None
-    """A JSON-RPC error code, or 0 for a tool result that says `isError`."""
+    """A JSON-RPC error code, or 0 for a tool result with `isError`."""
     now: float | None = None
-    """Wall clock at which dates are to be read, in epoch seconds."""
-    heard: Phrases = 0
-    """The groups of declared phrases of which one stands in the text, or in its beginning where it is long."""
+    """Wall clock by which dates are read, in epoch seconds."""
+    matched: Phrases = 0
+    """The declared groups of which a phrase or code is in the text; only the beginning of a long text is searched."""
 
-    def hears(self, group: Phrases) -> bool:
-        """Whether any phrase of the group stands in the text."""
-        return self.heard & group != 0
+    def matches(self, group: Phrases) -> bool:
+        """Whether any phrase of the group is in the text."""
+        return self.matched & group != 0
 
-    def first_heard(self, table: tuple[tuple[Code, Phrases], ...]) -> Code | None:
-        """Return the first code of the table of whose phrases one stands in the text."""
-        heard = self.heard
+    def first_match(self, table: tuple[tuple[Code, Phrases], ...]) -> Code | None:
+        """Return the first code of the table one of whose phrases is in the text."""
+        matched = self.matched
         for code, group in table:
-            if heard & group:
+            if matched & group:
                 return code
         return None
 
@@ -90,7 +96,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.raised is not None and not set(names).isdisjoint(self.raised.names)
 
     def named_in(self, classes: frozenset[str]) -> bool:
-        """The same of a declared set: for rules that are asked of every exception."""
+        """Like `named`, for a set built once: rules that run for every exception must not build a set each time."""
         return self.raised is not None and not classes.isdisjoint(self.raised.names)
 
 
@@ -98,54 +104,58 @@ NOTHING = Evidence(source=Source.TEXT)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a rule recognised. The catalog's verdict for the code holds unless the rule knows better."""
+    """What a rule recognised. The catalog's defaults for the code hold unless the rule sets another value.
+
+    Verdict(code="PROVIDER_RATE_LIMITED", retryable=False)
+    """
 
     code: Code
     rule: str = ""
+    """Filled in by the classifier: the family and the name of the rule that decided."""
     retryable: bool | None = None
     scope: Scope | None = None
-    only_if_told: bool = False
-    """Retryable only when the other side names a delay that is worth waiting for (rolling daily limits)."""
+    only_with_delay: bool = False
+    """Retryable only if the response names a delay that is worth waiting for, as rolling daily limits do."""
     weak: bool = False
-    """A mere wrapper's name, or a bare status: what caused it, or the rest of a long text, may say more."""
+    """Based only on a wrapper's class or a bare status. The exception's cause or the rest of a long text may be clearer."""
 
 
 _R = TypeVar("_R", bound="Rule")
 
 Rule: TypeAlias = "Callable[[Evidence], Verdict | None]"
-"""A small pure function with a docstring; returns None for what it does not recognise."""
+"""A small pure function with a docstring. It returns None for evidence that it does not recognise."""
 
 
-class Occasion(msgspec.Struct, frozen=True):
-    """When a rule is worth asking. The classifier looks here first: most rules are never asked."""
+class Condition(msgspec.Struct, frozen=True):
+    """When a rule runs. The classifier checks this first, so most rules never run for a given failure."""
 
-    heard: Phrases = 0
-    """Only where one of these phrases was heard; 0: whatever was heard."""
+    phrases: Phrases = 0
+    """Runs only if one of these phrases matched; 0 means always."""
     local: bool = False
-    """Only of exceptions, processes and tool servers: not of a provider's answer."""
-    refusal: bool = False
-    """Not where the status tells of an outage: a gateway's sentence may hold any word."""
-    limit: bool = False
-    """Not of a TypeError or ValueError: a defect may quote a limit's words."""
+    """Runs only for exceptions, processes and tool servers, not for a provider's response."""
+    not_outage: bool = False
+    """Does not run if the status means an outage: a gateway's error page may contain any word."""
+    not_defect: bool = False
+    """Does not run for a TypeError or ValueError: its message may quote the words of a limit."""
 
 
-ALWAYS = Occasion()
+ALWAYS = Condition()
 
 
-def asked_when(
-    heard: Phrases = 0, *, local: bool = False, refusal: bool = False, limit: bool = False
+def applies_when(
+    phrases: Phrases = 0, *, local: bool = False, not_outage: bool = False, not_defect: bool = False
 ) -> Callable[[_R], _R]:
-    """Mark a rule as worth asking only on an occasion, so that its body need not check for it again."""
+    """Give a rule its `Condition`, so that its body need not check it again."""
 
     def mark(rule: _R) -> _R:
-        rule.occasion = Occasion(heard, local, refusal, limit)  # type: ignore[attr-defined]
+        rule.condition = Condition(phrases, local, not_outage, not_defect)  # type: ignore[attr-defined]
         return rule
 
     return mark
 
 
-def says(text: str, phrases: tuple[str, ...]) -> bool:
-    """Whether any of the phrases stands in `text`. A plain loop: this is the classifier's inner loop."""
+def contains_any(text: str, phrases: tuple[str, ...]) -> bool:
+    """Whether any of the phrases is in `text`. A plain loop: this is the classifier's inner loop."""
     for phrase in phrases:  # noqa: SIM110 - any() with a generator costs three times as much here
         if phrase in text:
             return True

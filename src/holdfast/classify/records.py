@@ -1,6 +1,6 @@
-"""One failure as a JSON record, the corpus's format, for `holdfast classify --jsonl`.
+"""One failure as a JSON record, the format of the corpus, for `holdfast classify --jsonl`.
 
-Invariant: a record that is not one is refused with the field that is wrong; a record that is one is always classified.
+Invariant: an invalid record raises an error that names the wrong field; a valid record is always classified.
 """
 
 from __future__ import annotations
@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.classify.durations import parse_rfc3339
+from holdfast.classify.classifier import CLASSIFIER, from_evidence, most_limiting, unreadable
 from holdfast.classify.evidence import Evidence, Source
-from holdfast.classify.readers.gathering import lower_headers
-from holdfast.classify.readers.http import read_http
-from holdfast.classify.readers.jsonrpc import read_jsonrpc
-from holdfast.classify.readers.named import read_named
-from holdfast.classify.readers.process import read_process
-from holdfast.classify.readers.stream import read_stream
-from holdfast.classify.recognise import CLASSIFIER, from_evidence, most_limiting, unreadable
+from holdfast.classify.readers.responses import lower_headers, read_http, read_jsonrpc, read_stream
+from holdfast.classify.readers.text import read_named, read_process
+from holdfast.classify.times import parse_rfc3339
 from holdfast.faults import InvalidError
 
 if TYPE_CHECKING:
@@ -28,7 +24,7 @@ __all__ = ["Record", "RecordedException", "from_record", "read_record"]
 
 
 class RecordedException(msgspec.Struct, frozen=True, kw_only=True):
-    """An exception by name, its causes nearest first, the leaves of a group."""
+    """An exception by name, with its causes (nearest first) or the leaves of a group."""
 
     module: str | None = ""
     type: str | None = ""
@@ -39,7 +35,10 @@ class RecordedException(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One failure. Unknown fields (`expect`, `source`, `notes` …) are ignored."""
+    """One failure as a line of JSON holds it. Unknown fields (`expect`, `source`, `notes` …) are ignored.
+
+    Record(kind="http", status=429, headers={"retry-after": "26"})
+    """
 
     id: str | int | None = None
     provider: str | None = ""
@@ -58,7 +57,10 @@ _KINDS = frozenset({"http", "sse", "exception", "jsonrpc", "subprocess", "grpc",
 
 
 def read_record(raw: bytes | str) -> Record:
-    """Return the record that `raw` holds; raises InvalidError naming what is wrong and where."""
+    """Return the record that `raw` contains; raises `InvalidError`, which names what is wrong and where.
+
+    record = read_record('{"kind": "http", "status": 529}')
+    """
     try:
         record = msgspec.json.decode(raw, type=Record)
     except msgspec.ValidationError as error:
@@ -73,11 +75,15 @@ def read_record(raw: bytes | str) -> Record:
 
 
 def from_record(record: Record, *, now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
-    """Return the fault of a record. `now` is used where the record does not bring its own time."""
+    """Return the fault of a record; `now` is used if the record has no time of its own. Never raises.
+
+    >>> from_record(Record(kind="http", status=529)).code
+    'PROVIDER_OVERLOADED'
+    """
     try:
         own = parse_rfc3339(record.now) if isinstance(record.now, str) else record.now
         return _from_record(record, now if own is None else own, classifier)
-    except Exception as defect:  # noqa: BLE001 - total, like every door
+    except Exception as defect:  # noqa: BLE001 - total, like every other entry point
         return unreadable(defect)
 
 
@@ -142,7 +148,7 @@ def _from_chain(record: Record, outer: RecordedException, now: float | None, cla
 
 
 def _with_causes(outer: RecordedException) -> list[RecordedException]:
-    """The exception and what caused it, outermost first."""
+    """Return the exception and its causes, outermost first."""
     chain = [outer]
     for one in chain:
         held = one.cause if isinstance(one.cause, list) else [one.cause] if one.cause is not None else []

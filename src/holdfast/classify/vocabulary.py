@@ -12,14 +12,11 @@ import errno
 import re
 from typing import TYPE_CHECKING
 
+from holdfast.classify.classifier import CLASSIFIER
 from holdfast.classify.evidence import Evidence, Source
 from holdfast.classify.phrases import codes_in, known_class
-from holdfast.classify.readers.grpc import GRPC_NAMES, read_grpc
-from holdfast.classify.readers.http import read_http
-from holdfast.classify.readers.jsonrpc import read_jsonrpc
-from holdfast.classify.readers.named import read_named
-from holdfast.classify.readers.process import read_process
-from holdfast.classify.recognise import CLASSIFIER
+from holdfast.classify.readers.responses import GRPC_NAMES, read_grpc, read_http, read_jsonrpc
+from holdfast.classify.readers.text import read_named, read_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +109,7 @@ def _readings(word: str) -> Iterator[Evidence]:
     if name.upper() in GRPC_NAMES[1:]:
         yield read_grpc(name.upper())
     yield from _by_class(name)
-    yield Evidence(source=Source.HTTP, codes=(word.lower(),), heard=codes_in((word.lower(),)))
+    yield Evidence(source=Source.HTTP, codes=(word.lower(),), matched=codes_in((word.lower(),)))
     if word.lower() in _STATUS_OF_TYPE:
         yield read_http(_STATUS_OF_TYPE[word.lower()])
     # The last resort is a sentence. It does not begin with the word, since `WORD:` would be read as a class.

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast._version import __version__
-from holdfast.classify.durations import parse_rfc3339
+from holdfast.classify.times import parse_rfc3339
 from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.output import fail, show_json, show_table
 from holdfast.cli.store_app import audit, sessions

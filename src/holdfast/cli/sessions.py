@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.classify.durations import parse_duration
+from holdfast.classify.times import parse_duration
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_line, show_table
 from holdfast.cli.store import time_of, with_store

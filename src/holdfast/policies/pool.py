@@ -17,7 +17,7 @@ from holdfast.policies.rate_limit import RateLimitMachine
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from holdfast.classify.announced import Announced
+    from holdfast.classify.hints import AnnouncedLimit
 
 __all__ = ["LIMITED_REST_S", "LONGEST_REST_S", "REFUSED_REST_S", "Choice", "PoolMachine", "check_weights"]
 
@@ -101,7 +101,7 @@ class PoolMachine:
         """The key itself was refused."""
         self._rest(index, now, REFUSED_REST_S, None, refused=True)
 
-    def learn(self, index: int, told: Announced, now: float) -> None:
+    def learn(self, index: int, told: AnnouncedLimit, now: float) -> None:
         """Follow what an answer to this key says about its limit."""
         self._keys[index].pace.learn(told.limit, told.remaining, told.reset, now)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from holdfast.classify.delays import PATIENCE_S
+from holdfast.classify.hints import PATIENCE_S
 from holdfast.faults import CATALOG
 from holdfast.policies.effect import leaves_outcome_unknown, repeats_unknown
 

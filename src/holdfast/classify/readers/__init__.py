@@ -1,3 +1,3 @@
-"""Readers turn one kind of foreign failure into `Evidence`. They recognise nothing: that is the rules' work."""
+"""Readers turn one kind of foreign failure into `Evidence`. They decide nothing: that is the task of the rules."""
 
 from __future__ import annotations

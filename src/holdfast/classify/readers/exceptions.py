@@ -1,7 +1,7 @@
-"""A live exception as evidence, and the chain of causes behind it. Optional libraries are read, never imported.
+"""A live exception as evidence, and the chain of causes behind it. Optional libraries are never imported.
 
-Invariant: nothing here performs I/O or raises: a response's body is taken only where it was already read, every
-attribute access is guarded, and chains are bounded.
+Invariant: nothing here performs I/O or raises. A response's body is taken only if it was already read, every attribute
+access is guarded, and chains are bounded.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ import msgspec
 from holdfast.classify.body import MAX_CHARS, Findings, read_object
 from holdfast.classify.evidence import Evidence, Raised, Source
 from holdfast.classify.phrases import codes_in
-from holdfast.classify.readers.gathering import gather, lower_headers
-from holdfast.classify.readers.grpc import read_grpc
-from holdfast.classify.readers.named import read_named
-from holdfast.classify.readers.process import read_process
+from holdfast.classify.readers.responses import gather, lower_headers, read_grpc
+from holdfast.classify.readers.text import read_named, read_process
 from holdfast.faults import REDACTOR, Cause
 from holdfast.faults.secrets import LONGEST_SECRET
 
@@ -30,7 +28,7 @@ _MAX_CHAIN = 12
 _MAX_LEAVES = 10_000
 _CAUSE_CHARS = 4_096
 
-# Libraries whose wrappers are raised inside an `except` without `from`: there __context__ is the cause.
+# These libraries raise their wrappers inside an `except` without `from`, so the __context__ is the cause.
 _WRAPPERS = ("openai", "anthropic", "litellm", "httpx", "httpx2", "requests", "urllib3", "aiohttp", "botocore", "google",
              "langchain", "langchain_core", "instructor", "pydantic_ai", "mcp", "urllib")  # fmt: skip
 
@@ -54,9 +52,9 @@ def read_exception(error: BaseException, *, provider: str = "", now: float | Non
     body = _body(error, response)
     found = Findings() if body is None else read_object(body)
     if not found.messages:
-        # The answer says nothing, so the exception's own text has to.
+        # The response has no message, so the exception's own text is read.
         return _by_text(error, raised, response, found, provider=provider, now=now)
-    answer = gather(
+    evidence = gather(
         found,
         Source.EXCEPTION,
         status=_status(error, response),
@@ -64,7 +62,7 @@ def read_exception(error: BaseException, *, provider: str = "", now: float | Non
         provider=provider,
         now=now,
     )
-    return _with_class(answer, raised)
+    return _with_class(evidence, raised)
 
 
 def _by_text(
@@ -84,20 +82,20 @@ def _by_text(
     if not found.codes:
         return named
     codes = (*reversed(found.codes), *named.codes)
-    return msgspec.structs.replace(named, codes=codes, heard=named.heard | codes_in(codes))
+    return msgspec.structs.replace(named, codes=codes, matched=named.matched | codes_in(codes))
 
 
 def _with_class(evidence: Evidence, raised: Raised) -> Evidence:
-    """Add the exception to what its answer says: its class name is a machine code too (AWS, gRPC)."""
+    """Add the exception to the evidence of its response: its class name is a machine code too (AWS, gRPC)."""
     codes = (*evidence.codes, raised.type.lower())
-    return msgspec.structs.replace(evidence, raised=raised, codes=codes, heard=evidence.heard | codes_in(codes))
+    return msgspec.structs.replace(evidence, raised=raised, codes=codes, matched=evidence.matched | codes_in(codes))
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exception and what caused it, outermost first.
+    """Yield the exception and its causes, outermost first.
 
-    Follows `__cause__`; `__context__` only under libraries known to wrap without `from`, since elsewhere it may be an
-    unrelated error that was being handled (R21).
+    `__cause__` is always followed. `__context__` is followed only for libraries known to wrap without `from`, because
+    elsewhere it may be an unrelated error that was being handled (R21).
     """
     seen: set[int] = set()
     current: BaseException | None = error
@@ -142,7 +140,7 @@ def _next_cause(error: BaseException) -> BaseException | None:
     if error.__cause__ is not None:
         return error.__cause__
     root = _module(error).partition(".")[0]
-    # Some libraries carry the reason as data. Only theirs is read: elsewhere the attribute may be deprecated.
+    # Some libraries carry the reason as data. Only theirs is read: in other libraries the attribute may be deprecated.
     held = _attr(error, _REASONS[root]) if root in _REASONS else None
     for reason in (held, *_first_arg(error)):
         if isinstance(reason, BaseException):
@@ -158,7 +156,7 @@ def _first_arg(error: BaseException) -> tuple[Any, ...]:
 
 
 def _attr(target: Any, name: str) -> Any:
-    """Read an attribute of a foreign object; properties of half-built responses raise all kinds of things."""
+    """Read an attribute of a foreign object; properties of half-built responses raise any kind of exception."""
     try:
         return getattr(target, name, None)
     except Exception:  # noqa: BLE001 - see above
@@ -171,7 +169,7 @@ def _call(target: Any, name: str) -> Any:
         return method
     try:
         return method()
-    except Exception:  # noqa: BLE001 - a foreign method; whatever it does we only lose one fact
+    except Exception:  # noqa: BLE001 - a foreign method; if it fails, only one fact is lost
         return None
 
 
@@ -237,7 +235,7 @@ def _headers(error: BaseException, response: Any) -> dict[str, str]:
     for held in (
         _attr(response, "headers"),
         _attr(error, "headers"),
-        # LiteLLM makes up a response without headers, and keeps those that came here.
+        # LiteLLM builds a response without headers, and keeps the received ones here.
         _attr(error, "litellm_response_headers"),
         _boto_headers(response),
     ):
@@ -252,7 +250,7 @@ def _headers(error: BaseException, response: Any) -> dict[str, str]:
 
 
 def _raw_headers(held: Any) -> dict[str, str] | None:
-    """The headers as httpx received them, decoded in one go: its own `items` takes them one by one, twice."""
+    """Return the headers as httpx received them, decoded at once: its own `items` decodes them one by one, twice."""
     raw = _attr(held, "raw")
     if not isinstance(raw, list) or not raw:
         return None
@@ -260,9 +258,9 @@ def _raw_headers(held: Any) -> dict[str, str] | None:
         names, values = zip(*raw, strict=True)
         headers = dict(zip(_decoded(names), _decoded(values), strict=True))
     except (TypeError, ValueError):
-        # Somebody else's `raw`, or a line end inside a value.
+        # Another library's `raw`, or a line end inside a value.
         return None
-    # A name that came twice is merged by the library.
+    # If a name came twice, the library has to merge its values.
     return headers if len(headers) == len(raw) else None
 
 
@@ -276,7 +274,7 @@ def _boto_headers(response: Any) -> Any:
 
 
 def _body(error: BaseException, response: Any) -> Any:
-    """The body where it is already here: decoded by an SDK, or bytes that were read. Never reads."""
+    """Return the body if it is already in memory: decoded by an SDK, or bytes that were read. Never reads from the network."""
     if isinstance(response, dict):
         return response.get("Error", response)
     for target, name in (
@@ -305,7 +303,7 @@ def _details(error: BaseException) -> str:
 
 
 def _output(error: BaseException) -> str:
-    """What the process printed; never its command line, which says what was tried."""
+    """Return what the process printed; never its command line, which shows what was run and not what failed."""
     for name in ("stderr", "output", "stdout"):
         value = _attr(error, name)
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,7 +1,8 @@
-"""The families of rules, one file each, and the order they are asked in.
+"""The families of rules, one file each, and the order in which they run.
 
-Order is meaning: cancellation before everything, exact machine codes before prose, the more limiting reading before the
-milder one (no money before rate limit, overflow before bad request), words before bare status, wrappers last.
+The order is part of the meaning: cancellation before everything, exact machine codes before prose, the more limiting
+reading before the milder one (no money before rate limit, overflow before bad request), words before a bare status, wrapper
+classes last.
 """
 
 from __future__ import annotations
@@ -12,13 +13,9 @@ from holdfast.classify.rules import (
     access,
     aws,
     cancelled,
-    capacity,
-    content,
+    codes,
     google,
-    grpc,
     limits,
-    machine,
-    models,
     network,
     overflow,
     plain,
@@ -42,22 +39,21 @@ RULES: tuple[Rule, ...] = (
     *toolserver.RULES,
     *google.RULES,
     *limits.EARLY,
-    *machine.RULES,
+    *codes.RULES,
     *aws.RULES,
     *python.EARLY,
     *request.EARLY,
-    *content.RULES,
     *overflow.RULES,
-    *capacity.RULES,
+    *server.EARLY,
     *limits.LATE,
     *access.RULES,
-    *models.RULES,
+    *request.MODELS,
     *request.LATE,
     *network.RULES,
     *process.LATE,
-    *grpc.RULES,
-    *server.RULES,
-    *status.RULES,
+    *status.EARLY,
+    *server.LATE,
+    *status.LATE,
     *python.LATE,
     *plain.RULES,
 )

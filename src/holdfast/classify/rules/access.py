@@ -1,4 +1,4 @@
-"""Keys, permissions, accounts, places, clocks."""
+"""Keys, permissions, accounts, blocked regions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.evidence import Evidence, Verdict, applies_when
 from holdfast.classify.phrases import codes, phrases
 
 if TYPE_CHECKING:
@@ -96,26 +96,27 @@ _AUTH_CODES: dict[str, Code] = {
 }
 
 
-@asked_when(reduce(or_, (group for _, group in _TABLE)), refusal=True)
+@applies_when(reduce(or_, (group for _, group in _TABLE)), not_outage=True)
 def in_prose(evidence: Evidence) -> Verdict | None:
-    """What the text says of keys, permissions, accounts and places."""
+    """The text names a bad key, a missing permission, a disabled account or a blocked region."""
     if evidence.rpc_code is not None or (
         evidence.exit_code is not None and evidence.text.endswith("permission denied")
     ):
+        # A tool's own permissions, or a shell's, are not the provider's.
         return None
-    code = evidence.first_heard(_TABLE)
+    code = evidence.first_match(_TABLE)
     return None if code is None else Verdict(code=code)
 
 
-@asked_when(codes(" ".join(_AUTH_CODES)))
+@applies_when(codes(" ".join(_AUTH_CODES)))
 def by_code(evidence: Evidence) -> Verdict | None:
     """authentication_error, permission_error and their relatives."""
     return next((Verdict(code=_AUTH_CODES[code]) for code in evidence.codes if code in _AUTH_CODES), None)
 
 
-@asked_when(phrases("api_key is not set", "key is not set", "key not set"))
+@applies_when(phrases("api_key is not set", "key is not set", "key not set"))
 def key_missing(_: Evidence) -> Verdict | None:
-    """A gateway that was never given its key answers with any status."""
+    """A gateway without its key answers with any status."""
     return Verdict(code="AUTH_FAILED")
 
 

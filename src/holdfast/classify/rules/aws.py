@@ -1,10 +1,10 @@
-"""AWS: Bedrock and botocore name their failures with exception types, in headers, bodies and texts alike."""
+"""AWS: Bedrock and botocore name their failures by exception type, in headers, bodies and texts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.evidence import Evidence, Verdict, applies_when
 from holdfast.classify.phrases import codes, phrases
 
 if TYPE_CHECKING:
@@ -41,37 +41,37 @@ _RETIRED = phrases("""
 _REGION = phrases("not available from unsupported", "unsupported countries, regions, or territories")
 
 
-@asked_when(_THROTTLES)
+@applies_when(_THROTTLES)
 def throttled(evidence: Evidence) -> Verdict | None:
-    """ThrottlingException: a rate, unless it names the day. Never an overflow, although it says 'too many tokens'."""
-    if evidence.hears(_DAILY):
+    """ThrottlingException: a rate limit, unless it names the day. Never an overflow, although it says "too many tokens"."""
+    if evidence.matches(_DAILY):
         return Verdict(code="PROVIDER_DAILY_LIMIT")
     return Verdict(code="PROVIDER_RATE_LIMITED")
 
 
-@asked_when(_SKEW)
+@applies_when(_SKEW)
 def signature_expired(_: Evidence) -> Verdict | None:
-    """A signature from another time: this machine's clock, or stale credentials."""
+    """The signature is from another time: this machine's clock is wrong, or the credentials are stale."""
     return Verdict(code="AUTH_CLOCK_SKEW")
 
 
-@asked_when(_ON_DEMAND)
+@applies_when(_ON_DEMAND)
 def inference_profile(_: Evidence) -> Verdict | None:
-    """A model that must be called through a profile says 'retry your request': it will not help."""
+    """The model must be called through a profile. The message advises a retry, which does not help."""
     return Verdict(code="PROVIDER_CAPABILITY_MISSING")
 
 
-@asked_when(_NO_ACCESS | _RETIRED | _REGION)
+@applies_when(_NO_ACCESS | _RETIRED | _REGION)
 def model_access(evidence: Evidence) -> Verdict | None:
     """Model access is granted per account and region."""
-    if evidence.hears(_NO_ACCESS):
+    if evidence.matches(_NO_ACCESS):
         return Verdict(code="AUTH_FORBIDDEN")
-    if evidence.hears(_RETIRED):
+    if evidence.matches(_RETIRED):
         return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
     return Verdict(code="AUTH_REGION_BLOCKED")
 
 
-@asked_when(codes(" ".join(_TYPES)))
+@applies_when(codes(" ".join(_TYPES)))
 def exception_type(evidence: Evidence) -> Verdict | None:
     """Every other exception type of the runtime API."""
     return next((Verdict(code=_TYPES[code]) for code in evidence.codes if code in _TYPES), None)

@@ -1,8 +1,8 @@
-"""Somebody asked to stop. Not an error: never retried, never counted, never swallowed."""
+"""Cancellation. Not an error: never retried, never counted, never swallowed."""
 
 from __future__ import annotations
 
-from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import class_names, phrases
 from holdfast.faults import Scope
 
@@ -14,11 +14,11 @@ _CANCELLED = class_names("""
 _THEIR_FAULT = phrases("backend error", "server cancelled", "the operation was cancelled by the server")
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def cancelled_here(evidence: Evidence) -> Verdict | None:
     """CancelledError in all its libraries, KeyboardInterrupt, GeneratorExit, a process stopped with Ctrl-C."""
     if evidence.named_in(_CANCELLED):
-        # Who stops the whole process decides, in a group, for all its siblings.
+        # Ctrl-C stops the whole process, so in a group it decides for all siblings.
         return Verdict(code="SYS_CANCELLED", scope=Scope.PROCESS if evidence.named("KeyboardInterrupt") else None)
     if evidence.source is Source.PROCESS and evidence.exit_code in (-2, 130):
         return Verdict(code="SYS_CANCELLED")
@@ -26,10 +26,10 @@ def cancelled_here(evidence: Evidence) -> Verdict | None:
 
 
 def cancelled_on_the_wire(evidence: Evidence) -> Verdict | None:
-    """499, gRPC CANCELLED, JSON-RPC -32800: the caller went away, unless the server says it was its own fault."""
+    """499, gRPC CANCELLED, JSON-RPC -32800: the caller went away, unless the server names itself as the reason."""
     closed = evidence.status == 499 or evidence.rpc_code == -32800
     if closed or (evidence.source is Source.GRPC and "cancelled" in evidence.codes):
-        if "backenderror" in evidence.codes or evidence.hears(_THEIR_FAULT):
+        if "backenderror" in evidence.codes or evidence.matches(_THEIR_FAULT):
             return Verdict(code="PROVIDER_UNAVAILABLE")
         return Verdict(code="SYS_CANCELLED")
     return None

@@ -1,14 +1,14 @@
-"""429 is many things: a rate, a day, a window, an empty account, a request that can never fit (R82).
+"""429 has many meanings: a rate, a day, a window, an empty account, a request that can never fit (R82).
 
-Rates are looked for before money: a rate limit's text advertises the billing page.
+Sentences that name their rate limit come before money: the text of a rate limit often advertises the billing page.
 """
 
 from __future__ import annotations
 
 import re
 
-from holdfast.classify.delays import exhausted_window
-from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.evidence import Evidence, Verdict, applies_when
+from holdfast.classify.hints import exhausted_window
 from holdfast.classify.phrases import codes, phrases
 from holdfast.faults import Scope
 
@@ -72,97 +72,97 @@ _COUNTED = phrases("tpm", "rpm", "tpd", "rpd")
 _SUSPENDED = phrases("suspended")
 _THEIRS = phrases("upstream", "not your usage limit")
 _FIREWORKS = phrases("exceeded your usage limits")
-"""Of a rate, for once."""
+"""Fireworks writes this for a rate limit."""
 
 _NOT_IN_PLAN = phrases("""
     subscription plan does not yet include | plan does not yet include | plan does not include access
 """)
 
 
-@asked_when(_ONE_REQUEST | _COUNTED, limit=True)
+@applies_when(_ONE_REQUEST | _COUNTED, not_defect=True)
 def request_never_fits(evidence: Evidence) -> Verdict | None:
     """One request larger than the whole minute's allowance: waiting cannot help (Aider#1880)."""
-    if evidence.hears(_ONE_REQUEST) and evidence.hears(_PER_MINUTE):
+    if evidence.matches(_ONE_REQUEST) and evidence.matches(_PER_MINUTE):
         return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
-    if evidence.hears(_COUNTED):
+    if evidence.matches(_COUNTED):
         match = _OPENAI_LIMIT.search(evidence.text)
         if match and int(match[2].replace(",", "")) > int(match[1].replace(",", "")):
             return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
     return None
 
 
-@asked_when(phrases("error-code#token-limit"))
+@applies_when(phrases("error-code#token-limit"))
 def token_limit_page(_: Evidence) -> Verdict | None:
-    """DashScope says OpenAI's words for an empty account of a rate; the page it links to tells."""
+    """DashScope uses OpenAI's sentence for an empty account for a rate limit. The page it links to shows the difference."""
     return Verdict(code="PROVIDER_RATE_LIMITED")
 
 
-@asked_when(codes("openrouter_in_flight_budget"))
+@applies_when(codes("openrouter_in_flight_budget"))
 def in_flight_budget(_: Evidence) -> Verdict | None:
-    """OpenRouter's 402 for money that is only reserved by requests under way."""
+    """OpenRouter sends a 402 for money that requests under way have only reserved."""
     return Verdict(code="PROVIDER_RATE_LIMITED")
 
 
-@asked_when(phrases("api rate limit exceeded"))
+@applies_when(phrases("api rate limit exceeded"))
 def tool_allowance(evidence: Evidence) -> Verdict | None:
-    """GitHub's hourly allowance: a tool's, not a provider's."""
-    return Verdict(code="TOOL_QUOTA_EXHAUSTED", only_if_told=True) if _is_tool(evidence) else None
+    """GitHub's hourly allowance belongs to a tool, not to a provider."""
+    return Verdict(code="TOOL_QUOTA_EXHAUSTED", only_with_delay=True) if _is_tool(evidence) else None
 
 
-@asked_when(_NAMED, limit=True)
+@applies_when(_NAMED, not_defect=True)
 def named_rate(evidence: Evidence) -> Verdict | None:
     """'Rate limit reached for MODEL … on tokens per day (TPD)': the sentence names its window."""
-    if evidence.hears(_DAILY):
-        # A rolling day: the stated delay frees enough for this very request.
-        return Verdict(code="PROVIDER_DAILY_LIMIT", only_if_told=True)
+    if evidence.matches(_DAILY):
+        # A rolling day: after the requested delay there is enough for this request again.
+        return Verdict(code="PROVIDER_DAILY_LIMIT", only_with_delay=True)
     return Verdict(code="PROVIDER_RATE_LIMITED")
 
 
 def announced_window(evidence: Evidence) -> Verdict | None:
-    """Headers that say a subscription's hours or days are used up."""
+    """Headers show that the hours or days of a subscription are used up."""
     used_up = evidence.headers and exhausted_window(evidence.headers)
-    return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True) if used_up else None
+    return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True) if used_up else None
 
 
-@asked_when(_WINDOW | _WINDOW_CODES, limit=True)
+@applies_when(_WINDOW | _WINDOW_CODES, not_defect=True)
 def subscription_window(evidence: Evidence) -> Verdict | None:
-    """Hours or days of a plan are used up, with a reset to come."""
-    return None if evidence.hears(_FIREWORKS) else Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_if_told=True)
+    """The hours or days of a plan are used up until a reset."""
+    return None if evidence.matches(_FIREWORKS) else Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True)
 
 
-@asked_when(_ENTITLEMENT | _NOT_IN_PLAN)
+@applies_when(_ENTITLEMENT | _NOT_IN_PLAN)
 def entitlement(evidence: Evidence) -> Verdict | None:
-    """A limit that is none: the plan does not include what was asked."""
-    if evidence.hears(_NOT_IN_PLAN):
+    """The plan does not include the requested feature. It looks like a limit, but waiting does not help."""
+    if evidence.matches(_NOT_IN_PLAN):
         return Verdict(code="PROVIDER_ENTITLEMENT_MISSING")
-    if evidence.hears(_RATE_WORDS):
-        # A rate limit advertises the plan that has a higher one.
+    if evidence.matches(_RATE_WORDS):
+        # The text of a rate limit advertises the plan with a higher limit.
         return None
     return Verdict(code="PROVIDER_ENTITLEMENT_MISSING") if evidence.status in (402, 403, 429) else None
 
 
-@asked_when(_BILLING | _SUSPENDED, limit=True)
+@applies_when(_BILLING | _SUSPENDED, not_defect=True)
 def no_money(evidence: Evidence) -> Verdict | None:
-    """Credit, balance, billing: in whatever status it hides (400, 401, 402, 403, 412, 429, 500)."""
-    suspended = evidence.status == 412 and evidence.hears(_SUSPENDED)
-    return Verdict(code="PROVIDER_BILLING") if suspended or evidence.hears(_BILLING) else None
+    """Credit, balance, billing, with any status (400, 401, 402, 403, 412, 429, 500)."""
+    suspended = evidence.status == 412 and evidence.matches(_SUSPENDED)
+    return Verdict(code="PROVIDER_BILLING") if suspended or evidence.matches(_BILLING) else None
 
 
-@asked_when(_DAILY, limit=True)
+@applies_when(_DAILY, not_defect=True)
 def daily(evidence: Evidence) -> Verdict | None:
-    """A day's allowance, in prose."""
-    return Verdict(code="PROVIDER_DAILY_LIMIT", only_if_told=True) if evidence.hears(_LIMITED) else None
+    """The text names a daily allowance."""
+    return Verdict(code="PROVIDER_DAILY_LIMIT", only_with_delay=True) if evidence.matches(_LIMITED) else None
 
 
-@asked_when(_RATE, limit=True)
+@applies_when(_RATE, not_defect=True)
 def rate_in_prose(evidence: Evidence) -> Verdict | None:
     """Too many requests or tokens per minute, connections, bursts."""
     return _rate(evidence)
 
 
-@asked_when(_RATE_CODES)
+@applies_when(_RATE_CODES)
 def rate_by_code(evidence: Evidence) -> Verdict | None:
-    """rate_limit_error and its relatives: common words, so only after everything that is more exact."""
+    """rate_limit_error and related codes. They are used for everything, so all exact rules come first."""
     return _rate(evidence)
 
 
@@ -180,7 +180,7 @@ def _is_tool(evidence: Evidence) -> bool:
 
 
 def _rate_scope(evidence: Evidence) -> Scope | None:
-    return Scope.PROVIDER if evidence.hears(_THEIRS) else None
+    return Scope.PROVIDER if evidence.matches(_THEIRS) else None
 
 
 EARLY = (

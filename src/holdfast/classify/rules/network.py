@@ -1,6 +1,6 @@
-"""The way to the other side: httpx, httpx2, requests, urllib3, aiohttp, websockets, ssl, sockets.
+"""The network: httpx, httpx2, requests, urllib3, aiohttp, websockets, ssl, sockets.
 
-Recognised by class name and errno first; text only where a library hides the number in it.
+Class names and errno decide first. The text decides only if a library hides the number in it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when, says
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import class_names, phrases
 from holdfast.faults import Scope
 
@@ -53,7 +53,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     ),
 )
 _KNOWN = frozenset[str]().union(*(classes for _, classes in _CLASSES))
-"""Every class that names one failure: most exceptions are none of them, and one look tells."""
+"""Every class that names one failure. Most exceptions are none of them, and one test finds that out."""
 _WEAK: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_TIMEOUT", class_names("APITimeoutError Timeout TimeoutException")),
     (
@@ -80,7 +80,7 @@ _ERRNOS: dict[int, Code] = {
     errno.ENOTCONN: "CONN_RESET",
     errno.ESHUTDOWN: "CONN_RESET",
     errno.ETIMEDOUT: "CONN_TIMEOUT",
-    # macOS and Windows numbers, met in logs that cross machines
+    # Numbers of macOS and Windows, seen in logs from other machines.
     54: "CONN_RESET",
     60: "CONN_TIMEOUT",
     61: "CONN_REFUSED",
@@ -105,7 +105,7 @@ _ERRNOS: dict[int, Code] = {
     11004: "CONN_DNS_FAILED",
 }
 _AMBIGUOUS_ERRNOS = frozenset({8, 51, 54, 60, 61, 64, 65, 121})
-"""Numbers that mean something else on Linux; believed only where the text agrees."""
+"""Numbers that mean something else on Linux. They count only if the text agrees."""
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "CONN_DNS_FAILED",
@@ -191,58 +191,58 @@ _WS_TOO_BIG = phrases("1009", "message too big")
 _WS_CLOSED = phrases("1006", "1011", "1012", "1013", "1001", "no close frame", "closed", "abnormal")
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def tls_class(evidence: Evidence) -> Verdict | None:
-    """Ssl's and aiohttp's own classes."""
+    """Classes of ssl and aiohttp."""
     return _tls(evidence) if evidence.named_in(_TLS_CLASSES) else None
 
 
-@asked_when(_TLS)
+@applies_when(_TLS)
 def tls_words(evidence: Evidence) -> Verdict | None:
-    """A library's wrapper around them."""
+    """A wrapper or a text with the words of a TLS failure."""
     return _tls(evidence)
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure."""
     raised = evidence.raised
     if raised is None or not evidence.named_in(_KNOWN) or evidence.named("NewConnectionError"):
-        # urllib3 derives it from its timeout; its text and its cause tell.
+        # urllib3 derives NewConnectionError from its timeout class. Its text and its cause are more exact.
         return None
     for code, classes in _CLASSES:
         if not classes.isdisjoint(raised.names):
-            # anyio says only that the stream broke; what caused it says how.
+            # anyio reports only that the stream broke; the cause is more exact.
             return _placed(code, weak=evidence.named("BrokenResourceError"))
     return None
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def websocket_class(evidence: Evidence) -> Verdict | None:
     """The exceptions of websockets and starlette."""
     return _websocket_close(evidence) if evidence.named_in(_WEBSOCKET_CLASSES) else None
 
 
-@asked_when(_WEBSOCKET)
+@applies_when(_WEBSOCKET)
 def websocket_words(evidence: Evidence) -> Verdict | None:
-    """The same, known only by its text."""
+    """A closed WebSocket that is known only by its text."""
     return _websocket_close(evidence)
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def by_errno(evidence: Evidence) -> Verdict | None:
-    """The operating system's number, in whatever language its text is."""
+    """The operating system's error number, which is the same in every language."""
     if evidence.raised is None or evidence.raised.errno is None:
         return None
     code = _ERRNOS.get(evidence.raised.errno)
-    if code is None or (evidence.raised.errno in _AMBIGUOUS_ERRNOS and evidence.first_heard(_WORDS) is None):
+    if code is None or (evidence.raised.errno in _AMBIGUOUS_ERRNOS and evidence.first_match(_WORDS) is None):
         return None
     return _placed(code)
 
 
-@asked_when(reduce(or_, (group for _, group in _WORDS)))
+@applies_when(reduce(or_, (group for _, group in _WORDS)))
 def by_words(evidence: Evidence) -> Verdict | None:
-    """A library's wrapper, or a bare text: the words inside say which failure it is."""
+    """A library's wrapper or a bare text, by its words."""
     if evidence.status is not None and evidence.status >= 400:
         return None
     if (
@@ -251,15 +251,15 @@ def by_words(evidence: Evidence) -> Verdict | None:
         or (evidence.raised is not None and not _may_wrap(evidence))
     ):
         return None
-    code = evidence.first_heard(_WORDS)
-    # A wrapper's "connection error" says less than what caused it.
+    code = evidence.first_match(_WORDS)
+    # A wrapper's "connection error" is less exact than its cause.
     vague = code in ("CONN_RESET", "PROVIDER_TIMEOUT") and evidence.raised is not None
     return None if code is None else _placed(code, weak=vague)
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def by_wrapper(evidence: Evidence) -> Verdict | None:
-    """Wrappers that say only 'connection' or 'timeout'; what caused them may say more (R22)."""
+    """Wrappers that say only "connection" or "timeout"; their cause may be more exact (R22)."""
     if evidence.raised is None or (evidence.status is not None and evidence.status >= 400):
         return None
     for code, classes in _WEAK:
@@ -269,26 +269,26 @@ def by_wrapper(evidence: Evidence) -> Verdict | None:
 
 
 def _tls(evidence: Evidence) -> Verdict | None:
-    """A certificate or handshake that will fail the same way again; a connection cut under TLS will not."""
+    """A bad certificate or handshake fails the same way again; a connection that was cut during TLS does not."""
     if evidence.status is not None and evidence.status >= 400:
         return None
-    cut = evidence.hears(_TLS_CUT) or evidence.named("SSLEOFError", "SSLZeroReturnError")
+    cut = evidence.matches(_TLS_CUT) or evidence.named("SSLEOFError", "SSLZeroReturnError")
     return Verdict(code="CONN_RESET" if cut else "CONN_TLS_HANDSHAKE_FAILED")
 
 
 def _websocket_close(evidence: Evidence) -> Verdict | None:
-    """A closed WebSocket: the close code tells whether it comes back."""
-    if evidence.hears(_WS_POLICY):
+    """A closed WebSocket: the close code decides whether reconnecting helps."""
+    if evidence.matches(_WS_POLICY):
         return Verdict(
-            code="AUTH_FORBIDDEN" if says(evidence.text, ("auth", "token", "key")) else "PROVIDER_BAD_REQUEST"
+            code="AUTH_FORBIDDEN" if contains_any(evidence.text, ("auth", "token", "key")) else "PROVIDER_BAD_REQUEST"
         )
-    if evidence.hears(_WS_TOO_BIG):
+    if evidence.matches(_WS_TOO_BIG):
         return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
-    return Verdict(code="CONN_WEBSOCKET_CLOSED") if evidence.hears(_WS_CLOSED) else None
+    return Verdict(code="CONN_WEBSOCKET_CLOSED") if evidence.matches(_WS_CLOSED) else None
 
 
 def _may_wrap(evidence: Evidence) -> bool:
-    """Whether the class leaves room for the text to tell: not for programming errors that quote a network word."""
+    """Whether the text may decide. Not for programming errors: their text may quote a network word."""
     assert evidence.raised is not None
     programming = (
         "KeyError",
@@ -302,7 +302,7 @@ def _may_wrap(evidence: Evidence) -> bool:
     )
     if evidence.named(*programming):
         return False
-    return not evidence.named("TypeError", "ValueError") or says(
+    return not evidence.named("TypeError", "ValueError") or contains_any(
         evidence.text, ("fetch failed", "econn", "socket hang up")
     )
 

@@ -1,13 +1,13 @@
-"""Too much for the model or the wire. Never sent again as it is (R83).
+"""Too much for the model or for the wire. The same request is never sent again (R83).
 
-Throttles that say 'too many tokens' and parameters that are simply too high are told apart first.
+Rate limits that say "too many tokens" and parameters that are simply too high are recognised first.
 """
 
 from __future__ import annotations
 
 import re
 
-from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.evidence import Evidence, Verdict, applies_when
 from holdfast.classify.phrases import phrases
 
 _PARAMETER = re.compile(
@@ -40,7 +40,7 @@ _LARGE = phrases("""
 """)
 _STRING = re.compile(r"string too long.{0,60}?maximum length (\d+)", re.DOTALL)
 _LONG_STRING = 100_000
-"""Below this a limit is a field's (a name, an id), above it the content's."""
+"""A lower limit belongs to a field such as a name or an id; a higher one belongs to the content."""
 _NOT_OVERFLOW = phrases("""
     reset reason: overflow | rate limit | throttled | throttling | per minute | per day | quota
     please wait before trying
@@ -54,34 +54,34 @@ _LONG = phrases("string too long")
 _SENT = phrases("request", "image", "images", "file")
 
 
-@asked_when(_MAX_TOKENS | _LONG, refusal=True, limit=True)
+@applies_when(_MAX_TOKENS | _LONG, not_outage=True, not_defect=True)
 def parameter_too_high(evidence: Evidence) -> Verdict | None:
-    """max_tokens above what the model can write, a user field too long: a parameter, not the context."""
-    if evidence.hears(_MAX_TOKENS) and not evidence.hears(_WITH_INPUT) and _PARAMETER.search(evidence.text):
+    """A parameter and not the context: max_tokens is above the model's maximum, or a field is too long."""
+    if evidence.matches(_MAX_TOKENS) and not evidence.matches(_WITH_INPUT) and _PARAMETER.search(evidence.text):
         return Verdict(code="PROVIDER_BAD_REQUEST")
-    match = _STRING.search(evidence.text) if evidence.hears(_LONG) else None
+    match = _STRING.search(evidence.text) if evidence.matches(_LONG) else None
     if match and int(match[1]) < _LONG_STRING:
         return Verdict(code="PROVIDER_BAD_REQUEST")
     return None
 
 
-@asked_when(_CONTEXT, refusal=True, limit=True)
+@applies_when(_CONTEXT, not_outage=True, not_defect=True)
 def context(evidence: Evidence) -> Verdict | None:
     """The conversation does not fit the model's window."""
     return Verdict(code="PROVIDER_CONTEXT_OVERFLOW") if _may_overflow(evidence) else None
 
 
-@asked_when(_LARGE, refusal=True, limit=True)
+@applies_when(_LARGE, not_outage=True, not_defect=True)
 def large(evidence: Evidence) -> Verdict | None:
-    """A body, an image or a file over the limit of the wire."""
-    # "too large" alone, in an exception, may be about anything.
-    sent = evidence.raised is None or evidence.status is not None or evidence.hears(_SENT)
+    """A body, an image or a file is larger than the server accepts."""
+    # Only "too large" in an exception may be about anything, so something that was sent must be named too.
+    sent = evidence.raised is None or evidence.status is not None or evidence.matches(_SENT)
     return Verdict(code="PROVIDER_REQUEST_TOO_LARGE") if sent and _may_overflow(evidence) else None
 
 
 def _may_overflow(evidence: Evidence) -> bool:
-    """429 is about rates: the one that can never fit was told apart before."""
-    return evidence.status != 429 and not evidence.hears(_NOT_OVERFLOW)
+    """Whether this can be an overflow. 429 is about rates; a request that never fits was recognised before."""
+    return evidence.status != 429 and not evidence.matches(_NOT_OVERFLOW)
 
 
 RULES = (parameter_too_high, context, large)

@@ -1,4 +1,4 @@
-"""Plain words of any program in any language: the last thing asked before a failure is called unknown."""
+"""Plain words of any program. The last rule before a failure is unknown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.evidence import Evidence, Verdict, applies_when
 from holdfast.classify.phrases import phrases
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
 )
 
 
-@asked_when(reduce(or_, (group for _, group in _WORDS)))
+@applies_when(reduce(or_, (group for _, group in _WORDS)))
 def by_words(evidence: Evidence) -> Verdict | None:
-    """What programs say, whoever wrote them."""
-    code = evidence.first_heard(_WORDS)
+    """Words that many programs use for the same failure."""
+    code = evidence.first_match(_WORDS)
     return None if code is None else Verdict(code=code, weak=True)
 
 

@@ -1,10 +1,10 @@
-"""Processes: exit codes, signals, and the words they leave on stderr."""
+"""Processes: exit codes, signals, and their words on stderr."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import class_names, phrases
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ _PROCESS_CLASSES = class_names("CalledProcessError SubprocessError ProcessError"
 _MEMORY = phrases("out of memory", "heap limit", "bad_alloc")
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def missing_program(evidence: Evidence) -> Verdict | None:
     """The program itself could not be started."""
     if evidence.source is Source.PROCESS and evidence.named("FileNotFoundError"):
@@ -80,23 +80,24 @@ def missing_program(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def signals(evidence: Evidence) -> Verdict | None:
-    """Killed or crashed, said as a negative code, as 128+n by a shell, or in words."""
+    """Killed or crashed: a negative code, or 128 + n from a shell."""
     code = evidence.exit_code
     if code is None:
         return None
     signal = -code if code < 0 else code - 128 if 128 < code < 166 else None
     if signal is None or signal in (2, 127):
+        # Ctrl-C is a cancellation. 255 (128 + 127) is what many programs return for any error.
         return None
-    if evidence.hears(_MEMORY):
+    if evidence.matches(_MEMORY):
         return Verdict(code="TOOL_OUT_OF_MEMORY")
     return Verdict(code="TOOL_CRASHED" if signal in _CRASHES else "TOOL_KILLED")
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def shell_codes(evidence: Evidence) -> Verdict | None:
-    """The shell's own: 124 timeout, 126 cannot execute, 127 not found."""
+    """The shell's own codes: 124 timeout, 126 cannot execute, 127 not found."""
     match evidence.exit_code:
         case 124:
             return Verdict(code="TOOL_TIMEOUT")
@@ -107,29 +108,29 @@ def shell_codes(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def stderr(evidence: Evidence) -> Verdict | None:
-    """What the process said before it went."""
+    """The last words of the process on stderr."""
     if evidence.source is not Source.PROCESS or evidence.exit_code in (None, 0):
         return None
-    code = evidence.first_heard(_STDERR)
+    code = evidence.first_match(_STDERR)
     return None if code is None else Verdict(code=code)
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def exited(evidence: Evidence) -> Verdict | None:
-    """Any other exit: the tool says no."""
+    """Any other exit code: the tool failed."""
     if evidence.status is not None:
-        # It printed what a server answered.
+        # The process printed a server's response, so the rules for the status decide.
         return None
     if evidence.exit_code is not None or evidence.named_in(_PROCESS_CLASSES):
         return Verdict(code="TOOL_EXECUTION_FAILED")
     return None
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def defect_of_a_child(evidence: Evidence) -> Verdict | None:
-    """A traceback on a child's stderr: its defect is a tool that failed, not a defect of ours."""
+    """A traceback on a child's stderr is a failed tool, not a defect in this program."""
     if evidence.source is not Source.PROCESS or evidence.exit_code is None or evidence.raised is None:
         return None
     if evidence.named("MemoryError"):

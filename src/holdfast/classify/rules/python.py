@@ -1,11 +1,11 @@
-"""Python's own exceptions, validation libraries, and what agents' frameworks raise."""
+"""Python's own exceptions, and those of validation libraries and agent frameworks."""
 
 from __future__ import annotations
 
 import errno
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Verdict, asked_when, says
+from holdfast.classify.evidence import Evidence, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import class_names, phrases
 from holdfast.faults import Scope
 
@@ -66,7 +66,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
 )
 _CUT_SHORT = class_names("LengthFinishReasonError IncompleteOutputException")
 _KNOWN = _CUT_SHORT.union(class_names("JSONDecodeError"), *(classes for _, classes in _CLASSES))
-"""Every class of the rule below: most exceptions are none of them, and one look tells."""
+"""Every class that `by_class` recognises. Most exceptions are none of them, and one test finds that out."""
 _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_RATE_LIMITED", class_names("RateLimitError TooManyRequestsError TooManyRequests RateLimitExceeded")),
     (
@@ -139,7 +139,7 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("PROVIDER_OUTPUT_INVALID", ("validationerror", "parseerror", "parsererror", "decodeerror", "outputpars")),
     ("SYS_CANCELLED", ("cancelled", "canceled")),
 )
-"""What a class nobody listed is called; most libraries name their failures alike."""
+"""Words in the names of classes that no table lists: most libraries name their failures alike."""
 _ERRNOS: dict[int, Code] = {
     errno.ENOENT: "TOOL_FILE_NOT_FOUND",
     errno.EACCES: "TOOL_FORBIDDEN",
@@ -198,22 +198,22 @@ _LOCKED = phrases("""
 _LONG_LINE = phrases("chunk is longer than limit", "separator is not found")
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def defects(evidence: Evidence) -> Verdict | None:
-    """Classes that mean a defect whatever their text quotes; a missing key of a provider's answer is not one."""
+    """Classes that mean a defect whatever their text quotes. A missing key of a provider's response is not a defect."""
     if evidence.named_in(_DEFECTS):
         if evidence.named("KeyError") and evidence.text.strip() in _ANSWER_KEYS:
             return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
-        # xml's ParseError: somebody else's document, although Python derives it from SyntaxError.
+        # xml's ParseError is about a foreign document, although Python derives it from SyntaxError.
         return None if evidence.named("ParseError") else Verdict(code="SYS_PROGRAMMING_ERROR")
-    if evidence.hears(_MISUSE) and evidence.named("RuntimeError"):
+    if evidence.matches(_MISUSE) and evidence.named("RuntimeError"):
         return Verdict(code="SYS_PROGRAMMING_ERROR")
     return None
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def own_words(evidence: Evidence) -> Verdict | None:
-    """What pydantic-ai says about itself: its text may quote anything, such as limits that are not a provider's."""
+    """pydantic-ai's own failures. Their text may quote limits that are not a provider's."""
     raised = evidence.raised
     if raised is None or not raised.module.startswith("pydantic_ai"):
         return None
@@ -222,15 +222,15 @@ def own_words(evidence: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_EXECUTION_FAILED") if raised.type in {"ToolFailed", "ToolFailedError"} else None
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def plain_timeout(evidence: Evidence) -> Verdict | None:
-    """Python's own TimeoutError without a number: asyncio's, a socket's, anybody's. Its text tells nothing more."""
+    """Python's TimeoutError without an errno, from asyncio, a socket or anything else. Its text adds nothing."""
     raised = evidence.raised
     plain = raised is not None and raised.type == "TimeoutError" and raised.errno is None
     return Verdict(code="SYS_TIMEOUT") if plain and evidence.status is None else None
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def by_class(evidence: Evidence) -> Verdict | None:
     """Classes that name one failure, in the standard library and the frameworks."""
     raised = evidence.raised
@@ -239,7 +239,7 @@ def by_class(evidence: Evidence) -> Verdict | None:
     if raised.type == "APIResponseValidationError":
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
     if evidence.named_in(_CUT_SHORT):
-        # Cut at the output limit: the same request is cut at the same place.
+        # The output limit was reached. The same request reaches it at the same place.
         return Verdict(code="PROVIDER_OUTPUT_INVALID", retryable=False)
     if evidence.named("JSONDecodeError"):
         return _undecodable(evidence)
@@ -249,31 +249,31 @@ def by_class(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def client_side(evidence: Evidence) -> Verdict | None:
-    """Failures raised before anything was sent, as plain ValueError or TypeError with a telling text."""
+    """Failures before anything was sent, raised as a plain ValueError or TypeError with a known text."""
     if not evidence.named("ValueError", "TypeError", "RuntimeError", "Exception"):
         return None
-    if evidence.hears(_LONG_LINE):
+    if evidence.matches(_LONG_LINE):
         return Verdict(code="TOOL_OUTPUT_TOO_LARGE")
-    if evidence.named("TypeError") and evidence.hears(_BAD_ARGUMENTS):
-        # The model invented an argument: it can do better when told.
+    if evidence.named("TypeError") and evidence.matches(_BAD_ARGUMENTS):
+        # The model invented an argument. It can correct its call when it sees the error.
         return Verdict(code="TOOL_INPUT_INVALID")
     return None
 
 
-@asked_when(_LOCKED)
+@applies_when(_LOCKED)
 def locked(_: Evidence) -> Verdict | None:
-    """A database or file that somebody else holds."""
+    """A database or file that somebody else has locked."""
     return Verdict(code="TOOL_RESOURCE_BUSY")
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def by_errno(evidence: Evidence) -> Verdict | None:
     """The operating system's number, then its classes."""
     raised = evidence.raised
     if raised is None or evidence.named("SSLError"):
-        # ssl has numbers of its own.
+        # ssl uses its own error numbers.
         return None
     code = None if raised.errno is None else _ERRNOS.get(raised.errno)
     if code is None:
@@ -284,17 +284,17 @@ def by_errno(evidence: Evidence) -> Verdict | None:
     return Verdict(code=code, retryable=True if heals else None, scope=Scope.PROCESS if heals else None)
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def timeouts(evidence: Evidence) -> Verdict | None:
-    """TimeoutError, wherever it was raised: since 3.10 it is also the socket's."""
+    """TimeoutError, also as a base class: since Python 3.10 it is also the socket's timeout."""
     if evidence.named_in(_TIMEOUTS):
         return Verdict(code="SYS_TIMEOUT")
     return None
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def sdk_class(evidence: Evidence) -> Verdict | None:
-    """The SDKs' classes, when neither status nor body says more; a cause may."""
+    """Classes of the SDKs, if neither status nor body is more exact. A cause may be."""
     if evidence.raised is None:
         return None
     for code, classes in _SDK:
@@ -303,7 +303,7 @@ def sdk_class(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def database(evidence: Evidence) -> Verdict | None:
     """DB-API errors: the statement or the data is wrong."""
     if evidence.named_in(_DATABASE):
@@ -311,29 +311,29 @@ def database(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def programming(evidence: Evidence) -> Verdict | None:
-    """Defects: the same call fails the same way."""
+    """Defects: the same call fails in the same way."""
     if evidence.named("TypeError", "ValueError"):
-        # A ValueError is often raised from what really failed.
+        # A ValueError often wraps the real failure.
         return Verdict(code="SYS_PROGRAMMING_ERROR", weak=evidence.named("ValueError"))
     return None
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def by_name(evidence: Evidence) -> Verdict | None:
-    """A class nobody listed, by the words in its name."""
+    """A class that no table lists, by the words in its name."""
     if evidence.raised is None:
         return None
     name = evidence.raised.type.lower()
     for code, words in _NAME_HINTS:
-        if says(name, words):
+        if contains_any(name, words):
             return Verdict(code=code, weak=True)
     return None
 
 
 def _undecodable(evidence: Evidence) -> Verdict:
-    """An empty or HTML body fails at its first character; a model's broken JSON fails later."""
+    """Decoding an empty or HTML body fails at the first character; a model's broken JSON fails later."""
     at_start = "line 1 column 1 (char 0)" in evidence.text and "expecting value" in evidence.text
     return Verdict(code="PROVIDER_MALFORMED_RESPONSE" if at_start else "PROVIDER_OUTPUT_INVALID")
 

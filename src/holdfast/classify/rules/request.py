@@ -1,10 +1,44 @@
-"""A request the provider will not take: its history, its tools, a feature the model lacks, a file it cannot fetch."""
+"""The provider does not take this request: its content, history, tools, model, a missing feature, a file it cannot fetch."""
 
 from __future__ import annotations
 
-from holdfast.classify.evidence import Evidence, Verdict, asked_when
-from holdfast.classify.phrases import phrases
+import re
 
+from holdfast.classify.evidence import Evidence, Verdict, applies_when
+from holdfast.classify.phrases import ENDED, codes, phrases
+
+_POLICY = phrases("""
+    content filter | content_filter | content management policy | content policy | content policies | usage policy
+    usage policies | usage guidelines | safety system | safety settings | safety reasons | safety filter
+    safety guidelines | flagged | blocked by content | content exists risk | requires moderation
+    inappropriate content | prohibited content | prohibited use | responsible ai | harmful content | unsafe content
+    output blocked | prompt was blocked | response was blocked | blocked due to | violates our | violation of our
+    violate our | potential violation | sensitive words | sensitive content | sensitive information
+    potentially unsafe | acceptable use | refused to answer | refused to generate | guardrail intervened | content violates | recitation
+    data may contain | unsafe or sensitive | biological risk | content was flagged | 敏感 | 违规 | 不安全内容
+""")
+
+_ACCOUNT_POLICY = phrases("data policy", "settings/privacy")
+_GONE = phrases("""
+    model not found | model_not_found | is not found for api version | unknown model | invalid model
+    not a valid model | no such model | model does not exist | model not exist | has been deprecated
+    been decommissioned | is deprecated | no longer available | no longer supported | no endpoints found for
+    no allowed providers | deployment for this resource does not exist | not a supported model
+    model is not available | model is not supported | unsupported model | model not available | failed to load model
+    model unavailable | was retired | been retired | no longer exists | model may not exist | model not supported
+    unable to access model | could not find model | no models loaded | model isn't available | is not a chat model
+    requested model is not | model you requested | 模型不存在 | 不支持的模型 | 无可用渠道
+""")
+_MODEL_MISSING = re.compile(
+    r"\bmodels?\b.{0,120}?\b(?:not found|does not exist|doesn't exist|not exist|could not be found|cannot be found|unavailable)\b",
+    re.DOTALL,
+)
+
+_MISSING = phrases("""
+    not found | does not exist | doesn't exist | not exist | could not be found | cannot be found | unavailable
+""")
+_NOT_FOUND = codes("not_found_error")
+_FOR_NOW = phrases("temporarily", "temporary")
 _HISTORY = phrases("""
     tool_use' ids were found without | tool_result' block | unexpected 'tool_use_id'
     must be followed by tool messages | tool_call_ids did not have | no tool output found | no tool call found
@@ -56,48 +90,83 @@ _BAD_OUTPUT = phrases("""
 """)
 
 
-@asked_when(_FETCH)
+@applies_when(_POLICY, not_outage=True, not_defect=True)
+def content_policy(evidence: Evidence) -> Verdict | None:
+    """Content filters, moderation, usage policies, safety."""
+    # The text of a rate limit often quotes the terms of service.
+    if evidence.status != 429 and not evidence.matches(_ACCOUNT_POLICY):
+        return Verdict(code="PROVIDER_CONTENT_POLICY")
+    return None
+
+
+@applies_when(ENDED)
+def filtered_stream(evidence: Evidence) -> Verdict | None:
+    """A stream that a content filter ended."""
+    if evidence.stream == "filtered":
+        return Verdict(code="PROVIDER_CONTENT_POLICY")
+    return None
+
+
+@applies_when(_FETCH)
 def remote_fetch(evidence: Evidence) -> Verdict | None:
-    """A URL of the request: a timeout while fetching passes, a refusal does not."""
-    return Verdict(code="PROVIDER_TIMEOUT" if evidence.hears(_IN_TIME) else "PROVIDER_REMOTE_FETCH_FAILED")
+    """The provider could not fetch a URL of the request. A timeout while fetching passes, other failures do not."""
+    return Verdict(code="PROVIDER_TIMEOUT" if evidence.matches(_IN_TIME) else "PROVIDER_REMOTE_FETCH_FAILED")
 
 
-@asked_when(_HISTORY, refusal=True, limit=True)
+@applies_when(_HISTORY, not_outage=True, not_defect=True)
 def history(_: Evidence) -> Verdict | None:
     """Tool calls without results, roles out of order, changed signatures."""
     return Verdict(code="PROVIDER_HISTORY_INVALID")
 
 
-@asked_when(_TOOLS_MISSING, refusal=True)
+@applies_when(_TOOLS_MISSING, not_outage=True)
 def missing_tools(_: Evidence) -> Verdict | None:
     """The model cannot call tools."""
     return Verdict(code="PROVIDER_MISSING_TOOL_CALLING")
 
 
-@asked_when(_STREAMING, refusal=True)
+@applies_when(_STREAMING, not_outage=True)
 def streaming(_: Evidence) -> Verdict | None:
-    """The call must be streamed, or must not."""
+    """The call must be streamed, or must not be."""
     return Verdict(code="PROVIDER_MISSING_STREAMING")
 
 
-@asked_when(_SCHEMA, refusal=True)
+@applies_when(_SCHEMA, not_outage=True)
 def tool_schema(_: Evidence) -> Verdict | None:
-    """A tool's schema the provider does not take."""
+    """The provider does not accept the schema of a tool."""
     return Verdict(code="PROVIDER_TOOL_SCHEMA_INVALID")
 
 
-@asked_when(_BAD_OUTPUT)
+@applies_when(_BAD_OUTPUT)
 def output_check(_: Evidence) -> Verdict | None:
-    """The model's own output failed the provider's check: sampling again helps."""
+    """The model's output failed the provider's own check: sampling again helps."""
     return Verdict(code="PROVIDER_OUTPUT_INVALID")
 
 
-@asked_when(_CAPABILITY, refusal=True)
+@applies_when(_CAPABILITY, not_outage=True)
 def missing_capability(evidence: Evidence) -> Verdict | None:
-    """A parameter, a modality, a mode the model or account does not have."""
+    """The model or the account lacks a parameter, a modality or a mode."""
     refused = evidence.status is None or 400 <= evidence.status < 500 or evidence.status == 501
     return Verdict(code="PROVIDER_CAPABILITY_MISSING") if refused and evidence.raised is None else None
 
 
-EARLY = (remote_fetch, history, output_check)
+@applies_when(_GONE | _MISSING | _NOT_FOUND, not_outage=True, not_defect=True)
+def model_missing(evidence: Evidence) -> Verdict | None:
+    """The model has a wrong name, is retired, or is not open to this account."""
+    if evidence.rpc_code is not None or evidence.exit_code is not None:
+        return None
+    if evidence.status is not None and evidence.status >= 500 and evidence.matches(_FOR_NOW):
+        return None
+    if evidence.matches(_GONE) or _MODEL_MISSING.search(evidence.text) or _only_names_it(evidence):
+        return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
+    return None
+
+
+def _only_names_it(evidence: Evidence) -> bool:
+    """Whether the whole message is `model: NAME`, as Anthropic writes it."""
+    return evidence.matches(_NOT_FOUND) and evidence.text.startswith("model: ")
+
+
+EARLY = (remote_fetch, history, output_check, content_policy, filtered_stream)
+MODELS = (model_missing,)
 LATE = (missing_tools, streaming, tool_schema, missing_capability)

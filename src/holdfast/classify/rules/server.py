@@ -1,10 +1,28 @@
-"""The provider's own faults, in words rather than status."""
+"""The provider's own failures, by their words: full, loading, out of memory, broken, down, a stream that broke off."""
 
 from __future__ import annotations
 
-from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import ENDED, codes, phrases
+from holdfast.faults import Scope
 
+_FULL = phrases("""
+    overloaded | over capacity | no capacity | at capacity | at full capacity | high demand | capacity exceeded
+    capacity_exceeded | insufficient capacity | server is busy | servers are busy | system is busy | too busy
+    is busy | peak load | high load | heavy load | high traffic | server overload | request limit reached (
+    capacity constraints | resource exhausted. please try again later | currently experiencing | out of capacity
+    capacity limit | engine is currently overloaded | temporarily at capacity | queue is full | queue full
+    degraded function cannot be invoked | 负载 | 繁忙 | 过载
+""")
+_LOADING = phrases("""
+    loading model | is currently loading | model is loading | model is not ready | still loading | warming up
+    model not ready | is being loaded | loading the model
+""")
+_MEMORY = phrases("""
+    requires more system memory | cuda out of memory | cuda error: out of memory | out of memory
+    unable to allocate | insufficient memory | not enough memory | failed to allocate | insufficient vram
+    memory layout cannot be allocated | insufficient system resources
+""")
 _CUT = phrases("""
     unexpected eof | stream disconnected | stream closed before | closed before response.completed
     connection ended | stream ended | stream error | incomplete chunked read | stream terminated | stream was reset
@@ -45,17 +63,36 @@ _VERDICTS = {
 }
 
 
-@asked_when(ENDED | _CUT)
+@applies_when(_MEMORY, not_defect=True)
+def out_of_memory(evidence: Evidence) -> Verdict | None:
+    """A local server does not have enough memory for the model: permanent on this host."""
+    served = evidence.exit_code is None and evidence.rpc_code is None and evidence.status is not None
+    return Verdict(code="PROVIDER_OUT_OF_MEMORY") if served else None
+
+
+@applies_when(_LOADING, not_defect=True)
+def loading(_: Evidence) -> Verdict | None:
+    """The model is being loaded and answers soon."""
+    return Verdict(code="PROVIDER_MODEL_LOADING")
+
+
+@applies_when(_FULL, not_defect=True)
+def full(evidence: Evidence) -> Verdict | None:
+    """Overloaded, at capacity, high demand; also with status 429 or 400."""
+    return Verdict(code="PROVIDER_OVERLOADED", scope=Scope.MODEL if "model" in evidence.text else None)
+
+
+@applies_when(ENDED | _CUT)
 def stream_cut(evidence: Evidence) -> Verdict | None:
-    """A stream that broke off, by its words or by its missing end."""
-    if evidence.stream == "cut" or evidence.hears(_CUT):
+    """A stream that broke off: its error says so, or its end is missing."""
+    if evidence.stream == "cut" or evidence.matches(_CUT):
         return Verdict(code="PROVIDER_STREAM_CUT")
     return None
 
 
-@asked_when(ENDED)
+@applies_when(ENDED)
 def stream_end(evidence: Evidence) -> Verdict | None:
-    """A stream that ended by the book and still is a failure."""
+    """A stream that ended as it should and still is a failure."""
     match evidence.stream:
         case "empty":
             return Verdict(code="PROVIDER_EMPTY_RESPONSE")
@@ -70,30 +107,31 @@ def stream_end(evidence: Evidence) -> Verdict | None:
     return None
 
 
-@asked_when(phrases("model has crashed"))
+@applies_when(phrases("model has crashed"))
 def model_crashed(_: Evidence) -> Verdict | None:
-    """A local server's model is gone until it is loaded again, whatever status tells it (LM Studio: 400)."""
+    """A local server's model is gone until it is loaded again, whatever the status is (LM Studio: 400)."""
     return Verdict(code="PROVIDER_UNAVAILABLE")
 
 
-@asked_when(_DOWN | _INTERNAL)
+@applies_when(_DOWN | _INTERNAL)
 def own_words(evidence: Evidence) -> Verdict | None:
     """Internal errors and outages inside a 200, a stream, or an exception's text."""
     if evidence.status is not None and evidence.status >= 400 and evidence.status not in (408, 429, 500):
-        # Every other status says more than a library's or a proxy's sentence about it.
+        # Every other status is more exact than the sentence of a library or proxy.
         return None
     if evidence.source in (Source.PROCESS, Source.JSONRPC):
         return None
-    down = evidence.hears(_DOWN)
+    down = evidence.matches(_DOWN)
     return Verdict(code="PROVIDER_UNAVAILABLE" if down else "PROVIDER_INTERNAL_ERROR", weak=evidence.raised is not None)
 
 
-@asked_when(codes(" ".join(_CODES)))
+@applies_when(codes(" ".join(_CODES)))
 def own_codes(evidence: Evidence) -> Verdict | None:
-    """server_error, api_error, unavailable: where no status speaks."""
+    """server_error, api_error, unavailable, if no status is more exact."""
     if evidence.status is not None and evidence.status >= 400 and evidence.status != 500:
         return None
     return next((_VERDICTS[_CODES[code]] for code in evidence.codes if code in _CODES), None)
 
 
-RULES = (stream_cut, stream_end, model_crashed, own_words, own_codes)
+EARLY = (out_of_memory, loading, full)
+LATE = (stream_cut, stream_end, model_crashed, own_words, own_codes)

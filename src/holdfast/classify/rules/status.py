@@ -1,11 +1,11 @@
-"""The bare HTTP status, when nothing in the answer says more."""
+"""The bare status of a response, HTTP or gRPC, when nothing else in it is more exact."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
-from holdfast.classify.phrases import PAGE, phrases
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
+from holdfast.classify.phrases import PAGE, class_names, codes, phrases
 
 if TYPE_CHECKING:
     from holdfast.faults import Code
@@ -49,14 +49,38 @@ _STATUS: dict[int, Code] = {
     598: "PROVIDER_GATEWAY_TIMEOUT",
     599: "PROVIDER_GATEWAY_TIMEOUT",
 }
-
-
+# RESOURCE_EXHAUSTED is missing here: Google sends it for four different failures, so its own family reads it.
+_GRPC: dict[str, Code] = {
+    "invalid_argument": "PROVIDER_BAD_REQUEST",
+    "deadline_exceeded": "PROVIDER_TIMEOUT",
+    "not_found": "PROVIDER_MODEL_NOT_FOUND",
+    "already_exists": "PROVIDER_BAD_REQUEST",
+    "permission_denied": "AUTH_FORBIDDEN",
+    "failed_precondition": "PROVIDER_BAD_REQUEST",
+    "aborted": "PROVIDER_UNAVAILABLE",
+    "out_of_range": "PROVIDER_BAD_REQUEST",
+    "unimplemented": "PROVIDER_CAPABILITY_MISSING",
+    "internal": "PROVIDER_INTERNAL_ERROR",
+    "unavailable": "PROVIDER_UNAVAILABLE",
+    "data_loss": "PROVIDER_STREAM_CUT",
+    "unauthenticated": "AUTH_FAILED",
+    "unknown": "PROVIDER_INTERNAL_ERROR",
+}
+_GRPC_CLASSES = class_names("RpcError _InactiveRpcError AioRpcError")
 _CONTENDED = phrases("in progress", "try again", "lock", "concurrent", "another request")
 
 
-@asked_when(PAGE)
+@applies_when(codes(" ".join(_GRPC)))
+def grpc_status(evidence: Evidence) -> Verdict | None:
+    """The status of a gRPC call without an HTTP status."""
+    if evidence.status is not None or (evidence.source is not Source.GRPC and not evidence.named_in(_GRPC_CLASSES)):
+        return None
+    return next((Verdict(code=_GRPC[code]) for code in evidence.codes if code in _GRPC), None)
+
+
+@applies_when(PAGE)
 def html_page(evidence: Evidence) -> Verdict | None:
-    """A page where JSON belongs, under a status of success."""
+    """A web page instead of JSON, with a success status."""
     if evidence.status is None or evidence.status < 400:
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
     return None
@@ -70,16 +94,17 @@ def bare_status(evidence: Evidence) -> Verdict | None:
     known = _STATUS.get(status)
     if known is not None:
         return Verdict(code=known, weak=True)
-    if status == 409 and (evidence.headers.get("x-should-retry") == "true" or evidence.hears(_CONTENDED)):
+    if status == 409 and (evidence.headers.get("x-should-retry") == "true" or evidence.matches(_CONTENDED)):
         return Verdict(code="PROVIDER_UNAVAILABLE")
     return Verdict(code="PROVIDER_BAD_REQUEST" if status < 500 else "PROVIDER_INTERNAL_ERROR", weak=True)
 
 
 def success_that_failed(evidence: Evidence) -> Verdict | None:
-    """Somebody calls a 2xx a failure and nothing in it says why: it could not be read."""
+    """The caller reports a 2xx as a failure and nothing in it explains why: it could not be read."""
     if evidence.source is Source.HTTP and evidence.status is not None and 200 <= evidence.status < 400:
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
     return None
 
 
-RULES = (html_page, bare_status, success_that_failed)
+EARLY = (grpc_status,)
+LATE = (html_page, bare_status, success_that_failed)

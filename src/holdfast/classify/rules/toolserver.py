@@ -1,10 +1,10 @@
-"""JSON-RPC and MCP: protocol errors by number, tool results by what they say."""
+"""JSON-RPC and MCP: protocol errors by number, tool results by their text."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Source, Verdict, asked_when
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import class_names, phrases
 
 if TYPE_CHECKING:
@@ -101,21 +101,21 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
 )
 
 
-@asked_when(_SESSION, local=True)
+@applies_when(_SESSION, local=True)
 def session_gone(evidence: Evidence) -> Verdict | None:
-    """The server forgot the session: initialise again, then resend (MCP)."""
+    """The server no longer knows the session: initialise again, then resend (MCP)."""
     return Verdict(code="TOOL_SESSION_EXPIRED") if _speaks_rpc(evidence) else None
 
 
-@asked_when(_DEAD, local=True)
+@applies_when(_DEAD, local=True)
 def server_gone(evidence: Evidence) -> Verdict | None:
     """The server's process or connection is gone: restart it, then resend."""
     return Verdict(code="TOOL_CONNECTION_LOST") if _speaks_rpc(evidence) else None
 
 
-@asked_when(local=True)
+@applies_when(local=True)
 def by_number(evidence: Evidence) -> Verdict | None:
-    """The protocol's numbers; a server's own number is read by its text."""
+    """The protocol's numbers. A number of the server's own means little, so its text decides."""
     number = evidence.rpc_code
     if number is None:
         return _by_words(evidence) if _speaks_rpc(evidence) else None
@@ -125,7 +125,7 @@ def by_number(evidence: Evidence) -> Verdict | None:
 
 
 def _by_words(evidence: Evidence) -> Verdict | None:
-    code = evidence.first_heard(_WORDS)
+    code = evidence.first_match(_WORDS)
     return None if code is None else Verdict(code=code)
 
 

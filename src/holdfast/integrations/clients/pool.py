@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from holdfast._platform import after_fork
-from holdfast.classify.announced import announced
+from holdfast.classify.hints import announced_limit
 from holdfast.faults import Kind
 from holdfast.policies.pool import PoolMachine
 from holdfast.policies.target import Target
@@ -135,7 +135,7 @@ class Pool:
         """Take in what an answer's headers announce."""
         clock = self.plan(self.members[index], "", None).runtime.clock
         # Read in one go: each look into an HTTP library's headers goes through all of them.
-        told = announced(dict(headers.items()), clock.wall())
+        told = announced_limit(dict(headers.items()), clock.wall())
         if told is not None:
             with self._keys.lock:
                 self._keys.machine.learn(index, told, clock.monotonic())

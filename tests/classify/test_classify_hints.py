@@ -1,4 +1,4 @@
-"""How long the other side asks us to wait: every row of the corpus README's tables, and what is no hint at all."""
+"""Requested delays and announced limits: every row of the corpus README's tables, and values that are no hint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.classify import PATIENCE_S, from_http, from_text
-from holdfast.classify.delays import exhausted_window
+from holdfast.classify.hints import AnnouncedLimit, announced_limit, exhausted_window
 
 AT = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 NOW = AT.timestamp()
@@ -388,3 +388,49 @@ def test_law_a_hint_is_finite_and_not_negative_and_beyond_our_patience_nothing_i
         assert isfinite(fault.retry_after)
         assert fault.retry_after >= 0
         assert fault.retryable is False or fault.retry_after <= PATIENCE_S
+
+
+# Limits that providers announce in headers
+
+NEW_YEAR = 1_735_689_600.0  # 2025-01-01T00:00:00Z
+ANTHROPIC = {
+    "anthropic-ratelimit-requests-limit": "50",
+    "anthropic-ratelimit-requests-remaining": "49",
+    "anthropic-ratelimit-requests-reset": "2025-01-01T00:00:30Z",
+    "anthropic-ratelimit-tokens-remaining": "9000",
+    "anthropic-ratelimit-tokens-reset": "2025-01-01T00:01:00Z",
+}
+OPENAI = {
+    "x-ratelimit-limit-requests": "60",
+    "x-ratelimit-remaining-requests": "0",
+    "x-ratelimit-reset-requests": "1m30s",
+    "x-ratelimit-remaining-tokens": "149984",
+    "x-ratelimit-reset-tokens": "6m0s",
+}
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (ANTHROPIC, AnnouncedLimit(50, 49, 30)),
+        (ANTHROPIC | {"date": "Wed, 01 Jan 2025 00:00:20 GMT"}, AnnouncedLimit(50, 49, 10)),
+        (ANTHROPIC | {"anthropic-ratelimit-tokens-remaining": "0"}, AnnouncedLimit(None, 0, 60)),
+        (OPENAI, AnnouncedLimit(60, 0, 90)),
+        (OPENAI | {"x-ratelimit-remaining-tokens": "0"}, AnnouncedLimit(None, 0, 360)),
+        ({"x-ratelimit-remaining": "3", "x-ratelimit-reset": str(int(NEW_YEAR) + 9)}, AnnouncedLimit(None, 3, 9)),
+        ({"ratelimit-remaining": "3", "ratelimit-reset": "4"}, AnnouncedLimit(None, 3, 4)),
+        ({}, None),
+        ({"x-ratelimit-remaining": "3"}, None),
+        ({"x-ratelimit-remaining": "-1", "x-ratelimit-reset": "4"}, None),
+        ({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "2020-01-01T00:00:00Z"}, None),
+        ({"x-ratelimit-remaining": "nan", "x-ratelimit-reset": "soon"}, None),
+    ],
+)
+def test_announced_limits_are_read_in_each_providers_form(headers, expected):
+    assert announced_limit(headers, NEW_YEAR) == expected
+
+
+@given(st.dictionaries(st.sampled_from([*ANTHROPIC, *OPENAI, "date"]), st.text(max_size=12)))
+def test_headers_of_strangers_never_raise(headers):
+    limit = announced_limit(headers, NEW_YEAR)
+    assert limit is None or (limit.remaining >= 0 and limit.reset > 0)

@@ -1,15 +1,25 @@
-"""What a reviewer's probes found: words of one failure in the mouth of another."""
+"""Failures that were once misread: the text of one failure contains the words of another."""
 
 from __future__ import annotations
 
 import http.client
+import json
 import subprocess
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from holdfast import fault_of
-from holdfast.classify import from_exception, from_http, from_jsonrpc, from_process, from_stream, from_text
+from holdfast.classify import (
+    from_exception,
+    from_http,
+    from_jsonrpc,
+    from_process,
+    from_record,
+    from_stream,
+    from_text,
+    read_record,
+)
 
 
 @pytest.mark.parametrize(
@@ -198,3 +208,19 @@ def test_a_bare_number_is_no_failure_and_the_answer_says_so(given):
     fault = fault_of(given)
     assert (fault.code, fault.rule, fault.retryable) == ("SYS_UNKNOWN", "not-a-failure", False)
     assert type(given).__name__ in fault.message
+
+
+def verdict(message, kind="not_found_error"):
+    body = f'{{"type":"error","error":{{"type":"{kind}","message":"{message}"}}}}'
+    return from_record(read_record(json.dumps({"kind": "http", "status": 404, "headers": {}, "body": body})), now=0.0)
+
+
+def test_anthropic_names_the_missing_model_and_says_no_more():
+    assert verdict("model: claude-9").code == "PROVIDER_MODEL_NOT_FOUND"
+    assert verdict("model: claude-9").scope == "model"
+    assert verdict("file: report.pdf").code == "PROVIDER_ENDPOINT_NOT_FOUND"
+
+
+def test_openai_misses_the_last_event_of_a_stream():
+    error = RuntimeError("Didn't receive a `response.completed` event.")
+    assert fault_of(error).code == "PROVIDER_STREAM_CUT"

@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from holdfast.classify import Source, from_text
-from holdfast.classify.readers.named import read_named, read_text, split_traceback
+from holdfast.classify.readers.text import read_named, read_text, split_traceback
 
 TRACE = """Traceback (most recent call last):
   File "/app/agent.py", line 12, in run

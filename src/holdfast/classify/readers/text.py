@@ -1,4 +1,4 @@
-"""An exception known only by name and text, as a log or a traceback shows it."""
+"""A failure known only as text, as evidence: a named exception, a log line, a traceback, what a process wrote."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import re
 
 from holdfast.classify.body import MAX_CHARS, read_body
 from holdfast.classify.evidence import Evidence, Raised, Source, fold
-from holdfast.classify.phrases import PAGE, SECRETS, codes_in, listen
-from holdfast.classify.readers.grpc import GRPC_NAMES
+from holdfast.classify.phrases import PAGE, SECRETS, codes_in, find_phrases
+from holdfast.classify.readers.responses import GRPC_NAMES
 
-__all__ = ["read_named", "read_text", "split_traceback"]
+__all__ = ["read_named", "read_process", "read_text", "split_traceback"]
 
 _TEXT_CHARS = 4_096
 _HEAD_CHARS = 1_024
+_STDERR_CHARS = 4_096
+"""The end of stderr describes the failure; its beginning is often a banner."""
 
-# Only where a word says that the number is a status: bare digits in a text mean anything (litellm#34954).
+# Only next to a word such as "status": a bare number in a text can mean anything (litellm#34954).
 _STATUS = re.compile(
     r"(?:\b(?:error|error code|status[ _]?code|http status|http error|status|http(?:/\d(?:\.\d)?)?|api error|client error|server error)"
     r"[\s:='\"(-]{1,4}|\()([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|\.\d))"
@@ -34,7 +36,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _MAX_CHAIN = 12
 _NOT_RAISED = ("error", "warning", "info", "debug", "fatal", "http", "https")
-"""Words that stand before a colon in logs and are no class."""
+"""Words before a colon in logs that are not classes."""
 
 
 def read_named(
@@ -55,12 +57,12 @@ def read_named(
     message = message[:MAX_CHARS]
     found = read_body(message)
     codes = [*reversed(found.codes)]
-    # A class name is a machine code too: AWS and gRPC name their failures so.
+    # A class name is a machine code too: AWS and gRPC name their classes after their codes.
     codes += [match[1].lower() for match in (_AWS.search(message),) if match]
     codes += _grpc_codes(message)
     codes.append(type_name.lower())
     text = _text_of(message, found.messages)
-    # An address is not prose: `/v1/moderations` refuses nothing. A command line says what was tried, not what failed.
+    # An address is not prose: `/v1/moderations` is no content policy. A command line shows what was run, not what failed.
     prose = _ADDRESS.sub(" ", _COMMAND.sub("", text, count=1) if type_name == "CalledProcessError" else text)
     number = errno if errno is not None else _errno_in(message)
     return Evidence(
@@ -71,8 +73,11 @@ def read_named(
         codes=tuple(codes),
         message=text,
         text=(folded := fold(prose)),
-        heard=listen(folded) | codes_in(codes) | (PAGE if found.html else 0) | (SECRETS if "://" in text else 0),
-        waits=tuple(found.waits),
+        matched=find_phrases(folded)
+        | codes_in(codes)
+        | (PAGE if found.html else 0)
+        | (SECRETS if "://" in text else 0),
+        delays=tuple(found.delays),
         resets=tuple(found.resets),
         html=found.html,
         raised=Raised(module, type_name, names or _bases(module, type_name), number) if type_name or number else None,
@@ -85,12 +90,19 @@ def read_named(
 def read_text(
     text: str, *, provider: str = "", now: float | None = None, source: Source = Source.TEXT
 ) -> list[Evidence]:
-    """Return the evidence of a log line, a traceback or a JSON error; of a chained traceback, outermost first."""
+    """Return the evidence of a log line, a traceback or a JSON error; a chained traceback gives several, outermost first."""
     parts = text[-MAX_CHARS:].split(_CAUSED)
     return [
         read_named(*split_traceback(part), provider=provider, now=now, source=source)
         for part in reversed(parts[-_MAX_CHAIN:])
     ]
+
+
+def read_process(exit_code: int | None, stderr: str = "", *, provider: str = "", now: float | None = None) -> Evidence:
+    """Return the evidence of a process that ended with `exit_code` (negative: killed by that signal)."""
+    # A program prints a log before it ends: a traceback, a status, a JSON error, or plain words.
+    module, name, message = split_traceback(stderr[-_STDERR_CHARS:])
+    return read_named(module, name, message, exit_code=exit_code, provider=provider, now=now, source=Source.PROCESS)
 
 
 def split_traceback(text: str) -> tuple[str, str, str]:
@@ -99,7 +111,7 @@ def split_traceback(text: str) -> tuple[str, str, str]:
     _, traceback, after = stripped.rpartition(_TRACEBACK)
     lines = after.splitlines() if traceback else stripped.splitlines()
     for index, line in enumerate(lines):
-        # The frames are indented; the first line that is not names the exception, whatever is logged after it.
+        # The frames are indented. The first line that is not indented names the exception, whatever is logged after it.
         if traceback and (index == 0 or line[:1] in (" ", "\t", "")):
             continue
         raised = _raised(line) if traceback or ":" in line or len(lines) == 1 else None
@@ -111,22 +123,22 @@ def split_traceback(text: str) -> tuple[str, str, str]:
 
 
 def _raised(line: str) -> tuple[str, str, str] | None:
-    """Return module, class and text of a line that tells an exception, `httpx.ConnectError: refused`."""
+    """Return module, class and text of a line that names an exception, `httpx.ConnectError: refused`."""
     match = _RAISED.fullmatch(line)
     if match is None or match["name"].lower() in _NOT_RAISED:
         return None
     module, _, name = match["name"].rpartition(".")
-    # Python's classes begin with a capital; `socket.gaierror` and its like are known by their end.
+    # Python's classes begin with a capital. `socket.gaierror` and a few others are known by their ending.
     if not name[:1].isupper() and not name.endswith(("error", "exception")):
         return None
     if name.isupper():
-        # A variable, `OPENAI_API_KEY: …`, not a class.
+        # A variable such as `OPENAI_API_KEY: …`, not a class.
         return None
     return module or "builtins", name, match["text"] or ""
 
 
 def _bases(module: str, type_name: str) -> tuple[str, ...]:
-    """The class and, for Python's own exceptions, its bases."""
+    """Return the class and, for Python's own exceptions, its bases."""
     known = getattr(builtins, type_name, None) if module in ("", "builtins", "exceptions") else None
     if isinstance(known, type) and issubclass(known, BaseException):
         return tuple(cls.__name__ for cls in known.__mro__ if cls is not object)
@@ -134,10 +146,10 @@ def _bases(module: str, type_name: str) -> tuple[str, ...]:
 
 
 def _text_of(message: str, parts: list[str]) -> str:
-    """The innermost message first; the whole after it, so that phrases around it still count."""
+    """Return the innermost message, then the whole text, so that phrases around it still count."""
     inner = [part for part in reversed(parts) if part is not message and part != message]
     text = "\n".join([*inner, message])
-    # Of a long log the beginning says what was tried and the end what came of it.
+    # In a long log the beginning shows what was tried and the end how it failed.
     return text if len(text) <= _TEXT_CHARS else f"{text[:_HEAD_CHARS]}\n{text[_HEAD_CHARS - _TEXT_CHARS :]}"
 
 

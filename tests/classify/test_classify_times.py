@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.classify.durations import (
+from holdfast.classify.times import (
     parse_clock_time,
     parse_duration,
     parse_http_date,

@@ -1,4 +1,4 @@
-"""Exact machine-readable codes that mean one thing wherever they stand. They beat status and prose."""
+"""Exact machine-readable codes that mean one thing in every response. They are more exact than status and prose."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Verdict, asked_when
+from holdfast.classify.evidence import Evidence, Verdict, applies_when
 from holdfast.classify.phrases import codes
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-# Most limiting first: a body that says `rate_limit_error` and `1113` has no money.
+# Most limiting first: a body with `rate_limit_error` and `1113` is about an empty account.
 _TABLES: tuple[tuple[Code, Phrases], ...] = (
     (
         "PROVIDER_BILLING",
@@ -104,10 +104,10 @@ _TABLES: tuple[tuple[Code, Phrases], ...] = (
 )
 
 
-@asked_when(reduce(or_, (group for _, group in _TABLES)))
+@applies_when(reduce(or_, (group for _, group in _TABLES)))
 def exact_code(evidence: Evidence) -> Verdict | None:
-    """Words such as insufficient_quota, content_filter, context_length_exceeded, model_not_found, overloaded_error."""
-    code = evidence.first_heard(_TABLES)
+    """Codes such as insufficient_quota, content_filter, context_length_exceeded, model_not_found, overloaded_error."""
+    code = evidence.first_match(_TABLES)
     return None if code is None else Verdict(code=code)
 
 

@@ -1,8 +1,9 @@
-"""How long the other side asks us to wait, in every form it has been said.
+"""What a response says about time: the delay it requests (`requested_delay`) and the limit it announces (`announced_limit`).
 
-Order: fields of the body, milliseconds header, Retry-After, reset headers of exhausted limits, text. Where several
-limits are exhausted the latest reset counts (R33).
-Invariant: a hint is finite and not negative; a date in the past, a sentinel or nonsense is no hint (R30).
+A delay is taken from, in this order: fields of the body, a header in milliseconds, Retry-After, reset headers of exhausted
+limits, the text. If several limits are exhausted the latest reset counts (R33).
+Invariant: a hint is finite and not negative. A date in the past, a sentinel or nonsense is no hint (R30), and nothing
+raises: headers are written by strangers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from holdfast.classify.durations import (
+import msgspec
+
+from holdfast.classify.phrases import names, phrases
+from holdfast.classify.times import (
     DURATION,
     parse_clock_time,
     parse_duration,
@@ -18,57 +22,94 @@ from holdfast.classify.durations import (
     parse_number,
     parse_rfc3339,
 )
-from holdfast.classify.phrases import names, phrases
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.classify.evidence import Evidence
 
-__all__ = ["PATIENCE_S", "exhausted_window", "stated_delay"]
+__all__ = ["PATIENCE_S", "AnnouncedLimit", "announced_limit", "exhausted_window", "requested_delay"]
 
 PATIENCE_S = 900.0
-"""A stated wait longer than this is not worth sleeping for: the work is parked or moved elsewhere."""
+"""A requested delay longer than this many seconds is not slept: the work is parked or sent elsewhere."""
 
 _EPOCH_SECONDS = 1e9
 _EPOCH_MILLISECONDS = 1e12
 _ANTHROPIC = "anthropic-ratelimit-"
 _UNIFIED = "anthropic-ratelimit-unified-"
 _RESETS_WITHOUT_THE_WORD = names("ratelimit x-ratelimit-renewalperiod-requests x-ratelimit-renewalperiod-tokens")
+_REQUEST_LIMITS = (
+    "anthropic-ratelimit-requests-{}",
+    "x-ratelimit-{}-requests",
+    "x-ratelimit-{}",
+    "ratelimit-{}",
+)
+_TOKEN_LIMITS = (
+    "anthropic-ratelimit-tokens-{}",
+    "anthropic-ratelimit-input-tokens-{}",
+    "anthropic-ratelimit-output-tokens-{}",
+    "x-ratelimit-{}-tokens",
+)
 
 
-def stated_delay(evidence: Evidence) -> float | None:
-    """Return the seconds to wait before the same request is worth sending again, or None where nothing says so."""
-    wait = _from_body(evidence)
-    if wait is None and evidence.headers:
-        wait = _from_retry_after(evidence)
-        if wait is None:
-            wait = _latest_reset(evidence)
-    if wait is None and evidence.hears(_TIME_WORDS):
-        wait = _from_text(evidence)
-    return wait
+class AnnouncedLimit(msgspec.Struct, frozen=True):
+    """A rate limit from response headers: `remaining` of `limit` calls until `reset` seconds from now."""
+
+    limit: float | None
+    remaining: float
+    reset: float
+
+
+def announced_limit(headers: Mapping[str, str], wall: float) -> AnnouncedLimit | None:
+    """Return the limit in `headers` (names in lower case), read at `wall` time; None if they hold none that makes sense.
+
+    Headers announce tokens as well. How many tokens a call will take is not known before it, so they count only when none
+    are left.
+    """
+    date = headers.get("date")
+    now = (parse_http_date(date) if date else None) or wall
+    for pattern in _TOKEN_LIMITS:
+        limit = _limit(pattern, headers, now)
+        if limit is not None and limit.remaining <= 0:
+            return AnnouncedLimit(None, 0, limit.reset)
+    return next((limit for pattern in _REQUEST_LIMITS if (limit := _limit(pattern, headers, now)) is not None), None)
+
+
+def requested_delay(evidence: Evidence) -> float | None:
+    """Return the seconds that the response asks to wait before the same request is sent again; None if it names none."""
+    delay = _from_body(evidence)
+    if delay is None and evidence.headers:
+        delay = _from_retry_after(evidence)
+        if delay is None:
+            delay = _latest_reset(evidence)
+    if delay is None and evidence.matches(_TIME_WORDS):
+        delay = _from_text(evidence)
+    return delay
 
 
 def server_now(evidence: Evidence) -> float | None:
-    """Return the time to read dates by: the response's own clock where it tells it, else ours."""
+    """Return the time to read dates by: the server's clock from the Date header, else ours."""
+    # A server counts its resets by its own clock, which may be minutes away from this machine's.
     date = evidence.headers.get("date")
-    told = parse_http_date(date) if date else None
-    return evidence.now if told is None else told
+    parsed = parse_http_date(date) if date else None
+    return evidence.now if parsed is None else parsed
 
 
 def exhausted_window(headers: dict[str, str]) -> bool:
-    """Whether the headers say that a subscription window is used up (Anthropic unified, Codex)."""
+    """Whether the headers show a used-up subscription window (Anthropic unified, Codex)."""
     if headers.get(_UNIFIED + "status") == "rejected":
         return True
     return _used_up("primary", headers) or _used_up("secondary", headers)
 
 
 def _from_body(evidence: Evidence) -> float | None:
-    if not evidence.waits and not evidence.resets:
+    if not evidence.delays and not evidence.resets:
         return None
-    waits = [wait for wait in evidence.waits if wait >= 0]
+    delays = [delay for delay in evidence.delays if delay >= 0]
     now = server_now(evidence)
     if now is not None:
-        waits += [at - now for at in evidence.resets if at > now]
-    return max(waits, default=None)
+        delays += [at - now for at in evidence.resets if at > now]
+    return max(delays, default=None)
 
 
 def _from_retry_after(evidence: Evidence) -> float | None:
@@ -86,13 +127,13 @@ def _from_retry_after(evidence: Evidence) -> float | None:
     if seconds is None:
         return _until(parse_http_date(value) or _date(value), server_now(evidence))
     if seconds >= _EPOCH_SECONDS:
-        # A server bug met in the wild: an instant where a delay belongs.
+        # A server bug seen in production: an instant was sent as a delay.
         return _until(_instant(value), server_now(evidence))
     return seconds if seconds >= 0 else None
 
 
 def _latest_reset(evidence: Evidence) -> float | None:
-    """Return the longest wait of the limits that have nothing left."""
+    """Return the longest delay of the limits that have nothing left."""
     latest = 0.0
     for name, value in evidence.headers.items():
         if "reset" in name or name in _RESETS_WITHOUT_THE_WORD:
@@ -112,10 +153,10 @@ def _reset(name: str, value: str, evidence: Evidence) -> float | None:
     if left is not None and left > 0:
         return None
     if left is None and evidence.status is not None and evidence.status >= 500:
-        # An outage: a limit that is not known to be empty is not what holds us up.
+        # An outage. A limit that is not known to be empty is not the reason for it.
         return None
     if name.startswith(_ANTHROPIC):
-        # Sent on every answer; only a bucket that is known to be empty tells anything.
+        # Sent with every response. It means something only if the bucket is known to be empty.
         return _until(_date(value), server_now(evidence)) if left is not None else None
     if name.startswith(("x-ratelimit", "x-rate-limit", "ratelimit")):
         return _delta_or_instant(value, evidence)
@@ -125,13 +166,33 @@ def _reset(name: str, value: str, evidence: Evidence) -> float | None:
 def _delta_or_instant(value: str, evidence: Evidence) -> float | None:
     number = parse_number(value)
     if number is None:
-        wait = parse_duration(value)
-        return wait if wait is not None else _until(_date(value), server_now(evidence))
+        seconds = parse_duration(value)
+        return seconds if seconds is not None else _until(_date(value), server_now(evidence))
     return number if number < _EPOCH_SECONDS else _until(_instant(value), server_now(evidence))
 
 
+def _limit(pattern: str, headers: Mapping[str, str], now: float) -> AnnouncedLimit | None:
+    remaining = parse_number(headers.get(pattern.format("remaining"), ""))
+    reset = _seconds_until(headers.get(pattern.format("reset"), ""), now)
+    if remaining is None or remaining < 0 or reset is None or reset <= 0:
+        return None
+    return AnnouncedLimit(parse_number(headers.get(pattern.format("limit"), "")), remaining, reset)
+
+
+def _seconds_until(value: str, now: float) -> float | None:
+    """Read a reset: seconds, a duration, or an instant as a date or since the epoch."""
+    number = parse_number(value)
+    if number is not None:
+        return number if number < _EPOCH_SECONDS else number - now
+    duration = parse_duration(value)
+    if duration is not None:
+        return duration
+    instant = parse_rfc3339(value) or parse_http_date(value)
+    return None if instant is None else instant - now
+
+
 def _unified_reset(name: str, value: str, evidence: Evidence) -> float | None:
-    """A subscription window: only the ones that are rejected hold us up; -unified-reset speaks for all of them."""
+    """Read a subscription window's reset. Only rejected windows count; `-unified-reset` stands for all of them."""
     window = name.removesuffix("reset")
     status = evidence.headers.get(window + "status")
     if status is not None and status != "rejected":
@@ -148,13 +209,13 @@ def _codex_reset(name: str, value: str, evidence: Evidence) -> float | None:
         return None
     if name.endswith("-reset-after-seconds"):
         return parse_number(value)
-    # The instant says the same as the delay, less exactly; it counts where it is alone.
+    # The instant repeats the delay, less exactly. It counts only if no delay is sent.
     alone = f"x-codex-{window}-reset-after-seconds" not in headers
     return _until(_instant(value), server_now(evidence)) if alone else None
 
 
 def _ietf_ratelimit(value: str) -> float | None:
-    """`"default";r=0;t=30`, or `limit=100, remaining=0, reset=50` of earlier IETF drafts: what is left, and the seconds."""
+    """Read `"default";r=0;t=30`, or `limit=100, remaining=0, reset=50` of earlier IETF drafts."""
     fields = dict(part.strip().split("=", 1) for part in value.replace(",", ";").split(";") if "=" in part)
     left, seconds = fields.get("r", fields.get("remaining", "")), fields.get("t", fields.get("reset", ""))
     return parse_number(seconds) if parse_number(left) == 0 else None
@@ -167,7 +228,7 @@ def _remaining(reset_name: str, headers: dict[str, str]) -> float | None:
 
 
 def _used_up(window: str, headers: dict[str, str]) -> bool:
-    """Whether all of a Codex window is used; nobody else sends such a header."""
+    """Whether all of a Codex window is used. Only Codex sends this header."""
     percent = headers.get(f"x-codex-{window}-used-percent")
     return percent is not None and (parse_number(percent) or 0.0) >= 100
 
@@ -190,7 +251,7 @@ def _until(at: float | None, now: float | None) -> float | None:
     return at - now
 
 
-# Each pattern is tried where one of its words stands, not at every character: a text is read for its words first.
+# Each pattern is tried only after one of its words, not at every character: finding a word is far cheaper.
 _TIME_WORDS = phrases("""
     again | request allowed | retry | retrying | reset | resets | resetting | wait | waits | available | recover | recovers | regain | until | renew
     renews | limit reached | retry_after | retry-after
@@ -214,7 +275,7 @@ _MAX_CUES = 6
 
 
 def _from_text(evidence: Evidence) -> float | None:
-    """Read prose. Units are mandatory: bare digits in a message mean anything."""
+    """Read prose. Units are required: a bare number in a message can mean anything."""
     text = evidence.text
     match = _after_cue(text, ("retry-after", "retry_after"), _HEADER_IN_TEXT) or _after_cue(
         text, _WAIT_CUES, _WAIT_AFTER_CUE
@@ -232,14 +293,14 @@ def _from_text(evidence: Evidence) -> float | None:
     match = _EPOCH.search(text) if "|" in text else None
     if match is not None:
         return _until(_instant(match[1]), now)
-    return _told_by_client(text)
+    return _from_client_message(text)
 
 
-def _told_by_client(text: str) -> float | None:
-    """A client's own "Retrying in 40 seconds" is its curve, not a hint; one of hours can only be the server's."""
+def _from_client_message(text: str) -> float | None:
+    """A client's "Retrying in 40 seconds" is its own backoff, not a hint; a delay of hours can only be the server's."""
     match = _after_cue(text, ("retrying in",), _LENGTH)
-    wait = parse_duration(match[1]) if match is not None else None
-    return wait if wait is not None and wait > PATIENCE_S else None
+    delay = parse_duration(match[1]) if match is not None else None
+    return delay if delay is not None and delay > PATIENCE_S else None
 
 
 def _after_cue(text: str, cues: tuple[str, ...], pattern: re.Pattern[str]) -> re.Match[str] | None:

@@ -1,6 +1,6 @@
 """Durations and dates as servers write them: `7m12s`, `900ms`, `5 days 22 hours`, HTTP-dates, RFC 3339.
 
-Invariant: every function returns a finite number or None; nothing raises, units are never guessed.
+Invariant: every function returns a finite number or None. Nothing raises, and a missing unit is never guessed.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _CLOCK_TIME = re.compile(r"(\d{1,2})(?::(\d{2}))?\s*([ap]\.?m)?\.?", re.IGNORECA
 
 
 def parse_number(text: str) -> float | None:
-    """Return a plain number; None for anything else, also `nan`, `inf` and digits with rubbish."""
+    """Return a plain number; None for anything else, also for `nan`, `inf` and a number followed by text."""
     try:
         number = float(text)
     except (ValueError, OverflowError):
         return None
-    # Python reads `1_000` and `٣` as numbers; no server means that.
+    # Python reads `1_000` and `٣` as numbers. No server sends these.
     return number if isfinite(number) and text.isascii() and "_" not in text else None
 
 
@@ -74,7 +74,7 @@ def parse_http_date(text: str) -> float | None:
 
 
 def parse_rfc3339(text: str) -> float | None:
-    """Return the instant of an RFC 3339 date and time; without a zone it is taken as UTC."""
+    """Return the instant of an RFC 3339 date and time; a time without a zone is read as UTC."""
     try:
         at = datetime.fromisoformat(text.strip())
         return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
@@ -110,7 +110,7 @@ def _seconds_of(unit: str) -> float:
 def _zone(name: str) -> tzinfo | None:
     if name.upper() in ("UTC", "GMT", "Z"):
         return UTC
-    from zoneinfo import ZoneInfo  # noqa: PLC0415 - reads the zone database; only for the few texts that name a zone
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - it reads the zone database; few texts name a zone
 
     try:
         return ZoneInfo(name)

@@ -1,0 +1,329 @@
+"""What a server sent, as evidence: an HTTP response, a stream, a JSON-RPC message, a gRPC status.
+
+Invariant: never raises. A response that wraps another one puts the innermost failure first.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from holdfast.classify.body import MAX_DECODED, Findings, decode_json, decode_lines, read_body, read_object
+from holdfast.classify.evidence import Evidence, Source, fold
+from holdfast.classify.phrases import BEGINNING, ENDED, PAGE, codes_in, find_phrases
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "GRPC_NAMES",
+    "gather",
+    "lower_headers",
+    "read_grpc",
+    "read_http",
+    "read_jsonrpc",
+    "read_stream",
+]
+
+GRPC_NAMES = (
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
+    "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+)  # fmt: skip
+"""The gRPC statuses, indexed by their number."""
+
+TOOL_RESULT = 0
+"""The code given to a tool result with `isError`: the protocol worked, the tool did not."""
+
+_NO_HEADERS: dict[str, str] = {}
+_TEXT_CHARS = 4_096
+
+
+def read_http(
+    status: int | None,
+    headers: Mapping[str, Any] | None = None,
+    body: Any = "",
+    *,
+    provider: str = "",
+    now: float | None = None,
+) -> Evidence:
+    """Return the evidence of one HTTP response; `body` may be text, bytes or the decoded object."""
+    found = read_body(body) if isinstance(body, str) else read_object(body)
+    lowered = lower_headers(headers) if headers else {}
+    payload = found.payload
+    if isinstance(payload, dict) and "jsonrpc" in payload:
+        # An MCP server over HTTP: its error numbers are more exact than the status.
+        return read_jsonrpc(payload, status=status, headers=lowered, provider=provider, now=now)
+    # A response with status 200 that was filtered or cut short has a finish reason.
+    stream = bad_finish([payload]) if status is not None and status < 300 and payload is not None else ""
+    return gather(found, Source.HTTP, status=status, headers=lowered, provider=provider, now=now, stream=stream)
+
+
+def read_stream(
+    text: str,
+    *,
+    status: int | None = 200,
+    headers: dict[str, str] | None = None,
+    provider: str = "",
+    now: float | None = None,
+) -> Evidence:
+    """Return the evidence of a stream (SSE or NDJSON) as it arrived; one decoded event may be passed as its text too."""
+    # Only the end is read: an error event is the last event of a stream.
+    text = text[-MAX_DECODED:]
+    frames = _frames(text)
+    found = _failure(frames)
+    stream = "" if found is not None else ending(text, frames)
+    return gather(
+        found or Findings(),
+        Source.SSE,
+        # The stream began with a success status, so only the events after it count.
+        status=None if status is None or status < 400 else status,
+        headers=headers or {},
+        provider=provider,
+        now=now,
+        stream=stream,
+    )
+
+
+def read_jsonrpc(
+    message: Any,
+    *,
+    status: int | None = None,
+    headers: dict[str, str] | None = None,
+    provider: str = "",
+    now: float | None = None,
+) -> Evidence:
+    """Return the evidence of one JSON-RPC message, decoded or as text: an error, or a tool result with `isError`."""
+    found = read_body(message) if isinstance(message, str) else read_object(message)
+    code = _rpc_code(found.payload)
+    result = _tool_text(found.payload)
+    if result is not None:
+        found = Findings()
+        found.messages.append(result)
+        code = TOOL_RESULT
+    return gather(
+        found, Source.JSONRPC, status=status, headers=headers or {}, provider=provider, now=now, rpc_code=code
+    )
+
+
+def read_grpc(
+    status: str | int,
+    details: str = "",
+    *,
+    headers: dict[str, str] | None = None,
+    provider: str = "",
+    now: float | None = None,
+) -> Evidence:
+    """Return the evidence of a gRPC call that ended with `status`, by name or number."""
+    name = GRPC_NAMES[status] if isinstance(status, int) and 0 <= status < len(GRPC_NAMES) else str(status)
+    code = name.rpartition(".")[2].lower()
+    return Evidence(
+        source=Source.GRPC,
+        provider=provider.lower(),
+        headers=headers or {},
+        codes=(code,),
+        message=details,
+        text=(folded := fold(details)),
+        matched=find_phrases(folded) | codes_in((code,)),
+        now=now,
+    )
+
+
+def gather(
+    found: Findings,
+    source: Source,
+    *,
+    status: int | None = None,
+    headers: dict[str, str] = _NO_HEADERS,
+    provider: str = "",
+    now: float | None = None,
+    stream: str = "",
+    rpc_code: int | None = None,
+) -> Evidence:
+    """Return the evidence that the findings of a body and its envelope add up to."""
+    # Innermost first: a gateway writes "provider returned error", the provider writes the reason.
+    codes = [*reversed(found.codes)]
+    error_type = headers.get("x-amzn-errortype")
+    if error_type:
+        # AWS appends a namespace: `ThrottlingException:http://…`.
+        codes.insert(0, error_type.partition(":")[0].lower())
+    message = _join(found.messages)
+    text = fold(message)
+    matched = codes_in(codes) | (find_phrases(text[:BEGINNING]) if text else 0)
+    return Evidence(
+        source=source,
+        provider=provider.lower(),
+        status=_deciding_status(status, found.status),
+        headers=found.headers | headers if found.headers else headers,
+        codes=tuple(codes),
+        message=message,
+        text=text,
+        matched=matched | (ENDED if stream else 0) | (PAGE if found.html else 0),
+        delays=tuple(found.delays),
+        resets=tuple(found.resets),
+        html=found.html,
+        stream=stream,
+        rpc_code=rpc_code,
+        now=now,
+    )
+
+
+def lower_headers(headers: Mapping[Any, Any]) -> dict[str, str]:
+    """Return the headers as plain strings, their names in lower case."""
+    try:
+        # Joining checks at once whether all of them are strings, and whether any name has to be changed.
+        names = "\n".join(headers)
+        "\n".join(headers.values())
+    except TypeError:
+        return _decoded_headers(headers)
+    return dict(headers) if names == names.lower() else {name.lower(): value for name, value in headers.items()}
+
+
+def _decoded_headers(headers: Mapping[Any, Any]) -> dict[str, str]:
+    lowered: dict[str, str] = {}
+    for name, value in headers.items():
+        key = name if isinstance(name, str) else name.decode("latin-1") if isinstance(name, bytes) else str(name)
+        text = value if isinstance(value, str) else value.decode("latin-1") if isinstance(value, bytes) else str(value)
+        lowered[key.lower()] = text
+    return lowered
+
+
+def _deciding_status(outer: int | None, inner: int | None) -> int | None:
+    """Return the wrapped failure's status if it is wrapped in a success, a 400 or a 500, which mean little by themselves."""
+    if inner is None or inner == outer:
+        return outer
+    if outer is None or outer < 400 or outer in (400, 500):
+        return inner
+    return outer
+
+
+def _join(messages: list[str]) -> str:
+    if len(messages) <= 1:
+        return messages[0][:_TEXT_CHARS] if messages else ""
+    # Innermost first, each once: wrappers repeat the message they wrap.
+    kept: list[str] = []
+    for message in reversed(messages):
+        if not any(message in other for other in kept):
+            kept.append(message)
+    return "\n".join(kept)[:_TEXT_CHARS]
+
+
+def _rpc_code(payload: Any) -> int | None:
+    if not isinstance(payload, dict):
+        return None
+    error = payload.get("error", payload)
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) and not isinstance(code, bool) else None
+
+
+def _tool_text(payload: Any) -> str | None:
+    """Return the text of a failed tool result; None for anything else."""
+    if not isinstance(payload, dict):
+        return None
+    result = payload.get("result", payload)
+    if not isinstance(result, dict) or result.get("isError") is not True:
+        return None
+    content = result.get("content")
+    parts = content if isinstance(content, list) else []
+    texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    return "\n".join(texts)
+
+
+def _frames(text: str) -> list[Any]:
+    """Return the decoded frames: one JSON document (an array of events too), SSE `data:` lines, or NDJSON lines."""
+    whole = decode_json(text) if text.lstrip()[:1] in ("{", "[") else None
+    values = decode_lines(text) if whole is None else [whole]
+    # Gemini streams an array of events, and some relays put an array into an event.
+    return [event for value in values for event in (value if isinstance(value, list) else [value])]
+
+
+def _failure(frames: list[Any]) -> Findings | None:
+    for frame in frames:
+        if isinstance(frame, dict) and _is_failure(frame):
+            return read_object(frame)
+    return None
+
+
+def _is_failure(frame: dict[str, Any]) -> bool:
+    if frame.get("error") or frame.get("type") in ("error", "response.failed"):
+        return True
+    if any(name.endswith("Exception") for name in frame):
+        # AWS event streams name the failure in the key.
+        return True
+    response = frame.get("response")
+    return isinstance(response, dict) and bool(response.get("error"))
+
+
+_ENDS = ('"message_stop"', '"response.completed"', '"done":true', '"done": true', '"stop_reason":"', '"finishReason"')
+_DONE = re.compile(r"^(?:data:)?[ \t]*\[DONE\][ \t\r]*$", re.MULTILINE)
+"""The end as a line of its own: a model may write the word in its text, too."""
+_BAD_FINISH = {
+    "content_filter": "filtered",
+    "safety": "filtered",
+    "recitation": "filtered",
+    "prohibited_content": "filtered",
+    "blocklist": "filtered",
+    "spii": "filtered",
+    "refusal": "filtered",
+    "content_filtered": "filtered",
+    "guardrail_intervened": "filtered",
+    "error_toxic": "filtered",
+    "image_safety": "filtered",
+    "language": "filtered",
+    "model_context_window_exceeded": "overflow",
+    "error_limit": "overflow",
+    "insufficient_system_resource": "cut",
+    "unexpected_tool_call": "malformed",
+    "tool_use_failed": "malformed",
+    "max_output_tokens": "length",
+    "max_tokens": "length",
+    "length": "length",
+    "malformed_function_call": "malformed",
+    "error": "cut",
+}
+
+
+def bad_finish(frames: list[Any]) -> str:
+    """Return the ending that a bad finish reason stands for; an empty string if none is bad."""
+    finishes = {finish.lower() for frame in frames for finish in _finishes(frame)}
+    return next((_BAD_FINISH[finish] for finish in sorted(finishes) if finish in _BAD_FINISH), "")
+
+
+def ending(text: str, frames: list[Any]) -> str:
+    """Return how a stream ended, given its text and its decoded frames."""
+    bad = bad_finish(frames)
+    if bad:
+        return bad
+    ended = (
+        _DONE.search(text) is not None or any(end in text for end in _ENDS) or any(_finishes(frame) for frame in frames)
+    )
+    if not ended:
+        return "cut"
+    return "done" if any(_has_content(frame) for frame in frames) else "empty"
+
+
+def _finishes(frame: Any) -> list[str]:
+    """Return every finish reason of a frame, in any provider's field."""
+    if not isinstance(frame, dict):
+        return []
+    nodes: list[Any] = [frame, frame.get("delta"), frame.get("response"), frame.get("promptFeedback")]
+    response = frame.get("response")
+    if isinstance(response, dict):
+        nodes.append(response.get("incomplete_details"))
+    for key in ("choices", "candidates"):
+        items = frame.get(key)
+        nodes += items if isinstance(items, list) else []
+    keys = ("finish_reason", "stop_reason", "finishReason", "stopReason", "blockReason", "reason")
+    return [n[k] for n in nodes if isinstance(n, dict) for k in keys if isinstance(n.get(k), str)]
+
+
+def _has_content(frame: Any) -> bool:
+    """Whether the frame contains any text or tool call."""
+    if not isinstance(frame, dict):
+        return False
+    for key in ("choices", "candidates"):
+        items = frame.get(key)
+        for item in items if isinstance(items, list) else ():
+            if isinstance(item, dict) and any(item.get(part) for part in ("delta", "message", "content", "text")):
+                return True
+    return bool(frame.get("delta") or frame.get("content") or frame.get("output_text") or frame.get("message"))
