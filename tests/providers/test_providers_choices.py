@@ -15,7 +15,7 @@ from holdfast.events import AttemptStarted, Fallback, Recovered, SuppressedError
 from holdfast.extensions import Extensions
 from holdfast.policies.models.capabilities import Needs, Offers
 from holdfast.providers import CachedModel, ModelChain, choose
-from holdfast.providers.known import offers_of
+from holdfast.providers.offers import offers_of
 from holdfast.testing.provider.script import read_file
 
 each = pytest.mark.parametrize("kind", KINDS)

@@ -18,7 +18,7 @@ from anthropic import (
 
 from holdfast.integrations.clients import recover_clients
 from holdfast.integrations.clients.anthropic import ANTHROPIC
-from holdfast.integrations.inner import RecoveryWarning
+from holdfast.integrations.recovery_warning import RecoveryWarning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

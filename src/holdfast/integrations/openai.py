@@ -11,7 +11,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from holdfast.integrations.clients import recover_clients
 from holdfast.integrations.clients.openai import OPENAI
-from holdfast.integrations.inner import RecoveryWarning
+from holdfast.integrations.recovery_warning import RecoveryWarning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ import msgspec
 
 from holdfast.policies.models.usage import usage_of
 from holdfast.policies.target import Target
+from holdfast.providers.messages import Assistant, ToolResult, User
 from holdfast.providers.model import RecoveringModel
-from holdfast.providers.reading import Called, cut, refuse_error, reply
-from holdfast.providers.words import Assistant, ToolResult, User
+from holdfast.providers.replies import Called, cut, raise_for_error, reply
 from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.stream import ALIVE
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.policies import Policy
     from holdfast.policies.models.capabilities import Offers
-    from holdfast.providers.words import Message, Part, Reply, Request, Stop
+    from holdfast.providers.messages import Message, Part, Reply, Request, Stop
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["anthropic_model"]
@@ -46,27 +46,30 @@ def anthropic_model(
     policy: Policy | None = None,
     runtime: Runtime | None = None,
 ) -> RecoveringModel:
-    """Return a model behind this client, whose own retries are off here; the client itself stays as it is.
+    """Return a model that sends its requests through a copy of this client, with the client's own retries off.
 
-    `credential` names the key in circuits and events, by default by its fingerprint. `offers` is what the model can do,
-    where we do not know it or know it wrongly.
+    `credential` is the name of the key in circuits and events, by default a fingerprint of the key. `offers` is what the
+    model can do; give it where our table does not know the model, or is wrong.
     """
+    target = Target(
+        provider=provider, model=model, credential=credential_of(client) if credential is None else credential
+    )
+    # One retry loop, ours: the copy has none of its own.
     wire = Messages(client.copy(max_retries=0))
-    key = credential_of(client) if credential is None else credential
-    target = Target(provider=provider, model=model, credential=key)
     return RecoveringModel(wire, target, offers=offers, policy=policy, runtime=runtime)
 
 
 class Messages:
-    """The protocol: one call is one request."""
+    """The wire protocol. One call is one request."""
 
     def __init__(self, client: AsyncAnthropic) -> None:
         self._client = client
 
     async def exchange(self, model: str, request: Request) -> Reply:
-        # Told a limit, the SDK does not refuse long answers that are not streamed: the policy has a limit for attempts.
+        # Without an explicit timeout the SDK rejects requests for long answers that are not streamed. Our policy has its
+        # own limit for an attempt.
         answer = await self._client.messages.create(**_body(model, request), timeout=self._client.timeout)
-        refuse_error(answer)
+        raise_for_error(answer)
         called = [
             Called(block.id, block.name, msgspec.json.encode(block.input).decode())
             for block in answer.content
@@ -82,24 +85,24 @@ class Messages:
         )
 
     async def parts(self, model: str, request: Request) -> AsyncGenerator[Part, None]:
-        coming = _Coming()
+        incoming = _Incoming()
         async with await self._client.messages.create(**_body(model, request), stream=True) as stream:
             async for event in stream:
-                yield coming.take(event) or ALIVE
-        if not coming.ended:
+                yield incoming.take(event) or ALIVE
+        if not incoming.ended:
             raise cut()
         yield reply(
             request,
-            text="".join(coming.texts),
-            called=coming.called.values(),
-            stop=_STOPS.get(coming.stop, "other"),
-            usage=usage_of({"usage": coming.usage}),
-            model=coming.model,
+            text="".join(incoming.texts),
+            called=incoming.called.values(),
+            stop=_STOPS.get(incoming.stop, "other"),
+            usage=usage_of({"usage": incoming.usage}),
+            model=incoming.model,
         )
 
 
-class _Coming:
-    """A message as its events come."""
+class _Incoming:
+    """The message so far, from the events that have arrived."""
 
     def __init__(self) -> None:
         self.model = ""
@@ -110,11 +113,11 @@ class _Coming:
         self.ended = False
 
     def take(self, event: Any) -> str:
-        """Note an event and return the text it brings."""
+        """Add an event; return the text it contains."""
         match event.type:
             case "message_start":
                 self.model = event.message.model
-                self.usage |= _told(event.message.usage)
+                self.usage |= _counts(event.message.usage)
             case "content_block_start" if event.content_block.type == "tool_use":
                 self.called[event.index] = Called(event.content_block.id, event.content_block.name, "")
             case "content_block_delta" if event.delta.type == "text_delta":
@@ -124,7 +127,7 @@ class _Coming:
                 self.called[event.index].arguments += event.delta.partial_json
             case "message_delta":
                 self.stop = event.delta.stop_reason
-                self.usage |= _told(event.usage)
+                self.usage |= _counts(event.usage)
             case "message_stop":
                 self.ended = True
         return ""
@@ -147,7 +150,7 @@ def _body(model: str, request: Request) -> dict[str, Any]:
 
 
 def _messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
-    """Results of several calls go into one turn of the user: two turns of one side in a row are refused."""
+    """Put the results of several calls into one user turn: the API rejects two turns of one role in a row."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if isinstance(message, Assistant) else "user"
@@ -165,15 +168,15 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
             result = {"type": "tool_result", "tool_use_id": message.id, "content": message.text}
             return [{**result, "is_error": True} if message.failed else result]
         case Assistant():
-            # A text block must not be empty.
-            said = [{"type": "text", "text": message.text}] if message.text else []
+            # The API rejects an empty text block.
+            texts = [{"type": "text", "text": message.text}] if message.text else []
             calls = [
                 {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
                 for call in message.calls
             ]
-            return [*said, *calls]
+            return [*texts, *calls]
 
 
-def _told(usage: Any) -> dict[str, Any]:
-    """What is told later holds, except what is not told again."""
+def _counts(usage: Any) -> dict[str, Any]:
+    """Return the counts that a usage report contains. A later report wins, but it may leave counts out."""
     return {name: count for name, count in usage.to_dict().items() if count is not None}

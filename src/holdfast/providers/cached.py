@@ -1,6 +1,6 @@
-"""The same answer to the same request, without asking again. For those who want it: tests, evaluations, repeated work.
+"""`CachedModel`: the same request gets the same answer from memory. For tests, evaluations and repeated work.
 
-Invariant: only whole answers are kept, for the very same request to the very same model, and never after their time.
+Invariant: only complete answers are kept, for exactly this request to exactly this model, and no longer than their `ttl`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast import options
 from holdfast.events import SuppressedError
-from holdfast.providers.words import Reply
+from holdfast.providers.messages import Reply
 from holdfast.runtime.cache import MemoryCache
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast.policies.models.capabilities import Offers
+    from holdfast.providers.messages import Part, Request
     from holdfast.providers.model import AfterFirst, Model, Parts
-    from holdfast.providers.words import Part, Request
     from holdfast.runtime.cache import CacheStore
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["CachedModel"]
 
 _KEPT = frozenset({"end", "tools"})
-"""What was cut off or refused may go better the next time."""
+"""Answers that are kept. One that was cut off or declined may be better the next time."""
 
 
 class CachedModel:
-    """A model with a memory for `ttl` seconds. A store that fails is no store: it is told, and the model is asked."""
+    """A model that remembers its answers for `ttl` seconds. If the store fails, an event says so and the model answers."""
 
     def __init__(
         self, model: Model, *, ttl: float, store: CacheStore | None = None, runtime: Runtime | None = None
@@ -61,13 +61,13 @@ class CachedModel:
     def stream(self, request: Request, *, after_first: AfterFirst = "raise") -> Parts:
         kept = self._recall(request)
         return (
-            _again(kept)
+            _replayed(kept)
             if kept is not None
-            else self._noted(request, self._model.stream(request, after_first=after_first))
+            else self._kept_at_the_end(request, self._model.stream(request, after_first=after_first))
         )
 
     @asynccontextmanager
-    async def _noted(self, request: Request, parts: Parts) -> AsyncIterator[AsyncIterator[Part]]:
+    async def _kept_at_the_end(self, request: Request, parts: Parts) -> AsyncIterator[AsyncIterator[Part]]:
         async def passing(opened: AsyncIterator[Part]) -> AsyncIterator[Part]:
             async for part in opened:
                 if isinstance(part, Reply):
@@ -84,36 +84,36 @@ class CachedModel:
         try:
             kept = self._store.get(self._key(request), self._using.clock.monotonic())
         except Exception as error:  # noqa: BLE001 - whatever a foreign store raises
-            self._tell(error)
+            self._report(error)
             return None
-        return _own(kept) if isinstance(kept, Reply) else None
+        return _copy_of(kept) if isinstance(kept, Reply) else None
 
     def _keep(self, request: Request, reply: Reply) -> None:
         if reply.stop not in _KEPT:
             return
-        # What is answered from memory costs nothing: it must not be charged again.
-        kept = _own(msgspec.structs.replace(reply, usage=None))
+        # An answer from memory costs nothing, so its usage must not be charged a second time.
+        kept = _copy_of(msgspec.structs.replace(reply, usage=None))
         try:
             self._store.put(self._key(request), kept, self._using.clock.monotonic(), self._ttl)
-        except Exception as error:  # noqa: BLE001 - ditto
-            self._tell(error)
+        except Exception as error:  # noqa: BLE001 - whatever a foreign store raises
+            self._report(error)
 
     @property
     def _using(self) -> Runtime:
         return self._runtime or default_runtime()
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         using = self._using
         using.bus.emit(SuppressedError.of(fault_of(error), "the cache of a model failed", at=using.clock.wall()))
 
 
-def _own(reply: Reply) -> Reply:
-    """Return a reply whose arguments and data are its own: whoever changes them must not change the one that is kept."""
+def _copy_of(reply: Reply) -> Reply:
+    """Return a copy, so that a caller who changes its arguments or data does not change the answer in memory."""
     return copy.deepcopy(reply)
 
 
 @asynccontextmanager
-async def _again(reply: Reply) -> AsyncIterator[AsyncIterator[Part]]:
+async def _replayed(reply: Reply) -> AsyncIterator[AsyncIterator[Part]]:
     async def parts() -> AsyncIterator[Part]:
         if reply.text:
             yield reply.text

@@ -1,6 +1,7 @@
-"""Several models, one after the other: who cannot do what a request needs is passed over, who fails is followed by the next.
+"""`ModelChain`: several models, one after the other. Models that cannot do what a request needs are skipped.
 
-Invariant: a model is asked only for what it can do; the first error surfaces when all have failed, with what became of each.
+Invariant: a model gets only requests that it can answer. When all models failed, the first one's error surfaces, with the
+failures of the others on it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from holdfast.faults import Fault
     from holdfast.policies import Consent
     from holdfast.policies.models.capabilities import Needs, Offers
+    from holdfast.providers.messages import Part, Reply, Request
     from holdfast.providers.model import AfterFirst, Model, Parts
-    from holdfast.providers.words import Part, Reply, Request
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["ModelChain"]
@@ -33,7 +34,7 @@ _ONCE = Policy(attempts=1, timeout=None, deadline=None, circuit=None)
 
 
 class ModelChain:
-    """A model that is several. With `consent="ask"` the runtime's consent is asked before another takes over (C28)."""
+    """A model made of several. With `consent="ask"` the runtime asks for consent before another model answers (C28)."""
 
     def __init__(
         self, models: Sequence[Model], *, consent: Consent = "configured", runtime: Runtime | None = None
@@ -48,28 +49,28 @@ class ModelChain:
 
     @property
     def offers(self) -> Offers:
-        """What its first model can do; what a request needs is asked of each."""
+        """What its first model can do. Each request is checked against every model."""
         return self._models[0].offers
 
     async def exchange(self, request: Request) -> Reply:
-        able, refusal = self._able(request.wants(streamed=False))
+        able, lacks = self._able(request.wants(streamed=False))
         ways = [(model.name, model.exchange) for model in able]
-        if refusal is not None:
-            ways.insert(0, (self._models[0].name, partial(_refused, refusal)))
+        if lacks is not None:
+            ways.insert(0, (self._models[0].name, partial(_raise_fault, lacks)))
         (_, first), *others = ways
-        recovered = recover(None, _ONCE, effect="read", runtime=self._runtime)(_asking(first, self.name))
+        recovered = recover(None, _ONCE, effect="read", runtime=self._runtime)(_renamed(first, self.name))
         for name, exchange in others:
             recovered.fallback(name=name, consent=self._consent)(exchange)
         return await recovered(request)
 
     def stream(self, request: Request, *, after_first: AfterFirst = "raise") -> Parts:
-        """Return the answer in pieces; before the first word nobody sees another model take over.
+        """Return the answer in parts. Before the first word another model may take over, and nobody sees it.
 
-        A model that is asked for consent is none of a stream's: nobody could be asked while it is open.
+        With `consent="ask"` only the first model streams: nobody can be asked while a stream is open.
         """
-        (first, *others), refusal = self._able(request.wants(streamed=True))
-        if refusal is not None:
-            raise HoldfastError(refusal)
+        (first, *others), lacks = self._able(request.wants(streamed=True))
+        if lacks is not None:
+            raise HoldfastError(lacks)
         recovery = recover(None, _ONCE, effect="read", runtime=self._runtime)
         live = recovery.stream(_flow(first, after_first, self.name))
         for model in others if self._consent == "configured" else ():
@@ -77,36 +78,36 @@ class ModelChain:
         return live(request)
 
     def _able(self, needs: Needs) -> tuple[list[Model], Fault | None]:
-        """Return who can, and why the first model is refused where another takes its place only with consent."""
+        """Return the models that can answer, and the first model's fault if another may replace it only with consent."""
         found = [(model, negotiate(needs, model.offers)) for model in self._models]
         if not any(one.agreed for _, one in found):
-            # The first is the one that was wanted: what it lacks decides the code.
+            # The first model is the one the user wants, so what it lacks decides the error's code.
             raise HoldfastError(lacking(self.name, found[0][1].hard, needs, self.offers))
         faults = [None if one.agreed else lacking(model.name, one.hard, needs, model.offers) for model, one in found]
-        refusal = faults[0] if self._consent == "ask" else None
+        lacks = faults[0] if self._consent == "ask" else None
         runtime = self._runtime or default_runtime()
         for fault in faults:
-            if fault is not None and fault is not refusal:
+            if fault is not None and fault is not lacks:
                 runtime.bus.emit(SuppressedError.of(fault, "passed over", at=runtime.clock.wall()))
-        return [model for model, one in found if one.agreed], refusal
+        return [model for model, one in found if one.agreed], lacks
 
 
-async def _refused(fault: Fault, request: Request) -> Reply:  # noqa: ARG001 - in the place of a model's `exchange`
+async def _raise_fault(fault: Fault, request: Request) -> Reply:  # noqa: ARG001 - it stands in for a model's `exchange`
     raise HoldfastError(fault)
 
 
-def _asking(exchange: Callable[[Request], Awaitable[Reply]], name: str) -> Callable[[Request], Awaitable[Reply]]:
-    """Return `exchange` under the name that events call it by."""
+def _renamed(exchange: Callable[[Request], Awaitable[Reply]], name: str) -> Callable[[Request], Awaitable[Reply]]:
+    """Return `exchange` under the name that events show."""
 
-    async def asking(request: Request) -> Reply:
+    async def renamed(request: Request) -> Reply:
         return await exchange(request)
 
-    asking.__qualname__ = name
-    return asking
+    renamed.__qualname__ = name
+    return renamed
 
 
 def _flow(model: Model, after_first: AfterFirst, name: str) -> Callable[[Request], AsyncIterator[Part]]:
-    """Return the parts of an answer as a function of the request, under the name that events call it by."""
+    """Return a function that streams the parts of an answer, under the name that events show."""
 
     async def flow(request: Request) -> AsyncIterator[Part]:
         async with model.stream(request, after_first=after_first) as parts:

@@ -1,45 +1,46 @@
-"""A model as our agents see it: it is asked what it can do, and each exchange recovers.
+"""A model as our agents use it: what it can do is checked before a request, and each exchange recovers.
 
-Invariant: nothing is sent that the model is known not to do, and one attempt is one request.
+Invariant: a request that the model is known not to support is never sent. One attempt is one request.
 """
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from holdfast.events import SuppressedError
-from holdfast.faults import HoldfastError
-from holdfast.policies.models.capabilities import lacking, negotiate
-from holdfast.providers.known import offers_of
-from holdfast.providers.words import Reply
+from holdfast.faults import HoldfastError, InvalidError
+from holdfast.policies.models.capabilities import able, lacking, negotiate
+from holdfast.providers.messages import Reply
+from holdfast.providers.offers import offers_of
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from holdfast.policies import Policy
     from holdfast.policies.models.capabilities import Needs, Offers
     from holdfast.policies.models.usage import Usage
     from holdfast.policies.target import Target
-    from holdfast.providers.words import Part, Request
+    from holdfast.providers.messages import Part, Request
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["AfterFirst", "Model", "Parts", "RecoveringModel", "Wire", "check"]
+__all__ = ["AfterFirst", "Model", "Parts", "RecoveringModel", "Wire", "choose"]
 
 AfterFirst: TypeAlias = Literal["raise", "restart"]
-"""What a stream that is cut after its first words does. Going on where it broke off is no mode: a model says it anew."""
+"""What a stream that is cut after its first words does. There is no mode to continue: a model words the answer anew."""
 
 Parts: TypeAlias = "AbstractAsyncContextManager[AsyncIterator[Part]]"
 
 
 class Model(Protocol):
-    """What an agent needs of a model; what a provider of another package must offer."""
+    """What an agent needs of a model, and what a provider from another package must implement."""
 
     @property
     def name(self) -> str:
-        """What people call it: `anthropic/claude-haiku-4-5`."""
+        """Its name in messages and configuration: `anthropic/claude-haiku-4-5`."""
         ...
 
     @property
@@ -48,28 +49,28 @@ class Model(Protocol):
         ...
 
     async def exchange(self, request: Request) -> Reply:
-        """Return the whole answer, or raise what the SDK raises, with its fault on it."""
+        """Return the complete answer, or raise the SDK's exception with its fault attached."""
         ...
 
     def stream(self, request: Request, *, after_first: AfterFirst = "raise") -> Parts:
-        """Return the answer in pieces: `async with model.stream(request) as parts`. The last part is the whole reply."""
+        """Return the answer in parts: `async with model.stream(request) as parts`. The last part is the complete reply."""
         ...
 
 
 class Wire(Protocol):
-    """One provider's protocol over its SDK: one call is one request."""
+    """One provider's protocol over its SDK. One call is one request."""
 
     async def exchange(self, model: str, request: Request) -> Reply:
         """Send one request and read the answer."""
         ...
 
     def parts(self, model: str, request: Request) -> AsyncGenerator[Part, None]:
-        """Send one request and read the answer as it comes; its last part is the reply, or it raises."""
+        """Send one request and yield the answer as it arrives. The last part is the reply; a cut stream raises instead."""
         ...
 
 
 class RecoveringModel:
-    """One model of one provider by one key. Its circuits are the provider's, the model's and the key's."""
+    """One model of one provider with one key. The provider, the model and the key each have a circuit."""
 
     def __init__(
         self,
@@ -85,15 +86,15 @@ class RecoveringModel:
         self._wire = wire
         self._model = target.model
         self._runtime = runtime
-        # An exchange changes nothing in the world: asking again costs money, not safety.
+        # An exchange changes nothing in the world, so a retry is always safe. It costs tokens only.
         self._recovery = recover(target, policy, effect="read", runtime=runtime)
 
     async def exchange(self, request: Request) -> Reply:
-        check(self, request.wants(streamed=False), self._runtime)
+        _check(self, request.wants(streamed=False), self._runtime)
         return await self._recovery.call(self._wire.exchange, self._model, request)
 
     def stream(self, request: Request, *, after_first: AfterFirst = "raise") -> Parts:
-        check(self, request.wants(streamed=True), self._runtime)
+        _check(self, request.wants(streamed=True), self._runtime)
         return self._recovery.stream(self._flow, after_first=after_first)(request)
 
     def _flow(self, request: Request) -> _Metered:
@@ -101,7 +102,7 @@ class RecoveringModel:
 
 
 class _Metered:
-    """The parts of one answer; where they have ended it tells what they used, as a whole answer would."""
+    """The parts of one answer. After the last one, `usage` and `model` are set, so that the budget is charged."""
 
     usage: Usage | None = None
     model = ""
@@ -122,8 +123,8 @@ class _Metered:
         await self._parts.aclose()
 
 
-def check(model: Model, needs: Needs, runtime: Runtime | None) -> None:
-    """Refuse what a model is known not to do, before anything is sent; tell of what it does without (N2-18)."""
+def _check(model: Model, needs: Needs, runtime: Runtime | None) -> None:
+    """Raise if the model cannot do what is needed; emit an event if it lacks something that is only preferred (N2-18)."""
     found = negotiate(needs, model.offers)
     if not found.agreed:
         raise HoldfastError(lacking(model.name, found.hard, needs, model.offers))
@@ -131,3 +132,22 @@ def check(model: Model, needs: Needs, runtime: Runtime | None) -> None:
         using = runtime or default_runtime()
         fault = lacking(model.name, found.preferred, needs, model.offers)
         using.bus.emit(SuppressedError.of(fault, "preferred, and done without", at=using.clock.wall()))
+
+
+def choose(name: str, models: Sequence[Model], needs: Needs, *, runtime: Runtime | None = None) -> Model:
+    """Return the configured model of that name (S2-1).
+
+    Raises `InvalidError` if no model has the name, and `HoldfastError` if the model cannot do what is needed. The error
+    names the models that can. None of them is chosen instead: that is the user's decision.
+    """
+    named = {model.name: model for model in models}
+    model = named.get(name)
+    if model is None:
+        near = get_close_matches(name, named) or sorted(named)
+        raise InvalidError.at("model", f"a configured model ({', '.join(near) or 'there is none'})", name)
+    found = negotiate(needs, model.offers)
+    if not found.agreed:
+        instead = able(needs, {other: named[other].offers for other in named})
+        raise HoldfastError(lacking(name, found.hard, needs, model.offers, instead=instead))
+    _check(model, needs, runtime)
+    return model

@@ -9,9 +9,9 @@ import msgspec
 from holdfast.faults import HoldfastError
 from holdfast.policies.models.usage import usage_of
 from holdfast.policies.target import Target
+from holdfast.providers.messages import Assistant, ToolResult, User
 from holdfast.providers.model import RecoveringModel
-from holdfast.providers.reading import Called, cut, refuse_error, reply
-from holdfast.providers.words import Assistant, ToolResult, User
+from holdfast.providers.replies import Called, cut, raise_for_error, reply
 from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.stream import ALIVE
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.policies import Policy
     from holdfast.policies.models.capabilities import Offers
-    from holdfast.providers.words import Message, Part, Reply, Request, Stop
+    from holdfast.providers.messages import Message, Part, Reply, Request, Stop
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["openai_model"]
@@ -42,19 +42,21 @@ def openai_model(
     policy: Policy | None = None,
     runtime: Runtime | None = None,
 ) -> RecoveringModel:
-    """Return a model behind this client, whose own retries are off here; the client itself stays as it is.
+    """Return a model that sends its requests through a copy of this client, with the client's own retries off.
 
-    `credential` names the key in circuits and events, by default by its fingerprint. `offers` is what the model can do,
-    where we do not know it or know it wrongly.
+    `credential` is the name of the key in circuits and events, by default a fingerprint of the key. `offers` is what the
+    model can do; give it where our table does not know the model, or is wrong.
     """
+    target = Target(
+        provider=provider, model=model, credential=credential_of(client) if credential is None else credential
+    )
+    # One retry loop, ours: the copy has none of its own.
     wire = Responses(client.copy(max_retries=0))
-    key = credential_of(client) if credential is None else credential
-    target = Target(provider=provider, model=model, credential=key)
     return RecoveringModel(wire, target, offers=offers, policy=policy, runtime=runtime)
 
 
 class Responses:
-    """The protocol: one call is one request."""
+    """The wire protocol. One call is one request."""
 
     def __init__(self, client: AsyncOpenAI) -> None:
         self._client = client
@@ -67,7 +69,7 @@ class Responses:
         async with await self._client.responses.create(**_body(model, request), stream=True) as stream:
             async for event in stream:
                 if event.type == "error":
-                    # The SDK hands a failure on like any other event.
+                    # The SDK yields a failure like any other event, so it is raised here.
                     raise HoldfastError(fault_of({"error": event.to_dict()}))
                 if event.type in _LAST:
                     response = event.response
@@ -78,7 +80,7 @@ class Responses:
 
 
 def _read(request: Request, response: Any) -> Reply:
-    refuse_error(response)
+    raise_for_error(response)
     items = [item for item in response.output if item.type == "message"]
     called = [
         Called(item.call_id, item.name, item.arguments) for item in response.output if item.type == "function_call"
@@ -108,7 +110,7 @@ def _body(model: str, request: Request) -> dict[str, Any]:
         "model": model,
         "max_output_tokens": request.max_output,
         "input": [item for message in request.messages for item in _items(message)],
-        # The conversation is ours to keep, and sent whole each time.
+        # Every request contains the whole conversation, so the provider need not store it.
         "store": False,
     }
     if request.system:
@@ -136,8 +138,8 @@ def _items(message: Message) -> list[dict[str, Any]]:
         case ToolResult():
             return [{"type": "function_call_output", "call_id": message.id, "output": message.text}]
         case Assistant():
-            said = [{"role": "assistant", "content": message.text}] if message.text else []
-            return [*said, *(_called(call.id, call.name, call.arguments) for call in message.calls)]
+            texts = [{"role": "assistant", "content": message.text}] if message.text else []
+            return [*texts, *(_called(call.id, call.name, call.arguments) for call in message.calls)]
 
 
 def _called(call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """xAI's Chat Completions, over OpenAI's SDK (extra `openai`), as `AsyncOpenAI(base_url=XAI_URL, api_key=…)`.
 
-Others that speak the same protocol are models of it under their own name: `xai_model(…, provider="vllm")`.
+Other servers with the same protocol work too; give them their own name: `xai_model(…, provider="vllm")`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import msgspec
 from holdfast.faults import Fault, HoldfastError
 from holdfast.policies.models.usage import usage_of
 from holdfast.policies.target import Target
+from holdfast.providers.messages import Assistant, ToolResult, User
 from holdfast.providers.model import RecoveringModel
-from holdfast.providers.reading import Called, cut, refuse_error, reply
-from holdfast.providers.words import Assistant, ToolResult, User
+from holdfast.providers.replies import Called, cut, raise_for_error, reply
 from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.stream import ALIVE
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from holdfast.policies import Policy
     from holdfast.policies.models.capabilities import Offers
-    from holdfast.providers.words import Message, Part, Reply, Request, Stop
+    from holdfast.providers.messages import Message, Part, Reply, Request, Stop
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["XAI_URL", "xai_model"]
@@ -50,26 +50,28 @@ def xai_model(
     policy: Policy | None = None,
     runtime: Runtime | None = None,
 ) -> RecoveringModel:
-    """Return a model behind this client, whose own retries are off here; the client itself stays as it is.
+    """Return a model that sends its requests through a copy of this client, with the client's own retries off.
 
-    `credential` names the key in circuits and events, by default by its fingerprint. `offers` is what the model can do,
-    where we do not know it or know it wrongly.
+    `credential` is the name of the key in circuits and events, by default a fingerprint of the key. `offers` is what the
+    model can do; give it where our table does not know the model, or is wrong.
     """
+    target = Target(
+        provider=provider, model=model, credential=credential_of(client) if credential is None else credential
+    )
+    # One retry loop, ours: the copy has none of its own.
     wire = Completions(client.copy(max_retries=0))
-    key = credential_of(client) if credential is None else credential
-    target = Target(provider=provider, model=model, credential=key)
     return RecoveringModel(wire, target, offers=offers, policy=policy, runtime=runtime)
 
 
 class Completions:
-    """The protocol: one call is one request."""
+    """The wire protocol. One call is one request."""
 
     def __init__(self, client: AsyncOpenAI) -> None:
         self._client = client
 
     async def exchange(self, model: str, request: Request) -> Reply:
         answer = await self._client.chat.completions.create(**_body(model, request))
-        refuse_error(answer)
+        raise_for_error(answer)
         if not answer.choices:
             raise HoldfastError(Fault.of("PROVIDER_EMPTY_RESPONSE"))
         choice = answer.choices[0]
@@ -88,25 +90,25 @@ class Completions:
         )
 
     async def parts(self, model: str, request: Request) -> AsyncGenerator[Part, None]:
-        coming = _Coming()
+        incoming = _Incoming()
         body = {**_body(model, request), "stream": True, "stream_options": {"include_usage": True}}
         async with await self._client.chat.completions.create(**body) as stream:
             async for chunk in stream:
-                yield coming.take(chunk) or ALIVE
-        if coming.finish is None:
+                yield incoming.take(chunk) or ALIVE
+        if incoming.finish is None:
             raise cut()
         yield reply(
             request,
-            text="".join(coming.texts),
-            called=coming.called.values(),
-            stop=_STOPS.get(coming.finish, "other"),
-            usage=usage_of({"usage": coming.usage}),
-            model=coming.model,
+            text="".join(incoming.texts),
+            called=incoming.called.values(),
+            stop=_STOPS.get(incoming.finish, "other"),
+            usage=usage_of({"usage": incoming.usage}),
+            model=incoming.model,
         )
 
 
-class _Coming:
-    """An answer as its chunks come."""
+class _Incoming:
+    """The answer so far, from the chunks that have arrived."""
 
     def __init__(self) -> None:
         self.model = ""
@@ -116,7 +118,7 @@ class _Coming:
         self.finish: str | None = None
 
     def take(self, chunk: Any) -> str:
-        """Note a chunk and return the text it brings."""
+        """Add a chunk; return the text it contains."""
         self.model = chunk.model or self.model
         self.usage = chunk.usage or self.usage
         if not chunk.choices:
@@ -167,10 +169,10 @@ def _message(message: Message) -> dict[str, Any]:
         case ToolResult():
             return {"role": "tool", "tool_call_id": message.id, "content": message.text}
         case Assistant():
-            said: dict[str, Any] = {"role": "assistant", "content": message.text or None}
+            turn: dict[str, Any] = {"role": "assistant", "content": message.text or None}
             if message.calls:
-                said["tool_calls"] = [_called(call.id, call.name, call.arguments) for call in message.calls]
-            return said
+                turn["tool_calls"] = [_called(call.id, call.name, call.arguments) for call in message.calls]
+            return turn
 
 
 def _called(call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def test_another_model_of_the_same_provider_has_its_key_and_address(stage):
 def test_circuits_know_provider_model_and_key_by_a_name_that_is_not_the_key(stage, runtime):
     provider = stage("ok")
     recovering(litellm.completion)(model="openai/gpt-5", api_base=provider.openai_url, api_key="secret", **ASKED)
-    names = sorted(line.name for line in runtime.lines)
+    names = sorted(line.name for line in runtime.registry)
     assert names[1:] == ["model:openai/gpt-5", "provider:openai"]
     assert names[0].startswith("key:openai/key-")
     assert "secret" not in names[0]
@@ -134,7 +134,7 @@ def test_a_call_that_is_cancelled_says_nothing_about_the_provider(asking, stage,
             await task
 
     asyncio.run(cancelled())
-    breaker = runtime.lines.get("provider:it").breaker
+    breaker = runtime.registry.get("provider:it").breaker
     assert (breaker.failures, breaker.cancelled, provider.counters.received) == (0, 1, 1)
     assert len(heard.of(Cancelled)) == 1
 

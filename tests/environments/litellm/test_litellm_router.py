@@ -96,7 +96,7 @@ def test_each_group_has_its_circuit(stage, runtime):
     router = recovering(litellm.Router(model_list=[group("chat", provider), group("spare", provider)]), name="team")
     router.completion(model="chat", **ASKED)
     router.completion(model="spare", **ASKED)
-    assert {line.name for line in runtime.lines} == {"provider:team/chat", "provider:team/spare"}
+    assert {line.name for line in runtime.registry} == {"provider:team/chat", "provider:team/spare"}
 
 
 def test_the_router_that_was_given_is_as_it_was(stage):

@@ -16,7 +16,7 @@ from holdfast.integrations.clients.operation import ClientOperation, StreamOpera
 from holdfast.integrations.clients.pool import ASKING, Member, Pool, listen, listen_async
 from holdfast.integrations.clients.requests import copied, limited_to
 from holdfast.integrations.clients.streams import open_stream, open_stream_async
-from holdfast.integrations.inner import warn, warn_of_transport
+from holdfast.integrations.recovery_warning import warn, warn_of_transport
 from holdfast.policies.pool import check_weights
 from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.drivers import drive, drive_async

@@ -1,7 +1,7 @@
-"""The transports. An answer that tells of a failure is tried again; when nothing more may be tried it is handed on as it came.
+"""The transports. A response that reports a failure is retried; when retries are over it is handed on as it came.
 
-Invariant: one attempt is one request to the transport inside, and the body of an answer that is not handed on is closed
-before the next.
+Invariant: one attempt is one request to the transport inside. The body of a response that is not handed on is closed before
+the next attempt.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.integrations.httpx.bases import AsyncTransport, Transport
-from holdfast.integrations.httpx.bodies import read, read_async
-from holdfast.integrations.httpx.sending import (
+from holdfast.integrations.httpx.exchange import (
     IDEMPOTENT,
-    AnsweredError,
+    AsyncTransport,
+    FailedResponse,
     Sending,
+    Transport,
     effect_of,
     failure_in,
-    limits,
+    is_failure,
     may_repeat,
-    tells_failure,
+    read,
+    read_async,
+    with_limit,
 )
-from holdfast.integrations.inner import RECOVERS, warn, warn_of_transport
+from holdfast.integrations.recovery_warning import RECOVERS, warn, warn_of_transport
 from holdfast.policies.target import Target
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.plan import Plan
@@ -33,12 +35,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncRecoveringTransport", "RecoveringTransport"]
 
-_MOST_PLANS = 1024
-"""Hosts; who calls more of them pays for making plans anew."""
+_MAX_PLANS = 1024
+"""One plan for each host and effect. Beyond this many the plans are made anew, so that memory stays bounded."""
 
 
-class _Recovering:
-    """What both transports are given, and what they know of a request."""
+class _Recovery:
+    """The options of a transport, and the plan for each host that it calls."""
 
     def __init__(
         self,
@@ -57,7 +59,8 @@ class _Recovering:
         self.runtime = runtime
         self._plans: dict[tuple[str, Effect | None], Plan] = {}
         self._warned = False
-        self._plan(name or "", None)  # a policy that cannot be had is told here, not at the first request
+        # A policy that is not valid raises here, where it is written, and not at the first request.
+        self._plan(name or "", None)
 
     def begin(self, request: Any) -> Sending | None:
         """Return the operation of a request; None where recovery is off."""
@@ -71,13 +74,13 @@ class _Recovering:
             return plan
         if known is None:
             plan = Plan(Target(provider=name), self.policy, effect=effect, runtime=self.runtime)
-        if len(self._plans) >= _MOST_PLANS:
+        if len(self._plans) >= _MAX_PLANS:
             self._plans = {}
         self._plans[name, effect] = plan
         return plan
 
     def _warn_of_retries(self, request: Any) -> None:
-        """The SDKs count their own retries in a header; nobody else can tell that they are at work around us."""
+        # The SDKs count their own retries in this header. It is the only sign that they retry around us.
         if self._warned or request.headers.get("x-stainless-retry-count", "0") == "0":
             return
         self._warned = True
@@ -85,10 +88,16 @@ class _Recovering:
 
 
 class RecoveringTransport(Transport):
-    """A transport around another whose requests recover: `httpx.Client(transport=RecoveringTransport(…))`.
+    """A transport around another one, whose requests recover.
 
-    `methods` are those that may be sent twice; a request with an `Idempotency-Key` may be as well. `name` is what circuits
-    and events call the other side; by default each host has its own.
+        client = httpx.Client(transport=RecoveringTransport(httpx.HTTPTransport()))
+
+    `methods` are the methods that may be sent twice; a request with an `Idempotency-Key` header may be as well. `name` is
+    the name of the target in circuits and events; by default each host is a target of its own.
+
+    A request that failed for good raises what the transport inside raised, or returns the failed response as it came.
+    `CircuitOpenError` and `DeadlineError` are raised where no request was made. Raises `InvalidError` for a transport
+    that is not a sync one.
     """
 
     def __init__(
@@ -103,36 +112,43 @@ class RecoveringTransport(Transport):
         if not callable(getattr(transport, "handle_request", None)):
             raise InvalidError.at("transport", "a transport such as httpx.HTTPTransport()", transport)
         self._inside = transport
-        self._recovering = _Recovering(transport, policy=policy, name=name, methods=methods, runtime=runtime)
+        self._recovery = _Recovery(transport, policy=policy, name=name, methods=methods, runtime=runtime)
 
     def handle_request(self, request: Any) -> Any:
-        """Send a request until an answer is worth handing on."""
-        op = self._recovering.begin(request)
+        """Send a request, with retries, and return the response. The HTTP client calls this."""
+        op = self._recovery.begin(request)
         if op is None:
             return self._inside.handle_request(request)
-        given = request.extensions
+        own = request.extensions
         try:
-            return drive(op, self._attempt, (op, request, given), {})
-        except AnsweredError as answered:
-            return answered.response
+            return drive(op, self._attempt, (op, request, own), {})
+        except FailedResponse as failed:
+            return failed.response
         finally:
-            request.extensions = given
+            request.extensions = own
 
-    def _attempt(self, op: Sending, request: Any, given: Any) -> Any:
-        request.extensions = given
-        request.extensions = limits(request, op.limit())
+    def _attempt(self, op: Sending, request: Any, own: Any) -> Any:
+        # A blocking request cannot be cancelled: what is left of our limit becomes the HTTP client's own limit.
+        request.extensions = own
+        request.extensions = with_limit(request, op.limit())
         response = self._inside.handle_request(request)
-        body = read(response, whole=tells_failure(response))
-        if tells_failure(response) and body is not None:
+        body = read(response, whole=is_failure(response))
+        if is_failure(response) and body is not None:
             raise failure_in(response, body, op.plan.provider, op.plan.runtime.clock.wall())
         return response
 
     def close(self) -> None:
+        """Close the transport inside."""
         self._inside.close()
 
 
 class AsyncRecoveringTransport(AsyncTransport):
-    """The same for async clients: `httpx.AsyncClient(transport=AsyncRecoveringTransport(…))`."""
+    """The same as `RecoveringTransport`, for async clients.
+
+        client = httpx.AsyncClient(transport=AsyncRecoveringTransport(httpx.AsyncHTTPTransport()))
+
+    Options, results and errors are those of `RecoveringTransport`.
+    """
 
     def __init__(
         self,
@@ -146,26 +162,27 @@ class AsyncRecoveringTransport(AsyncTransport):
         if not callable(getattr(transport, "handle_async_request", None)):
             raise InvalidError.at("transport", "a transport such as httpx.AsyncHTTPTransport()", transport)
         self._inside = transport
-        self._recovering = _Recovering(transport, policy=policy, name=name, methods=methods, runtime=runtime)
+        self._recovery = _Recovery(transport, policy=policy, name=name, methods=methods, runtime=runtime)
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Send a request until an answer is worth handing on."""
-        op = self._recovering.begin(request)
+        """Send a request, with retries, and return the response. The HTTP client calls this."""
+        op = self._recovery.begin(request)
         if op is None:
             return await self._inside.handle_async_request(request)
         try:
             return await drive_async(op, self._attempt, (op, request), {})
-        except AnsweredError as answered:
-            return answered.response
+        except FailedResponse as failed:
+            return failed.response
 
     async def _attempt(self, op: Sending, request: Any) -> Any:
         response = await self._inside.handle_async_request(request)
-        body = await read_async(response, whole=tells_failure(response))
-        if tells_failure(response) and body is not None:
+        body = await read_async(response, whole=is_failure(response))
+        if is_failure(response) and body is not None:
             raise failure_in(response, body, op.plan.provider, op.plan.runtime.clock.wall())
         return response
 
     async def aclose(self) -> None:
+        """Close the transport inside."""
         await self._inside.aclose()
 
 

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from holdfast.faults import InvalidError
 from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_if_tried_again
-from holdfast.integrations.langchain.quiet import CLIENTS_MADE_LATER, attending, quiet_copy
+from holdfast.integrations.langchain.retries import LAZY_CLIENTS, attending, without_retries
 from holdfast.integrations.passing import Calls
 from holdfast.integrations.reading import Form, read, read_async
 from holdfast.policies.target import Target
@@ -119,7 +119,7 @@ def recover_model(
         )
     recovery = ModelRecovery(policy=policy, name=name, after_first=after_first, resume=resume, runtime=runtime)
     recovery.calls(model, {})  # a policy that cannot be had is told here, not at the first call
-    copy = quiet_copy(model, above=2)
+    copy = without_retries(model, above=2)
     object.__setattr__(copy, "__class__", _recovering_class(type(model)))
     vars(copy)["recovery"] = recovery
     return copy
@@ -145,7 +145,7 @@ def _recovering_class(base: type[BaseChatModel]) -> type[BaseChatModel]:
         own = getattr(base, door)
         if own is not getattr(BaseChatModel, door):
             body[door] = functools.wraps(own)(recovered(own))
-    for name in CLIENTS_MADE_LATER:
+    for name in LAZY_CLIENTS:
         made = getattr(base, name, None)
         if isinstance(made, functools.cached_property):
             body[name] = _attending(name, made.func)

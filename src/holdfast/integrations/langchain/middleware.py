@@ -9,9 +9,16 @@ Invariant: the request that comes in is not changed; LangGraph's control flow pa
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from langchain.agents.middleware import AgentMiddleware, ModelFallbackMiddleware
+from langchain.agents import create_agent
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    ModelFallbackMiddleware,
+    ModelRetryMiddleware,
+    ToolRetryMiddleware,
+)
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import ToolMessage
@@ -20,9 +27,9 @@ from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.integrations.langchain.chat_models import target_of_model, used_by_message
 from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_if_tried_again
-from holdfast.integrations.langchain.neighbours import warn_of_neighbours
-from holdfast.integrations.langchain.quiet import quiet_copy
+from holdfast.integrations.langchain.retries import without_retries
 from holdfast.integrations.passing import Calls
+from holdfast.integrations.recovery_warning import warn
 from holdfast.policies.effect import EFFECTS
 from holdfast.policies.target import Target
 from holdfast.runtime.fault_of import fault_of
@@ -30,7 +37,7 @@ from holdfast.runtime.plan import PLAN_ATTRIBUTE
 from holdfast.runtime.tool import contract_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from langchain.agents.middleware import ModelRequest, ModelResponse
     from langchain.agents.middleware.types import ToolCallRequest
@@ -83,7 +90,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
     def name(self) -> str:
         """What the agent calls it."""
         if not self._looked_around:
-            self._looked_around = warn_of_neighbours()
+            self._looked_around = _warn_of_other_middleware()
         return super().name
 
     # --- model calls ---
@@ -122,7 +129,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         """Return the model with its client's retries off, and how calls to it recover."""
         known = self._models.get(id(model))
         if known is None or known[0] is not model:
-            quiet = model if hasattr(model, "recovery") else quiet_copy(model, above=2)
+            quiet = model if hasattr(model, "recovery") else without_retries(model, above=2)
             calls = Calls(
                 target_of_model(model, self._name),
                 self._policy,
@@ -266,3 +273,36 @@ def _told(request: ToolCallRequest, error: Exception) -> ToolMessage:
 def _used_by_response(response: Any) -> Any:
     messages = getattr(response, "result", None)
     return used_by_message(messages[0]) if messages else response
+
+
+# --- other middleware of the same agent that retries ---
+
+_MAX_FRAMES = 6
+"""How many frames away `create_agent` may be: its own comprehensions are in between."""
+
+
+def _warn_of_other_middleware() -> bool:
+    """Warn of LangChain's retries in the agent that is being made; return False where no agent is being made.
+
+    An agent gives a middleware no list of the others. But `create_agent` reads the name of each while it makes the agent,
+    and at that moment all of them are among its local variables.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - the public functions for the stack read source files, which is slow
+    for depth in range(_MAX_FRAMES):
+        if frame.f_code is create_agent.__code__:
+            _warn_of_each(frame.f_locals.get("middleware", ()), depth)
+            return True
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return False
+
+
+def _warn_of_each(middleware: Sequence[Any], depth: int) -> None:
+    for other in middleware:
+        if isinstance(other, ModelRetryMiddleware | ToolRetryMiddleware):
+            warn(
+                f"{type(other).__name__} beside RecoveryMiddleware retries up to {other.max_retries} times by itself, so "
+                "attempts multiply: use one of both",
+                above=depth + 2,
+            )

@@ -13,8 +13,8 @@ import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.faults import InvalidError
-from holdfast.integrations.inner import RECOVERS, RecoveryWarning, warn
 from holdfast.integrations.litellm.calls import Calls, Options
+from holdfast.integrations.recovery_warning import RECOVERS, RecoveryWarning, warn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

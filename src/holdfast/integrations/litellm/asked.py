@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from holdfast.integrations.inner import warn
+from holdfast.integrations.recovery_warning import warn
 from holdfast.policies.target import Target
 from holdfast.runtime.credentials import name_of_key
 

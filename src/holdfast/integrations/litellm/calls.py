@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import InvalidError
-from holdfast.integrations.inner import RECOVERS
 from holdfast.integrations.litellm.asked import another, limited_to, plain, target_of
 from holdfast.integrations.litellm.streams import LiteStream, open_stream, open_stream_async
+from holdfast.integrations.recovery_warning import RECOVERS
 from holdfast.policies import Policy
 from holdfast.runtime.callables import is_async
 from holdfast.runtime.chain import Chain

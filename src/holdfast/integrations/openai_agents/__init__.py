@@ -10,8 +10,8 @@ untouched: never retried, never counted.
 
 from __future__ import annotations
 
-from holdfast.integrations.inner import RecoveryWarning
 from holdfast.integrations.openai_agents.models import recovering
 from holdfast.integrations.openai_agents.tools import tool_failure
+from holdfast.integrations.recovery_warning import RecoveryWarning
 
 __all__ = ["RecoveryWarning", "recovering", "tool_failure"]

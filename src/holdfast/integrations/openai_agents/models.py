@@ -26,8 +26,8 @@ from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.integrations.clients.attentive import attentive
 from holdfast.integrations.clients.openai import OPENAI
-from holdfast.integrations.inner import RECOVERS, warn, warn_of_transport
 from holdfast.integrations.openai_agents.events import Events, PassingError
+from holdfast.integrations.recovery_warning import RECOVERS, warn, warn_of_transport
 from holdfast.policies.target import Target
 from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.recover import recover

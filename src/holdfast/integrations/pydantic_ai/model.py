@@ -12,14 +12,14 @@ from pydantic_ai.models.wrapper import WrapperModel
 
 from holdfast.faults import InvalidError
 from holdfast.integrations.passing import Calls
-from holdfast.integrations.pydantic_ai.quiet import Quiet
-from holdfast.integrations.pydantic_ai.signals import PASSING
+from holdfast.integrations.pydantic_ai.exceptions import PASSING
 from holdfast.integrations.pydantic_ai.streams import check_whole, flowing
+from holdfast.integrations.recovery_warning import warn, warn_of_transport
 from holdfast.policies.target import Target
 from holdfast.runtime.credentials import credential_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterator
 
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import KnownModelName, Model, ModelRequestParameters, StreamedResponse
@@ -32,14 +32,18 @@ if TYPE_CHECKING:
 __all__ = ["RecoveringModel"]
 
 _STREAMED_BEHIND = frozenset({"anthropic"})
-"""Providers whose whole answers pydantic-ai may put together from a stream, and take one that was cut for whole."""
+"""Providers whose whole answers pydantic-ai may read from a stream. It would take a stream that was cut for a whole answer."""
 
 
 class RecoveringModel(WrapperModel):
-    """A model like `wrapped` whose requests recover: `Agent(RecoveringModel("anthropic:claude-haiku-4-5"))`.
+    """A model like `wrapped` whose requests recover.
 
-    The retries of its SDK are off. `name` is what circuits and events call the provider, by default what the model calls
-    it. A stream recovers before its first content; after it a failure is a `StreamCutError` with what arrived.
+        agent = Agent(RecoveringModel("anthropic:claude-haiku-4-5"))
+
+    The retries of its SDK are off. `name` is the name of the provider in circuits and events, by default the model's own
+    name for it. A stream recovers before its first content; a failure after it raises `StreamCutError` with the events that
+    arrived. Every other failure raises pydantic-ai's own exception, or `CircuitOpenError`, `DeadlineError` or `BudgetError`
+    where no request was made. Raises `InvalidError` for a model that recovers already.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class RecoveringModel(WrapperModel):
         if name is not None and not name:
             raise InvalidError.at("RecoveringModel.name", "a name such as 'claude', or None", name)
         super().__init__(wrapped)
-        self._quiet = Quiet(self.wrapped)
+        self._retries = _Retries(self.wrapped)
         target = Target(
             provider=name or self.wrapped.system,
             model=self.wrapped.model_name,
@@ -69,8 +73,8 @@ class RecoveringModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Make a request, and what else it takes."""
-        settings = self._quiet.settings(model_settings)
+        """Make a request, with retries, and return the response. pydantic-ai calls this."""
+        settings = self._retries.off(model_settings)
 
         async def attempt() -> ModelResponse:
             answer = await self.wrapped.request(messages, settings, model_request_parameters)
@@ -88,8 +92,8 @@ class RecoveringModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """The same for a stream."""
-        settings = self._quiet.settings(model_settings)
+        """Open a stream, with retries until its first content arrived. pydantic-ai calls this."""
+        settings = self._retries.off(model_settings)
 
         def opened() -> Any:
             return self.wrapped.request_stream(messages, settings, model_request_parameters, run_context)
@@ -103,7 +107,7 @@ class RecoveringModel(WrapperModel):
 
 
 def used_by(response: Any) -> Any:
-    """What a response says it used, in the words of Anthropic: there the kinds of tokens do not overlap."""
+    """Return what a response reports as used, with Anthropic's names: there the kinds of tokens do not overlap."""
     usage = response.usage
     cached, written = usage.cache_read_tokens, usage.cache_write_tokens
     return {
@@ -115,3 +119,45 @@ def used_by(response: Any) -> Any:
             "cache_creation_input_tokens": written,
         },
     }
+
+
+_SETTING = "max_retries"
+
+
+class _Retries:
+    """The retries below a model: the SDK's are off by a setting of each request, a warning reports any others."""
+
+    def __init__(self, model: Model) -> None:
+        leaves = list(_leaves(model, 8))
+        # A model that does not support the setting would warn about it with every request.
+        self._supported = all(_SETTING not in leaf.unsupported_settings for leaf in leaves)
+        self._warned = False
+        for leaf in leaves:
+            _warn_of_client(getattr(leaf, "client", None), supported=self._supported)
+
+    def off(self, settings: ModelSettings | None) -> ModelSettings | None:
+        """Return the settings with the SDK's retries off."""
+        if settings and settings.get(_SETTING) and not self._warned:
+            self._warned = True
+            warn("retries are the policy's here, so max_retries stays 0: give RecoveringModel a policy with attempts=…")
+        return {**(settings or {}), "max_retries": 0} if self._supported else settings
+
+
+def _warn_of_client(client: Any, *, supported: bool) -> None:
+    retries = getattr(client, "max_retries", 0)
+    if not supported and isinstance(retries, int) and retries:
+        warn(f"the model's client retries by itself (max_retries={retries}): give it max_retries=0", above=2)
+    transport = getattr(getattr(client, "_client", None), "_transport", None)
+    if type(transport).__name__.endswith("TenacityTransport"):
+        warn("the client's transport retries by itself, so attempts multiply: use one of both", above=2)
+    warn_of_transport(transport, above=2)
+
+
+def _leaves(model: Any, depth: int) -> Iterator[Any]:
+    """Yield the models that make requests: the ones inside wrappers and fallbacks."""
+    inner = [vars(model)["wrapped"]] if "wrapped" in vars(model) else vars(model).get("models", [])
+    if not inner or not depth:
+        yield model
+        return
+    for one in inner:
+        yield from _leaves(one, depth - 1)

@@ -1,4 +1,4 @@
-"""Tool functions of pydantic-ai: repeated only where that does no harm, and told to the model when they fail.
+"""Tool functions of pydantic-ai: repeated only where that does no harm, and reported to the model when they fail.
 
 Invariant: the function that comes back has the signature of the one that went in.
 """
@@ -6,19 +6,16 @@ Invariant: the function that comes back has the signature of the one that went i
 from __future__ import annotations
 
 import functools
-import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
-from pydantic_ai.exceptions import ModelRetry, ToolFailed, UserError
+from pydantic_ai.exceptions import UserError
 
 from holdfast import options
-from holdfast.faults import NextActor
 from holdfast.integrations.passing import Calls
-from holdfast.integrations.pydantic_ai.signals import PASSING
+from holdfast.integrations.pydantic_ai.exceptions import PASSING, for_the_model
 from holdfast.policies.target import Target
 from holdfast.runtime.callables import is_async, name_of, refuse_generator
-from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.tool import contract_of
 
 if TYPE_CHECKING:
@@ -27,23 +24,14 @@ if TYPE_CHECKING:
     from holdfast.policies import Effect, Policy
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["for_the_model", "recovering_tool"]
+__all__ = ["recovering_tool"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 Failures = Literal["tell", "raise"]
 
-_NOT_TOLD: tuple[type[Exception], ...] = (*PASSING, UserError)
-
-
-def for_the_model(error: Exception) -> ModelRetry | ToolFailed:
-    """Return what to raise in a tool so that the model learns of a failure: what it may know, and nothing else.
-
-    `ModelRetry` where the model can do something about it, such as other arguments; else `ToolFailed`.
-    """
-    fault = fault_of(error)
-    text = json.dumps(fault.for_model())
-    return ModelRetry(text) if fault.next_actor is NextActor.MODEL else ToolFailed(text)
+_RAISED_AS_THEY_ARE: tuple[type[Exception], ...] = (*PASSING, UserError)
+"""What steers pydantic-ai reaches it unchanged, and so does a mistake of the developer, which no model can mend."""
 
 
 @overload
@@ -68,8 +56,14 @@ def recovering_tool(
 ) -> Any:
     """Decorate a tool function, below `@agent.tool`, so that its calls recover.
 
-    `effect` says what calling it does (the function's own `@holdfast.tool` wins); a tool nobody has said that of is called
-    once. A tool that has failed for good tells the model (`for_the_model`), or with `failures="raise"` ends the run.
+        @agent.tool_plain
+        @recovering_tool(effect="read")
+        async def weather(city: str) -> str: ...
+
+    `effect` declares what a call does to the world; the function's own `@holdfast.tool` wins. A tool without a declared
+    effect is called once. When a tool has failed for good, `failures="tell"` reports it to the model (`for_the_model`), and
+    `failures="raise"` raises the tool's own exception, which ends the run. Raises `InvalidError` for a generator function
+    and for options that are not valid.
     """
     if fn is None:
         return functools.partial(
@@ -87,25 +81,25 @@ def recovering_tool(
             async def attempt() -> Any:
                 return await fn(*args, **kwargs)
 
-            with _telling(failures):
+            with _reported(failures):
                 return await (attempt() if calls is None else calls.acall(attempt))
 
         return recovered_async
 
     @functools.wraps(fn)
     def recovered(*args: Any, **kwargs: Any) -> Any:
-        with _telling(failures):
+        with _reported(failures):
             return fn(*args, **kwargs) if calls is None else calls.call(lambda: fn(*args, **kwargs))
 
     return recovered
 
 
 @contextmanager
-def _telling(failures: Failures) -> Iterator[None]:
-    """Turn what fails inside into words for the model, if so asked."""
+def _reported(failures: Failures) -> Iterator[None]:
+    """Turn a failure inside into a message for the model, unless it is to be raised."""
     try:
         yield
-    except _NOT_TOLD:
+    except _RAISED_AS_THEY_ARE:
         raise
     except Exception as error:
         if failures == "raise":

@@ -1,6 +1,6 @@
-"""What the adapters share: reading arguments, JSON, and errors that come inside a good answer.
+"""What the adapters share to make a `Reply`: tool arguments, JSON, and errors inside a response with status 200.
 
-Invariant: what cannot be read is a fault with a code, never half a value.
+Invariant: an answer that cannot be read raises an error with a code; a `Reply` never holds half a value.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import Fault, HoldfastError
-from holdfast.providers.words import Reply, ToolCall
+from holdfast.providers.messages import Reply, ToolCall
 from holdfast.runtime.fault_of import fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from holdfast.policies.models.usage import Usage
-    from holdfast.providers.words import Request, Stop
+    from holdfast.providers.messages import Request, Stop
 
-__all__ = ["Called", "cut", "refuse_error", "reply"]
+__all__ = ["Called", "cut", "raise_for_error", "reply"]
 
 
 class Called(msgspec.Struct):
-    """A tool call as it came: its arguments still a text, perhaps cut off."""
+    """A tool call as the provider sent it. Its arguments are still text, and may be cut off."""
 
     id: str
     name: str
@@ -33,10 +33,10 @@ class Called(msgspec.Struct):
 def reply(
     request: Request, *, text: str, called: Iterable[Called], stop: Stop, usage: Usage | None, model: str
 ) -> Reply:
-    """Return the whole reply.
+    """Return the reply.
 
-    Where the answer came to its limit, a call that was cut off is not there; anywhere else it is a defect of the answer, as
-    is a text that is not the JSON that was asked for.
+    If the answer reached its token limit, a tool call that was cut off is left out. In any other answer such a call raises
+    `PROVIDER_OUTPUT_INVALID`, and so does text that is not the JSON that the request's schema requires.
     """
     calls = tuple(call for one in called if (call := _call(one, may_be_cut=stop == "length")) is not None)
     wants_data = request.schema is not None and stop == "end" and not calls
@@ -44,8 +44,8 @@ def reply(
     return Reply(text=text, calls=calls, stop=stop, usage=usage, model=model, data=data)
 
 
-def refuse_error(answer: Any) -> None:
-    """Raise where an answer with a good status holds an error, or a proxy's page, in place of a reply."""
+def raise_for_error(answer: Any) -> None:
+    """Raise if a response with a good status holds an error, or a proxy's page, instead of an answer."""
     if isinstance(answer, str):
         message = "The provider answered with text where an object was expected"
         raise HoldfastError(Fault.of("PROVIDER_MALFORMED_RESPONSE", message))
@@ -55,7 +55,7 @@ def refuse_error(answer: Any) -> None:
 
 
 def cut() -> HoldfastError:
-    """Return what to raise where a stream ended before its last event."""
+    """Return the error for a stream that ended before its last event."""
     return HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last event"))
 
 
@@ -66,7 +66,7 @@ def _call(called: Called, *, may_be_cut: bool) -> ToolCall | None:
     except msgspec.DecodeError as error:
         if may_be_cut:
             return None
-        raise _invalid(f"the arguments of {called.name} are no JSON object: {error}") from error
+        raise _invalid(f"the arguments of {called.name} are not a JSON object: {error}") from error
     return ToolCall(id=called.id, name=called.name, arguments=arguments)
 
 
@@ -74,7 +74,7 @@ def _data(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise _invalid(f"the answer is not the JSON that was asked for: {error}") from error
+        raise _invalid(f"the answer is not the JSON that the schema requires: {error}") from error
 
 
 def _invalid(reason: str) -> HoldfastError:

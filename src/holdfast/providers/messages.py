@@ -1,6 +1,6 @@
-"""What an agent asks a model and what it gets back, in no provider's words.
+"""What our agents send to a model and get back, independent of any provider: messages, tool calls, requests, replies.
 
-Invariant: a tool call is whole. Its arguments were read from one answer, or it is not there.
+Invariant: a tool call is complete. Its arguments come from one answer; a call that was cut off is left out.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """The model wants a tool run."""
+    """The model's request to run a tool."""
 
     id: str
-    """The provider's own; the result must carry it."""
+    """The provider's id of the call. The result must carry the same id."""
     name: str
     arguments: dict[str, Any]
 
 
 class User(_Message, frozen=True, kw_only=True, tag="user"):
-    """What a person says."""
+    """A message of the person."""
 
     text: str
 
 
 class Assistant(_Message, frozen=True, kw_only=True, tag="assistant"):
-    """What the model said before."""
+    """An earlier answer of the model."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
 
 
 class ToolResult(_Message, frozen=True, kw_only=True, tag="tool"):
-    """What came of a tool call. Every call has a result before the model is asked again."""
+    """The result of a tool call. Providers reject a request in which a call has no result."""
 
     id: str
     text: str
@@ -65,58 +65,58 @@ Message: TypeAlias = User | Assistant | ToolResult
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool on offer."""
+    """A tool that the model may call."""
 
     name: str
     description: str
     parameters: dict[str, Any]
-    """The JSON Schema of its arguments, an object."""
+    """The JSON Schema of its arguments; its type is object."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One question to a model, with everything said before."""
+    """One request to a model, with the whole conversation so far."""
 
     messages: tuple[Message, ...]
     system: str = ""
     tools: tuple[ToolSpec, ...] = ()
     max_output: int = 4096
-    """Tokens the answer may have."""
+    """The most tokens the answer may have."""
     schema: dict[str, Any] | None = None
     """The JSON Schema the answer must follow; it is then in `Reply.data`."""
     needs: Needs = Needs()
-    """What the model must be able to do beyond what the request shows by itself."""
+    """What the model must be able to do, beyond what tools, schema and streaming already require."""
 
     def __post_init__(self) -> None:
         options.count("request.max_output", self.max_output)
 
     def wants(self, *, streamed: bool) -> Needs:
-        """Return all that the model must be able to do."""
+        """Return everything that the model must be able to do for this request."""
         shown = {"toolCalling": bool(self.tools), "structuredOutput": self.schema is not None, "streaming": streamed}
         return self.needs.hardly(*(name for name, is_shown in shown.items() if is_shown))  # type: ignore[arg-type] # the keys are capabilities
 
 
 Stop: TypeAlias = Literal["end", "tools", "length", "refused", "other"]
-"""Why the model stopped: it was done, wants tools run, came to its limit, would not, or something newer."""
+"""Why the model stopped: done, wants tools run, token limit, declined to answer, or a reason we do not know."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A whole answer."""
+    """A complete answer of a model."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     stop: Stop = "end"
     usage: Usage | None = None
-    """None: the provider did not tell."""
+    """None if the provider reports no usage."""
     model: str = ""
     """The model that answered, as the answer names it."""
     data: Any = None
-    """The answer as a value, where a schema was asked for."""
+    """The answer as a JSON value, if the request has a schema."""
 
     @property
     def message(self) -> Assistant:
-        """What to put into the next request."""
+        """The message that stands for this reply in the next request."""
         return Assistant(text=self.text, calls=self.calls)
 
 
 Part: TypeAlias = str | Reply
-"""What a stream gives: pieces of text, and as its last the whole reply. Tools are run from that and never before."""
+"""An item of a stream: pieces of text, then the complete reply. Run tools from the reply only, never from earlier items."""

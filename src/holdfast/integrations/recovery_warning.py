@@ -1,4 +1,7 @@
-"""Retries that others make below ours: each multiplies our attempts, unseen by policy, circuit and budget."""
+"""`RecoveryWarning`: other code retries below or around ours.
+
+Each such retry multiplies our attempts, and neither the policy, the circuit nor the budget sees it.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,23 @@ from typing import Any
 __all__ = ["RECOVERS", "RecoveryWarning", "warn", "warn_of_transport"]
 
 RECOVERS = "__holdfast_recovers__"
-"""Set on transports of ours, so that a client around one can tell."""
+"""The attribute that marks what recovers already, so that it is not wrapped a second time."""
 
 
 class RecoveryWarning(UserWarning):
-    """Recovery works, but something beside it retries as well."""
+    """Recovery works, but other code retries as well, so that attempts multiply.
+
+    Turn it into an error in your tests: `warnings.simplefilter("error", holdfast.httpx.RecoveryWarning)`.
+    """
 
 
 def warn(message: str, *, above: int = 0) -> None:
-    """Warn, at the line of whoever called the function that called this one, or `above` it."""
+    """Warn at the line that called the caller of this function, or `above` frames further up."""
     warnings.warn(message, RecoveryWarning, stacklevel=3 + above)
 
 
 def warn_of_transport(transport: Any, *, above: int = 0) -> None:
-    """Warn where a transport connects again by itself, or is one of ours already."""
+    """Warn if a transport reconnects by itself, or recovers already."""
     retries = getattr(getattr(transport, "_pool", None), "_retries", 0)
     if isinstance(retries, int) and retries > 0:
         warn(

@@ -1,4 +1,4 @@
-"""Retries of LangChain's own beside ours: switched off on a copy where that can be done, told where it cannot.
+"""LangChain's own retries: off on a copy of the model where that is possible, a `RecoveryWarning` where it is not.
 
 Invariant: nothing changes on the model that was given.
 """
@@ -13,33 +13,33 @@ from langchain_core.runnables import RunnableBinding, RunnableParallel, Runnable
 from langchain_core.runnables.retry import RunnableRetry
 
 from holdfast.integrations.clients.attentive import attentive
-from holdfast.integrations.inner import warn
+from holdfast.integrations.recovery_warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.integrations.clients.dialect import Dialect
 
-__all__ = ["CLIENTS_MADE_LATER", "attending", "quiet_copy", "warn_of_retries_in"]
+__all__ = ["LAZY_CLIENTS", "is_bound_model", "warn_of_retries_in", "without_retries"]
 
 M = TypeVar("M", bound=BaseChatModel)
 
-CLIENTS_MADE_LATER = ("_client", "_async_client")
-"""Where ChatAnthropic keeps the clients it makes when they are first needed."""
-_MADE_LATER = ("_client_params", *CLIENTS_MADE_LATER)
+LAZY_CLIENTS = ("_client", "_async_client")
+"""Where ChatAnthropic keeps its clients. It makes them when they are first needed."""
+_LAZY = ("_client_params", *LAZY_CLIENTS)
 _SDKS = frozenset({"openai", "anthropic"})
-_MADE_AT_ONCE = (("root_client", "client"), ("root_async_client", "async_client"))
-"""Where ChatOpenAI and its kin keep theirs, and the part of each that they use."""
+_EAGER_CLIENTS = (("root_client", "client"), ("root_async_client", "async_client"))
+"""Where ChatOpenAI and its subclasses keep their clients, and the part of each client that they use."""
 
 
-def quiet_copy(model: M, *, above: int = 0) -> M:
-    """Return a copy of the model whose client does not retry; warn where one does all the same."""
+def without_retries(model: M, *, above: int = 0) -> M:
+    """Return a copy of the model whose client does not retry; warn if it may retry all the same."""
     retries = getattr(model, "max_retries", None)
     copy = model.model_copy(update={} if retries is None and not _has_clients(model) else {"max_retries": 0})
     held = vars(copy)
-    for name in _MADE_LATER:
+    for name in _LAZY:
         held.pop(name, None)
-    for root, part in _MADE_AT_ONCE:
+    for root, part in _EAGER_CLIENTS:
         client: Any = held.get(root)
         if hasattr(client, "with_options"):
             held[root] = attending(client)
@@ -54,26 +54,26 @@ def quiet_copy(model: M, *, above: int = 0) -> M:
 
 
 def attending(client: Any) -> Any:
-    """Return the client without retries of its own; one of the two SDKs' own also raises where the answer is none."""
+    """Return the client without its own retries. A client of the two SDKs also raises for a response that is a failure."""
     sdk = next((name for cls in type(client).__mro__ if (name := cls.__module__.partition(".")[0]) in _SDKS), None)
     if sdk is None:
         return client.with_options(max_retries=0)
-    # Only the SDK that made the client is sure to be installed: the dialect of the other may not be imported.
+    # Only the SDK that made this client is certainly installed, so only its own module may be imported.
     dialect: Dialect = getattr(import_module(f"holdfast.integrations.clients.{sdk}"), sdk.upper())
     return attentive(client, dialect)
 
 
 def _has_clients(model: Any) -> bool:
-    return any(hasattr(model, root) for root, _ in _MADE_AT_ONCE)
+    return any(hasattr(model, root) for root, _ in _EAGER_CLIENTS)
 
 
 def _is_known(model: Any) -> bool:
-    """Whether the clients of this model are made from `max_retries` in one of the two ways above."""
-    return _has_clients(model) or all(hasattr(type(model), name) for name in _MADE_LATER)
+    """Return whether this model keeps its clients in one of the two ways above, so that its retries are off."""
+    return _has_clients(model) or all(hasattr(type(model), name) for name in _LAZY)
 
 
 def warn_of_retries_in(runnable: Any, *, above: int = 0) -> None:
-    """Warn of what retries inside a runnable that is about to recover as a whole."""
+    """Warn of every part that retries by itself inside a runnable that recovers as a whole."""
     for part in _parts(runnable, depth=8):
         if isinstance(part, RunnableRetry):
             warn(
@@ -92,7 +92,7 @@ def warn_of_retries_in(runnable: Any, *, above: int = 0) -> None:
 
 
 def _parts(runnable: Any, depth: int) -> Iterator[Any]:
-    """The runnable and those it is made of."""
+    """Yield the runnable and the runnables it consists of."""
     yield runnable
     if not depth:
         return
@@ -102,7 +102,7 @@ def _parts(runnable: Any, depth: int) -> Iterator[Any]:
     elif isinstance(runnable, RunnableParallel):
         inner = list(runnable.steps__.values())
     else:
-        # Bindings, retries and fallbacks; a wrapper of someone else's that calls it so is one as well.
+        # Bindings, retries and fallbacks keep the runnable inside under these names. Wrappers of other packages may too.
         inner = [*_held(runnable, "bound"), *_held(runnable, "runnable"), *_held(runnable, "fallbacks")]
     for one in inner:
         yield from _parts(one, depth - 1)
@@ -116,7 +116,7 @@ def _held(runnable: Any, name: str) -> list[Any]:
 
 
 def is_bound_model(runnable: Any) -> bool:
-    """Whether a runnable is a chat model with arguments bound to it, such as tools."""
+    """Return whether a runnable is a chat model with arguments bound to it, such as tools."""
     return (
         isinstance(runnable, RunnableBinding)
         and not isinstance(runnable, RunnableRetry)

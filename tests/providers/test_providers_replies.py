@@ -177,7 +177,7 @@ def test_fragments_of_several_calls_that_come_mixed_are_told_apart():
 def test_arguments_that_are_no_object_are_a_defect_of_the_answer_and_asked_for_once_more(kind, arguments):
     body = response("completed", called(arguments)) if kind == "openai" else completion("tool_calls", tool_calls=[function(arguments)])  # fmt: skip
     wire = Wire(body)
-    with pytest.raises(HoldfastError, match="the arguments of weather are no JSON object") as raised:
+    with pytest.raises(HoldfastError, match="the arguments of weather are not a JSON object") as raised:
         wire.reply(kind)
     assert raised.value.fault.code == "PROVIDER_OUTPUT_INVALID"
     assert wire.requests == 2

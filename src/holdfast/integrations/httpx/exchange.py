@@ -1,0 +1,245 @@
+"""One HTTP exchange: what a request allows, which responses are failures, and how much of a body is read to know.
+
+It works with httpx, with httpx2, or with both: an object of ours has the base classes of every library that is installed.
+
+Invariant: a body that failed, or was read to its end, is closed. A body that is handed on closes the one it came from.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from holdfast.extras import missing_extra
+from holdfast.policies.retry import GiveUp, Reason
+from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.operation import Operation
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Iterator
+
+    import httpx
+    import httpx2
+
+    from holdfast.faults import Fault
+    from holdfast.policies import Effect
+    from holdfast.policies.retry import Decision
+    from holdfast.runtime.plan import Plan
+
+    class Transport(httpx.BaseTransport, httpx2.BaseTransport):  # type: ignore[misc] # each has its own Request
+        """A transport of either library."""
+
+    class AsyncTransport(httpx.AsyncBaseTransport, httpx2.AsyncBaseTransport):  # type: ignore[misc] # each has its own Request
+        """An async transport of either library."""
+
+    class Body(httpx.SyncByteStream, httpx2.SyncByteStream):
+        """A body of either library."""
+
+    class AsyncBody(httpx.AsyncByteStream, httpx2.AsyncByteStream):
+        """A body of either library that is read in a task."""
+else:
+    _LIBRARIES = [import_module(name) for name in ("httpx", "httpx2") if find_spec(name) is not None]
+    if not _LIBRARIES:
+        raise missing_extra("holdfast.httpx", "httpx or httpx2", "httpx")
+
+    def _of_every_library(name: str) -> type:
+        return type(name, tuple(getattr(library, name) for library in _LIBRARIES), {})
+
+    Transport = _of_every_library("BaseTransport")
+    AsyncTransport = _of_every_library("AsyncBaseTransport")
+    Body = _of_every_library("SyncByteStream")
+    AsyncBody = _of_every_library("AsyncByteStream")
+
+__all__ = [
+    "IDEMPOTENT",
+    "AsyncTransport",
+    "FailedResponse",
+    "Sending",
+    "Transport",
+    "effect_of",
+    "failure_in",
+    "is_failure",
+    "may_repeat",
+    "read",
+    "read_async",
+    "with_limit",
+]
+
+IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+"""Methods that may be sent twice (RFC 9110, section 9.2.2)."""
+
+_RETRY_LATER = frozenset({408, 425, 429})
+"""Statuses below 500 after which the same request may succeed later."""
+
+_MAX_ERROR_BODY = 1024 * 1024
+"""Bytes of an error's body that are read to learn what failed. A longer one is handed on like any other response."""
+
+
+# --- requests ---
+
+
+class Sending(Operation):
+    """The state of one request."""
+
+    def __init__(self, plan: Plan, *, repeats: bool) -> None:
+        super().__init__(plan)
+        self._repeats = repeats
+
+    def failed(self, error: BaseException, decision: Decision | None = None) -> float | None:
+        """Give up at once on a request that must not be sent twice."""
+        if decision is None and not self._repeats and self.attempts > len(self.history):
+            decision = GiveUp(Reason.UNWANTED)
+        return super().failed(error, decision)
+
+    def _fault(self, error: Exception) -> Fault:
+        return error.fault if isinstance(error, FailedResponse) else super()._fault(error)
+
+
+def may_repeat(request: Any, methods: Collection[str]) -> bool:
+    """Return whether the request may be sent again: its method or key allows it, and its body can be read again."""
+    allowed = request.method in methods or "idempotency-key" in request.headers
+    return allowed and _can_replay(request.stream)
+
+
+def effect_of(request: Any, methods: Collection[str]) -> Effect | None:
+    """Return what sending the request does to the world, as its method and its idempotency key declare it."""
+    if request.method in ("GET", "HEAD", "OPTIONS", "TRACE"):
+        return "read"
+    return "idempotent" if request.method in methods or "idempotency-key" in request.headers else None
+
+
+def with_limit(request: Any, seconds: float | None) -> dict[str, Any]:
+    """Return the request's extensions with no part of its time limit above `seconds`."""
+    extensions: dict[str, Any] = dict(request.extensions)
+    if seconds is not None:
+        parts = extensions.get("timeout") or dict.fromkeys(("connect", "read", "write", "pool"))
+        extensions["timeout"] = {name: seconds if own is None else min(own, seconds) for name, own in parts.items()}
+    return extensions
+
+
+def _can_replay(stream: Any) -> bool:
+    """Return whether a body can be read again: bytes can, a form can if its files can be rewound, a generator cannot."""
+    kind = type(stream).__name__
+    if kind == "MultipartStream":
+        files = (getattr(field, "file", b"") for field in stream.fields)
+        return all(isinstance(file, (str, bytes)) or _can_rewind(file) for file in files)
+    return kind == "ByteStream"
+
+
+def _can_rewind(file: Any) -> bool:
+    seekable = getattr(file, "seekable", None)
+    return bool(callable(seekable) and seekable())
+
+
+# --- responses ---
+
+
+class FailedResponse(Exception):  # noqa: N818 - it carries a response through the recovery; no caller sees it
+    """A response that reports a failure, on its way through the recovery."""
+
+    def __init__(self, fault: Fault, response: Any) -> None:
+        super().__init__(fault)
+        self.fault = fault
+        self.response = response
+
+
+def is_failure(response: Any) -> bool:
+    """Return whether the status of a response reports a failure that may pass."""
+    return response.status_code >= 500 or response.status_code in _RETRY_LATER
+
+
+def failure_in(response: Any, body: bytes, provider: str, now: float) -> FailedResponse:
+    """Return the failure that a response reports by its status, headers and body."""
+    try:
+        # A response made from the raw body undoes the content encoding, so that the classifier sees plain text.
+        plain = type(response)(response.status_code, headers=response.headers, content=body)
+    except Exception:  # noqa: BLE001 - the body is not encoded as its header says; the status still says what failed
+        plain = response
+    return FailedResponse(fault_of(plain, provider=provider, now=now), response)
+
+
+# --- bodies ---
+
+
+class _Rest(Body):
+    """The chunks that were read already, then the rest."""
+
+    def __init__(self, held: list[bytes], rest: Iterator[bytes], source: Any) -> None:
+        self._held = held
+        self._rest = rest
+        self._source = source
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._held
+        yield from self._rest
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class _AsyncRest(AsyncBody):
+    """The same for a body that is read in a task."""
+
+    def __init__(self, held: list[bytes], rest: AsyncIterator[bytes], source: Any) -> None:
+        self._held = held
+        self._rest = rest
+        self._source = source
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._held:
+            yield chunk
+        async for chunk in self._rest:
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._source.aclose()
+
+
+def read(response: Any, *, whole: bool) -> bytes | None:
+    """Read the first bytes of a body, or all of it, and put them back; return the body if it was read to its end.
+
+    The first bytes are read because a connection that is lost before them can still be answered by another attempt.
+    """
+    if hasattr(response, "_content"):
+        return bytes(response.content)
+    source = response.stream
+    held: list[bytes] = []
+    rest = iter(source)
+    try:
+        for chunk in rest:
+            held.append(chunk)
+            if _enough(held, whole=whole):
+                response.stream = _Rest(held, rest, source)
+                return None
+    except BaseException:
+        source.close()
+        raise
+    source.close()
+    response.stream = _Rest(held, rest, source)
+    return b"".join(held)
+
+
+async def read_async(response: Any, *, whole: bool) -> bytes | None:
+    """The same as `read`, in a task."""
+    if hasattr(response, "_content"):
+        return bytes(response.content)
+    source = response.stream
+    held: list[bytes] = []
+    rest = aiter(source)
+    try:
+        async for chunk in rest:
+            held.append(chunk)
+            if _enough(held, whole=whole):
+                response.stream = _AsyncRest(held, rest, source)
+                return None
+    except BaseException:
+        await source.aclose()
+        raise
+    await source.aclose()
+    response.stream = _AsyncRest(held, rest, source)
+    return b"".join(held)
+
+
+def _enough(held: list[bytes], *, whole: bool) -> bool:
+    return sum(map(len, held)) > _MAX_ERROR_BODY if whole else bool(held[-1])
