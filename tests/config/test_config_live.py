@@ -1,4 +1,4 @@
-"""R85: settings of a running program."""
+"""The settings of a running program: reloaded by hand or on a signal (R85)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_R85_a_bad_reload_keeps_the_old_one_and_says_why(runtime, file):
     assert (attempts(runtime), live.problem) == (7, None)
 
 
-def test_a_bad_configuration_refuses_to_begin(runtime, file):
+def test_wrong_settings_are_rejected_from_the_start(runtime, file):
     file.write_text("x = 1")
     with pytest.raises(ConfigError):
         LiveConfig(runtime, file, environ={})
@@ -92,7 +92,7 @@ def test_a_signal_reloads_before_the_next_call(runtime, file):
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_bad_reload_on_a_signal_is_told_and_breaks_no_call(runtime, file):
+def test_a_bad_reload_on_a_signal_is_reported_and_breaks_no_call(runtime, file):
     heard = Capture()
     runtime.on(heard, SuppressedError)
     live = LiveConfig(runtime, file, environ={})
@@ -100,9 +100,9 @@ def test_a_bad_reload_on_a_signal_is_told_and_breaks_no_call(runtime, file):
     file.write_text("[policy]\nattempts = 0\n")
     live.reload_soon()
     assert calling.call(len, "x") == 1
-    (told,) = heard.of(SuppressedError)
-    assert "the old one holds" in told.reason
-    assert "policy.attempts" in told.cause
+    (event,) = heard.of(SuppressedError)
+    assert "the old settings stay in use" in event.reason
+    assert "policy.attempts" in event.cause
     assert attempts(runtime) == 5
     assert calling.call(len, "x") == 1
     assert len(heard) == 1

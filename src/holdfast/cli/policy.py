@@ -173,7 +173,10 @@ def _show_problems(source: str, problems: tuple[Problem, ...], *, as_json: bool)
         listed = msgspec.to_builtins(problems)
         show_json({"schema": _CHECK, "source": source, "valid": False, "problems": listed, "advice": []})
     else:
-        show_table(("path", "expected", "got"), [(each.path, each.expected, each.received) for each in problems])
+        show_table(
+            ("path", "expected", "got"),
+            [(each.path, f"`{each.hint}`" if each.hint else each.expected, each.received) for each in problems],
+        )
         narrate(f"{source} is wrong, {counted(len(problems), 'mistake')}; a program with it does not start")
     return Exit.USAGE
 

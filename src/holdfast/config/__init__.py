@@ -10,8 +10,7 @@
 A recovery without an explicit runtime uses these settings: the default runtime loads them when it is first used.
 
     problems   what is wrong with a configuration, all of it at once: path, expected, got
-    tables     a table laid over a policy
-    settings   `Config`, the settings as a value; `read`, from the tables of a file
+    settings   `Config`, the settings as a value; `read`, which makes one from the tables of a file
     sources    the file and the environment: `load`
     schema     the JSON Schema, for editors
     live       the settings of a running program: reload, on a signal if wanted

@@ -1,6 +1,6 @@
-"""A running program's settings: reload them, by hand or on a signal.
+"""The settings of a running program: reload them by hand or on a signal.
 
-Invariant: settings that are wrong change nothing; the old ones hold, and it is told (R85).
+Invariant: settings with a mistake change nothing. The old ones stay in use, and the mistake is reported (R85).
 """
 
 from __future__ import annotations
@@ -24,7 +24,16 @@ __all__ = ["LiveConfig"]
 
 
 class LiveConfig:
-    """The settings in force in a runtime. Making one loads and applies them, or refuses with everything that is wrong."""
+    """The settings that a runtime uses. Making one loads them as `load` does, and applies them to the runtime.
+
+    Without `runtime`, the default runtime is used. Raises `ConfigError` if the settings have mistakes. No thread watches
+    the file: call `reload`, or have a signal do it.
+
+        from holdfast.config import LiveConfig
+
+        live = LiveConfig()
+        live.reload_on_signal()         # from now on, `kill -HUP` reloads the settings
+    """
 
     def __init__(
         self,
@@ -37,13 +46,13 @@ class LiveConfig:
         self._path = path
         self._environ = environ
         self.config: Config
-        """What holds now."""
+        """The settings in use."""
         self.problem: ConfigError | None = None
-        """Why the last reload was refused; None where it was not."""
+        """Why the last reload failed; None if it did not."""
         self.reload()
 
     def reload(self) -> Config:
-        """Read the settings again and put them in force; where they are wrong, raise that and keep the old ones."""
+        """Load the settings again, apply them and return them. If they have mistakes, raise `ConfigError`."""
         try:
             config = load(self._path, environ=self._environ)
         except ConfigError as error:
@@ -54,21 +63,26 @@ class LiveConfig:
         return config
 
     def reload_soon(self) -> None:
-        """Reload when the next call looks its settings up. Takes no lock: it may be called from a signal's handler."""
-        self._runtime.before_next_call(self._reload_or_tell)
+        """Reload before the next call, which looks its settings up. Takes no lock, so a signal handler may call it.
+
+        A mistake is kept in `problem` and reported as a `SuppressedError` event; the call goes on with the old settings.
+        """
+        self._runtime.before_next_call(self._reload_or_report)
 
     def reload_on_signal(self, number: int | None = None) -> None:
-        """Reload when the process gets this signal, SIGHUP by default. Only the main thread may say so."""
+        """Reload whenever the process gets this signal, by default SIGHUP. Only the main thread may call this.
+
+        Raises `InvalidError` on a system without SIGHUP, if no number is given.
+        """
         number = getattr(signal, "SIGHUP", None) if number is None else number
         if number is None:
-            raise InvalidError.saying(
-                "reload_on_signal", "the number of a signal, since there is no SIGHUP here", "none"
-            )
+            raise InvalidError.saying("reload_on_signal", "a signal's number: this system has no SIGHUP", "none")
+        # The handler runs between two instructions of any code, which may hold a lock: it only leaves a note.
         signal.signal(number, lambda *_: self.reload_soon())
 
-    def _reload_or_tell(self) -> None:
+    def _reload_or_report(self) -> None:
         try:
             self.reload()
         except ConfigError as error:
-            reason = "the configuration could not be reloaded; the old one holds"
+            reason = "the configuration could not be reloaded; the old settings stay in use"
             self._runtime.bus.emit(SuppressedError.of(error.fault, reason, at=self._runtime.clock.wall()))

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: every fault of it in one error."""
+"""What is wrong with a configuration: every mistake, in one error."""
 
 from __future__ import annotations
 
@@ -11,75 +11,119 @@ from holdfast.faults import REDACTOR, Code, Fault, InvalidError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["ConfigError", "Problem", "Problems", "near"]
+__all__ = ["ConfigError", "Problem", "Problems"]
 
 _LIMITS = frozenset({"timeout", "deadline"})
+_KINDS: dict[type, str] = {dict: "a table", list: "a list"}
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong."""
+    """One mistake in a configuration: where it is, what was expected and what is there. `str()` is one line of text.
+
+    from holdfast.config import ConfigError, read
+
+    try:
+        read({"policy": {"atempts": 3}})
+    except ConfigError as error:
+        print(error.problems[0])  # policy.atempts: unknown option `atempts`; did you mean `attempts`?
+    """
 
     path: str
+    """Where it is: an option such as `policy.attempts`, a variable, or a file."""
     expected: str
+    """What is valid there."""
     received: str
+    """What is there. Secrets are masked."""
     code: Code = "CONFIG_INVALID"
+    """The kind of mistake: `CONFIG_INVALID`, `CONFIG_TIMEOUT_INVALID` or `CONFIG_CODE_UNKNOWN`."""
+    hint: str = ""
+    """The name that was probably meant; empty if no known name is similar."""
 
     def __str__(self) -> str:
+        if self.hint:
+            return f"{self.path}: {self.received}; did you mean `{self.hint}`?"
         return f"{self.path}: expected {self.expected}, got {self.received}"
 
 
 class ConfigError(InvalidError):
-    """The configuration is wrong and none of it was used. `problems` lists everything that is."""
+    """The configuration has mistakes, and nothing of it is used. `problems` lists all of them.
+
+    from holdfast.config import ConfigError, load
+
+    try:
+        settings = load("holdfast.toml")
+    except ConfigError as error:
+        for problem in error.problems:
+            print(problem)
+    """
 
     code = "CONFIG_INVALID"
 
     @classmethod
     def of(cls, source: str, problems: Collection[Problem]) -> Self:
-        """Return the error for everything that is wrong with `source`."""
-        told = [msgspec.structs.replace(each, received=REDACTOR.text(each.received)) for each in problems]
-        first = told[0]
-        codes = {each.code for each in told}
+        """Return the error for all mistakes found in `source`, a file's name or `the environment`."""
+        # A mistyped value may be an API key in the wrong place.
+        masked = [msgspec.structs.replace(each, received=REDACTOR.text(each.received)) for each in problems]
+        first = masked[0]
+        codes = {each.code for each in masked}
         context: dict[str, Any] = {
             "source": source,
             "path": first.path,
             "expected": first.expected,
             "received": first.received,
-            "problems": msgspec.to_builtins(told),
+            "problems": msgspec.to_builtins(masked),
         }
-        count = "" if len(told) == 1 else f"{len(told)} mistakes. "
-        message = f"{source}: {count}{'; '.join(map(str, told))}"
+        count = "" if len(masked) == 1 else f"{len(masked)} mistakes. "
+        message = f"{source}: {count}{'; '.join(map(str, masked))}"
         return cls(Fault.of(codes.pop() if len(codes) == 1 else cls.code, message, context=context))
 
     @property
     def problems(self) -> tuple[Problem, ...]:
+        """Every mistake, in the order of the file."""
+        # They travel as plain data in the fault's context, so that the error can be pickled and audited.
         return msgspec.convert(self.fault.context["problems"], tuple[Problem, ...])
 
 
 class Problems:
-    """Collects what is wrong while a configuration is read."""
+    """Collects mistakes while a configuration is read, so that the user sees all of them at once."""
 
     def __init__(self) -> None:
         self.found: list[Problem] = []
 
-    def add(self, path: str, expected: str, received: Any, code: Code | None = None) -> None:
-        """Note that a value is wrong; of one that is no plain value, only its kind shows."""
-        shown = repr(received) if isinstance(received, (str, int, float)) else _KINDS.get(type(received), "a value")
-        self.add_saying(path, expected, shown, code)
+    def add(self, path: str, expected: str, value: Any) -> None:
+        """Add a wrong value. A table or a list is shown by its kind only."""
+        if isinstance(value, bool):
+            # As TOML writes it, not as Python does.
+            shown = "true" if value else "false"
+        else:
+            shown = repr(value) if isinstance(value, (str, int, float)) else _KINDS.get(type(value), "a value")
+        self.add_text(path, expected, shown)
 
-    def add_saying(self, path: str, expected: str, received: str, code: Code | None = None) -> None:
-        """Note the same in these very words."""
-        if code is None:
-            code = "CONFIG_TIMEOUT_INVALID" if path.rpartition(".")[2] in _LIMITS else "CONFIG_INVALID"
+    def add_text(self, path: str, expected: str, received: str) -> None:
+        """Add a mistake; `received` is shown as it is."""
+        code: Code = "CONFIG_TIMEOUT_INVALID" if path.rpartition(".")[2] in _LIMITS else "CONFIG_INVALID"
         self.found.append(Problem(path=path, expected=expected, received=received, code=code))
 
+    def add_unknown(
+        self,
+        path: str,
+        kind: str,
+        name: str,
+        known: Collection[str],
+        *,
+        expected: str = "",
+        code: Code = "CONFIG_INVALID",
+    ) -> None:
+        """Add a name that is none of the `known` ones; `kind` says what it should name: an option, a code."""
+        # Imported late: only somebody who mistyped a name pays for it.
+        from difflib import get_close_matches  # noqa: PLC0415
 
-_KINDS: dict[type, str] = {dict: "a table", list: "a list"}
-
-
-def near(name: str, known: Collection[str]) -> str:
-    """Return what to write instead of a name that is not known."""
-    # Loaded here: only somebody who mistyped pays for it.
-    from difflib import get_close_matches  # noqa: PLC0415
-
-    alike = get_close_matches(name, known, n=2, cutoff=0.6)
-    return f"a known name ({' or '.join(alike)}?)" if alike else f"one of {', '.join(sorted(known))}"
+        similar = get_close_matches(name, known, n=1, cutoff=0.6)
+        problem = Problem(
+            path=path,
+            expected=expected or f"one of {', '.join(sorted(known))}",
+            received=f"unknown {kind} `{name}`",
+            code=code,
+            hint=similar[0] if similar else "",
+        )
+        self.found.append(problem)

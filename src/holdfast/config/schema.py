@@ -1,6 +1,6 @@
-"""The JSON Schema of `holdfast.toml`, made from the policies themselves, for editors.
+"""The JSON Schema of `holdfast.toml`, for editors. It is generated from the policies.
 
-Invariant: nothing is described twice. Types, defaults and descriptions are the options' own.
+Invariant: nothing is described twice. Types, defaults and descriptions are those of the options in the source.
 """
 
 from __future__ import annotations
@@ -10,56 +10,69 @@ import inspect
 import textwrap
 import types
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from holdfast.config.settings import BASES
-from holdfast.config.tables import CIRCUITS, NONE
+from holdfast.config.settings import BASES, CIRCUITS, NONE, STARTS
 from holdfast.policies import Circuit, Policy
 from holdfast.policies.alerts import Alerts
+from holdfast.policies.policy import PHASES
 from holdfast.policies.profiles import PROFILES
 
 __all__ = ["json_schema"]
 
+_PHASE = "Instead of both: 1 only classifies failures, 2 adds time limits and retries, 3 supervision, 4 circuits."
 _SCALARS = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the schema. `"none"` stands where an option may be left without a value."""
+    """Return the JSON Schema of `holdfast.toml` as a dict. `holdfast config schema` prints it.
+
+    import json
+
+    from holdfast.config import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+    """
     tables: dict[str, Any] = {}
     policy = _table(Policy, tables)
     top = {
         "enabled": {"type": "boolean", "default": True, "description": "False: every recovery is a plain call."},
-        "base": {"enum": list(BASES), "description": "Which of our policies the default one starts from."},
-        "profile": {"enum": list(PROFILES), "description": "Which document's numbers the default policy starts from."},
-        "phase": {"enum": [1, 2, 3, 4], "description": "Which of document 004's phases it starts from."},
-        "policy": {**policy, "description": "What holds where nothing else is said."},
+        "base": {"enum": list(BASES), "description": "The built-in policy that the default policy starts from."},
+        "profile": {
+            "enum": list(PROFILES),
+            "description": "Instead of base: the profile whose numbers it starts from.",
+        },
+        "phase": {"enum": [phase.number for phase in PHASES], "description": _PHASE},
+        # A table in TOML changes the options it names, so nothing in it is required.
+        "policy": {**policy, "description": "The policy of every target that has none of its own."},
         "targets": {
             "type": "object",
             "additionalProperties": policy,
-            "description": "What holds for one target: claude, tool:bash, agent:builder. Starts from the policy.",
+            "description": "The policy of one target: claude, tool:bash, agent:builder. It starts from [policy].",
         },
-        "alerts": {**_table(Alerts, tables), "description": "When somebody is called, and where."},
+        "alerts": {**_table(Alerts, tables), "description": "When to alert a person, and where to."},
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "holdfast.config/1",
         "title": "holdfast.toml",
         **_object(top),
-        "not": {"anyOf": [{"required": list(pair)} for pair in (("base", "profile"), ("base", "phase"), ("profile", "phase"))]},
+        "not": {"anyOf": [{"required": list(pair)} for pair in combinations(STARTS, 2)]},
         "$defs": tables,
     }  # fmt: skip
 
 
 def _table(kind: type[msgspec.Struct], tables: dict[str, Any]) -> dict[str, Any]:
-    """Describe a table laid over `kind`: everything may be left out."""
+    """Return a reference to the table of `kind`, in which every option may be left out; add it to `tables` first."""
     name = kind.__name__
     if name not in tables:
+        # Entered before it is described, so that a kind that holds itself would not be described for ever.
         tables[name] = {}
-        told = _descriptions(kind)
-        options = {field.name: _option(field, told, tables) for field in msgspec.structs.fields(kind)}
+        descriptions = _descriptions(kind)
+        options = {field.name: _option(field, descriptions, tables) for field in msgspec.structs.fields(kind)}
         tables[name] = {**_object(options), "description": inspect.getdoc(kind)}
     return {"$ref": f"#/$defs/{name}"}
 
@@ -68,27 +81,29 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-def _option(field: msgspec.structs.FieldInfo, told: Mapping[str, str], tables: dict[str, Any]) -> dict[str, Any]:
-    option = _of(field.type, tables)
-    if field.name in told:
-        option["description"] = told[field.name]
+def _option(
+    field: msgspec.structs.FieldInfo, descriptions: Mapping[str, str], tables: dict[str, Any]
+) -> dict[str, Any]:
+    option = _type(field.type, tables)
+    if field.name in descriptions:
+        option["description"] = descriptions[field.name]
     if isinstance(field.default, (int, float, str, type(None))):
         option["default"] = NONE if field.default is None else field.default
     return option
 
 
-def _of(kind: Any, tables: dict[str, Any]) -> dict[str, Any]:
-    """Describe a type as it is written in TOML."""
+def _type(kind: Any, tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a type as it is written in TOML."""
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        return {"anyOf": [_of(part, tables) for part in get_args(kind)]}
+        return {"anyOf": [_type(part, tables) for part in get_args(kind)]}
     if origin is Literal:
         return {"enum": list(get_args(kind))}
     if origin is tuple:
-        return {"type": "array", "items": _of(get_args(kind)[0], tables)}
+        return {"type": "array", "items": _type(get_args(kind)[0], tables)}
     if origin is Mapping:
         key, value = get_args(kind)
-        return {"type": "object", "propertyNames": _of(key, tables), "additionalProperties": _of(value, tables)}
+        return {"type": "object", "propertyNames": _type(key, tables), "additionalProperties": _type(value, tables)}
     if kind is type(None):
         return {"const": NONE}
     if kind is Circuit:
@@ -97,15 +112,16 @@ def _of(kind: Any, tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _descriptions(kind: type) -> dict[str, str]:
-    """Return what stands under each option in the source."""
+    """Return the docstring under each option of the class."""
+    # Python keeps no docstrings of attributes, so they are read from the source.
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(tree, ast.ClassDef)
-    told = {}
+    found = {}
     for option, below in pairwise(tree.body):
         match option, below:
             case (
                 ast.AnnAssign(target=ast.Name(id=name)),
                 ast.Expr(value=ast.Constant(value=str(text))),
             ):
-                told[name] = inspect.cleandoc(text)
-    return told
+                found[name] = inspect.cleandoc(text)
+    return found

@@ -1,87 +1,115 @@
-"""`Config`: the settings as a value, and how it is read from the tables of a file."""
+"""`Config`: the settings as a value, and `read`, which makes one from the tables of a file.
+
+A table changes the options that it names in a policy; the other options keep their values. TOML has no null, so `"none"`
+stands for None where an option may be None.
+
+Invariant: a mistake is noted and its option is left out, so that the rest is still checked. A reader must look at the
+problems before it uses the result.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol, TypeVar, get_args
 
 import msgspec
 
-from holdfast.config.problems import ConfigError, Problems, near
-from holdfast.config.tables import lay_over
-from holdfast.faults import InvalidError
-from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Policy
-from holdfast.policies.alerts import Alerts
+from holdfast.config.problems import ConfigError, Problems
+from holdfast.faults import CATALOG, InvalidError
+from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Backoff, Circuit, Hedge, Policy, Quota, Tries
+from holdfast.policies.alerts import Alerts, Threshold
+from holdfast.policies.circuit import ACTOR, BRIDGE, PROVIDER, SPEC016
 from holdfast.policies.policy import PHASES, policy_of
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.target import target_of
 
-__all__ = ["BASES", "STARTS", "TOP", "Config", "read", "read_into"]
+__all__ = ["BASES", "CIRCUITS", "NONE", "STARTS", "Config", "options_of", "read", "read_into"]
 
-BaseName = Literal["interactive", "patient", "batch"]
-BASES: Mapping[str, Policy] = dict(zip(get_args(BaseName), (INTERACTIVE, PATIENT, BATCH), strict=True))
+S = TypeVar("S", bound=msgspec.Struct)
+
+NONE = "none"
+CIRCUITS = {"provider": PROVIDER, "bridge": BRIDGE, "spec016": SPEC016, "actor": ACTOR}
+"""The circuits that a file can name instead of describing one."""
+BASES: Mapping[str, Policy] = {"interactive": INTERACTIVE, "patient": PATIENT, "batch": BATCH}
 STARTS = ("base", "profile", "phase")
-"""What the default policy may start from: one of our three, a document's profile, or a phase of document 004."""
-TOP = ("enabled", *STARTS, "policy", "targets", "alerts")
-"""What may stand at the top of a file."""
+"""The options that choose what the default policy starts from. Only one of them may be given."""
+_TOP = ("enabled", *STARTS, "policy", "targets", "alerts")
+_TARGET_NAMES = "names such as 'claude' or 'tool:bash'"
+
+_INVALID = object()
+_PARTS: tuple[type[msgspec.Struct], ...] = (Backoff, Circuit, Hedge, Quota, Threshold, Tries)
+"""The options that are tables themselves."""
 
 
 class Configurable(Protocol):
-    """What settings can be applied to. A `Runtime` is one; settings know nothing else about the runtime."""
+    """What settings can be applied to: a `Runtime`. Settings know nothing else about the runtime."""
 
     enabled: bool
 
     def configure(self, policy: Policy, by_name: Mapping[str, Policy]) -> None:
-        """Set the default policy, and the policies of targets by circuit name."""
+        """Set the default policy, and the policies of targets by the names of their circuits."""
         ...
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """Settings, complete and checked. Make one in code, or `load` it."""
+    """Settings, complete and checked. Make one in code, or `load` it. A wrong value raises `InvalidError`.
+
+    from holdfast import Policy, Runtime
+    from holdfast.config import Config
+
+    runtime = Runtime()
+    Config(policy=Policy(attempts=4), targets={"claude": Policy(deadline=90)}).apply(runtime)
+    """
 
     enabled: bool = True
-    """False: every recovery is a plain call (S1-25)."""
+    """False: every recovery is a plain call."""
     policy: Policy = INTERACTIVE
-    """What holds where nothing else is said."""
+    """The policy of every target that has none of its own."""
     targets: Mapping[str, Policy] = {}
-    """What holds for one target: `claude`, `tool:bash`, `agent:builder`."""
+    """The policy of one target by its name: `claude`, `tool:bash`, `agent:builder`."""
     alerts: Alerts = Alerts()
-    """When somebody is called, and where (S0-33); for `holdfast.sinks.raise_alerts`."""
+    """When to alert a person, and where to; used by `holdfast.sinks.raise_alerts`."""
     supervision: bool = False
-    """Document 004's phase 3 and up: actors are supervised."""
+    """Whether actors are supervised. Phases 3 and 4 set it."""
     source: str = "code"
-    """Where it comes from, for people."""
+    """Where the settings come from, for people: a file's name, `the environment`, `code` …"""
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):
             raise InvalidError.at("config.enabled", "true or false", self.enabled)
-        for path, policy in (
-            ("policy", self.policy),
-            *((f"targets.{name}", own) for name, own in self.targets.items()),
-        ):
+        targets = {f"targets.{name}": policy for name, policy in self.targets.items()}
+        for path, policy in {"policy": self.policy, **targets}.items():
             if not isinstance(policy, Policy):
                 raise InvalidError.at(f"config.{path}", "a Policy", policy)
         if not isinstance(self.alerts, Alerts):
             raise InvalidError.at("config.alerts", "an Alerts", self.alerts)
         for name in self.targets:
-            if circuit_name(name) is None:
-                raise InvalidError.at("config.targets", "names such as 'claude' or 'tool:bash'", name)
+            if _circuit_name(name) is None:
+                raise InvalidError.at("config.targets", _TARGET_NAMES, name)
 
     def policy_of(self, target: str | None) -> Policy:
-        """Return the policy of a target, or the default one."""
-        return self.policy if target is None else self._by_name().get(circuit_name(target) or "", self.policy)
+        """Return the policy of a target, or the default policy if the target has none or is None."""
+        return self.policy if target is None else self._by_name().get(_circuit_name(target) or "", self.policy)
 
     def apply(self, runtime: Configurable) -> None:
-        """Put the settings in force. Calls under way finish on the old ones, circuits keep their state (R85)."""
+        """Make a runtime use these settings. Running calls finish on the old ones, and circuits keep their state."""
         runtime.configure(self.policy, self._by_name())
         runtime.enabled = self.enabled
 
     def _by_name(self) -> dict[str, Policy]:
-        return {circuit_name(name) or "": policy for name, policy in self.targets.items()}
+        return {_circuit_name(name) or "": policy for name, policy in self.targets.items()}
 
 
 def read(tables: Mapping[str, Any], source: str = "configuration") -> Config:
-    """Return the settings that these tables hold; raise one error for everything that is wrong with them."""
+    """Return the settings in these tables, which are those of a `holdfast.toml`. `source` names them in errors.
+
+    Raises `ConfigError`, which lists every mistake.
+
+        from holdfast.config import read
+
+        assert read({"policy": {"attempts": 4}}).policy.attempts == 4
+    """
     problems = Problems()
     config = read_into(tables, source, problems)
     if config is None or problems.found:
@@ -90,17 +118,17 @@ def read(tables: Mapping[str, Any], source: str = "configuration") -> Config:
 
 
 def read_into(tables: Mapping[str, Any], source: str, problems: Problems) -> Config | None:
-    """Return the settings, and note what is wrong with them."""
+    """Return the settings in these tables, or None if there are problems; add the mistakes to `problems`."""
     for name in tables:
-        if name not in TOP:
-            problems.add_saying(name, near(name, TOP), "a name that is not known here")
+        if name not in _TOP:
+            problems.add_unknown(name, "option", name, _TOP)
     enabled = tables.get("enabled", True)
     if not isinstance(enabled, bool):
         problems.add("enabled", "true or false", enabled)
     start, supervision = _start(tables, problems)
-    policy = lay_over(Policy, start, tables.get("policy", {}), "policy", problems) or start
+    policy = _overlay(Policy, start, tables.get("policy", {}), "policy", problems) or start
     targets = _targets(tables.get("targets", {}), policy, problems)
-    alerts = lay_over(Alerts, Alerts(), tables.get("alerts", {}), "alerts", problems) or Alerts()
+    alerts = _overlay(Alerts, Alerts(), tables.get("alerts", {}), "alerts", problems) or Alerts()
     if problems.found:
         return None
     return Config(
@@ -108,23 +136,32 @@ def read_into(tables: Mapping[str, Any], source: str, problems: Problems) -> Con
     )
 
 
+def options_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the options of a policy, or of a part of one, with their types."""
+    return {field.name: field.type for field in msgspec.structs.fields(kind)}
+
+
 def _start(tables: Mapping[str, Any], problems: Problems) -> tuple[Policy, bool]:
+    """Return the policy that `[policy]` changes, and whether actors are supervised."""
     given = [name for name in STARTS if name in tables]
     if len(given) > 1:
-        problems.add_saying(given[1], f"nothing beside {given[0]}: the policy starts from one of them", "both")
+        problems.add_text(given[1], f"only one of {', '.join(STARTS)}", f"{' and '.join(given)} together")
     if not given:
         return INTERACTIVE, False
     name, value = given[0], tables[given[0]]
-    match name:
-        case "base" if isinstance(value, str) and value in BASES:
-            return BASES[value], False
-        case "profile" if isinstance(value, str) and value in PROFILES:
-            return policy_of(PROFILES[value]), False
-        case "phase" if value in (1, 2, 3, 4) and not isinstance(value, bool):
-            chosen = PHASES[value - 1]
-            return chosen.policy, chosen.supervision
-    words = {"base": BASES, "profile": PROFILES}.get(name)
-    problems.add(name, near(str(value), tuple(words)) if words else "a number from 1 to 4", value)
+    if name == "phase":
+        # True is 1 for Python, so `phase = true` would be phase 1.
+        if value in range(1, len(PHASES) + 1) and not isinstance(value, bool):
+            return PHASES[value - 1].policy, PHASES[value - 1].supervision
+        problems.add(name, f"a number from 1 to {len(PHASES)}", value)
+        return INTERACTIVE, False
+    known: Mapping[str, Any] = BASES if name == "base" else PROFILES
+    if not isinstance(value, str):
+        problems.add(name, f"one of {', '.join(sorted(known))}", value)
+    elif value not in known:
+        problems.add_unknown(name, name, value, known)
+    else:
+        return (BASES[value] if name == "base" else policy_of(PROFILES[value])), False
     return INTERACTIVE, False
 
 
@@ -135,17 +172,116 @@ def _targets(tables: Any, base: Policy, problems: Problems) -> dict[str, Policy]
     policies: dict[str, Policy] = {}
     for name, table in tables.items():
         path = f"targets.{name}"
-        full = circuit_name(name)
+        full = _circuit_name(name)
         if full is None:
-            problems.add("targets", "names such as 'claude' or 'tool:bash'", name)
+            problems.add("targets", _TARGET_NAMES, name)
             continue
         if full in policies:
-            problems.add_saying(path, "each target once", f"another name of {full}")
-        policies[full] = lay_over(Policy, base, table, path, problems) or base
+            problems.add_text(path, "each target once", f"another name of {full}")
+        policies[full] = _overlay(Policy, base, table, path, problems) or base
     return policies
 
 
-def circuit_name(target: str) -> str | None:
-    """Return the name a target's circuit goes by; None where it names nothing."""
+def _circuit_name(target: str) -> str | None:
+    """Return the name of a target's main circuit, such as `provider:claude`; None if the target names nothing."""
     names = target_of(target).names
     return names[0][1] if names else None
+
+
+# --- a table over a policy, or over a part of one ---
+
+
+def _overlay(kind: type[S], base: S | None, table: Any, path: str, problems: Problems) -> S | None:
+    """Return `base` with the options of the table; None if there is no base and the table makes no valid value."""
+    if not isinstance(table, dict):
+        problems.add(path, "a table", table)
+        return base
+    if not table and base is not None:
+        return base
+    known = options_of(kind)
+    changes: dict[str, Any] = {}
+    for name, given in table.items():
+        if name not in known:
+            problems.add_unknown(f"{path}.{name}", "option", name, known)
+            continue
+        value = _value(known[name], getattr(base, name, None), given, f"{path}.{name}", problems)
+        if value is not _INVALID:
+            changes[name] = value
+    return _build(kind, base, changes, path, problems)
+
+
+def _value(kind: Any, base: Any, given: Any, path: str, problems: Problems) -> Any:
+    """Return an option's value, or `_INVALID` after adding the mistake."""
+    kinds = get_args(kind) or (kind,)
+    if given == NONE and type(None) in kinds:
+        return None
+    if path.endswith(".per_code"):
+        return _per_code(base, given, path, problems)
+    part = next((part for part in _PARTS if part in kinds), None)
+    if part is Circuit and isinstance(given, str):
+        if given in CIRCUITS:
+            return CIRCUITS[given]
+        expected = f"a table, {NONE!r} or one of {', '.join(sorted(CIRCUITS))}"
+        problems.add_unknown(path, "circuit", given, CIRCUITS, expected=expected)
+        return _INVALID
+    if part is not None:
+        return _overlay(part, base, given, path, problems) or _INVALID
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        context = InvalidError.from_msgspec(error).fault.context
+        place = context["path"].removeprefix("$")
+        # Of a list with one wrong item, show the item.
+        item = re.fullmatch(r"\[(\d+)\]", place)
+        problems.add(path + place, _expected(kind, context["expected"]), given[int(item[1])] if item else given)
+        return _INVALID
+
+
+def _per_code(base: Any, given: Any, path: str, problems: Problems) -> Any:
+    if not isinstance(given, dict):
+        problems.add(path, "a table of codes", given)
+        return _INVALID
+    tries = dict(base)
+    for code, table in given.items():
+        if code not in CATALOG:
+            expected = "a code of the catalog (`holdfast codes` lists them)"
+            problems.add_unknown(path, "code", code, CATALOG, expected=expected, code="CONFIG_CODE_UNKNOWN")
+            continue
+        changed = _overlay(Tries, tries.get(code, Tries()), table, f"{path}.{code}", problems)
+        if changed is not None:
+            tries[code] = changed
+    return tries
+
+
+def _build(kind: type[S], base: S | None, changes: dict[str, Any], path: str, problems: Problems) -> S | None:
+    """Make the value. An option it rejects is noted and dropped, then it is made again: each mistake is noted."""
+    kept = {} if base is None else {name: getattr(base, name) for name in options_of(kind)}
+    while True:
+        try:
+            return kind(**{**kept, **changes})
+        except InvalidError as error:
+            context = error.fault.context
+            place = str(context["path"]).partition(".")[2]
+            expected = str(context["expected"]).replace("or None", f'or "{NONE}"')
+            received = f'"{NONE}"' if context["received"] == "NoneType" else context["received"]
+            problems.add_text(f"{path}.{place}", expected, received)
+            # The mistake may be in an option that the table does not change; dropping more would change nothing.
+            if changes.pop(place.partition("[")[0], None) is None:
+                return base
+        except TypeError:
+            # A part that the base does not have, such as a hedge, lacks an option without a default.
+            for field in msgspec.structs.fields(kind):
+                if field.required and field.name not in changes:
+                    problems.add_text(f"{path}.{field.name}", "a value", "nothing")
+            return base
+
+
+def _expected(kind: Any, expected: str) -> str:
+    """Return msgspec's words for a type in the words of a TOML file."""
+    literals = [word for part in (kind, *get_args(kind)) for word in get_args(part) if isinstance(word, str)]
+    if literals:
+        return f"one of {', '.join(literals)}"
+    words = {"bool | null": f'true, false or "{NONE}"', " | null": f' or "{NONE}"', "int": "a whole number"}
+    for ours, theirs in {**words, "float": "a number", "bool": "true or false", "str": "text"}.items():
+        expected = expected.replace(ours, theirs)
+    return expected

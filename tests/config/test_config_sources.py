@@ -1,0 +1,140 @@
+"""Where settings come from: the file, the environment, and the default runtime that loads them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast import Policy, recover
+from holdfast.config import Config, ConfigError, find_file, load
+from holdfast.config.sources import variables
+from holdfast.policies.target import Target
+from holdfast.profiles import phase
+from holdfast.runtime.runtime import default_runtime, use_runtime
+from holdfast.testing import script
+
+# --- the file and the variables ---
+
+
+def test_the_nearest_file_here_or_above(tmp_path):
+    inner = tmp_path / "a/b"
+    inner.mkdir(parents=True)
+    (tmp_path / "holdfast.toml").write_text("[policy]\nattempts = 5")
+    assert load(environ={}, folder=inner).policy.attempts == 5
+    (tmp_path / "a/holdfast.toml").write_text("[policy]\nattempts = 6")
+    assert load(environ={}, folder=inner).policy.attempts == 6
+    assert find_file(inner) == tmp_path / "a/holdfast.toml"
+
+
+def test_no_file_is_no_mistake_and_a_named_one_that_is_missing_is(tmp_path):
+    assert load(environ={}, folder=tmp_path) == Config(source="defaults")
+    with pytest.raises(ConfigError, match="expected a file that can be read, got No such file or directory"):
+        load(environ={"HOLDFAST_CONFIG": str(tmp_path / "none.toml")}, folder=tmp_path)
+    with pytest.raises(ConfigError, match="expected a file that can be read"):
+        load(tmp_path / "none.toml", environ={})
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"), [(b"[policy\n", r"expected TOML, got .*line 1"), (b"x = '\xff'", "expected text in UTF-8")]
+)
+def test_a_file_that_is_not_toml(tmp_path, raw, message):
+    (tmp_path / "holdfast.toml").write_bytes(raw)
+    with pytest.raises(ConfigError, match=message):
+        load(environ={}, folder=tmp_path)
+
+
+def test_the_environment_wins_over_the_file(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("profile = 'stud'\n[policy]\nattempts = 5\ndeadline = 90\n[targets.claude]\ntimeout = 9")
+    environ = {
+        "HOLDFAST_CONFIG": str(file),
+        "HOLDFAST_ATTEMPTS": "2",
+        "HOLDFAST_DEADLINE": "none",
+        "HOLDFAST_PHASE": "4",
+        "HOLDFAST_WAIT_FOR_CIRCUIT": "yes",
+        "HOLDFAST_SOAK": "1",
+        "HOLDFAST_TOKEN": "a secret, and nobody's setting",
+    }
+    config = load(environ=environ)
+    assert config.policy == phase(4).policy.replace(attempts=2, deadline=None, wait_for_circuit=True)
+    assert config.policy_of("claude") == config.policy.replace(timeout=9)
+
+
+@pytest.mark.parametrize(
+    ("environ", "enabled"),
+    [
+        ({"HOLDFAST_ENABLED": "false"}, False),
+        ({"RESILIENCE_ENABLED": " Off "}, False),
+        ({"HOLDFAST_ENABLED": "1", "RESILIENCE_ENABLED": "0"}, True),
+    ],
+)
+def test_S1_25_the_switch(tmp_path, environ, enabled):
+    assert load(environ=environ, folder=tmp_path).enabled is enabled
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "HOLDFAST_ATEMPTS",
+            "3",
+            r"HOLDFAST_ATEMPTS: unknown variable `HOLDFAST_ATEMPTS`; did you mean `HOLDFAST_ATTEMPTS`\?",
+        ),
+        ("HOLDFAST_ATTEMPTS", "three", "HOLDFAST_ATTEMPTS: expected a whole number or \"none\", got 'three'"),
+        ("HOLDFAST_ATTEMPTS", "", "HOLDFAST_ATTEMPTS: expected a whole number or \"none\", got ''"),
+        ("HOLDFAST_TIMEOUT", "0", "HOLDFAST_TIMEOUT: expected a finite number of seconds > 0"),
+        ("HOLDFAST_COUNTS", "all", "HOLDFAST_COUNTS: expected one of attempt, operation, got 'all'"),
+        ("HOLDFAST_PROFILE", "spec", "HOLDFAST_PROFILE: unknown profile `spec`; did you mean `spec016`"),
+        ("HOLDFAST_ENABLED", "maybe", "HOLDFAST_ENABLED: expected true or false, got 'maybe'"),
+        ("RESILIENCE_ENABLED", "maybe", "RESILIENCE_ENABLED: expected true or false, got 'maybe'"),
+    ],
+)
+def test_a_wrong_variable_is_shown_by_its_name(tmp_path, name, value, message):
+    with pytest.raises(ConfigError, match=message):
+        load(environ={name: value}, folder=tmp_path)
+
+
+def test_every_plain_option_has_its_variable():
+    plain = {field.name for field in msgspec.structs.fields(Policy)} - {
+        "backoff",
+        "circuit",
+        "retry_quota",
+        "hedge",
+        "per_code",
+    }
+    assert {name.removeprefix("HOLDFAST_").lower() for name in variables()} == plain | {"enabled", "base", "phase"}
+
+
+# --- the default runtime ---
+
+
+def test_the_default_runtime_loads_them(tmp_path, monkeypatch):
+    (tmp_path / "holdfast.toml").write_text("[policy]\nattempts = 1\n[targets.claude]\nattempts = 2")
+    monkeypatch.chdir(tmp_path)
+    with use_runtime(None):
+        assert default_runtime().policy_for(Target()).attempts == 1
+        assert default_runtime().policy_for(Target(provider="claude")).attempts == 2
+        failing = script("503, 503")
+        with pytest.raises(Exception, match="503"):
+            recover("openai").call(failing)
+        assert failing.calls == 1
+
+
+def test_a_bad_configuration_refuses_to_start(tmp_path, monkeypatch):
+    (tmp_path / "holdfast.toml").write_text("[policy]\nattempts = 0")
+    monkeypatch.chdir(tmp_path)
+    with use_runtime(None):
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=r"holdfast\.toml: policy\.attempts"):
+                recover("claude")
+
+
+def test_S1_25_off_is_a_plain_call(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_ENABLED", "false")
+    with use_runtime(None):
+        failing = script("503, ok")
+        with pytest.raises(Exception, match="503") as caught:
+            recover("claude").call(failing)
+    assert failing.calls == 1
+    assert not getattr(caught.value, "__notes__", [])
