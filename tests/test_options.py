@@ -84,7 +84,7 @@ def test_a_check_says_what_it_expected_and_what_came(check: Any, message: str) -
             {"max_delay": 3},
             (
                 "unknown option `max_delay` of Backoff; "
-                "its options are initial, factor, cap, jitter, curve, steps, jitter_after_cap"
+                "use one of initial, factor, cap, jitter, curve, steps, jitter_after_cap"
             ),
         ),
     ],

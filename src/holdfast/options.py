@@ -15,7 +15,7 @@ from holdfast.faults import Fault, InvalidError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["Options", "at_least", "count", "flag", "names", "one_of", "seconds", "share", "unknown"]
+__all__ = ["Options", "at_least", "count", "flag", "names", "one_of", "seconds", "share", "suggestion", "unknown"]
 
 
 class _OptionsMeta(msgspec.StructMeta):
@@ -45,21 +45,24 @@ class Options(msgspec.Struct, metaclass=_OptionsMeta, frozen=True, kw_only=True)
 
 def unknown(kind: type[msgspec.Struct], name: str, value: Any) -> InvalidError:
     """Return the error for an option that `kind` does not have; it suggests the closest option of `kind`."""
-    # Loaded here: only a mistyped option pays for it.
-    from difflib import get_close_matches  # noqa: PLC0415
-
-    known = kind.__struct_fields__
-    if name in _RETRIES and "attempts" in known:
-        hint = _attempts_for(value)
-    elif alike := get_close_matches(name, known, 1):
-        hint = f"did you mean `{alike[0]}`?"
-    else:
-        hint = f"its options are {', '.join(known)}"
+    hint = suggestion(name, kind.__struct_fields__, value)
     path = f"{kind.__name__.lower()}.{name}"
     context = {"path": path, "expected": f"an option of {kind.__name__}", "received": name}
     return InvalidError(
         Fault.of(InvalidError.code, f"unknown option `{name}` of {kind.__name__}; {hint}", context=context)
     )
+
+
+def suggestion(name: str, known: Collection[str], value: Any = None) -> str:
+    """Return what to write instead of an unknown name: the closest known name, or a list of all of them."""
+    # Loaded here: only a mistyped name pays for it.
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    if name in _RETRIES and "attempts" in known:
+        return _attempts_for(value)
+    if alike := get_close_matches(name, known, 1):
+        return f"did you mean `{alike[0]}`?"
+    return f"use one of {', '.join(known)}"
 
 
 _RETRIES = frozenset({"retries", "max_retries"})

@@ -175,7 +175,7 @@ def _show_problems(source: str, problems: tuple[Problem, ...], *, as_json: bool)
     else:
         show_table(
             ("path", "expected", "got"),
-            [(each.path, f"`{each.hint}`" if each.hint else each.expected, each.received) for each in problems],
+            [(each.path, each.hint or each.expected, each.received) for each in problems],
         )
         narrate(f"{source} is wrong, {counted(len(problems), 'mistake')}; a program with it does not start")
     return Exit.USAGE

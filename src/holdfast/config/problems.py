@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import REDACTOR, Code, Fault, InvalidError
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigError", "Problem", "Problems"]
 
+_LISTED = 30
+"""More names than this are not listed: the catalog has hundreds of codes."""
 _LIMITS = frozenset({"timeout", "deadline"})
 _KINDS: dict[type, str] = {dict: "a table", list: "a list"}
 
@@ -37,11 +40,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     code: Code = "CONFIG_INVALID"
     """The kind of mistake: `CONFIG_INVALID`, `CONFIG_TIMEOUT_INVALID` or `CONFIG_CODE_UNKNOWN`."""
     hint: str = ""
-    """The name that was probably meant; empty if no known name is similar."""
+    """What to write instead of an unknown name: "did you mean `attempts`?"; otherwise empty."""
 
     def __str__(self) -> str:
         if self.hint:
-            return f"{self.path}: {self.received}; did you mean `{self.hint}`?"
+            return f"{self.path}: {self.received}; {self.hint}"
         return f"{self.path}: expected {self.expected}, got {self.received}"
 
 
@@ -104,26 +107,10 @@ class Problems:
         code: Code = "CONFIG_TIMEOUT_INVALID" if path.rpartition(".")[2] in _LIMITS else "CONFIG_INVALID"
         self.found.append(Problem(path=path, expected=expected, received=received, code=code))
 
-    def add_unknown(
-        self,
-        path: str,
-        kind: str,
-        name: str,
-        known: Collection[str],
-        *,
-        expected: str = "",
-        code: Code = "CONFIG_INVALID",
-    ) -> None:
+    def add_unknown(self, path: str, kind: str, name: str, known: Collection[str], value: Any = None) -> None:
         """Add a name that is none of the `known` ones; `kind` says what it should name: an option, a code."""
-        # Imported late: only somebody who mistyped a name pays for it.
-        from difflib import get_close_matches  # noqa: PLC0415
-
-        similar = get_close_matches(name, known, n=1, cutoff=0.6)
-        problem = Problem(
-            path=path,
-            expected=expected or f"one of {', '.join(sorted(known))}",
-            received=f"unknown {kind} `{name}`",
-            code=code,
-            hint=similar[0] if similar else "",
-        )
-        self.found.append(problem)
+        expected = f"one of {', '.join(sorted(known))}" if len(known) <= _LISTED else f"a known {kind}"
+        code: Code = "CONFIG_CODE_UNKNOWN" if kind == "code" else "CONFIG_INVALID"
+        hint = options.suggestion(name, known, value)
+        received = f"unknown {kind} `{name}`"
+        self.found.append(Problem(path=path, expected=expected, received=received, code=code, hint=hint))

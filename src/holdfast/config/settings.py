@@ -202,7 +202,7 @@ def _overlay(kind: type[S], base: S | None, table: Any, path: str, problems: Pro
     changes: dict[str, Any] = {}
     for name, given in table.items():
         if name not in known:
-            problems.add_unknown(f"{path}.{name}", "option", name, known)
+            problems.add_unknown(f"{path}.{name}", "option", name, known, given)
             continue
         value = _value(known[name], getattr(base, name, None), given, f"{path}.{name}", problems)
         if value is not _INVALID:
@@ -221,8 +221,7 @@ def _value(kind: Any, base: Any, given: Any, path: str, problems: Problems) -> A
     if part is Circuit and isinstance(given, str):
         if given in CIRCUITS:
             return CIRCUITS[given]
-        expected = f"a table, {NONE!r} or one of {', '.join(sorted(CIRCUITS))}"
-        problems.add_unknown(path, "circuit", given, CIRCUITS, expected=expected)
+        problems.add_unknown(path, "circuit", given, CIRCUITS)
         return _INVALID
     if part is not None:
         return _overlay(part, base, given, path, problems) or _INVALID
@@ -244,8 +243,7 @@ def _per_code(base: Any, given: Any, path: str, problems: Problems) -> Any:
     tries = dict(base)
     for code, table in given.items():
         if code not in CATALOG:
-            expected = "a code of the catalog (`holdfast codes` lists them)"
-            problems.add_unknown(path, "code", code, CATALOG, expected=expected, code="CONFIG_CODE_UNKNOWN")
+            problems.add_unknown(path, "code", code, CATALOG)
             continue
         changed = _overlay(Tries, tries.get(code, Tries()), table, f"{path}.{code}", problems)
         if changed is not None:
