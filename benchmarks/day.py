@@ -32,7 +32,7 @@ from holdfast.events import AttemptStarted
 from holdfast.openai import recovering as recovering_gpt
 from holdfast.testing import FaultProvider, VirtualClock
 from holdfast.testing import run as run_virtually
-from holdfast.testing.chance import seeded
+from holdfast.testing.clock import seeded
 from holdfast.testing.provider import Rule, Script
 
 HOUR = 3600.0

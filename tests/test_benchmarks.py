@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.testing import VirtualClock
 from holdfast.testing.provider import Request
-from holdfast.testing.provider.script import Scripted
+from holdfast.testing.provider.script import Playback
 
 HAIR = 1e-3
 LIMITED = "rate limit of 20 s that says so"
@@ -53,7 +53,7 @@ def test_the_provider_fails_at_the_moments_the_clairvoyant_avoids(bench: Any):
     good = importlib.import_module("benchmarks.inside.traces").GOOD.partition(";")[0]
     request = Request("POST", "/v1/chat/completions", {}, b"{}")
     for trace in bench.traces().values():
-        scripted = Scripted(trace.script())
+        scripted = Playback(trace.script())
         for tenths in range(0, int(trace.seconds) * 10, 7):
             at = tenths / 10
             step = scripted.next(request, at)

@@ -25,7 +25,7 @@ from holdfast.cli.demo.workers import Stage, on_loopback, perform
 from holdfast.events import AttemptEnded, Retry
 from holdfast.faults import Fault
 from holdfast.runtime.runtime import Runtime, SystemClock, use_runtime
-from holdfast.testing.provider.script import Rule, Script, Scripted
+from holdfast.testing.provider.script import Playback, Rule, Script
 
 SOURCE = str(Path(package.__file__).parents[1])
 COMMAND = [sys.executable, "-m", "holdfast", "demo"]
@@ -93,7 +93,7 @@ def test_the_same_seed_gives_the_same_counts_and_another_one_others(found):
 def test_every_seed_is_a_script_that_holds_and_proves_itself(seed):
     assert storm(seed) == storm(seed)
     for act in storm(seed):
-        Scripted(Script(rules=tuple(Rule(steps=steps, models=(model,)) for model, steps in act.steps.items())))
+        Playback(Script(rules=tuple(Rule(steps=steps, models=(model,)) for model, steps in act.steps.items())))
     assert holdfast("demo", "--fast", "--seed", str(seed)).exit_code == 0
 
 

@@ -17,13 +17,13 @@ from cli_runs import environment, holdfast, holdfast_json
 
 import holdfast as package
 from holdfast.cli import faults
-from holdfast.testing.provider.faults import FAULTS, REFUSALS
+from holdfast.testing.provider.faults import ERRORS, FAULTS
 
 
 def test_list_shows_every_fault_with_its_options():
     listed = holdfast_json("faults", "list")
     assert listed["schema"] == "holdfast.faults/1"
-    assert {each["fault"] for each in listed["faults"]} == {"ok", "300 … 599", *FAULTS, *REFUSALS}
+    assert {each["fault"] for each in listed["faults"]} == {"ok", "300 … 599", *FAULTS, *ERRORS}
     shown = holdfast("faults", "list").stdout
     assert "sse-error" in shown
     assert "after=1, error=overloaded" in shown

@@ -13,7 +13,7 @@ from clients_forms import FORMS, RAW, SAID, STREAMED, bare_error, play
 from holdfast import DeadlineError, StreamCutError, fault_of
 from holdfast.events import Failed, Recovered
 from holdfast.faults import HoldfastError
-from holdfast.testing.provider.faults import FAULTS, REFUSALS, STATUSES
+from holdfast.testing.provider.faults import ERRORS, FAULTS, STATUSES
 
 BOTH = pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 EACH = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -99,7 +99,7 @@ def expected(name, form):
 
 
 def test_every_fault_has_an_expectation():
-    assert sorted([*ALIKE, *APART]) == sorted([*FAULTS, *REFUSALS])
+    assert sorted([*ALIKE, *APART]) == sorted([*FAULTS, *ERRORS])
 
 
 def test_every_fault_that_can_come_before_the_first_content_is_tried_there():
@@ -110,7 +110,7 @@ def test_every_fault_that_can_come_before_the_first_content_is_tried_there():
 
 @BOTH
 @EACH
-@pytest.mark.parametrize("name", [*FAULTS, *REFUSALS])
+@pytest.mark.parametrize("name", [*FAULTS, *ERRORS])
 def test_one_fault_then_all_is_well(name, form, is_async):
     it = expected(name, form)
     result = play(SMALLER.get(name, name), form, is_async=is_async)
@@ -129,7 +129,7 @@ def test_one_fault_then_all_is_well(name, form, is_async):
 
 @BOTH
 @EACH
-@pytest.mark.parametrize("name", [name for name in [*FAULTS, *REFUSALS] if ALIKE.get(name) != PASSES])
+@pytest.mark.parametrize("name", [name for name in [*FAULTS, *ERRORS] if ALIKE.get(name) != PASSES])
 def test_a_fault_that_stays_is_given_up_with_every_attempt_on_it(name, form, is_async):
     it = expected(name, form)
     result = play(f"{SMALLER.get(name, name)}, loop", form, is_async=is_async)

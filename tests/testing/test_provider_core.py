@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from holdfast.testing import FaultProvider, VirtualClock
 from holdfast.testing.provider import Request
-from holdfast.testing.provider.acts import Data, Ending, Head, Pause, Raw
-from holdfast.testing.provider.faults import FAULTS, REFUSALS
+from holdfast.testing.provider.faults import ERRORS, FAULTS
+from holdfast.testing.provider.http import Data, Ending, Head, Pause, Raw
 
 PATHS = ("/v1/messages", "/v1/chat/completions", "/v1/responses", "/v1/models", "/v1/nothing")
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=9)
@@ -64,7 +64,7 @@ def test_no_request_breaks_it(path, method, document, key, replies):
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("path", PATHS[:4])
-@pytest.mark.parametrize("name", [*FAULTS, *REFUSALS, "418", "503"])
+@pytest.mark.parametrize("name", [*FAULTS, *ERRORS, "418", "503"])
 def test_every_fault_has_a_plan_that_ends(name, path, stream):
     """In every protocol: one ending, which is the last act, unless it hangs for ever."""
     provider = FaultProvider(name + (";bytes=10" if name == "oversize" else ""), clock=VirtualClock())

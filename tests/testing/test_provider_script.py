@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from holdfast.faults import InvalidError
-from holdfast.testing.provider.requests import Request
-from holdfast.testing.provider.script import Scripted, read_file, read_script
+from holdfast.testing.provider.http import Request
+from holdfast.testing.provider.script import Playback, read_file, read_script
 
 KEY = "sk-a"
 
@@ -18,7 +18,7 @@ def asking(model="claude-haiku-4-5", key=KEY):
 
 
 def names(script, count, *, at=0.0, seed=None, **request):
-    playing = Scripted(read_script(script), seed=seed)
+    playing = Playback(read_script(script), seed=seed)
     return [playing.next(asking(**request), at).name for _ in range(count)]
 
 
@@ -49,7 +49,7 @@ def test_a_share_of_the_requests_meets_a_rule_and_the_others_go_on_to_the_next()
 
 
 def test_an_outage_from_second_5_to_60():
-    playing = Scripted(read_script('[[rules]]\nsteps = "503"\nloop = true\nfrom = 5\nto = 60\n'))
+    playing = Playback(read_script('[[rules]]\nsteps = "503"\nloop = true\nfrom = 5\nto = 60\n'))
     seen = {at: playing.next(asking(), at).name for at in (0, 4.9, 5, 59.9, 60)}
     assert seen == {0: "ok", 4.9: "ok", 5: "503", 59.9: "503", 60: "ok"}
 
@@ -62,7 +62,7 @@ def test_rules_for_models_and_keys_leave_the_others_alone():
 
 
 def test_a_rule_that_is_not_for_a_request_keeps_its_steps():
-    playing = Scripted(read_script('[[rules]]\nsteps = "429, 503"\nmodels = ["gpt-*"]\n'))
+    playing = Playback(read_script('[[rules]]\nsteps = "429, 503"\nmodels = ["gpt-*"]\n'))
     models = ["claude-x", "gpt-5", "claude-x", "gpt-5"]
     assert [playing.next(asking(model), 0).name for model in models] == ["ok", "429", "ok", "503"]
 

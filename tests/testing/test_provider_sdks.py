@@ -13,7 +13,7 @@ from provider_calls import CALLS, CLAUDE, GPT, MESSAGES, anthropic_client, opena
 
 from holdfast import fault_of
 from holdfast.testing import FaultProvider, serve_in_thread
-from holdfast.testing.provider.faults import FAULTS, REFUSALS
+from holdfast.testing.provider.faults import ERRORS, FAULTS
 
 SAID = "You said: What is a holdfast?"
 BOTH = ("whole", "stream")
@@ -220,7 +220,7 @@ OPTIONS = {"drip": ";every=0.001", "oversize": ";bytes=100000", "html": ";status
 
 
 def test_every_fault_is_tried():
-    assert set(EXPECTED) | APART == set(FAULTS) | set(REFUSALS)
+    assert set(EXPECTED) | APART == set(FAULTS) | set(ERRORS)
 
 
 @each_call

@@ -20,7 +20,7 @@ from holdfast.testing.proxy import (
     toxic_of,
 )
 from holdfast.testing.proxy.flow import End, Flow, Step
-from holdfast.testing.proxy.words import address_of
+from holdfast.testing.proxy.toxics import address_of
 
 
 def down(rng=None) -> Flow:
@@ -130,7 +130,7 @@ def test_a_share_of_the_connections_is_drawn_by_the_seed():
 )
 def test_toxics_have_words(words, toxic):
     assert toxic_of(words) == toxic
-    assert words.startswith(toxic.word)
+    assert words.startswith(toxic.name)
 
 
 @pytest.mark.parametrize(

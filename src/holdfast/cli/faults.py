@@ -14,7 +14,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_facts, show_json, show_table
 from holdfast.runtime.runtime import SystemClock
 from holdfast.testing.provider import FaultProvider, Script, read_file, read_script
-from holdfast.testing.provider.faults import FAULTS, REFUSALS
+from holdfast.testing.provider.faults import ERRORS, FAULTS
 from holdfast.testing.proxy import FaultProxy, toxic_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def serve(file: str | None, steps: str, *, seed: int | None, port: int, as_json:
 
 def list_faults(*, as_json: bool) -> Exit:
     """Show every fault with its options."""
-    refusals = [(name, "any header, hint", summary) for name, summary in REFUSALS.items()]
+    refusals = [(name, "any header, hint", summary) for name, summary in ERRORS.items()]
     broken = [(name, _options(fault.options), fault.summary) for name, fault in FAULTS.items()]
     rows = [("ok", "", "a good answer"), ("300 … 599", "any header, hint", "a status"), *refusals, *broken]
     if as_json:

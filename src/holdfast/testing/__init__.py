@@ -1,12 +1,18 @@
-"""The tools Holdfast is tested with, for the tests of those who use it: time, chance, failures and events under control.
+"""Test tools: time, chance, failures and events under the test's control. Holdfast itself is tested with them.
 
     from holdfast.testing import run, script
 
-    calls = script("429;retry-after=7, 503, ok:hello")      # a callable that fails twice and then answers
-    run(my_agent(calls.acall))                              # in virtual time: waiting takes none
+    calls = script("429;retry-after=7, 503, ok:hello")      # a callable that fails twice and then returns
+    run(my_agent(calls.acall))                              # in virtual time: waiting takes no time
 
-pytest loads `holdfast.testing.plugin` by itself. Names are loaded when they are first used, so that this costs a project
-that does not use them next to nothing.
+pytest loads `holdfast.testing.plugin` by itself. Names are imported when they are first used, so a project that does not use
+them pays almost nothing.
+
+clock      VirtualClock and random sources      provider   a provider that misbehaves on script
+loop       run, VirtualLoop, no_waiting         proxy      a TCP proxy that misbehaves
+scripts    script: failures on demand           stores     conformance suite for stores
+capture    events and assertions on them        postgres   a PostgreSQL server for tests
+plugin     pytest fixtures
 """
 
 from __future__ import annotations
@@ -18,16 +24,12 @@ from holdfast._lazy import loader
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import use_runtime
     from holdfast.testing.capture import Capture
-    from holdfast.testing.chance import Midpoint, Scripted, seeded
-    from holdfast.testing.clock import VirtualClock
-    from holdfast.testing.faults import Script, ScriptedHTTPError, ScriptEndedError, script
-    from holdfast.testing.loop import VirtualLoop, loop_factory
+    from holdfast.testing.clock import Midpoint, Scripted, VirtualClock, seeded
+    from holdfast.testing.loop import StuckError, VirtualLoop, loop_factory, no_waiting, run
     from holdfast.testing.provider import FaultProvider, serve_in_thread
     from holdfast.testing.proxy.proxy import FaultProxy
     from holdfast.testing.proxy.toxics import Toxic
-    from holdfast.testing.running import run
-    from holdfast.testing.selector import StuckError
-    from holdfast.testing.waiting import no_waiting
+    from holdfast.testing.scripts import Script, ScriptedHTTPError, ScriptEndedError, script
 
 __all__ = [
     "Capture",
@@ -55,20 +57,20 @@ _HOMES = {
     "Capture": "holdfast.testing.capture",
     "FaultProvider": "holdfast.testing.provider",
     "FaultProxy": "holdfast.testing.proxy.proxy",
-    "ScriptedHTTPError": "holdfast.testing.faults",
-    "Midpoint": "holdfast.testing.chance",
-    "Script": "holdfast.testing.faults",
-    "ScriptEndedError": "holdfast.testing.faults",
-    "Scripted": "holdfast.testing.chance",
-    "StuckError": "holdfast.testing.selector",
+    "ScriptedHTTPError": "holdfast.testing.scripts",
+    "Midpoint": "holdfast.testing.clock",
+    "Script": "holdfast.testing.scripts",
+    "ScriptEndedError": "holdfast.testing.scripts",
+    "Scripted": "holdfast.testing.clock",
+    "StuckError": "holdfast.testing.loop",
     "Toxic": "holdfast.testing.proxy.toxics",
     "VirtualClock": "holdfast.testing.clock",
     "VirtualLoop": "holdfast.testing.loop",
     "loop_factory": "holdfast.testing.loop",
-    "no_waiting": "holdfast.testing.waiting",
-    "run": "holdfast.testing.running",
-    "script": "holdfast.testing.faults",
-    "seeded": "holdfast.testing.chance",
+    "no_waiting": "holdfast.testing.loop",
+    "run": "holdfast.testing.loop",
+    "script": "holdfast.testing.scripts",
+    "seeded": "holdfast.testing.clock",
     "serve_in_thread": "holdfast.testing.provider",
     "use_runtime": "holdfast.runtime.runtime",
 }

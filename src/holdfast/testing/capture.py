@@ -1,6 +1,6 @@
-"""Events kept for a test to look at, and answers to what most tests ask: whether it recovered, whether it gave up.
+"""`Capture`: the events of a test, and assertions on them.
 
-Invariant: an assertion that fails shows every event it looked at, in order.
+Invariant: a failing assertion shows every captured event, in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ _Ending: TypeAlias = Recovered | Failed | Cancelled
 
 
 class Capture:
-    """A handler of events that keeps them all. Safe to call from any thread."""
+    """An event handler that keeps all events. It may be called from any thread.
+
+    capture = Capture()
+    with runtime.on(capture):
+        fetch()
+    capture.assert_recovered(attempts=3)
+    """
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -40,20 +46,20 @@ class Capture:
         return len(self.events)
 
     def clear(self) -> None:
-        """Forget them."""
+        """Remove all events."""
         self.events.clear()
 
     def of(self, kind: type[E]) -> list[E]:
-        """Return the events of one kind: `capture.of(Retry)`."""
+        """Return the events of one type: `capture.of(Retry)`."""
         return [event for event in self.events if isinstance(event, kind)]
 
     @property
     def types(self) -> list[str]:
-        """The kinds in order, by the names they have on the wire: `["retry", "recovered"]`."""
+        """The types in order, by their names on the wire: `["retry", "recovered"]`."""
         return [_tag(event) for event in self.events]
 
     def assert_recovered(self, *, attempts: int | None = None, operation: str | None = None) -> Recovered:
-        """Return how the operation that ended last recovered; fail where it did not, or not after so many attempts."""
+        """Return the `Recovered` event of the operation that ended last. Raises `AssertionError` if it did not recover, or not in `attempts`."""
         __tracebackhide__ = True
         wanted = "a recovery" if attempts is None else f"a recovery after {attempts} attempts"
         ending = self._last_ending(operation)
@@ -62,7 +68,7 @@ class Capture:
         return ending
 
     def assert_gave_up(self, *, code: Code | None = None, operation: str | None = None) -> Failed:
-        """Return how the operation that ended last gave up; fail where it did not, or not because of this code."""
+        """Return the `Failed` event of the operation that ended last. Raises `AssertionError` if it did not fail, or not with `code`."""
         __tracebackhide__ = True
         wanted = "giving up" if code is None else f"giving up because of {code}"
         ending = self._last_ending(operation)
@@ -71,11 +77,11 @@ class Capture:
         return ending
 
     def timeline(self) -> str:
-        """Return one line per event: seconds since the first, kind, facts."""
+        """Return one line per event: seconds since the first event, type, fields."""
         return "\n".join(f"+{event.at - self.events[0].at:.3f}  {_line(event)}" for event in self.events)
 
     def _last_ending(self, operation: str | None) -> _Ending | None:
-        """Return how the operation that ended last did so. There may be none: a call that never fails reports none."""
+        """Return the last end of an operation; None if there is none, since a call that succeeds at once sends no event."""
         for event in reversed(self.events):
             if isinstance(event, _Ending) and operation in (None, event.operation):
                 return event
@@ -94,11 +100,11 @@ def _tag(event: Event) -> str:
 
 
 def _line(event: Event) -> str:
-    """Return the event in short: of a fault its code, of what every event has nothing."""
+    """Return the event in one line: a fault by its code, without the fields that all events have."""
     facts = {name: value for name, value in msgspec.structs.asdict(event).items() if name not in ("at", "v", "run")}
-    told = (
+    shown = (
         f"{name.rstrip('_')}={value.code if isinstance(value, Fault) else value}"
         for name, value in facts.items()
         if value not in ("", None)
     )
-    return " ".join((_tag(event), *told))
+    return " ".join((_tag(event), *shown))

@@ -1,20 +1,30 @@
-"""A clock that moves only when it is told to.
+"""Time and chance under the test's control: the two protocols of `holdfast.clock`, each with a stand-in for tests.
 
-Invariant: `monotonic()` never goes back; `wall()` moves with it and may be moved alone, as a real one is by NTP (R58).
+Invariant: `monotonic()` never goes back; `wall()` moves with it and may be moved alone, as NTP moves a real one (R58).
 """
 
 from __future__ import annotations
 
-from holdfast import options
+from random import Random
 
-__all__ = ["NEW_YEAR_2025", "VirtualClock"]
+from holdfast import options
+from holdfast.faults import InvalidError
+
+__all__ = ["NEW_YEAR_2025", "Midpoint", "Scripted", "VirtualClock", "seeded"]
 
 NEW_YEAR_2025 = 1_735_689_600.0
 """Midnight of 1 January 2025 in UTC: a fixed present, so that dates in messages are the same in every run."""
 
 
 class VirtualClock:
-    """Time under the test's control: a `holdfast.clock.Clock`. Give one to a `VirtualLoop` and sleeping moves it."""
+    """A clock that moves only when the test moves it, or when a `VirtualLoop` on it would sleep.
+
+        clock = VirtualClock()
+        clock.advance(30)
+        assert clock.monotonic() == 30.0
+
+    Raises `InvalidError` for start values below zero.
+    """
 
     __slots__ = ("_monotonic", "_wall_at_zero")
 
@@ -22,7 +32,7 @@ class VirtualClock:
         options.seconds("wall", wall, zero=True)
         options.seconds("monotonic", monotonic, zero=True)
         self._monotonic = float(monotonic)
-        # The wall is kept as a distance: adding up many small steps on top of 1.7e9 would lose them to rounding.
+        # The wall time is kept as a distance: many small steps added to 1.7e9 would be lost to rounding.
         self._wall_at_zero = wall - monotonic
 
     def wall(self) -> float:
@@ -34,18 +44,78 @@ class VirtualClock:
         return self._monotonic
 
     def advance(self, seconds: float) -> None:
-        """Let both readings pass by `seconds`."""
+        """Move both readings forward by `seconds`. Raises `InvalidError` for a negative number."""
         options.seconds("advance", seconds, zero=True)
         self._monotonic += seconds
 
     def sleep(self, seconds: float) -> None:
-        """Stand in for `time.sleep` in blocking code: the time passes, the thread does not wait."""
+        """Replace `time.sleep` in blocking code: the time passes, the thread does not wait."""
         self.advance(seconds)
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock forward or, with a negative number, back. What is measured does not notice."""
+        """Set the wall clock forward or, with a negative number, back. `monotonic()` does not change."""
         options.at_least("jump", seconds, -self.wall())
         self._wall_at_zero += seconds
 
     def __repr__(self) -> str:
         return f"VirtualClock(wall={self.wall()!r}, monotonic={self._monotonic!r})"
+
+
+class Midpoint:
+    """A random source that always returns 0.5, the middle of every range: jitter in both directions cancels out.
+
+    runtime = Runtime(rng=Midpoint())
+    """
+
+    __slots__ = ()
+
+    def random(self) -> float:
+        """Return 0.5."""
+        return 0.5
+
+    def __repr__(self) -> str:
+        return "Midpoint()"
+
+
+class Scripted:
+    """A random source that returns the given numbers in order.
+
+        runtime = Runtime(rng=Scripted(0.0, 0.5, 0.99))
+
+    Raises `InvalidError` for numbers outside 0 ≤ n < 1. Drawing more numbers than given raises `AssertionError`: the code
+    under test drew more often than the test expects.
+    """
+
+    __slots__ = ("_drawn", "_numbers")
+
+    def __init__(self, *numbers: float) -> None:
+        for place, number in enumerate(numbers):
+            options.share(f"numbers[{place}]", number, zero=True)
+            if number == 1:
+                raise InvalidError.at(f"numbers[{place}]", "a number below 1, as random() never returns 1", number)
+        self._numbers = numbers
+        self._drawn = 0
+
+    def random(self) -> float:
+        """Return the next number."""
+        if self._drawn == len(self._numbers):
+            raise AssertionError(f"expected at most {self._drawn} random numbers to be drawn, got one draw more")
+        self._drawn += 1
+        return self._numbers[self._drawn - 1]
+
+    @property
+    def left(self) -> int:
+        """How many numbers are not drawn yet."""
+        return len(self._numbers) - self._drawn
+
+    def __repr__(self) -> str:
+        return f"Scripted({', '.join(map(repr, self._numbers))})"
+
+
+def seeded(seed: int) -> Random:
+    """Return a random source that gives the same numbers in every run: `Runtime(rng=seeded(7))`.
+
+    Raises `InvalidError` unless the seed is a whole number from 0.
+    """
+    options.count("seed", seed, least=0)
+    return Random(seed)  # noqa: S311 - chance for tests, not for secrets

@@ -1,34 +1,132 @@
-"""An event loop on a virtual clock: where a real one would sleep until its next timer, this one moves the clock there.
+"""Event loops for tests: `VirtualLoop` and `run` in virtual time, `no_waiting` without pauses, `LoopThread` for servers.
 
-Invariant: the clock moves only while nothing is ready to run, and a test on this loop never hangs: whatever it waits for
-in the real world, it waits for a bounded real time.
+Where a real loop sleeps until its next timer, a virtual loop moves its clock there.
+
+Invariants: the virtual clock moves only while nothing is ready to run. A test on a virtual loop never hangs: it waits for the
+real world for a limited real time only. Inside `run`, event loop and runtime use the same clock: with two clocks, a limit
+could be due by one and not by the other, and would be set again for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from contextlib import contextmanager
+import selectors
+import threading
+from contextlib import closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 
-from holdfast.testing.clock import VirtualClock
-from holdfast.testing.selector import IO_WAIT, PATIENCE, VirtualSelector
+from holdfast import options
+from holdfast.runtime.runtime import Runtime, default_runtime, use_runtime
+from holdfast.testing.clock import VirtualClock, seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
     from concurrent.futures import Executor
+
+__all__ = [
+    "IO_WAIT",
+    "PATIENCE",
+    "LoopThread",
+    "StuckError",
+    "VirtualLoop",
+    "WaitingOff",
+    "loop_factory",
+    "no_waiting",
+    "run",
+]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-__all__ = ["VirtualLoop", "loop_factory"]
+PATIENCE = 5.0
+"""Real seconds without an event from outside after which a loop that depends on one is stuck."""
+IO_WAIT = 0.1
+"""Real seconds a peer has to answer on a socket before the clock moves: short for a test, long for loopback."""
 
 _RESOLUTION = 1e-9
+_WAKE_UP_PIPE = 1
+"""How many files a loop registers for itself."""
+_THREAD_PATIENCE_S = 10.0
+"""Test servers start and stop at once. If one takes longer it is stuck, and the test must fail instead of hanging."""
+
+
+def run(
+    coroutine: Coroutine[Any, Any, T],
+    *,
+    clock: VirtualClock | None = None,
+    patience: float = PATIENCE,
+    io_wait: float = IO_WAIT,
+) -> T:
+    """Run a coroutine to its end in virtual time, as `asyncio.run` does in real time, and return its result.
+
+        clock = VirtualClock()
+        assert run(answer("Hello"), clock=clock) == "Hi"
+        assert clock.monotonic() == 7.0  # what the recovery waited
+
+    Recoveries inside use the default runtime if it is on `clock`. Otherwise they get a new runtime with its own circuits and no
+    event handlers. To read events, or to keep circuits over several runs, make the runtime yourself:
+    `with use_runtime(Runtime(clock=VirtualClock())) as runtime: runtime.on(capture); run(…)`.
+
+    Raises whatever the coroutine raises, and `StuckError` if nothing can happen any more.
+    """
+    with _virtual_time(clock) as shared, closing(_runner(shared, patience, io_wait)) as runner:
+        return runner.run(coroutine)
+
+
+def _runner(clock: VirtualClock, patience: float, io_wait: float) -> asyncio.Runner:
+    # The runner is not entered: entering makes the loop at once, also when it cannot run because another loop does.
+    return asyncio.Runner(loop_factory=loop_factory(clock, patience=patience, io_wait=io_wait))
+
+
+@contextmanager
+def _virtual_time(clock: VirtualClock | None) -> Iterator[VirtualClock]:
+    """Yield the clock of the default runtime inside the block; replace the runtime if it is on another clock."""
+    current = default_runtime()
+    if isinstance(current.clock, VirtualClock) and clock in (None, current.clock):
+        yield current.clock
+        return
+    own = VirtualClock() if clock is None else clock
+    with use_runtime(Runtime(clock=own, rng=seeded(0), waits=current.waits, enabled=current.enabled)):
+        yield own
+
+
+class WaitingOff:
+    """The switch that `no_waiting` returns. `restore()` or the end of its `with` block sets waiting as it was before."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._before = runtime.waits
+        runtime.waits = False
+
+    def restore(self) -> None:
+        """Let the runtime wait again if it did before."""
+        self._runtime.waits = self._before
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+
+
+def no_waiting(runtime: Runtime | None = None) -> WaitingOff:
+    """Turn the pauses off: retries, fallbacks and circuits work as always, without waiting between attempts.
+
+        with no_waiting():
+            assert fetch() == "hello"
+
+    Without `with`, the pauses stay off until `restore()`. The default is the default runtime.
+    """
+    return WaitingOff(default_runtime() if runtime is None else runtime)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An asyncio event loop whose `time()` is a `VirtualClock`. The class itself serves as a `loop_factory`.
+
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(asyncio.sleep(3_600))  # takes no time
 
     When nothing is ready, in this order:
 
@@ -36,19 +134,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
       loop waits for real, at most `patience` seconds;
     - sockets or pipes are registered: the loop waits `io_wait` real seconds for them, since a peer in another thread or
       process needs real time to answer;
-    - then the clock moves to the next timer. Where there is none, another thread may still wake the loop: after
+    - then the clock moves to the next timer. If there is none, another thread may still wake the loop: after
       `patience` real seconds without that, `StuckError` names the tasks and the lines they wait at.
 
-    A thread the loop did not start and a child process are invisible to it: put `with loop.hold():` around the wait.
+    The loop does not see threads that it did not start, nor child processes: put `with loop.hold():` around the wait.
     """
 
-    _closed = True  # until the base class opens it: a loop that is never made has nothing to close
+    _closed = True  # until the base class opens it: if its __init__ fails, there is nothing to close
 
     def __init__(
         self, clock: VirtualClock | None = None, *, patience: float = PATIENCE, io_wait: float = IO_WAIT
     ) -> None:
         self.clock = VirtualClock() if clock is None else clock
-        self._outside = VirtualSelector(self.clock, patience=patience, io_wait=io_wait)
+        self._outside = _VirtualSelector(self.clock, patience=patience, io_wait=io_wait)
         self._in_threads: set[object] = set()
         super().__init__(self._outside)
 
@@ -58,16 +156,23 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def _clock_resolution(self) -> float:
-        """The step within which asyncio calls a timer due. A fixed one vanishes beside a late time: no timer would be."""
+        """The tolerance within which asyncio calls a timer due.
+
+        It grows with the time. A fixed one would be smaller than the rounding error of a late time, and no timer would be due.
+        """
         return max(_RESOLUTION, math.ulp(self.time()))
 
     @_clock_resolution.setter
     def _clock_resolution(self, _: float) -> None:
-        """Ignore what the base class reads off the real clock."""
+        """Ignore the resolution of the real clock, which the base class sets."""
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Let the clock stand still inside: something in the real world that the loop cannot see is under way."""
+        """Stop the clock inside the block: work that the loop cannot see is under way in the real world.
+
+        with loop.hold():
+            await anyio.run_process(["make"])
+        """
         self._outside.expect()
         try:
             yield
@@ -83,7 +188,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
     async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
-        """Wait for the loop's own threads, unless one is busy: closing the loop leaves that one behind, not the test."""
+        """Wait for the loop's own threads unless one is busy: closing the loop abandons a busy thread, so no test hangs."""
         if not self._in_threads:
             with self.hold():  # from 3.12 on asyncio sets a timer for this, which must not fire
                 await super().shutdown_default_executor(*args, **kwargs)
@@ -104,5 +209,92 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 def loop_factory(
     clock: VirtualClock | None = None, *, patience: float = PATIENCE, io_wait: float = IO_WAIT
 ) -> Callable[[], VirtualLoop]:
-    """Return what `asyncio.Runner`, anyio's `backend_options` and pytest-asyncio take as `loop_factory`."""
+    """Return a `loop_factory` for `asyncio.Runner`, anyio's `backend_options` and pytest-asyncio.
+
+    asyncio.Runner(loop_factory=loop_factory(clock))
+    """
     return partial(VirtualLoop, clock, patience=patience, io_wait=io_wait)
+
+
+class StuckError(RuntimeError):
+    """Raised by a virtual loop when no task is ready, no timer is set, and no event came from outside in time.
+
+    Its message names every waiting task and the line it waits at.
+    """
+
+
+class _VirtualSelector(selectors.DefaultSelector):
+    """The selector of a virtual loop: it polls the operating system and moves the clock instead of sleeping."""
+
+    def __init__(self, clock: VirtualClock, *, patience: float, io_wait: float) -> None:
+        options.seconds("patience", patience)
+        options.seconds("io_wait", io_wait, zero=True)
+        super().__init__()
+        self._clock = clock
+        self._patience = patience
+        self._io_wait = io_wait
+        self._expected = 0
+        self._overdue = False
+
+    def expect(self) -> None:
+        """Count one more job under way in the real world."""
+        self._expected += 1
+        self._overdue = False
+
+    def arrived(self) -> None:
+        """Count one of these jobs as done."""
+        self._expected -= 1
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return the files that are ready; `timeout` is virtual."""
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        if (real := self._real_seconds(timeout)) and (ready := super().select(real)):
+            return ready
+        if timeout is None:
+            raise StuckError(self._account())
+        # A job that did not end in time is not waited for again at every later timer.
+        self._overdue = self._expected > 0
+        self._clock.advance(timeout)
+        return []
+
+    def _real_seconds(self, timeout: float | None) -> float:
+        if timeout is None or (self._expected and not self._overdue):
+            return self._patience
+        return self._io_wait if len(self.get_map()) > _WAKE_UP_PIPE else 0.0
+
+    def _account(self) -> str:
+        waiting = sorted(map(_place, asyncio.all_tasks())) or ["no task at all"]
+        head = (
+            f"expected a task, a timer or a thread to go on; nothing happened for {self._patience:g} real seconds at "
+            f"virtual time {self._clock.monotonic():g} s ({self._expected} jobs under way outside the loop). Waiting:"
+        )
+        return "\n  ".join([head, *waiting])
+
+
+def _place(task: asyncio.Task[Any]) -> str:
+    name = getattr(task.get_coro(), "__qualname__", "a coroutine")
+    (frame, *_) = task.get_stack(limit=1) or (None,)
+    where = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "its end"
+    return f"{task.get_name()} ({name}) at {where}"
+
+
+class LoopThread:
+    """A real event loop in a daemon thread, for servers that blocking tests talk to."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the thread and return its result. Raises `TimeoutError` after ten seconds."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_THREAD_PATIENCE_S)
+
+    def close(self) -> None:
+        """Stop the loop and wait for its thread."""
+        self.run(self._loop.shutdown_asyncgens())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_THREAD_PATIENCE_S)
+        self._loop.close()

@@ -1,7 +1,7 @@
 """The pytest plugin: fixtures for virtual time, events and scripted faults, and the marker that scripts them.
 
-pytest loads this in every project that has Holdfast installed. Invariant: loading it imports nothing but the package's two
-lazy roots, and a project that uses none of its names runs as if it were not there.
+pytest loads this module in every project that has Holdfast installed. Invariant: loading it imports only the package's two lazy
+roots, and it changes nothing in a project that uses none of its names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         def __call__(self, coroutine: Coroutine[Any, Any, T]) -> T: ...
 
     class OpenProxy(Protocol):
-        """Puts a fault proxy before a server."""
+        """Opens a fault proxy in front of a server."""
 
         def __call__(
             self, upstream: str | tuple[str, int], *toxics: testing.Toxic | str, seed: int = 0
@@ -48,13 +48,13 @@ _MARKER = 'faults(script, *, seed=0): the failures that the fixture `faults` or 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, also under --strict-markers."""
+    """Register the marker, so that --strict-markers accepts it."""
     config.addinivalue_line("markers", _MARKER)
 
 
 @pytest.fixture
 def holdfast_runtime(request: pytest.FixtureRequest) -> Iterator[holdfast.Runtime]:
-    """The default runtime for as long as the test runs: circuits of its own, chance by the marker's seed."""
+    """The default runtime during the test, with its own circuits and a random source from the marker's seed."""
     marker = request.node.get_closest_marker("faults")
     seed = marker.kwargs.get("seed", 0) if marker else 0
     with testing.use_runtime(holdfast.Runtime(rng=testing.seeded(seed))) as runtime:
@@ -63,7 +63,7 @@ def holdfast_runtime(request: pytest.FixtureRequest) -> Iterator[holdfast.Runtim
 
 @pytest.fixture
 def virtual_clock(holdfast_runtime: holdfast.Runtime) -> testing.VirtualClock:
-    """The clock of the test's runtime. It moves when it is told to, or when code under `virtual_run` waits."""
+    """The clock of the test's runtime. It moves when the test advances it, or when code under `virtual_run` waits."""
     clock = testing.VirtualClock()
     holdfast_runtime.clock = clock
     return clock
@@ -88,8 +88,8 @@ def recorded_events(holdfast_runtime: holdfast.Runtime) -> Iterator[testing.Capt
 
 
 @pytest.fixture
-def faults(request: pytest.FixtureRequest, holdfast_runtime: holdfast.Runtime) -> testing.Script:  # noqa: ARG001 - for the seed
-    """The script of the marker `faults`, as a callable."""
+def faults(request: pytest.FixtureRequest, holdfast_runtime: holdfast.Runtime) -> testing.Script:  # noqa: ARG001 - it must exist first, with the marker's seed
+    """The script of the marker `faults`, as a callable. The test fails without the marker."""
     marker = request.node.get_closest_marker("faults")
     if marker is None:
         pytest.fail('the fixture `faults` needs a script: @pytest.mark.faults("429, ok")', pytrace=False)
@@ -99,9 +99,9 @@ def faults(request: pytest.FixtureRequest, holdfast_runtime: holdfast.Runtime) -
 @pytest.fixture
 def fault_provider(
     request: pytest.FixtureRequest,
-    holdfast_runtime: holdfast.Runtime,  # noqa: ARG001 - its clock is the provider's
+    holdfast_runtime: holdfast.Runtime,  # noqa: ARG001 - it must exist first, the provider uses its clock
 ) -> Iterator[testing.FaultProvider]:
-    """A provider on loopback that plays the script of the marker `faults`, or answers well where there is none."""
+    """A provider on loopback that plays the script of the marker `faults`. Without the marker it answers every request."""
     marker = request.node.get_closest_marker("faults")
     with testing.serve_in_thread(*(marker.args if marker else ()), **(marker.kwargs if marker else {})) as provider:
         yield provider
@@ -109,7 +109,7 @@ def fault_provider(
 
 @pytest.fixture
 def fault_proxy() -> Iterator[OpenProxy]:
-    """Open TCP proxies that misbehave: `fault_proxy("127.0.0.1:8080", "latency=0.05")`. They close with the test."""
+    """Open TCP proxies with toxics: `fault_proxy("127.0.0.1:8080", "latency=0.05")`. They close when the test ends."""
     with ExitStack() as stack:
 
         def open_proxy(

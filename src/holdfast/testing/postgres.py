@@ -1,6 +1,7 @@
-"""`PrivateServer`: a PostgreSQL server of a test's own, from the binaries the machine has. Nothing of it stays.
+"""`PrivateServer`: a PostgreSQL server for one test run, from the binaries of the machine.
 
-Invariant: it listens on a socket in its own folder only, never runs as root, and ends with the process that started it.
+Invariant: it listens only on a socket in its own folder, never runs as root, ends with the process that started it, and leaves
+no files behind.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["PrivateServer", "binaries"]
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _LIMIT_S = 30.0
-_LOOK_AGAIN_S = 0.01
+_POLL_S = 0.01
 _UNPRIVILEGED = ("postgres", "nobody")
 _SMALL = {
     "listen_addresses": "",
@@ -44,7 +45,10 @@ _UNSAFE_AND_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writ
 
 
 def binaries() -> Path:
-    """Return the folder of PostgreSQL's newest binaries, which are seldom on the PATH."""
+    """Return the folder of PostgreSQL's newest binaries. Raises `FileNotFoundError` if there are none.
+
+    Debian does not put them on the PATH, so its folders are searched first.
+    """
     versions = sorted(
         (folder for folder in _DEBIAN.glob("*/bin") if (folder / "initdb").is_file()),
         key=lambda folder: float(folder.parent.name),
@@ -58,10 +62,14 @@ def binaries() -> Path:
 
 
 class PrivateServer:
-    """A server for tests: `with PrivateServer() as server: … server.url`.
+    """A PostgreSQL server for tests.
 
-    `durable=True` has it sync to the disk as a real one does, for tests that kill it; otherwise it is fast. `settings` are laid
-    over postgresql.conf.
+        with PrivateServer() as server:
+            store = open_store(server.url)
+
+    By default it does not sync to disk, which is fast. With `durable=True` it does, for tests that kill it. `settings` override
+    postgresql.conf. Raises `FileNotFoundError` without PostgreSQL's binaries, `OSError` if initdb fails, `TimeoutError` if
+    the server does not start.
     """
 
     def __init__(self, *, durable: bool = False, settings: Mapping[str, str] | None = None) -> None:
@@ -73,10 +81,11 @@ class PrivateServer:
 
     @property
     def url(self) -> str:
+        """The address for `holdfast.stores` and psycopg."""
         return f"postgresql://holdfast@/postgres?host={self._folder}"
 
     def __enter__(self) -> Self:
-        # Not in the test's own folder: a socket's path must be short, and the server's user must get there.
+        # Not in pytest's tmp_path: a socket's path must be short, and the server's user must be able to reach it.
         self._folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
         try:
             user = _unprivileged()
@@ -94,21 +103,21 @@ class PrivateServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
-        """Start it and wait until it takes connections; after `kill`, it recovers first."""
+        """Start the server and wait until it accepts connections. After `kill` it recovers its data first."""
         options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
         end = time.monotonic() + _LIMIT_S
         while not self._started(options):
-            # Children of a killed server hold its memory until they notice.
+            # After a kill, the old child processes hold the shared memory for a moment, and the new server gives up.
             if time.monotonic() > end:
                 raise TimeoutError(f"PostgreSQL did not start: {self._log.read_text()[-2_000:]}")
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_POLL_S)
 
     def stop(self, *, immediate: bool = False) -> None:
-        """Stop it: in good order, or `immediate`, as by a crash of all its processes."""
+        """Stop the server normally, or `immediate`: all its processes end as in a crash."""
         self._end(signal.SIGQUIT if immediate else signal.SIGINT)
 
     def kill(self) -> None:
-        """SIGKILL its first process; the others end when they notice."""
+        """Send SIGKILL to the main process; its children end when they notice."""
         self._end(signal.SIGKILL)
 
     @property
@@ -127,11 +136,11 @@ class PrivateServer:
                 [*_as_unprivileged(ends_with_us=True), *command], cwd="/", stdout=log, stderr=log
             )
         while self._process.poll() is None:
-            # Its eighth line says how it is; a killed server leaves its file behind, with its own number in it.
+            # The eighth line is the status. The first line must be our process: a killed server leaves its file behind.
             lines = pid_file.read_text().split("\n") if pid_file.exists() else []
             if len(lines) > 7 and lines[0] == str(self._process.pid) and lines[7].strip() == "ready":
                 return True
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_POLL_S)
         return False
 
     def _run(self, name: str, *arguments: str) -> None:
@@ -146,16 +155,16 @@ class PrivateServer:
         if done.returncode:
             raise OSError(f"{name} failed: {done.stderr.strip()}")
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end(self, number: signal.Signals) -> None:
         if self._process is None:
             return
-        self._process.send_signal(how)
+        self._process.send_signal(number)
         self._process.wait(_LIMIT_S)
         self._process = None
 
 
 def _unprivileged() -> pwd.struct_passwd | None:
-    """Return whom the server runs as: root may not."""
+    """Return the user that runs the server if we are root: PostgreSQL does not run as root."""
     if os.getuid() != 0:
         return None
     known = {user.pw_name: user for user in pwd.getpwall()}
@@ -163,9 +172,9 @@ def _unprivileged() -> pwd.struct_passwd | None:
 
 
 def _as_unprivileged(*, ends_with_us: bool = False) -> list[str]:
-    """Return what to put before a command. setpriv replaces itself with it, so the process is the command's own."""
+    """Return the prefix of a command. setpriv replaces itself with the command, so signals reach the command itself."""
     user = _unprivileged()
     identity = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"] if user is not None else []
-    # Linux only: elsewhere a test run that is killed leaves its server.
+    # Linux only: on other systems a killed test run leaves its server behind.
     parent = ["--pdeathsig", "QUIT"] if ends_with_us else []
     return ["setpriv", *identity, *parent] if shutil.which("setpriv") and (identity or parent) else []

@@ -16,7 +16,7 @@ from holdfast.cli.output import fail, narrate, show_json, show_table
 from holdfast.events import AttemptEnded, CircuitStateChange, Event, Recovered, Retry
 from holdfast.runtime.runtime import Runtime, SystemClock, default_runtime, use_runtime
 from holdfast.testing import VirtualClock, run
-from holdfast.testing.chance import seeded
+from holdfast.testing.clock import seeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

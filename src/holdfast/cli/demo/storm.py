@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.policies import Circuit, Policy
-from holdfast.testing.chance import seeded
+from holdfast.testing.clock import seeded
 
 if TYPE_CHECKING:
     from random import Random

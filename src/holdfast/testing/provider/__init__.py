@@ -1,19 +1,23 @@
-"""A provider that misbehaves on script: Anthropic's, OpenAI's and xAI's protocols, against which the real SDKs run.
+"""A provider that misbehaves on script. It speaks the protocols of Anthropic, OpenAI and xAI, so the real SDKs run against it.
 
     with serve_in_thread("429;retry-after=7, cut;after=3, ok") as provider:
         client = anthropic.Anthropic(base_url=provider.url, api_key="test", max_retries=0)
 
-`acts` are what may happen to a connection; `core` turns a request into a plan of acts by `script`, `faults`, `replies` and
-`protocols`; `server` performs plans on sockets and `transport` in memory; `hosting` is what users hold in their hands.
+server, transport    perform plans on sockets and in memory; `FaultProvider` is in `server`
+core                 turns a request into a plan, which is a sequence of acts on the connection
+script               which request meets which fault
+faults, replies      what a plan does, with and without a fault
+dialect              what a protocol must supply; `anthropic` and `openai` are the protocols
+http                 requests, acts, and HTTP as bytes
 """
 
 from __future__ import annotations
 
-from holdfast.testing.provider.counters import Counters
-from holdfast.testing.provider.hosting import FaultProvider, serve_in_thread
+from holdfast.testing.provider.core import Counters
+from holdfast.testing.provider.http import Request
 from holdfast.testing.provider.replies import Turn
-from holdfast.testing.provider.requests import Request
 from holdfast.testing.provider.script import Rule, Script, read_file, read_script
+from holdfast.testing.provider.server import FaultProvider, serve_in_thread
 
 __all__ = [
     "Counters",

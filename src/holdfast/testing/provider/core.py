@@ -1,41 +1,99 @@
-"""The provider without a network: a request in, a plan out.
+"""The provider without a network: a request in, a plan out. `/_holdfast/` is its control interface.
 
 After calling `Provider.plan` you must perform the plan. Nothing in here waits, and no socket is touched.
+
+Invariant: every request is answered, meets a fault, or is refused by the provider itself: the three counters add up.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
-from typing import TYPE_CHECKING
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast import options
+from holdfast.faults import InvalidError
 from holdfast.runtime.runtime import default_runtime
-from holdfast.testing.provider.acts import Data, Ending, Head, Plan
-from holdfast.testing.provider.answers import JSON, Answer, give, refuse
-from holdfast.testing.provider.control import PREFIX, control
-from holdfast.testing.provider.counters import Counters
-from holdfast.testing.provider.protocols import dialect_of
+from holdfast.testing.provider.anthropic import ANTHROPIC
+from holdfast.testing.provider.dialect import as_json
+from holdfast.testing.provider.faults import JSON, Answer, send, send_error
+from holdfast.testing.provider.http import Data, Ending, Head, Plan
+from holdfast.testing.provider.openai import OPENAI_CHAT, OPENAI_RESPONSES, XAI_CHAT, XAI_RESPONSES
 from holdfast.testing.provider.replies import reply_to
-from holdfast.testing.provider.script import Script, Scripted, read_script
+from holdfast.testing.provider.script import Playback, Script, read_script
 
 if TYPE_CHECKING:
     from holdfast.clock import Clock
-    from holdfast.testing.provider.protocols.base import Dialect
-    from holdfast.testing.provider.requests import Request
+    from holdfast.testing.provider.dialect import Dialect
+    from holdfast.testing.provider.http import Request
 
-__all__ = ["Provider"]
+__all__ = ["Counters", "Provider"]
 
-_KEPT = 10_000
-_NOWHERE = b'{"error":{"message":"there is no such path here","type":"invalid_request_error","code":null,"param":null}}'
+_KEPT_REQUESTS = 10_000
 _MINUTE = 60.0
+_CONTROL = "/_holdfast/"
+_XAI_MODELS = "grok"
+_DIALECTS = {
+    "/v1/messages": (ANTHROPIC, ANTHROPIC),
+    "/v1/chat/completions": (OPENAI_CHAT, XAI_CHAT),
+    "/v1/responses": (OPENAI_RESPONSES, XAI_RESPONSES),
+}
+"""The protocol of a path: the usual one, and the one for xAI's models."""
+_NO_SUCH_PATH = {
+    "error": {
+        "message": "there is no such path here",
+        "type": "invalid_request_error",
+        "code": None,
+        "param": None,
+    }
+}
+
+
+class Counters:
+    """What reached the provider: the proof of how many requests a recovery really sent.
+
+    assert provider.counters.received == 3
+    assert provider.counters.injected["503"] == 2
+    """
+
+    def __init__(self) -> None:
+        self.received = 0
+        """Requests for an answer; requests to the control interface are not counted."""
+        self.answered = 0
+        """Requests that got a good answer."""
+        self.injected: Counter[str] = Counter()
+        """Requests that met a fault of the script, by its name."""
+        self.refused = 0
+        """Requests that the provider itself refused: no key, no such path, no JSON."""
+        self.abandoned = 0
+        """Requests whose client left before the end of the answer. They are counted above as well."""
+        self.connections = 0
+        self.tls = 0
+        """Connections that spoke TLS. The provider fails every handshake."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the counters as the control interface shows them."""
+        return {
+            "received": self.received,
+            "answered": self.answered,
+            "injected": dict(self.injected),
+            "refused": self.refused,
+            "abandoned": self.abandoned,
+            "connections": self.connections,
+            "tls": self.tls,
+        }
+
+    def __repr__(self) -> str:
+        return f"Counters({', '.join(f'{name}={value}' for name, value in self.document().items() if value)})"
 
 
 class Provider:
     """Answers requests in the providers' protocols, and misbehaves on script.
 
-    Time is the clock's that was given, else the default runtime's: virtual where the test's time is. `limit` is what
-    its headers announce as requests a minute; it is not enforced.
+    Its time is the given clock's, or the default runtime's: virtual if the test's time is virtual. `limit` is the number of
+    requests a minute that its headers announce; it is not enforced.
     """
 
     def __init__(
@@ -51,64 +109,87 @@ class Provider:
         self._seed = seed
         self._clock = clock
         self._limit = limit
+        # Requests come from several threads through the in-memory transport, and the script must play each step once.
         self._lock = threading.Lock()
         self.set_script(script)
 
     def set_script(self, script: str | Script) -> None:
-        """Play another script from its beginning, and count anew. One that makes no sense changes nothing."""
-        scripted = Scripted(read_script(script) if isinstance(script, str) else script, seed=self._seed)
+        """Play another script from its beginning, and reset the counters.
+
+        Raises `InvalidError` for a script that it cannot read; the old script goes on then.
+        """
+        playback = Playback(read_script(script) if isinstance(script, str) else script, seed=self._seed)
         with self._lock:
-            self._scripted = scripted
+            self._playback = playback
             self._restart()
 
     def reset(self) -> None:
-        """Play the script from its beginning, and count anew."""
-        self.set_script(self._scripted.script)
+        """Play the script from its beginning, and reset the counters."""
+        self.set_script(self._playback.script)
 
     def _restart(self) -> None:
         self.counters = Counters()
-        """What came and what became of it."""
-        self.requests: deque[Request] = deque(maxlen=_KEPT)
+        """What came, and how it was answered."""
+        self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         """The last requests, whole."""
         self._first: float | None = None
         self._minute = (0.0, 0)
 
     def plan(self, request: Request) -> Plan:
-        """Return what to do with the connection a request came by."""
-        if request.path.startswith(PREFIX):
-            return control(self, request)
+        """Return the acts to perform on the connection that the request came by."""
+        if request.path.startswith(_CONTROL):
+            return _send_json(*self._control(request))
         with self._lock:
             return self._decide(request)
 
     def _decide(self, request: Request) -> Plan:
         self.counters.received += 1
         self.requests.append(request)
-        dialect = dialect_of(request)
+        dialect = _dialect_of(request)
         if dialect is None:
             self.counters.refused += 1
-            return _nowhere()
+            return _send_json(404, _NO_SUCH_PATH)
         answer = self._answer(request, dialect)
-        if (wrong := _wrong(request)) is not None:
+        if (mistake := _mistake(request)) is not None:
             self.counters.refused += 1
-            return refuse(answer, dialect.refusals[wrong], dialect.refusals[wrong].status)
-        step = self._scripted.next(request, self._seconds_since_first())
+            return send_error(answer, dialect.errors[mistake], dialect.errors[mistake].status)
+        step = self._playback.next(request, self._seconds_since_first())
         if step.plan is None:
             self.counters.answered += 1
-            return give(answer)
+            return send(answer)
         self.counters.injected[step.name] += 1
         return step.plan(answer)
 
     def _answer(self, request: Request, dialect: Dialect) -> Answer:
-        reply = reply_to(dialect.asked(request), self._scripted.script.replies)
+        reply = reply_to(dialect.prompt(request), self._playback.script.replies)
         wall = self.clock.wall()
         minute, used = self._minute
         if wall - minute >= _MINUTE:
             minute, used = wall, 0
         self._minute = (minute, used + 1)
-        # Never told to be empty: a limit that is announced as used up is a reason to wait, and none was scripted.
+        # Never announced as used up: clients wait for an empty limit, and the script did not ask for a wait.
         left = max(1, self._limit - used - 1)
         limits = dialect.limits(self._limit, left, minute + _MINUTE)
         return Answer(request, dialect, reply, number=self.counters.received, limits=limits, wall=wall)
+
+    def _control(self, request: Request) -> tuple[int, Any]:
+        """Perform a request to the control interface; return status and body."""
+        command = f"{request.method} {request.path.removeprefix(_CONTROL)}"
+        if command == "GET counters":
+            return 200, self.counters.document()
+        if command == "GET script":
+            return 200, msgspec.to_builtins(self.script)
+        if command == "POST reset":
+            self.reset()
+            return 200, self.counters.document()
+        if command == "POST script":
+            try:
+                self.set_script(request.body.decode("utf-8", "replace"))
+            except InvalidError as error:
+                return 400, {"error": str(error)}
+            return 200, msgspec.to_builtins(self.script)
+        known = "GET counters, GET script, POST reset or POST script"
+        return 404, {"error": f"expected {known} below {_CONTROL}, got {command}"}
 
     def _seconds_since_first(self) -> float:
         now = self.clock.monotonic()
@@ -118,16 +199,25 @@ class Provider:
 
     @property
     def clock(self) -> Clock:
-        """The clock it was given, else the default runtime's."""
+        """The given clock, or the default runtime's."""
         return default_runtime().clock if self._clock is None else self._clock
 
     @property
     def script(self) -> Script:
         """The script being played."""
-        return self._scripted.script
+        return self._playback.script
 
 
-def _wrong(request: Request) -> str | None:
+def _dialect_of(request: Request) -> Dialect | None:
+    """Return the protocol of a request, by its path and model; None for an unknown path."""
+    if request.path == "/v1/models":
+        return ANTHROPIC if "anthropic-version" in request.headers else OPENAI_CHAT
+    usual, xai = _DIALECTS.get(request.path, (None, None))
+    return xai if request.model.startswith(_XAI_MODELS) else usual
+
+
+def _mistake(request: Request) -> str | None:
+    """Return the error for a request that no provider would answer."""
     if not request.key:
         return "auth"
     if request.path == "/v1/models":
@@ -135,7 +225,8 @@ def _wrong(request: Request) -> str | None:
     return None if request.method == "POST" and request.model else "bad-request"
 
 
-def _nowhere() -> Plan:
-    yield Head(404, (("content-type", JSON),), len(_NOWHERE))
-    yield Data(_NOWHERE)
+def _send_json(status: int, document: Any) -> Plan:
+    body = as_json(document)
+    yield Head(status, (("content-type", JSON),), len(body))
+    yield Data(body)
     yield Ending.END

@@ -1,23 +1,127 @@
 """The faults: a closed list, each with a real effect on the wire. `holdfast faults list` prints it.
 
-A fault that breaks a stream does the like to an answer that is none: it stops in the middle of the body.
+`Answer` is what a request would get if nothing went wrong; a fault turns it into another plan. A fault that breaks a stream also
+breaks an answer that is not streamed: it stops in the middle of the body.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from holdfast.testing.provider.acts import Data, Ending, Headers, Pause, Plan, Raw
-from holdfast.testing.provider.answers import Answer, give, refuse
-from holdfast.testing.provider.protocols.base import Part, Refusal
+from holdfast.testing.provider.dialect import ErrorReply, Frame, Part, as_json
+from holdfast.testing.provider.http import Data, Ending, Head, Headers, Pause, Plan, Raw
 from holdfast.testing.provider.replies import call_first_tool
 
 if TYPE_CHECKING:
-    from holdfast.testing.provider.protocols.base import Dialect
+    from holdfast.testing.provider.dialect import Dialect
+    from holdfast.testing.provider.http import Request
+    from holdfast.testing.provider.replies import Reply
 
-__all__ = ["FAULTS", "REFUSALS", "STATUSES", "Fault", "Options", "refusing"]
+__all__ = [
+    "ERRORS",
+    "FAULTS",
+    "JSON",
+    "SSE",
+    "STATUSES",
+    "Answer",
+    "Fault",
+    "Options",
+    "error_plan",
+    "send",
+    "send_error",
+]
+
+JSON = "application/json"
+SSE = "text/event-stream; charset=utf-8"
+
+
+class Answer:
+    """A reply in one protocol. The bytes are written when a plan uses them: most faults need only a part."""
+
+    def __init__(
+        self, request: Request, dialect: Dialect, reply: Reply, *, number: int, limits: Headers, wall: float
+    ) -> None:
+        self.request = request
+        self.dialect = dialect
+        self.reply = reply
+        self.number = number
+        self.limits = limits
+        self.wall = wall
+
+    def with_reply(self, reply: Reply) -> Answer:
+        """Return the same answer with another reply."""
+        return Answer(self.request, self.dialect, reply, number=self.number, limits=self.limits, wall=self.wall)
+
+    @property
+    def streams(self) -> bool:
+        """Whether the client wants a stream."""
+        return self.request.stream
+
+    @property
+    def content_type(self) -> str:
+        """The type of the body."""
+        return SSE if self.streams else JSON
+
+    @cached_property
+    def whole(self) -> bytes:
+        """The body of an answer that is not a stream."""
+        if self.request.method == "GET":
+            return as_json(self.dialect.models())
+        return as_json(self.dialect.whole(self.reply, self.request, self.number))
+
+    @cached_property
+    def frames(self) -> list[Frame]:
+        """The events of a stream."""
+        return self.dialect.frames(self.reply, self.request, self.number)
+
+    def frames_up_to(self, pieces: int) -> bytes:
+        """Return the stream up to this many pieces of text or tool call."""
+        sent: list[bytes] = []
+        for frame in self.frames:
+            if frame.part is Part.CLOSING:
+                break
+            if frame.part is not Part.OPENING:
+                if pieces == 0:
+                    break
+                pieces -= 1
+            sent.append(frame.data)
+        return b"".join(sent)
+
+    def head(self, status: int = 200, *, content_type: str | None = None, length: int | None = None) -> Head:
+        """Return the head of a good answer, with the rate limit headers."""
+        fixed = (("content-type", content_type or self.content_type), self._id)
+        return Head(status, (*fixed, *self.limits), length)
+
+    def error_head(self, status: int, headers: Headers, length: int) -> Head:
+        """Return the head of an error. It has rate limit headers only if the script gives them."""
+        return Head(status, (("content-type", JSON), self._id, *headers), length)
+
+    @property
+    def _id(self) -> tuple[str, str]:
+        return self.dialect.request_id, f"req_{self.number:024d}"
+
+
+def send(answer: Answer, *, content_type: str | None = None) -> Plan:
+    """Send the whole answer at once."""
+    if answer.streams:
+        yield answer.head(content_type=content_type)
+        yield Data(b"".join([frame.data for frame in answer.frames]))
+    else:
+        yield answer.head(content_type=content_type, length=len(answer.whole))
+        yield Data(answer.whole)
+    yield Ending.END
+
+
+def send_error(answer: Answer, error: ErrorReply, status: int, headers: Headers = ()) -> Plan:
+    """Send an error in the protocol's own words."""
+    body = as_json(answer.dialect.error(error))
+    yield answer.error_head(status, headers, len(body))
+    yield Data(body)
+    yield Ending.END
+
 
 Options: TypeAlias = Mapping[str, Any]
 
@@ -25,12 +129,12 @@ _MALFORMED = b"HTTP/9.9 banana\r\n\r\n"
 _HTML = b"<html>\n<head><title>%d</title></head>\n<body>\n<center><h1>%d</h1></center>\n<hr><center>nginx</center>\n</body>\n</html>\n"
 _DRIPS = 10
 
-REFUSALS = {
+ERRORS = {
     "bad-request": "the request is wrong",
     "auth": "the key is wrong",
     "expired": "the token has expired",
     "billing": "the payment failed",
-    "quota": "the money or the plan is used up: a limit that waiting does not cure",
+    "quota": "the money or the plan is used up: waiting does not help",
     "forbidden": "the key may not do this",
     "not-found": "there is no such model",
     "overflow": "the prompt is longer than the context",
@@ -39,9 +143,9 @@ REFUSALS = {
     "internal": "the provider's own error",
     "unavailable": "the provider is down",
     "timeout": "the provider took too long",
-    "overloaded": "the provider has too much to do",
+    "overloaded": "the provider has too many requests from all its users",
 }
-"""Errors that every protocol words in its own way."""
+"""The errors that a provider sends, by their names in scripts. Each protocol has its own words for them."""
 
 STATUSES = {
     400: "bad-request",
@@ -56,40 +160,40 @@ STATUSES = {
     504: "timeout",
     529: "overloaded",
 }
-"""What a bare status says in its body."""
+"""The error in the body of a bare status."""
 
 
 class Fault(NamedTuple):
-    """A fault: what it does, in words and as a plan, and its options with their defaults."""
+    """A fault: its summary, its plan, and its options with their defaults."""
 
     summary: str
     plan: Callable[[Answer, Options], Plan]
     options: Options = MappingProxyType({})
 
 
-def refusing(name: str | None, status: int | None, headers: Callable[[float], Headers], hint: str) -> Callable[[Answer], Plan]:  # fmt: skip
-    """Return a fault that answers with an error: by name with its usual status, or by status with its usual body."""
+def error_plan(name: str | None, status: int | None, headers: Callable[[float], Headers], hint: str) -> Callable[[Answer], Plan]:  # fmt: skip
+    """Return a plan that sends an error: a named error with its usual status, or a status with its usual error."""
 
     def plan(answer: Answer) -> Plan:
-        said = _wording(answer.dialect, name, status)
-        message = said.message.replace("{model}", answer.request.model)
+        error = _error(answer.dialect, name, status)
+        message = error.message.replace("{model}", answer.request.model)
         if hint:
             message += f" Please try again in {hint}."
-        return refuse(answer, said._replace(message=message), status or said.status, headers(answer.wall))
+        return send_error(answer, error._replace(message=message), status or error.status, headers(answer.wall))
 
     return plan
 
 
-def _wording(dialect: Dialect, name: str | None, status: int | None) -> Refusal:
+def _error(dialect: Dialect, name: str | None, status: int | None) -> ErrorReply:
     known = name or STATUSES.get(status or 0)
     if known is not None:
-        return dialect.refusals[known]
-    usual = dialect.refusals["internal" if (status or 0) >= 500 else "bad-request"]
+        return dialect.errors[known]
+    usual = dialect.errors["internal" if (status or 0) >= 500 else "bad-request"]
     return usual._replace(message=f"HTTP {status}")
 
 
 def _begin(answer: Answer, pieces: int) -> Plan:
-    """Begin the answer and stop in the middle."""
+    """Send the beginning of the answer and stop in the middle."""
     if answer.streams:
         yield answer.head()
         yield Data(answer.frames_up_to(pieces))
@@ -104,8 +208,8 @@ def _cut(answer: Answer, options: Options) -> Plan:
 
 
 def _cut_tool(answer: Answer, options: Options) -> Plan:
-    asked = answer.dialect.asked(answer.request)
-    yield from _cut(answer.replying(call_first_tool(asked)), options)
+    prompt = answer.dialect.prompt(answer.request)
+    yield from _cut(answer.with_reply(call_first_tool(prompt)), options)
 
 
 def _reset(answer: Answer, options: Options) -> Plan:
@@ -125,7 +229,7 @@ def _hang(_answer: Answer, _options: Options) -> Plan:
 
 def _slow(answer: Answer, options: Options) -> Plan:
     yield Pause(options["seconds"])
-    yield from give(answer)
+    yield from send(answer)
 
 
 def _drip(answer: Answer, options: Options) -> Plan:
@@ -168,8 +272,8 @@ def _sse_error(answer: Answer, options: Options) -> Plan:
         yield from _error_200(answer, options)
         return
     yield answer.head()
-    said = answer.dialect.refusals[options["error"]]
-    yield Data(answer.frames_up_to(options["after"]) + answer.dialect.error_frame(said, answer.request))
+    error = answer.dialect.errors[options["error"]]
+    yield Data(answer.frames_up_to(options["after"]) + answer.dialect.error_frame(error))
     yield Ending.END
 
 
@@ -177,7 +281,7 @@ def _error_200(answer: Answer, options: Options) -> Plan:
     if answer.streams:
         yield from _sse_error(answer, {**options, "after": 0})
     else:
-        yield from refuse(answer, answer.dialect.refusals[options["error"]], 200)
+        yield from send_error(answer, answer.dialect.errors[options["error"]], 200)
 
 
 def _html(answer: Answer, options: Options) -> Plan:
@@ -189,11 +293,11 @@ def _html(answer: Answer, options: Options) -> Plan:
 
 
 def _content_type(answer: Answer, _: Options) -> Plan:
-    return give(answer, content_type="text/plain")
+    return send(answer, content_type="text/plain")
 
 
 def _oversize(answer: Answer, options: Options) -> Plan:
-    return give(answer.replying(answer.reply._replace(text="x" * options["bytes"], tool="")))
+    return send(answer.with_reply(answer.reply._replace(text="x" * options["bytes"], tool="")))
 
 
 def _empty(answer: Answer, _: Options) -> Plan:
@@ -212,9 +316,9 @@ def _malformed_http(_answer: Answer, _options: Options) -> Plan:
 
 _AFTER = {"after": 1}
 FAULTS: dict[str, Fault] = {
-    "hang": Fault("nothing comes, not even headers, for as long as the client waits", _hang),
-    "slow": Fault("the first byte comes late", _slow, {"seconds": 1.0}),
-    "drip": Fault("the answer comes bit by bit", _drip, {"every": 0.1}),
+    "hang": Fault("no byte arrives, not even headers, as long as the client waits", _hang),
+    "slow": Fault("the first byte arrives late", _slow, {"seconds": 1.0}),
+    "drip": Fault("the answer arrives bit by bit", _drip, {"every": 0.1}),
     "silence": Fault("the stream stops in the middle and stays open", _silence, _AFTER),
     "cut": Fault("the connection is closed in the middle of the stream or body", _cut, _AFTER),
     "cut-tool": Fault("the connection is closed in the middle of a tool call's arguments", _cut_tool, _AFTER),

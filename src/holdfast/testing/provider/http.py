@@ -1,16 +1,130 @@
-"""HTTP/1.1 on bytes: requests out of what came, heads and chunks to be sent. No socket, no wait."""
+"""HTTP/1.1 as values and as bytes: the request, the acts of an answer, and both on the wire. No socket, no wait."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from enum import Enum
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple, TypeAlias
 
-from holdfast.testing.provider.requests import Request
+import msgspec
 
-if TYPE_CHECKING:
-    from holdfast.testing.provider.acts import Head
+__all__ = [
+    "LAST_CHUNK",
+    "TLS_ALERT",
+    "Act",
+    "BadRequestError",
+    "Data",
+    "Ending",
+    "Head",
+    "Headers",
+    "Pause",
+    "Plan",
+    "Raw",
+    "Reader",
+    "Request",
+    "chunk",
+    "head_bytes",
+    "is_tls",
+]
 
-__all__ = ["LAST_CHUNK", "TLS_ALERT", "BadRequestError", "Reader", "chunk", "head_bytes", "is_tls"]
+_BEARER = "bearer "
+
+
+class Request:
+    """A request as it reached the provider: method, path, headers (names in lower case), body, and what they contain.
+
+    assert provider.requests[-1].model == "claude-sonnet-4-5"
+    """
+
+    __slots__ = ("_document", "body", "headers", "method", "path")
+
+    def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> None:
+        self.method = method
+        self.path = path.partition("?")[0]
+        self.headers = headers
+        self.body = body
+        self._document: dict[str, Any] | None = None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON object of the body; empty if the body is not a JSON object."""
+        if self._document is None:
+            try:
+                read = msgspec.json.decode(self.body)
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                read = None
+            self._document = read if isinstance(read, dict) else {}
+        return self._document
+
+    @property
+    def model(self) -> str:
+        """The requested model."""
+        model = self.document.get("model")
+        return model if isinstance(model, str) else ""
+
+    @property
+    def stream(self) -> bool:
+        """Whether the client wants a stream."""
+        return self.document.get("stream") is True
+
+    @property
+    def key(self) -> str:
+        """The API key, from either of the two headers that carry one."""
+        bearer = self.headers.get("authorization", "")
+        if bearer[: len(_BEARER)].lower() == _BEARER:
+            return bearer[len(_BEARER) :].strip()
+        return self.headers.get("x-api-key", "")
+
+    def list_of(self, name: str) -> list[dict[str, Any]]:
+        """Return the objects in the list `name` of the document."""
+        found = self.document.get(name)
+        return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+    def __repr__(self) -> str:
+        return f"Request({self.method!r}, {self.path!r}, model={self.model!r}, stream={self.stream})"
+
+
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+
+
+class Pause(NamedTuple):
+    """Send nothing for some seconds; None: as long as the client stays."""
+
+    seconds: float | None
+
+
+class Head(NamedTuple):
+    """Status line and headers. Without a length the body is sent in chunks."""
+
+    status: int
+    headers: Headers
+    length: int | None = None
+
+
+class Data(NamedTuple):
+    """Bytes of the body."""
+
+    data: bytes
+
+
+class Raw(NamedTuple):
+    """Bytes in place of a head that are not HTTP."""
+
+    data: bytes
+
+
+class Ending(Enum):
+    """How the answer ends."""
+
+    END = "the answer is whole; the connection stays"
+    CLOSE = "the connection is closed"
+    RESET = "the connection is reset"
+
+
+Act: TypeAlias = Pause | Head | Data | Raw | Ending
+Plan: TypeAlias = Iterator[Act]
+
 
 MAX_HEAD = 65_536
 MAX_BODY = 67_108_864
@@ -22,7 +136,7 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 class BadRequestError(Exception):
-    """What came is no request we can read; holds the status to answer with."""
+    """The bytes are no request that we can read; `status` is the answer."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -30,41 +144,41 @@ class BadRequestError(Exception):
 
 
 class Reader:
-    """Collects bytes and gives requests. After an error it must not be used any more."""
+    """Collects bytes and returns requests. After an error it must not be used any more."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._head: tuple[str, str, dict[str, str], int] | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take what came."""
-        self._held += data
+        """Add received bytes."""
+        self._buffer += data
 
     def next(self) -> Request | None:
-        """Return the next request, once all of it came."""
+        """Return the next request; None until all of it has arrived."""
         if self._head is None and not self._read_head():
             return None
         assert self._head is not None
         method, path, headers, length = self._head
-        if len(self._held) < length:
+        if len(self._buffer) < length:
             return None
-        body = bytes(self._held[:length])
-        del self._held[:length]
+        body = bytes(self._buffer[:length])
+        del self._buffer[:length]
         self._head = None
         return Request(method, path, headers, body)
 
-    def wants_go_ahead(self) -> bool:
-        """Whether the client waits for a word before it sends its body."""
+    def expects_continue(self) -> bool:
+        """Whether the client waits for `100 Continue` before it sends its body. True once per request."""
         return self._head is not None and self._head[2].pop("expect", "").lower() == "100-continue"
 
     def _read_head(self) -> bool:
-        end = self._held.find(_END_OF_HEAD)
+        end = self._buffer.find(_END_OF_HEAD)
         if end < 0:
-            if len(self._held) > MAX_HEAD:
+            if len(self._buffer) > MAX_HEAD:
                 raise BadRequestError(431, f"expected at most {MAX_HEAD} bytes of headers")
             return False
-        first, *lines = self._held[:end].decode("latin-1").split("\r\n")
-        del self._held[: end + len(_END_OF_HEAD)]
+        first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
+        del self._buffer[: end + len(_END_OF_HEAD)]
         match first.split(" "):
             case [method, path, "HTTP/1.1"]:
                 headers = dict(map(_header, lines))
@@ -77,7 +191,7 @@ class Reader:
 
 
 def is_tls(data: bytes) -> bool:
-    """Whether a connection that begins like this speaks TLS."""
+    """Whether these first bytes of a connection are TLS."""
     return data[:1] == bytes([_TLS_HANDSHAKE])
 
 
@@ -93,7 +207,7 @@ def head_bytes(head: Head, *, extra: str = "") -> bytes:
 
 
 def chunk(data: bytes) -> bytes:
-    """Return a chunk; one without bytes would end the body, so it is left out."""
+    """Return a chunk, or nothing for no bytes: an empty chunk would end the body."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 

@@ -1,7 +1,9 @@
-"""What the provider answers when nothing goes wrong. The same request always gets the same reply, also the second time.
+"""What the provider replies when nothing goes wrong.
 
-Three ways: `echo` says the user's last words back; `tools` calls the first tool on offer and then tells what came of it;
-a list of turns is played by the number of the assistant's turns in the conversation.
+There are three modes. `echo` repeats the user's last text. `tools` calls the first tool on offer and then reports its result.
+A list of turns is played by the number of the assistant's turns in the conversation.
+
+Invariant: the same request always gets the same reply, so a retry gets what the first attempt would have got.
 """
 
 from __future__ import annotations
@@ -13,33 +15,33 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["WAYS", "Asked", "Reply", "Tool", "Turn", "call_first_tool", "reply_to"]
+__all__ = ["MODES", "Prompt", "Reply", "Tool", "Turn", "call_first_tool", "reply_to"]
 
 _DEPTH = 8
 _FRAGMENT = 7
 
 
 class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scripted turn that calls a tool."""
+    """A turn of a scripted conversation that calls a tool: `Script(replies=(Turn(tool="search", arguments={"q": "x"}), "Done."))`."""
 
     tool: str
     arguments: dict[str, Any] = {}
 
 
 class Tool(NamedTuple):
-    """A tool on offer, whichever protocol it was offered in."""
+    """A tool on offer, the same for all protocols."""
 
     name: str
     schema: dict[str, Any]
 
 
-class Asked(NamedTuple):
-    """What a request asks for, in no protocol's words."""
+class Prompt(NamedTuple):
+    """The content of a request, the same for all protocols."""
 
-    said: str
-    """The user's last words."""
+    text: str
+    """The user's last text."""
     result: str | None
-    """What a tool returned, where that is the last thing in the conversation."""
+    """The result of a tool, if the conversation ends with one."""
     turns: int
     """How many turns the assistant has had."""
     tools: tuple[Tool, ...]
@@ -47,7 +49,7 @@ class Asked(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What is answered: a text, or the call of a tool."""
+    """The content of an answer: a text, or the call of a tool."""
 
     text: str
     tool: str
@@ -56,7 +58,7 @@ class Reply(NamedTuple):
 
     @property
     def pieces(self) -> list[str]:
-        """The parts in which it is streamed: words of the text, fragments of the arguments."""
+        """The pieces in which the reply is streamed: words of the text, fragments of the arguments."""
         if not self.tool:
             first, *others = self.text.split(" ")
             return [first, *(f" {word}" for word in others)]
@@ -64,52 +66,52 @@ class Reply(NamedTuple):
 
     @property
     def output_tokens(self) -> int:
-        """How many tokens this is: one per piece."""
+        """The number of tokens: one per piece."""
         return len(self.pieces)
 
 
-def reply_to(asked: Asked, way: str | Sequence[str | Turn]) -> Reply:
-    """Return the reply to what was asked, in one of the ways above."""
-    if isinstance(way, str):
-        return WAYS[way](asked)
-    turn = way[min(asked.turns, len(way) - 1)]
-    return _say(asked, turn) if isinstance(turn, str) else _call(asked, turn.tool, turn.arguments)
+def reply_to(prompt: Prompt, mode: str | Sequence[str | Turn]) -> Reply:
+    """Return the reply to a prompt in one of the modes above."""
+    if isinstance(mode, str):
+        return MODES[mode](prompt)
+    turn = mode[min(prompt.turns, len(mode) - 1)]
+    return _say(prompt, turn) if isinstance(turn, str) else _call(prompt, turn.tool, turn.arguments)
 
 
-def call_first_tool(asked: Asked) -> Reply:
-    """Call the first tool on offer, or say something where there is none."""
-    if not asked.tools:
-        return _echo(asked)
-    tool = asked.tools[0]
-    return _call(asked, tool.name, _example(tool.schema))
+def call_first_tool(prompt: Prompt) -> Reply:
+    """Call the first tool on offer; without one, reply with a text."""
+    if not prompt.tools:
+        return _echo(prompt)
+    tool = prompt.tools[0]
+    return _call(prompt, tool.name, _example(tool.schema))
 
 
-def _echo(asked: Asked) -> Reply:
-    return _say(asked, f"You said: {asked.said}")
+def _echo(prompt: Prompt) -> Reply:
+    return _say(prompt, f"You said: {prompt.text}")
 
 
-def _use_tools(asked: Asked) -> Reply:
-    if asked.result is not None:
-        return _say(asked, f"The tool says: {asked.result}")
-    return call_first_tool(asked)
+def _use_tools(prompt: Prompt) -> Reply:
+    if prompt.result is not None:
+        return _say(prompt, f"The tool says: {prompt.result}")
+    return call_first_tool(prompt)
 
 
-WAYS: dict[str, Callable[[Asked], Reply]] = {"echo": _echo, "tools": _use_tools}
+MODES: dict[str, Callable[[Prompt], Reply]] = {"echo": _echo, "tools": _use_tools}
 
 
-def _say(asked: Asked, text: str) -> Reply:
-    return Reply(text=text, tool="", arguments="", input_tokens=asked.tokens)
+def _say(prompt: Prompt, text: str) -> Reply:
+    return Reply(text=text, tool="", arguments="", input_tokens=prompt.tokens)
 
 
-def _call(asked: Asked, tool: str, arguments: Any) -> Reply:
-    return Reply(text="", tool=tool, arguments=msgspec.json.encode(arguments).decode(), input_tokens=asked.tokens)
+def _call(prompt: Prompt, tool: str, arguments: Any) -> Reply:
+    return Reply(text="", tool=tool, arguments=msgspec.json.encode(arguments).decode(), input_tokens=prompt.tokens)
 
 
 _EXAMPLES = {"string": "example", "integer": 1, "number": 1.5, "boolean": True, "array": [], "null": None}
 
 
 def _example(schema: Any, depth: int = 0) -> Any:
-    """Return a value that fits a JSON schema of the plain kind."""
+    """Return a value that fits a simple JSON schema: type, enum and properties, no references."""
     if not isinstance(schema, dict) or depth > _DEPTH:
         return {}
     if isinstance(choices := schema.get("enum"), list) and choices:

@@ -1,6 +1,8 @@
 """A script: which request meets which fault. One line of steps, or a TOML file with rules.
 
-Rules are asked in order; the first that is for this request and has a step left decides, and without one all is well.
+The provider goes through the rules in order. The first rule that applies to the request and has a step left decides; without one
+the request gets a good answer.
+
 Invariant: the same script, seed and requests in the same order give the same faults.
 """
 
@@ -8,24 +10,28 @@ from __future__ import annotations
 
 import re
 import tomllib
+from datetime import UTC, datetime
+from email.utils import formatdate
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast import options as check
 from holdfast.faults import InvalidError
-from holdfast.testing.chance import seeded
-from holdfast.testing.notation import split_steps
-from holdfast.testing.provider import steps
-from holdfast.testing.provider.replies import WAYS, Turn
+from holdfast.testing.clock import seeded
+from holdfast.testing.provider.faults import ERRORS, FAULTS, error_plan
+from holdfast.testing.provider.replies import MODES, Turn
+from holdfast.testing.scripts import read_option, read_step, split_steps
 
 if TYPE_CHECKING:
-    from holdfast.testing.provider.requests import Request
-    from holdfast.testing.provider.steps import Step
+    from collections.abc import Callable
 
-__all__ = ["Rule", "Script", "Scripted", "read_file", "read_script"]
+    from holdfast.testing.provider.faults import Answer
+    from holdfast.testing.provider.http import Headers, Plan, Request
+
+__all__ = ["OK", "Playback", "Rule", "Script", "Step", "read_file", "read_script"]
 
 T = TypeVar("T", "Rule", "Script")
 
@@ -33,53 +39,60 @@ _LOOP = "loop"
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"since": "from", "until": "to"}):  # fmt: skip
-    """Steps, and the requests they are for: between two moments, for some models and keys, by chance."""
+    """Steps, and the requests they apply to: between two moments, for some models and keys, by chance.
+
+    Rule(steps="503", loop=True, since=60, until=120, models=("claude-*",))  # an outage in the second minute
+    """
 
     steps: str
     loop: bool = False
     share: float = 1.0
     since: float = 0.0
-    """Seconds since the first request."""
+    """Seconds after the first request; `from` in TOML."""
     until: float | None = None
+    """Seconds after the first request; `to` in TOML."""
     models: tuple[str, ...] = ("*",)
     """Patterns: `claude-*`."""
     keys: tuple[str, ...] = ("*",)
 
-    def is_for(self, request: Request, at: float) -> bool:
-        """Whether a request that came so many seconds after the first is one of those."""
+    def applies_to(self, request: Request, at: float) -> bool:
+        """Whether the rule applies to a request that came `at` seconds after the first one."""
         if at < self.since or (self.until is not None and at >= self.until):
             return False
         return _fits(request.model, self.models) and _fits(request.key, self.keys)
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What goes wrong and when, and what is answered otherwise."""
+    """What goes wrong and when, and what is replied otherwise.
+
+    Script(rules=(Rule(steps="429;retry-after=7, 503"),), replies=("Hello.", "Goodbye."))
+    """
 
     seed: int = 0
     replies: str | tuple[str | Turn, ...] = "echo"
     rules: tuple[Rule, ...] = ()
 
 
-class Scripted:
-    """A script being played: says for each request what it meets."""
+class Playback:
+    """A script being played: decides for each request which step it meets. Raises `InvalidError` for a wrong script."""
 
     def __init__(self, script: Script, *, seed: int | None = None) -> None:
         self.script = script
         _check(script)
         seed = script.seed if seed is None else seed
-        # Chance of its own for each rule: one that is asked more often does not change what the others draw.
-        self._lines = [_Line(rule, place, seed + place) for place, rule in enumerate(script.rules)]
+        # Each rule has its own random source: a rule that draws more often does not change the draws of the others.
+        self._rules = [_PlayedRule(rule, place, seed + place) for place, rule in enumerate(script.rules)]
 
     def next(self, request: Request, at: float) -> Step:
-        """Return what a request meets that came so many seconds after the first."""
-        for line in self._lines:
-            if (step := line.next(request, at)) is not None:
+        """Return the step for a request that came `at` seconds after the first one."""
+        for rule in self._rules:
+            if (step := rule.next(request, at)) is not None:
                 return step
-        return steps.OK
+        return OK
 
 
-class _Line:
-    """A rule and how far it was played."""
+class _PlayedRule:
+    """A rule, and how many of its steps are played."""
 
     def __init__(self, rule: Rule, place: int, seed: int) -> None:
         self._rule = rule
@@ -88,11 +101,11 @@ class _Line:
         self._steps = [
             step
             for number, text in enumerate(split_steps(rule.steps))
-            for step in steps.read(f"rules[{place}].steps[{number}]", text)
+            for step in _read_step(f"rules[{place}].steps[{number}]", text)
         ]
 
     def next(self, request: Request, at: float) -> Step | None:
-        if self._at == len(self._steps) or not self._rule.is_for(request, at):
+        if self._at == len(self._steps) or not self._rule.applies_to(request, at):
             return None
         if self._rule.share < 1 and self._rng.random() >= self._rule.share:
             return None
@@ -100,11 +113,16 @@ class _Line:
         self._at += 1
         if self._rule.loop and self._at == len(self._steps):
             self._at = 0
-        return step if step.chance == 1 or self._rng.random() < step.chance else steps.OK
+        return step if step.chance == 1 or self._rng.random() < step.chance else OK
 
 
 def read_script(text: str) -> Script:
-    """Read a script: steps between commas, the last of which may be `loop`, or TOML."""
+    """Read a script: steps separated by commas, of which the last may be `loop`, or TOML.
+
+        read_script("429;retry-after=7, 503*2, loop")
+
+    Raises `InvalidError` that names the field, the line of a TOML text, what was expected and what was found.
+    """
     if "=" in text.partition(";")[0] or "[[" in text:
         return _read_toml(text, "script")
     written = split_steps(text)
@@ -112,19 +130,19 @@ def read_script(text: str) -> Script:
     script = (
         Script(rules=(Rule(steps=", ".join(written[: len(written) - loop]), loop=loop),)) if text.strip() else Script()
     )
-    Scripted(script)  # refuses what makes no sense
+    Playback(script)  # raises if a step cannot be read
     return script
 
 
 def read_file(path: str | Path) -> Script:
-    """Read a script in TOML from a file."""
+    """Read a script from a TOML file: `read_file("storm.toml")`. Raises what `read_script` raises, and `OSError`."""
     return _read_toml(Path(path).read_text(encoding="utf-8"), str(path))
 
 
 def _read_toml(text: str, source: str) -> Script:
     try:
         script = _convert(tomllib.loads(text))
-        Scripted(script)
+        Playback(script)
     except tomllib.TOMLDecodeError as error:
         raise InvalidError.saying(source, "TOML", str(error)) from error
     except InvalidError as error:
@@ -133,7 +151,7 @@ def _read_toml(text: str, source: str) -> Script:
 
 
 def _convert(tables: dict[str, Any]) -> Script:
-    # One rule at a time: msgspec's own path does not say which one is wrong.
+    # One rule at a time: the path in msgspec's error does not say which rule is wrong.
     rules = tables.pop("rules", [])
     if not isinstance(rules, list):
         raise InvalidError.at("rules", "tables headed [[rules]]", rules)
@@ -150,20 +168,22 @@ def _read_as(kind: type[T], table: Any, prefix: str) -> T:
         if unknown:
             known = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
             raise InvalidError.saying(prefix + unknown["field"], f"one of {known}", "a field not known") from error
-        said: Any = InvalidError.from_msgspec(error).fault.context
-        path = prefix + str(said["path"]).removeprefix("$").removeprefix(".")
-        raise InvalidError.saying(path, str(said["expected"]), str(said["received"])) from error
+        context: Any = InvalidError.from_msgspec(error).fault.context
+        path = prefix + str(context["path"]).removeprefix("$").removeprefix(".")
+        raise InvalidError.saying(path, str(context["expected"]), str(context["received"])) from error
 
 
 def _placed(error: InvalidError, text: str, source: str) -> InvalidError:
     """Return the error with the file and line in front of the field."""
-    said: Any = error.fault.context
-    path = str(said["path"])
-    return InvalidError.saying(f"{source}:{_line(text, path)}: {path}", str(said["expected"]), str(said["received"]))
+    context: Any = error.fault.context
+    path = str(context["path"])
+    return InvalidError.saying(
+        f"{source}:{_line(text, path)}: {path}", str(context["expected"]), str(context["received"])
+    )
 
 
 def _line(text: str, path: str) -> int:
-    """Return the line a field is on, or its table's: TOML's reader keeps no lines."""
+    """Return the line of a field, or of its table. It searches the text, because `tomllib` keeps no line numbers."""
     inside = re.match(r"rules\[(?P<place>\d+)\]\.?", path)
     field = re.match(r"\w+", path[inside.end() :] if inside else path)
     table = -1
@@ -181,7 +201,7 @@ def _line(text: str, path: str) -> int:
 def _check(script: Script) -> None:
     check.count("seed", script.seed, least=0)
     if isinstance(script.replies, str):
-        check.one_of("replies", script.replies, WAYS)
+        check.one_of("replies", script.replies, MODES)
     elif not script.replies:
         raise InvalidError.at("replies", "at least one turn", "none")
     for place, rule in enumerate(script.rules):
@@ -195,3 +215,99 @@ def _check(script: Script) -> None:
 
 def _fits(text: str, patterns: tuple[str, ...]) -> bool:
     return any(pattern == "*" or fnmatchcase(text, pattern) for pattern in patterns)
+
+
+_EXPECTED = (
+    f"ok, a status from 300 to 599 or one of {', '.join([*ERRORS, *FAULTS])}, "
+    "each perhaps ;OPTION=VALUE, %CHANCE and *TIMES (429;retry-after=7*2)"
+)
+_STATUS = re.compile(r"(?!304)[345][0-9][0-9]")  # 304 has no body, so no provider sends it as an error
+_LATER = re.compile(r"(?P<form>date|rfc3339|epoch)\+(?P<seconds>[0-9]{1,9})")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+_HINT = "hint"
+_FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
+"""Headers that the server itself writes. There are named faults that break them."""
+
+
+class Step(NamedTuple):
+    """What one request meets. `plan` is None for a good answer. `name` is the key in the counters."""
+
+    name: str
+    plan: Callable[[Answer], Plan] | None
+    chance: float = 1.0
+
+
+OK = Step("ok", None)
+
+
+def _read_step(path: str, text: str) -> list[Step]:
+    """Read one step; `*TIMES` makes several of it."""
+    written = read_step(text)
+    if written is None:
+        raise InvalidError.at(path, _EXPECTED, text)
+    name, *given = (part.strip() for part in written.what.split(";"))
+    options = dict(read_option(path, option, "an option") for option in given)
+    step = Step(name, _plan(path, name, options), written.chance)
+    return [step] * written.times
+
+
+def _plan(path: str, name: str, given: dict[str, str]) -> Callable[[Answer], Plan] | None:
+    if name == OK.name and not given:
+        return None
+    if name in FAULTS:
+        fault = FAULTS[name]
+        options = {**fault.options, **{key: _option(path, name, key, value) for key, value in given.items()}}
+        return lambda answer: fault.plan(answer, options)
+    status = int(name) if _STATUS.fullmatch(name) else None
+    if status is None and name not in ERRORS:
+        raise InvalidError.at(path, _EXPECTED, name)
+    hint = given.pop(_HINT, "")
+    return error_plan(None if status else name, status, _headers(path, given), hint)
+
+
+def _option(path: str, name: str, key: str, value: str) -> Any:
+    """Read an option's value as the type of its default."""
+    defaults = FAULTS[name].options
+    where = f"{path} {name};{key}"
+    if key not in defaults:
+        known = ", ".join(defaults) or "no option"
+        raise InvalidError.at(where, f"an option of {name}: {known}", key)
+    default = defaults[key]
+    if isinstance(default, str):
+        check.one_of(where, value, ERRORS)
+        return value
+    number = _number(where, value, type(default))
+    if key == "status":
+        check.count(where, number, least=200)
+    elif isinstance(default, float):
+        check.seconds(where, number)
+    else:
+        check.count(where, number, least=0)
+    return number
+
+
+def _number(where: str, value: str, kind: type[Any]) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        raise InvalidError.at(where, "a whole number" if kind is int else "a number", value) from None
+
+
+def _headers(path: str, given: dict[str, str]) -> Callable[[float], Headers]:
+    for name, value in given.items():
+        if name in _FRAMING:
+            raise InvalidError.at(path, f"a header other than {', '.join(sorted(_FRAMING))}", name)
+        if not _NAME.fullmatch(name) or not value.isprintable() or not value.isascii():
+            raise InvalidError.at(path, "a header of printable ASCII as NAME=VALUE", f"{name}={value}")
+    return lambda wall: tuple((name, _moment(value, wall)) for name, value in given.items())
+
+
+def _moment(value: str, wall: float) -> str:
+    """Replace `date+7`, `rfc3339+7` or `epoch+7` by the time seven seconds from now in that form."""
+    later = _LATER.fullmatch(value)
+    if later is None:
+        return value
+    at = wall + int(later["seconds"])
+    if later["form"] == "date":
+        return formatdate(at, usegmt=True)
+    return str(int(at)) if later["form"] == "epoch" else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,6 @@
-"""The provider on a socket. A server of our own, since resets, half bodies and what is not HTTP are beyond ASGI.
+"""`FaultProvider` and `serve_in_thread`: the provider in your event loop, in a thread, or in memory.
+
+The socket server is our own, because resets, half bodies and bytes that are not HTTP cannot be sent through ASGI.
 
 Invariant: one plan at a time per connection, and no task: a pause is a timer, so ten thousand hanging requests cost little.
 """
@@ -8,31 +10,150 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from holdfast.testing.provider.acts import Data, Ending, Head, Pause, Plan, Raw
+from holdfast.faults import InvalidError
+from holdfast.testing.loop import LoopThread
+from holdfast.testing.provider.core import Provider
 from holdfast.testing.provider.http import (
     LAST_CHUNK,
     TLS_ALERT,
     BadRequestError,
+    Data,
+    Ending,
+    Head,
+    Pause,
+    Plan,
+    Raw,
     Reader,
     chunk,
     head_bytes,
     is_tls,
 )
+from holdfast.testing.provider.transport import memory_transport
 
 if TYPE_CHECKING:
-    from holdfast.testing.provider.core import Provider
+    from collections.abc import Iterator
+    from types import ModuleType
 
-__all__ = ["Server"]
+    from holdfast.clock import Clock
+    from holdfast.testing.provider.script import Script
+
+__all__ = ["HOST", "FaultProvider", "Server", "serve_in_thread"]
+
+HOST = "127.0.0.1"
+
+
+class FaultProvider(Provider):
+    """A provider that misbehaves on script, in the protocols of Anthropic, OpenAI and xAI.
+
+        async with FaultProvider("429;retry-after=7, ok") as provider:
+            client = AsyncAnthropic(base_url=provider.url, api_key="test", max_retries=0)
+
+    It listens on loopback until the block ends. `transport()` needs neither block nor socket. Raises `InvalidError` for a script
+    that it cannot read, and `OSError` if `port` is taken. See `Provider` for `clock` and `limit`.
+    """
+
+    def __init__(
+        self,
+        script: str | Script = "",
+        *,
+        seed: int | None = None,
+        clock: Clock | None = None,
+        limit: int = 4_000,
+        port: int = 0,
+    ) -> None:
+        super().__init__(script, seed=seed, clock=clock, limit=limit)
+        self._server = Server(self)
+        self._wanted = port
+        self._port: int | None = None
+
+    async def __aenter__(self) -> Self:
+        self._port = await self._server.start(HOST, self._wanted)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._port = None
+        await self._server.stop()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on. Raises `InvalidError` outside the block."""
+        if self._port is None:
+            raise InvalidError.saying(
+                "provider", "one that listens: async with, or serve_in_thread", "one that does not"
+            )
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """The base URL for Anthropic's clients."""
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def openai_url(self) -> str:
+        """The base URL for the clients of OpenAI and xAI."""
+        return f"{self.url}/v1"
+
+    @property
+    def tls_url(self) -> str:
+        """An address at which every TLS handshake fails."""
+        return f"https://{HOST}:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables that lead the SDKs here."""
+        return {
+            "ANTHROPIC_BASE_URL": self.url,
+            "ANTHROPIC_API_KEY": "test",
+            "OPENAI_BASE_URL": self.openai_url,
+            "OPENAI_API_KEY": "test",
+        }
+
+    def transport(self, library: ModuleType | None = None) -> Any:
+        """Return a transport to this provider without a socket, for clients of `httpx2`, or of `httpx` if that is given.
+
+        client = httpx.AsyncClient(transport=provider.transport(httpx))
+        """
+        return memory_transport(self, library)
+
+
+@contextmanager
+def serve_in_thread(
+    script: str | Script = "",
+    *,
+    seed: int | None = None,
+    clock: Clock | None = None,
+    limit: int = 4_000,
+    port: int = 0,
+) -> Iterator[FaultProvider]:
+    """Run a `FaultProvider` in a thread until the block ends: for blocking code, and for tests with their own event loop.
+
+        with serve_in_thread("503*2, ok") as provider:
+            client = anthropic.Anthropic(base_url=provider.url, api_key="test", max_retries=0)
+
+    Raises what `FaultProvider` raises.
+    """
+    provider = FaultProvider(script, seed=seed, clock=clock, limit=limit, port=port)
+    thread = LoopThread("holdfast-fault-provider")
+    try:
+        thread.run(provider.__aenter__())
+        try:
+            yield provider
+        finally:
+            thread.run(provider.__aexit__())
+    finally:
+        thread.close()
+
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-_GO_AHEAD = b"HTTP/1.1 100 Continue\r\n\r\n"
-_QUEUE = 4_096
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_BACKLOG = 4_096
 
 
 class Server:
-    """A listening socket with a provider behind it."""
+    """A listening socket in front of a provider."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -40,15 +161,15 @@ class Server:
         self.connections: set[_Connection] = set()
 
     async def start(self, host: str, port: int) -> int:
-        """Begin to listen; return the port."""
+        """Listen, and return the port."""
         loop = asyncio.get_running_loop()
-        made = await loop.create_server(lambda: _Connection(self._provider, self), host, port, backlog=_QUEUE)
-        self._listening = made
-        taken: int = made.sockets[0].getsockname()[1]
-        return taken
+        server = await loop.create_server(lambda: _Connection(self._provider, self), host, port, backlog=_BACKLOG)
+        self._listening = server
+        bound: int = server.sockets[0].getsockname()[1]
+        return bound
 
     async def stop(self) -> None:
-        """Listen no more and drop every connection, also those that hang."""
+        """Stop listening and drop every connection, also those that hang."""
         if self._listening is None:
             return
         self._listening.close()
@@ -68,7 +189,9 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._reader = Reader()
         self._new = True
-        self._counters = provider.counters  # those of the request under way: they may be begun anew meanwhile
+        self._counters = (
+            provider.counters
+        )  # of the request under way: `reset` may replace the provider's counters meanwhile
         self._plan: Plan | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._chunked = False
@@ -76,11 +199,11 @@ class _Connection(asyncio.Protocol):
         self._full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # not checked: uvloop's is of another class
+        self._transport = cast("asyncio.Transport", transport)  # not checked by isinstance: uvloop has its own class
         self._provider.counters.connections += 1
         self._server.connections.add(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the base class's name
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the base class names it
         self._server.connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -106,7 +229,7 @@ class _Connection(asyncio.Protocol):
         self._perform()
 
     def drop(self) -> None:
-        """Close without a word, whatever is under way."""
+        """Close at once, whatever is under way."""
         self._transport.abort()
 
     def _next_request(self) -> None:
@@ -118,8 +241,8 @@ class _Connection(asyncio.Protocol):
                 self._transport.close()
                 return
             if request is None:
-                if self._reader.wants_go_ahead():
-                    self._transport.write(_GO_AHEAD)
+                if self._reader.expects_continue():
+                    self._transport.write(_CONTINUE)
                 return
             self._closing = request.headers.get("connection", "").lower() == "close"
             self._counters = self._provider.counters
@@ -127,9 +250,9 @@ class _Connection(asyncio.Protocol):
             self._perform()
 
     def _perform(self) -> None:
-        """Go on with the plan until it is over, waits, or the client does not keep up."""
+        """Perform the plan until it ends, pauses, or the client does not read fast enough."""
         self._timer = None
-        # What is ready goes out in one write: a head and its body are one packet, as from any server.
+        # Everything that is ready goes out in one write: a head and its body are one packet, as from any server.
         ready: list[bytes] = []
         while self._plan is not None and not self._full:
             act = next(self._plan)
@@ -142,7 +265,7 @@ class _Connection(asyncio.Protocol):
                 ready.append(act.data)
             elif isinstance(act, Pause):
                 if act.seconds is not None:
-                    self._timer = asyncio.get_running_loop().call_later(act.seconds, self._go_on)
+                    self._timer = asyncio.get_running_loop().call_later(act.seconds, self._resume)
                 break
             else:
                 self._send(ready)
@@ -150,7 +273,7 @@ class _Connection(asyncio.Protocol):
                 return
         self._send(ready)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._perform()
         self._next_request()
 
@@ -162,6 +285,7 @@ class _Connection(asyncio.Protocol):
     def _end(self, ending: Ending) -> None:
         self._plan = None
         if ending is Ending.RESET:
+            # SO_LINGER with zero seconds makes the kernel send a reset instead of a normal close.
             self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self._transport.abort()
             return

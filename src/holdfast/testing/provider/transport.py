@@ -1,4 +1,4 @@
-"""The provider behind an httpx2 or httpx transport: no socket, so that time may be virtual.
+"""The provider as an httpx2 or httpx transport, without a socket, so that time may be virtual.
 
 Invariant: a client sees what it would see over a socket, its own library's exceptions and limits included.
 """
@@ -11,15 +11,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import InvalidError
-from holdfast.testing.provider.acts import Data, Ending, Head, Pause, Raw
-from holdfast.testing.provider.requests import Request
+from holdfast.testing.provider.http import Data, Ending, Head, Pause, Raw, Request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from types import ModuleType
 
-    from holdfast.testing.provider.acts import Act, Plan
     from holdfast.testing.provider.core import Provider
+    from holdfast.testing.provider.http import Act, Plan
 
 __all__ = ["memory_transport"]
 
@@ -28,14 +27,14 @@ _FOR_EVER = float("inf")
 
 
 def memory_transport(provider: Provider, library: ModuleType | None = None) -> Any:
-    """Return a transport of the library's own kind, for its sync and its async clients."""
+    """Return a transport of the given library, for its sync and its async clients. The default is httpx2."""
     library = importlib.import_module(_USUAL) if library is None else library
     kind = type("MemoryTransport", (_Transport, library.AsyncBaseTransport, library.BaseTransport), {})
     return kind(provider, library)
 
 
 class _Transport:
-    """Plans a request and plays the plan up to its head; the body is played as it is read."""
+    """Plans a request and performs the plan up to its head; the body follows as the client reads it."""
 
     def __init__(self, provider: Provider, library: Any) -> None:
         self._provider = provider
@@ -44,34 +43,34 @@ class _Transport:
 
     def handle_request(self, request: Any) -> Any:
         request.read()
-        playing = self._play(request)
-        while (seconds := playing.until_head()) is not None:
-            playing.sleep(seconds)
-        return self._response(playing, request)
+        exchange = self._begin(request)
+        while (seconds := exchange.until_head()) is not None:
+            exchange.sleep(seconds)
+        return self._response(exchange, request)
 
     async def handle_async_request(self, request: Any) -> Any:
         await request.aread()
-        playing = self._play(request)
-        while (seconds := playing.until_head()) is not None:
-            await playing.asleep(seconds)
-        return self._response(playing, request)
+        exchange = self._begin(request)
+        while (seconds := exchange.until_head()) is not None:
+            await exchange.asleep(seconds)
+        return self._response(exchange, request)
 
-    def _play(self, request: Any) -> _Playing:
+    def _begin(self, request: Any) -> _Exchange:
         headers = {name.lower(): value for name, value in request.headers.items()}
         plan = self._provider.plan(Request(request.method, request.url.raw_path.decode(), headers, request.content))
         limits = request.extensions.get("timeout") or {}
-        return _Playing(self._provider, self._library, request, plan, limits.get("read"))
+        return _Exchange(self._provider, self._library, request, plan, limits.get("read"))
 
-    def _response(self, playing: _Playing, request: Any) -> Any:
-        assert playing.head is not None
-        head = playing.head
+    def _response(self, exchange: _Exchange, request: Any) -> Any:
+        assert exchange.head is not None
+        head = exchange.head
         framing = ("transfer-encoding", "chunked") if head.length is None else ("content-length", str(head.length))
         made = self._library.Response
-        return made(head.status, headers=[*head.headers, framing], stream=self._body(playing), request=request)
+        return made(head.status, headers=[*head.headers, framing], stream=self._body(exchange), request=request)
 
 
-class _Playing:
-    """A plan being played to one client, whose library's exceptions tell how it went."""
+class _Exchange:
+    """One request and its plan. Faults become exceptions of the client's own library."""
 
     def __init__(self, provider: Provider, library: Any, request: Any, plan: Plan, limit: float | None) -> None:
         self._clock = provider.clock
@@ -84,7 +83,7 @@ class _Playing:
         self.head: Head | None = None
 
     def until_head(self) -> float | None:
-        """Play until the head came (None) or it is time to wait: for that long."""
+        """Perform the next act before the body. Return the seconds to wait, or None once `head` is set."""
         act = next(self._plan)
         if isinstance(act, Head):
             self.head = act
@@ -94,7 +93,7 @@ class _Playing:
         raise self._broken(act)
 
     def next_part(self) -> bytes | float | None:
-        """Play the body's next act: bytes that came, seconds to wait, or None at the end."""
+        """Perform the body's next act. Return bytes, seconds to wait, or None at the end."""
         act = next(self._plan)
         if isinstance(act, Data):
             return act.data
@@ -106,34 +105,35 @@ class _Playing:
         raise self._broken(act)
 
     def sleep(self, seconds: float) -> None:
-        """Wait as blocking code does; raises where the client's limit comes first."""
+        """Wait in blocking code. Raises the client's read timeout if that comes first."""
         bounded = min(seconds, self._limit)
         if bounded == _FOR_EVER:
             raise InvalidError.saying("timeout", "a limit for reading, since the script hangs here", "none")
+        # A virtual clock brings its own sleep; with a real one the thread really waits.
         getattr(self._clock, "sleep", time.sleep)(bounded)
         self._check(seconds)
 
     async def asleep(self, seconds: float) -> None:
-        """Wait as a task does, which may be cancelled."""
+        """Wait in a task, which may be cancelled."""
         bounded = min(seconds, self._limit)
         try:
             if bounded == _FOR_EVER:
                 await asyncio.get_running_loop().create_future()
             await asyncio.sleep(bounded)
         except asyncio.CancelledError:
-            self.left()
+            self.abandon()
             raise
         self._check(seconds)
 
-    def left(self) -> None:
-        """The client goes: count it if that is too early."""
+    def abandon(self) -> None:
+        """Count a client that leaves before the end of the answer, once."""
         if not self._over:
             self._over = True
             self._counters.abandoned += 1
 
     def _check(self, seconds: float) -> None:
         if seconds > self._limit:
-            self.left()
+            self.abandon()
             raise self._library.ReadTimeout("timed out", request=self._request)
 
     def _broken(self, act: Act) -> Exception:
@@ -145,8 +145,9 @@ class _Playing:
         if self.head is None:
             return self._error("RemoteProtocolError", "Server disconnected without sending a response.")
         kind = " (incomplete chunked read)" if self.head.length is None else ""
-        said = f"peer closed connection without sending complete message body{kind}"
-        return self._error("RemoteProtocolError", said)
+        # The words of a real client: classification reads them.
+        message = f"peer closed connection without sending complete message body{kind}"
+        return self._error("RemoteProtocolError", message)
 
     def _error(self, name: str, message: str) -> Exception:
         error: Exception = getattr(self._library, name)(message, request=self._request)
@@ -158,27 +159,27 @@ def _seconds(pause: Pause) -> float:
 
 
 class _Body:
-    """A body that is played as it is read."""
+    """A body that is sent as the client reads it."""
 
-    def __init__(self, playing: _Playing) -> None:
-        self._playing = playing
+    def __init__(self, exchange: _Exchange) -> None:
+        self._exchange = exchange
 
     def __iter__(self) -> Iterator[bytes]:
-        while (part := self._playing.next_part()) is not None:
+        while (part := self._exchange.next_part()) is not None:
             if isinstance(part, bytes):
                 yield part
             else:
-                self._playing.sleep(part)
+                self._exchange.sleep(part)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while (part := self._playing.next_part()) is not None:
+        while (part := self._exchange.next_part()) is not None:
             if isinstance(part, bytes):
                 yield part
             else:
-                await self._playing.asleep(part)
+                await self._exchange.asleep(part)
 
     def close(self) -> None:
-        self._playing.left()
+        self._exchange.abandon()
 
     async def aclose(self) -> None:
-        self._playing.left()
+        self._exchange.abandon()

@@ -1,13 +1,13 @@
-"""A TCP proxy that misbehaves: put it between a client and its server, and switch faults on and off.
+"""A TCP proxy that misbehaves: put it between a client and its server, and switch toxics on and off.
 
 with FaultProxy("127.0.0.1:8080", Latency(seconds=0.05)) as proxy:      # `async with` in a task
     call(proxy.address)
     with proxy.under(Reset(after=100, direction="down")):
         call(proxy.address)
 
-toxics   what can be wrong with a connection, as values; words: the same as text, `latency=0.05;direction=down`
-flow     what happens to the next bytes (decided, without I/O)
-link     one connection: two flows performed on sockets
+toxics   what can be wrong with a connection, as values and as text (`latency=0.05;direction=down`)
+flow     decides what happens to the next bytes, without I/O
+link     performs one connection: two flows on sockets
 proxy    the server, its switches and counters
 """
 
@@ -24,8 +24,8 @@ from holdfast.testing.proxy.toxics import (
     Reset,
     Slicing,
     Toxic,
+    toxic_of,
 )
-from holdfast.testing.proxy.words import toxic_of
 
 __all__ = [
     "Bandwidth",

@@ -1,4 +1,4 @@
-"""What happens to the bytes of one direction of one connection: facts in, the next step out.
+"""Decides what happens to the bytes of one direction of one connection: facts in, the next step out.
 
 Invariant: no I/O and no clock. The same seed, toxics and bytes give the same steps, whatever other connections do.
 """
@@ -31,20 +31,20 @@ __all__ = ["End", "Flow", "Step"]
 T = TypeVar("T")
 
 _DRIP_S = 0.02
-"""How finely a bandwidth is made: bytes for this many seconds go at once."""
+"""A bandwidth sends the bytes of this many seconds at once: finer steps would cost more timers than they are worth."""
 
 
 class End(Enum):
-    """How a connection ends by a toxic."""
+    """How a toxic ends a connection."""
 
     RESET = "reset"
     CLOSE = "close"
     HANG = "hang"
-    """One side is gone, the other is not told."""
+    """One side is disconnected, the other does not notice."""
 
 
 class Step(NamedTuple):
-    """Wait `pause` seconds, then take `size` bytes: write them, or drop them where they are `lost`; then `end`, if any."""
+    """Wait `pause` seconds, take `size` bytes, write them or drop them if `lost`, then perform `end` if there is one."""
 
     pause: float
     size: int
@@ -57,67 +57,67 @@ _ENDINGS: tuple[tuple[type[Reset | HalfOpen | Limit], End], ...] = (
     (HalfOpen, End.HANG),
     (Limit, End.CLOSE),
 )
-"""Where two fall on the same byte, the ruder one wins."""
+"""In this order: if two end the connection at the same byte, the more abrupt one wins."""
 
 
 class Flow:
-    """The state of one direction: how many bytes have passed, and its luck."""
+    """The state of one direction: how many bytes have passed, and the draw that decides which toxics apply."""
 
-    __slots__ = ("_direction", "_luck", "_rng", "passed")
+    __slots__ = ("_direction", "_draw", "_rng", "passed")
 
     def __init__(self, direction: Direction, rng: Rng) -> None:
         self._direction = direction
         self._rng = rng
-        self._luck = rng.random()
+        self._draw = rng.random()
         self.passed = 0
-        """Bytes that came out at the other end."""
+        """Bytes that reached the other side."""
 
     def delay(self, toxics: Iterable[Toxic]) -> float:
-        """Return the seconds that what has just come in travels."""
-        mine = tuple(self._mine(toxics))
-        steady = sum(toxic.seconds for toxic in _of(mine, Latency))
-        return steady + sum(toxic.seconds * self._rng.random() for toxic in _of(mine, Jitter))
+        """Return the seconds that the bytes just received are delayed."""
+        applicable = tuple(self._applicable(toxics))
+        steady = sum(toxic.seconds for toxic in _of(applicable, Latency))
+        return steady + sum(toxic.seconds * self._rng.random() for toxic in _of(applicable, Jitter))
 
     def swallows(self, toxics: Iterable[Toxic]) -> bool:
-        """Whether nothing arrives at present."""
-        return any(_of(self._mine(toxics), BlackHole))
+        """Whether a black hole is on at present."""
+        return any(_of(self._applicable(toxics), BlackHole))
 
     def step(self, toxics: Iterable[Toxic], waiting: int) -> Step:
-        """Return what to do with the first of `waiting` bytes. The caller must ask again until none is left.
+        """Return what to do with the first of `waiting` bytes. The caller must call again until no byte is left.
 
-        With none waiting it says whether the connection must end before the first byte.
+        With `waiting=0` the step says whether the connection must end before the first byte.
         """
-        mine = tuple(self._mine(toxics))
-        if any(_of(mine, BlackHole)):
+        applicable = tuple(self._applicable(toxics))
+        if any(_of(applicable, BlackHole)):
             return Step(0.0, waiting, lost=True)
-        room, end = self._room(mine)
-        pause, size = _pace(mine, min(waiting, room))
+        room, end = self._room(applicable)
+        pause, size = _pace(applicable, min(waiting, room))
         self.passed += size
         return Step(pause, size, end=end if size == room else None)
 
-    def _mine(self, toxics: Iterable[Toxic]) -> Iterator[Toxic]:
+    def _applicable(self, toxics: Iterable[Toxic]) -> Iterator[Toxic]:
         for toxic in toxics:
-            if toxic.direction in {self._direction, "both"} and self._luck < toxic.share:
+            if toxic.direction in {self._direction, "both"} and self._draw < toxic.share:
                 yield toxic
 
-    def _room(self, mine: tuple[Toxic, ...]) -> tuple[float, End | None]:
-        """Return how many more bytes may pass, and what happens then."""
+    def _room(self, applicable: tuple[Toxic, ...]) -> tuple[float, End | None]:
+        """Return how many more bytes may pass, and how the connection ends then."""
         room, then = float("inf"), None
         for kind, end in _ENDINGS:
-            for toxic in _of(mine, kind):
+            for toxic in _of(applicable, kind):
                 left = max(0, toxic.after - self.passed)
                 if left < room:
                     room, then = left, end
         return room, then
 
 
-def _pace(mine: tuple[Toxic, ...], size: float) -> tuple[float, int]:
-    """Return the pause before the next piece, and how many of `size` bytes it has."""
+def _pace(applicable: tuple[Toxic, ...], size: float) -> tuple[float, int]:
+    """Return the pause before the next piece, and the size of that piece: at most `size` bytes."""
     pause = 0.0
-    for slicing in _of(mine, Slicing):
+    for slicing in _of(applicable, Slicing):
         size = min(size, slicing.size)
         pause += slicing.pause
-    rate = min((bandwidth.rate for bandwidth in _of(mine, Bandwidth)), default=None)
+    rate = min((bandwidth.rate for bandwidth in _of(applicable, Bandwidth)), default=None)
     if rate is not None:
         size = min(size, max(1, int(rate * _DRIP_S)))
         pause += size / rate

@@ -1,7 +1,7 @@
-"""One connection through the proxy: what two flows say, performed on sockets.
+"""One connection through the proxy: performs the steps of two flows on sockets.
 
-Invariant: whatever the toxics do, a link ends when the side that still lives has closed, or when it is cancelled; then both
-sockets are closed.
+Invariant: whatever the toxics do, a link ends when the remaining side has closed, or when it is cancelled. Then both sockets
+are closed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Side: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 _CHUNK = 65_536
 _IN_FLIGHT = 64
-"""Chunks that are on their way at once: what a slow link holds is bounded, then its sender has to wait."""
-_GOODBYE_S = 1.0
-"""How long a side that was told of the end may go on sending."""
-_LINGER_NOT = struct.pack("ii", 1, 0)
+"""How many chunks a slow link holds. The limit makes its sender wait, as a full TCP window does."""
+_CLOSE_S = 1.0
+"""How long a side may go on sending after it got the end of the connection."""
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Link:
@@ -47,14 +47,14 @@ class Link:
         self._server = server
         self._flows = flows
         self._toxics = toxics
-        # Told before it happens: whoever sees it on the wire finds it counted.
+        # Both are called before the bytes or the reset go out, so that a peer that sees them finds them counted.
         self._passed = passed
         self._resetting = resetting
         self._hung = False
-        """One side is gone and the other must not learn of it."""
+        """One side is disconnected and the other must not notice."""
 
     async def run(self) -> None:
-        """Carry bytes until both sides have closed, or a toxic ends it."""
+        """Carry bytes until both sides have closed, or a toxic ends the connection."""
         pumps: set[asyncio.Task[End | None]] = {
             asyncio.create_task(self._pump("up", self._client[0], self._server[1])),
             asyncio.create_task(self._pump("down", self._server[0], self._client[1])),
@@ -66,18 +66,18 @@ class Link:
                 done, going = await asyncio.wait(going, return_when=asyncio.FIRST_COMPLETED)
                 end = next((ended for pump in done if (ended := pump.result()) is not None), None)
             if end is End.CLOSE:
-                await self._take_leave(going)
+                await self._close_normally(going)
         finally:
             for pump in pumps:
                 pump.cancel()
-            # First, because a cancellation may come while the pumps end.
+            # Close before the pumps are awaited: a second cancellation may interrupt that wait.
             self._close(end)
             await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _pump(
         self, direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> End | None:
-        """Carry one direction; a side that breaks off breaks the other."""
+        """Carry one direction. If one side is reset, the other is reset too."""
         flow = self._flows[direction]
         travelling: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_IN_FLIGHT)
         receiving = asyncio.create_task(self._receive(flow, reader, travelling))
@@ -92,14 +92,14 @@ class Link:
     async def _receive(
         self, flow: Flow, reader: asyncio.StreamReader, travelling: asyncio.Queue[tuple[float, bytes]]
     ) -> None:
-        """Take in what is sent, with the time it is due; the end of it is an empty chunk."""
+        """Queue what the sender sends, with the time of its delivery. An empty chunk marks the end."""
         loop = asyncio.get_running_loop()
         due = 0.0
         while True:
             try:
                 data = await reader.read(_CHUNK)
             except ConnectionError:
-                # What the sender had sent before still arrives, as far as the other side can tell.
+                # Bytes sent before the reset still arrive, as they may on a real network.
                 data = b""
             due = max(due, loop.time() + flow.delay(self._toxics()))
             await travelling.put((due, data))
@@ -119,19 +119,19 @@ class Link:
             end = await self._forward(direction, flow, data, writer)
             if end is End.HANG:
                 self._hung = True
-                await _vanish(writer)
-                await _drain_away(travelling)
+                await _disconnect(writer)
+                await _discard_queue(travelling)
                 return None
             if end is not None:
                 return end
             due, data = await travelling.get()
             await asyncio.sleep(due - loop.time())
             if not data:
-                self._pass_on_the_end(flow, writer)
+                self._forward_end(flow, writer)
                 return None
 
     async def _forward(self, direction: Direction, flow: Flow, data: bytes, writer: asyncio.StreamWriter) -> End | None:
-        """Deliver a chunk, piece by piece; the toxics may be switched in between."""
+        """Deliver a chunk piece by piece. The toxics are read before each piece, as they may be switched in between."""
         while True:
             step = flow.step(self._toxics(), len(data))
             await asyncio.sleep(step.pause)
@@ -143,24 +143,24 @@ class Link:
             if step.end is not None or not data:
                 return step.end
 
-    def _pass_on_the_end(self, flow: Flow, writer: asyncio.StreamWriter) -> None:
+    def _forward_end(self, flow: Flow, writer: asyncio.StreamWriter) -> None:
         if not self._hung and not flow.swallows(self._toxics()) and writer.can_write_eof():
             writer.write_eof()
 
-    async def _take_leave(self, going: set[asyncio.Task[End | None]]) -> None:
-        """Say goodbye to both sides and let them answer: closing over bytes that were not read would be a reset."""
+    async def _close_normally(self, going: set[asyncio.Task[End | None]]) -> None:
+        """Send the end to both sides and read on until they close: a socket closed with unread bytes sends a reset."""
         for pump in going:
             pump.cancel()
         await asyncio.gather(*going, return_exceptions=True)
         for _, writer in (self._client, self._server):
             if writer.can_write_eof() and not writer.is_closing():
                 writer.write_eof()
-        goodbyes = [asyncio.create_task(_read_away(reader)) for reader, _ in (self._client, self._server)]
+        closing = [asyncio.create_task(_discard(reader)) for reader, _ in (self._client, self._server)]
         try:
-            await asyncio.wait(goodbyes, timeout=_GOODBYE_S)
+            await asyncio.wait(closing, timeout=_CLOSE_S)
         finally:
-            for goodbye in goodbyes:
-                goodbye.cancel()
+            for task in closing:
+                task.cancel()
 
     def _close(self, end: End | None) -> None:
         if end is End.RESET and not self._hung:
@@ -172,31 +172,31 @@ class Link:
                 writer.close()
 
 
-async def _vanish(writer: asyncio.StreamWriter) -> None:
-    """Close one side for good, without a sign to the other."""
+async def _disconnect(writer: asyncio.StreamWriter) -> None:
+    """Close one side only."""
     writer.close()
-    # Whether it went in good order is of no matter: it is gone.
+    # An error while closing changes nothing: the side is disconnected either way.
     await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
 
-async def _drain_away(travelling: asyncio.Queue[tuple[float, bytes]]) -> None:
-    """Take what the side that was not told still sends, until it closes."""
+async def _discard_queue(travelling: asyncio.Queue[tuple[float, bytes]]) -> None:
+    """Discard what the other side still sends, until it closes."""
     while (await travelling.get())[1]:
         pass
 
 
-async def _read_away(reader: asyncio.StreamReader) -> None:
+async def _discard(reader: asyncio.StreamReader) -> None:
     try:
         while await reader.read(_CHUNK):
             pass
     except ConnectionError:
-        # Who breaks off now needs no goodbye.
+        # A reset ends the connection as well.
         return
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
-    """Break a connection off with a TCP reset."""
+    """End a connection with a TCP reset."""
     sock = writer.get_extra_info("socket")
     if sock is not None and sock.fileno() >= 0:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     writer.transport.abort()

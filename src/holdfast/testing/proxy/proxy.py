@@ -1,7 +1,7 @@
-"""The fault proxy: a TCP server that passes connections on to another one, with toxics in between.
+"""The fault proxy: a TCP server that forwards connections to another server, with toxics in between.
 
-Invariant: toxics may be switched from any thread at any time; connections under way notice with their next bytes. Nothing of
-it is left when its block ends: no task, no socket, no thread.
+Invariant: toxics may be switched from any thread at any time; open connections apply them to their next bytes. When the block
+ends, no task, no socket and no thread is left.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import InvalidError
+from holdfast.testing.loop import LoopThread
 from holdfast.testing.proxy.flow import Flow
 from holdfast.testing.proxy.link import Link, Side, reset
-from holdfast.testing.proxy.toxics import DIRECTIONS, TOXICS
-from holdfast.testing.proxy.words import address_of, toxic_of
-from holdfast.testing.threads import LoopThread
+from holdfast.testing.proxy.toxics import DIRECTIONS, TOXICS, address_of, toxic_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,27 +29,34 @@ __all__ = ["Counters", "FaultProxy"]
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a proxy has seen so far."""
+    """What a proxy has done so far: `assert proxy.counters.resets == 1`."""
 
     connections: int = 0
-    """Taken from clients."""
+    """Connections accepted from clients."""
     open: int = 0
-    """Of these, the ones that are still there."""
+    """Of these, the ones that are still open."""
     bytes_up: int = 0
     """Delivered to the server."""
     bytes_down: int = 0
     """Delivered to clients."""
     resets: int = 0
-    """Connections broken off by a toxic or by `cut`."""
+    """Connections reset by a toxic or by `cut`."""
     refused: int = 0
-    """Connections broken off because the server could not be reached."""
+    """Connections reset because the server could not be reached."""
 
 
 class FaultProxy:
-    """A proxy to `upstream` (`"host:port"`, or a pair), in a task with `async with` or in a thread with `with`.
+    """A TCP proxy to `upstream` (`"host:port"`, or a pair), in a thread with `with` or in a task with `async with`.
 
-    Toxics are values, or their words: `"latency=0.05;direction=down"`. `listen` is where clients connect; port 0 takes a free
-    one, `address` says which. The same seed draws the same jitter and the same luck for the n-th connection.
+        with FaultProxy("127.0.0.1:8080", "latency=0.05") as proxy:
+            call(proxy.address)
+            with proxy.under("reset=100;direction=down"):
+                call(proxy.address)
+
+    Toxics are values or text. `listen` is the address for clients; port 0 takes a free port, which `address` shows. The same seed
+    draws the same jitter, and the same toxics by `share`, for the n-th connection.
+
+    Raises `InvalidError` for an address or a toxic that it cannot read, and `OSError` if the `listen` address is taken.
     """
 
     def __init__(
@@ -71,43 +77,43 @@ class FaultProxy:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: LoopThread | None = None
 
-    # --- what it is ---
+    # --- address, counters, toxics ---
 
     @property
     def host(self) -> str:
-        """Where clients connect."""
+        """The host that clients connect to."""
         return self._listen[0]
 
     @property
     def port(self) -> int:
-        """The port clients connect to."""
+        """The port that clients connect to. Raises `InvalidError` outside the block."""
         if self._server is None:
             raise InvalidError.saying("proxy", "one that runs: `async with` or `with`", "one that does not")
         return int(self._server.sockets[0].getsockname()[1])
 
     @property
     def address(self) -> str:
-        """Host and port, as they are written in a URL."""
+        """Host and port as in a URL: `127.0.0.1:40123`."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def counters(self) -> Counters:
-        """What has happened so far."""
+        """A snapshot of the counters."""
         return Counters(**self._counters)
 
     @property
     def toxics(self) -> tuple[Toxic, ...]:
-        """What is wrong at present."""
+        """The toxics that are on."""
         return self._toxics
 
-    # --- its switches ---
+    # --- switches ---
 
     def add(self, *toxics: Toxic | str) -> None:
-        """Switch these on, besides what is on."""
+        """Switch these toxics on, in addition to those that are on."""
         self._toxics = (*self._toxics, *_checked(toxics))
 
     def remove(self, *toxics: Toxic | str) -> None:
-        """Switch these off; one that is not on is a mistake in the test."""
+        """Switch these toxics off. Raises `InvalidError` for one that is not on: that is a mistake in the test."""
         kept = list(self._toxics)
         for toxic in _checked(toxics):
             if toxic not in kept:
@@ -116,12 +122,12 @@ class FaultProxy:
         self._toxics = tuple(kept)
 
     def clear(self) -> None:
-        """Switch everything off."""
+        """Switch all toxics off."""
         self._toxics = ()
 
     @contextmanager
     def under(self, *toxics: Toxic | str) -> Iterator[Self]:
-        """Switch these on for a block."""
+        """Switch these toxics on for a block."""
         self.add(*toxics)
         try:
             yield self
@@ -129,11 +135,11 @@ class FaultProxy:
             self.remove(*toxics)
 
     def cut(self) -> None:
-        """Break off every connection there is, with a reset."""
+        """Reset every open connection."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._cut)
 
-    # --- running it ---
+    # --- start and stop ---
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -164,7 +170,7 @@ class FaultProxy:
             thread.run(self.__aexit__())
             thread.close()
 
-    # --- its connections ---
+    # --- connections ---
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._counters["connections"] += 1
@@ -176,7 +182,7 @@ class FaultProxy:
         try:
             await self._carry(number, (reader, writer))
         except asyncio.CancelledError:
-            # It is the proxy that ends, or `cut`; asyncio would report a cancelled connection as a failure.
+            # The proxy ends, or `cut` was called. asyncio would report a cancelled connection handler as an error.
             pass
         finally:
             del self._links[task]
@@ -198,7 +204,7 @@ class FaultProxy:
         self._counters["resets"] += 1
 
     def _chance(self, number: int, way: Direction) -> Random:
-        """Return a source of its own for each direction: what one draws does not hang on how fast another is."""
+        """Return a random source for one direction of one connection: its draws do not depend on the speed of others."""
         return Random(f"{self._seed}:{number}:{way}")  # noqa: S311 - chance for tests, not for secrets
 
     def _passed(self, direction: Direction, size: int) -> None:
@@ -215,5 +221,5 @@ def _checked(toxics: tuple[Toxic | str, ...]) -> tuple[Toxic, ...]:
     read = tuple(toxic_of(toxic) if isinstance(toxic, str) else toxic for toxic in toxics)
     for toxic in read:
         if not isinstance(toxic, TOXICS):
-            raise InvalidError.at("toxics", "a toxic such as Latency(seconds=0.1), or its words", toxic)
+            raise InvalidError.at("toxics", "a toxic such as Latency(seconds=0.1), or its text", toxic)
     return read

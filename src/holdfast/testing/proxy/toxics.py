@@ -1,16 +1,18 @@
-"""What can be wrong with a connection, as values.
+"""What can be wrong with a connection, as values and as text: `Latency(seconds=0.05)`, `latency=0.05;direction=down`.
 
 Invariant: a toxic is checked when it is made. It applies to bytes that go `up` (to the server), `down` (to the client) or
-both ways, and to a share of the connections that the proxy's seed draws.
+both ways, and to a share of the connections that the proxy's seed draws. Text that cannot be read raises `InvalidError` with what
+was expected, what was found and where.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from holdfast import options
+from holdfast.faults import InvalidError
 
 __all__ = [
     "DIRECTIONS",
@@ -25,6 +27,8 @@ __all__ = [
     "Reset",
     "Slicing",
     "Toxic",
+    "address_of",
+    "toxic_of",
 ]
 
 Direction: TypeAlias = Literal["up", "down"]
@@ -34,24 +38,24 @@ DIRECTIONS: tuple[Direction, ...] = ("up", "down")
 class _Toxic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, tag_field="toxic"):
     direction: Direction | Literal["both"] = "both"
     share: float = 1.0
-    """The share of connections it befalls."""
+    """The share of connections that it applies to."""
 
     def __post_init__(self) -> None:
-        options.one_of(f"{self.word}.direction", self.direction, (*DIRECTIONS, "both"))
-        options.share(f"{self.word}.share", self.share)
+        options.one_of(f"{self.name}.direction", self.direction, (*DIRECTIONS, "both"))
+        options.share(f"{self.name}.share", self.share)
         self.check()
 
     @property
-    def word(self) -> str:
-        """What it is called in texts: `black-hole`."""
+    def name(self) -> str:
+        """Its name in texts: `black-hole`."""
         return str(self.__struct_config__.tag)
 
     def check(self) -> None:
-        """Refuse values of its own that make no sense."""
+        """Raise `InvalidError` if a field of this kind of toxic is out of range."""
 
 
 class Latency(_Toxic, frozen=True, kw_only=True, tag="latency"):
-    """Everything arrives this much later. It takes nothing from the throughput."""
+    """Everything arrives this much later: `Latency(seconds=0.05)`. The throughput stays the same."""
 
     seconds: float
 
@@ -60,7 +64,7 @@ class Latency(_Toxic, frozen=True, kw_only=True, tag="latency"):
 
 
 class Jitter(_Toxic, frozen=True, kw_only=True, tag="jitter"):
-    """What is sent together arrives later by a random time of up to this much, never out of order."""
+    """Each chunk arrives later by a random time of up to this much, never out of order: `Jitter(seconds=0.02)`."""
 
     seconds: float
 
@@ -69,7 +73,7 @@ class Jitter(_Toxic, frozen=True, kw_only=True, tag="jitter"):
 
 
 class Bandwidth(_Toxic, frozen=True, kw_only=True, tag="bandwidth"):
-    """No more than so many bytes a second."""
+    """At most this many bytes pass per second: `Bandwidth(rate=10_000)`."""
 
     rate: int
 
@@ -78,7 +82,7 @@ class Bandwidth(_Toxic, frozen=True, kw_only=True, tag="bandwidth"):
 
 
 class Slicing(_Toxic, frozen=True, kw_only=True, tag="slicing"):
-    """Everything arrives in pieces of at most `size` bytes, `pause` seconds apart: messages are cut anywhere."""
+    """Everything arrives in pieces of at most `size` bytes, `pause` seconds apart, cut anywhere: `Slicing(size=7)`."""
 
     size: int
     pause: float = 0.0
@@ -89,7 +93,7 @@ class Slicing(_Toxic, frozen=True, kw_only=True, tag="slicing"):
 
 
 class Reset(_Toxic, frozen=True, kw_only=True, tag="reset"):
-    """Once so many bytes have passed, both sides get a TCP reset; 0: as soon as they connect."""
+    """After this many bytes both sides get a TCP reset: `Reset(after=100)`. With 0 they get it as soon as they connect."""
 
     after: int = 0
 
@@ -98,7 +102,7 @@ class Reset(_Toxic, frozen=True, kw_only=True, tag="reset"):
 
 
 class Limit(_Toxic, frozen=True, kw_only=True, tag="limit"):
-    """Once so many bytes have passed, the connection is closed in good order: a body that is too short."""
+    """After this many bytes the connection is closed normally, so the body is too short: `Limit(after=100)`."""
 
     after: int
 
@@ -107,7 +111,7 @@ class Limit(_Toxic, frozen=True, kw_only=True, tag="limit"):
 
 
 class HalfOpen(_Toxic, frozen=True, kw_only=True, tag="half-open"):
-    """Once so many bytes have passed, who receives them is gone, and who sends them is never told."""
+    """After this many bytes the receiver is disconnected, and the sender does not notice: `HalfOpen(after=100)`."""
 
     after: int = 0
 
@@ -116,10 +120,69 @@ class HalfOpen(_Toxic, frozen=True, kw_only=True, tag="half-open"):
 
 
 class BlackHole(_Toxic, frozen=True, kw_only=True, tag="black-hole"):
-    """Nothing arrives, not even that the other side has closed. What is lost is lost."""
+    """Nothing arrives, not even the end of the connection. The bytes are lost: `BlackHole(share=0.5)`."""
 
 
 Toxic: TypeAlias = Latency | Jitter | Bandwidth | Slicing | Reset | Limit | HalfOpen | BlackHole
 
 TOXICS: tuple[type[Toxic], ...] = (Latency, Jitter, Bandwidth, Slicing, Reset, Limit, HalfOpen, BlackHole)
-"""All there are."""
+"""All kinds of toxics."""
+
+
+_MAX_PORT = 65_535
+
+_KINDS: dict[str, type[Toxic]] = {str(kind.__struct_config__.tag): kind for kind in TOXICS}
+_MAIN_FIELD = {word: field for word, kind in _KINDS.items() for field in kind.__struct_fields__[2:3]}
+"""The field that a bare value sets: the first one of each kind, after the two fields that all kinds have."""
+
+
+def toxic_of(text: str) -> Toxic:
+    """Return the toxic that a text describes: its name, `=VALUE` for its main field, `;field=value` for the others.
+
+        toxic_of("reset=100;direction=down")
+
+    Raises `InvalidError` for text that it cannot read.
+    """
+    head, *rest = (part.strip() for part in text.split(";"))
+    word, given, value = head.partition("=")
+    kind = _KINDS.get(word)
+    if kind is None:
+        raise InvalidError.at("toxic", f"one of {', '.join(sorted(_KINDS))}", word)
+    fields: dict[str, Any] = {}
+    if given:
+        if word not in _MAIN_FIELD:
+            raise InvalidError.at(f"toxic {word}", "no value", value)
+        fields[_MAIN_FIELD[word]] = value
+    for part in rest:
+        name, _, value = part.partition("=")
+        if name not in kind.__struct_fields__:
+            raise InvalidError.at(f"toxic {word}", f"one of {', '.join(kind.__struct_fields__)}", name)
+        fields[name] = value
+    return _converted(word, kind, fields)
+
+
+def _converted(word: str, kind: type[Toxic], fields: dict[str, Any]) -> Toxic:
+    try:
+        return msgspec.convert({"toxic": word, **fields}, kind, strict=False)
+    except msgspec.ValidationError as error:
+        cause = error.__cause__
+        if isinstance(cause, InvalidError):
+            raise cause from None
+        context = InvalidError.from_msgspec(error).fault.context
+        path = str(context["path"]).replace("$", word, 1)
+        raise InvalidError.saying(path, str(context["expected"]), str(context["received"])) from None
+
+
+def address_of(path: str, given: Any) -> tuple[str, int]:
+    """Return host and port of `host:port`, `[::1]:port` or a pair. Raises `InvalidError` for anything else."""
+    read = given
+    if isinstance(given, str):
+        host, _, port = given.rpartition(":")
+        read = (host.removeprefix("[").removesuffix("]"), int(port) if port.isascii() and port.isdecimal() else port)
+    try:
+        address = msgspec.convert(read, tuple[str, int])
+    except msgspec.ValidationError:
+        address = ("", 0)
+    if not address[0] or not 0 <= address[1] <= _MAX_PORT:
+        raise InvalidError.at(path, f"HOST:PORT with a port from 0 to {_MAX_PORT}", given)
+    return address

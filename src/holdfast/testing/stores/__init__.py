@@ -1,4 +1,4 @@
-"""The conformance suite of `holdfast.stores`: what a store promises, as cases that any store can be run through.
+"""The conformance suite of `holdfast.stores`: the promises of a store, as cases that any store can be run through.
 
 from holdfast.testing.stores import StoreConformance
 
@@ -6,13 +6,12 @@ class TestMyStore(StoreConformance):
     def make(self, place, clock, redactor):
         return MyStore(place / "sessions", clock=clock, redactor=redactor)
 
-conformance  `StoreConformance`, for pytest; `cases`, for other runners
-kit          what a case is given; writing, claiming, owning, reading, keeping, auditing, waiting, bordering: the cases
+`conformance` has the test class and the kit of the cases. The cases are in `writes`, `claims`, `leases`, `reads`, `retention`,
+`audit` and `limits`.
 """
 
 from __future__ import annotations
 
-from holdfast.testing.stores.conformance import StoreConformance, cases
-from holdfast.testing.stores.kit import Case, Kit
+from holdfast.testing.stores.conformance import Case, Kit, StoreConformance, cases
 
 __all__ = ["Case", "Kit", "StoreConformance", "cases"]

@@ -1,56 +1,116 @@
-"""`StoreConformance`: the cases as a pytest class."""
+"""`StoreConformance`: the promises of a store as a pytest class, and the kit that its cases are written with."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import pytest
 
-from holdfast.testing.stores.kit import CASES, Case, Kit
+from holdfast.faults import HoldfastError, Redactor
+from holdfast.stores import Claim, Commit, NewAudit, NewEntry, NewSession, SessionState
+from holdfast.testing.clock import VirtualClock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
     from holdfast.clock import Clock
-    from holdfast.faults import Redactor
-    from holdfast.stores import Store
+    from holdfast.faults import Fault
+    from holdfast.stores import Receipt, Store
+    from holdfast.stores.records import Entry
 
-__all__ = ["StoreConformance", "cases"]
+__all__ = [
+    "CANARY",
+    "Case",
+    "Kit",
+    "StoreConformance",
+    "appending",
+    "audit",
+    "case",
+    "cases",
+    "claim",
+    "create",
+    "durable_case",
+    "entries",
+    "everything",
+    "raises_fault",
+]
+
+CANARY = "canary-Zq81-do-not-store-me"
+"""A secret that the redactor knows: no store may contain it."""
 
 _MODULES = tuple(
     f"holdfast.testing.stores.{name}"
-    for name in ("writing", "claiming", "owning", "reading", "keeping", "auditing", "waiting", "bordering", "reopening")
+    for name in ("writes", "claims", "leases", "reads", "retention", "audit", "limits")
 )
+_CASES: list[Case] = []
+
+
+class Case(NamedTuple):
+    """One promise of a store: `await case.run(kit)` raises `AssertionError` if the store does not keep it."""
+
+    name: str
+    run: Callable[[Kit], Coroutine[Any, Any, None]]
+    durable: bool
+    """Whether only durable stores promise it."""
+
+
+class Kit:
+    """What a case gets: a maker of stores at one place, on a virtual clock.
+
+    kit = Kit(lambda clock, redactor: MyStore(folder, clock=clock, redactor=redactor))
+    for case in cases():
+        asyncio.run(case.run(kit))  # each case needs a new kit with an empty folder
+    """
+
+    def __init__(self, make: Callable[[Clock, Redactor], Store]) -> None:
+        self._make = make
+        self.clock = VirtualClock()
+        self.redactor = Redactor.knowing((CANARY,))
+
+    def store(self) -> Store:
+        """Return a store that is not open yet."""
+        return self._make(self.clock, self.redactor)
 
 
 def cases(*, durable: bool = True) -> tuple[Case, ...]:
-    """Return the cases: those of a store that keeps what it holds, or of one that forgets it when it is closed."""
-    # Before they are imported: an assertion that fails shall say what it compared.
+    """Return the cases for runners other than pytest; `durable=False` leaves out those that reopen a store."""
+    # pytest rewrites assertions when a module is imported, so this must come first. Without it a failing case shows no values.
     pytest.register_assert_rewrite(*_MODULES)
     for module in _MODULES:
         import_module(module)
-    return tuple(case for case in CASES if durable or not case.durable)
+    return tuple(case for case in _CASES if durable or not case.durable)
 
 
 class StoreConformance:
-    """Everything a `Store` promises. A subclass says how to make one, and whether it keeps what it holds."""
+    """The promises of a `Store` as a test class. A subclass makes the store, and says whether it is durable.
+
+        class TestMyStore(StoreConformance):
+            def make(self, place, clock, redactor):
+                return MyStore(place / "sessions", clock=clock, redactor=redactor)
+
+    A test fails with `AssertionError` for each promise that the store does not keep.
+    """
 
     durable = True
-    """Whether a store made again at the same place has what the one before it was given."""
+    """Whether a store made again at the same place has the data of the one before it."""
 
     def make(self, place: Path, clock: Clock, redactor: Redactor) -> Store:
-        """Return a store that is not open yet. `place` is a folder of the test's own; its name serves where a folder does not."""
+        """Return a store that is not open yet. `place` is an empty folder; a store without files may use its name."""
         raise NotImplementedError
 
     @pytest.fixture
     def store_kit(self, tmp_path: Path) -> Kit:
+        """The kit of one case, in the test's own folder."""
         return Kit(lambda clock, redactor: self.make(tmp_path, clock, redactor))
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # Marked per class: which cases there are depends on `durable`.
+        # The test is made per subclass, because `durable` decides which cases there are.
         cls.test_conformance = _parametrized(cases(durable=cls.durable))  # type: ignore[attr-defined]
 
 
@@ -61,3 +121,67 @@ def _parametrized(chosen: tuple[Case, ...]) -> Any:
         asyncio.run(case.run(store_kit))
 
     return test_conformance
+
+
+# --- the words that cases are written in ---
+
+
+def case(function: Callable[[Kit], Coroutine[Any, Any, None]]) -> Callable[[Kit], Coroutine[Any, Any, None]]:
+    """Add a function to the cases of all stores."""
+    _CASES.append(Case(function.__name__, function, durable=False))
+    return function
+
+
+def durable_case(function: Callable[[Kit], Coroutine[Any, Any, None]]) -> Callable[[Kit], Coroutine[Any, Any, None]]:
+    """Add a function to the cases of durable stores."""
+    _CASES.append(Case(function.__name__, function, durable=True))
+    return function
+
+
+@contextmanager
+def raises_fault(code: str) -> Iterator[list[Fault]]:
+    """Expect an error with this code; the list holds its fault afterwards."""
+    faults: list[Fault] = []
+    try:
+        yield faults
+    except HoldfastError as error:
+        if error.fault.code != code:
+            raise AssertionError(f"expected {code}, got {error.fault.code}: {error}") from error
+        faults.append(error.fault)
+    else:
+        raise AssertionError(f"expected {code}, got no error")
+
+
+async def create(store: Store, session: str = "s1", state: SessionState | None = SessionState.ACTIVE) -> Receipt:
+    """Create a session."""
+    return await store.commit(Commit(session=session, create=NewSession(manifest=b'{"model":"m"}'), state=state))
+
+
+def entries(*ids: str) -> tuple[NewEntry, ...]:
+    """Return new log entries with these ids."""
+    return tuple(NewEntry(type="message", body=msgspec.json.encode({"text": id_}), id=id_) for id_ in ids)
+
+
+def appending(*ids: str, session: str = "s1", **more: Any) -> Commit:
+    """Return a commit that appends entries with these ids."""
+    return Commit(session=session, entries=entries(*ids), **more)
+
+
+def audit(n: int = 0) -> NewAudit:
+    """Return a new audit record with the number `n` in it."""
+    return NewAudit(kind="Turn", correlation="run-1", payload=msgspec.json.encode({"n": n}))
+
+
+def claim(id_: str = "m1", body: bytes = b"one", result: bytes = b'{"ok":1}') -> Claim:
+    """Return a claim of one client."""
+    return Claim(client="c1", id=id_, body_hash=body, result=result)
+
+
+async def everything(store: Store, session: str = "s1") -> list[Entry]:
+    """Return the whole log, read by pages."""
+    after = (await store.session(session)).oldest - 1
+    found: list[Entry] = []
+    while page := await store.read(session, after=after):
+        found += page
+        after = page[-1].offset
+    return found

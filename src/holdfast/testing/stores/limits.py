@@ -1,39 +1,39 @@
-"""Cases: what may not pass a store's border, and what passes it unchanged."""
+"""Cases: which names, texts and secrets a store rejects, and which bodies it keeps byte for byte."""
 
 from __future__ import annotations
 
 import msgspec
 
 from holdfast.stores import Claim, Commit, NewAudit, NewCheckpoint, NewEntry, NewSession
-from holdfast.testing.stores.kit import CANARY, Kit, appending, audit, case, create, everything, refused
+from holdfast.testing.stores.conformance import CANARY, Kit, appending, audit, case, create, everything, raises_fault
 
 __all__: list[str] = []
 
-_NO_NAMES = ("", "../s1", "a b", "-a", "x" * 129, "ü", "a\n", "a/b", "a'b", "a\x00b")
-_NO_TEXTS = ("", "a\x00b", "\ud800", "x" * 1_025)
+_INVALID_NAMES = ("", "../s1", "a b", "-a", "x" * 129, "ü", "a\n", "a/b", "a'b", "a\x00b")
+_INVALID_TEXTS = ("", "a\x00b", "\ud800", "x" * 1_025)
 _MEGABYTE = 1_000_000
 
 
 @case
-async def what_is_no_name_is_refused(kit: Kit) -> None:
+async def an_invalid_name_is_rejected(kit: Kit) -> None:
     async with kit.store() as store:
-        for name in _NO_NAMES:
-            with refused("CONFIG_OPTION_INVALID"):
+        for name in _INVALID_NAMES:
+            with raises_fault("CONFIG_OPTION_INVALID"):
                 await store.commit(Commit(session=name, create=NewSession(manifest=b"{}")))
             for call in (store.session(name), store.read(name), store.checkpoint(name), store.acquire(name, "a", 1)):
-                with refused("CONFIG_OPTION_INVALID"):
+                with raises_fault("CONFIG_OPTION_INVALID"):
                     await call
-        for chain in _NO_NAMES[1:]:
-            with refused("CONFIG_OPTION_INVALID"):
+        for chain in _INVALID_NAMES[1:]:
+            with raises_fault("CONFIG_OPTION_INVALID"):
                 await store.commit(Commit(chain=chain, audit=(audit(),)))
-        with refused("CONFIG_OPTION_INVALID"):
+        with raises_fault("CONFIG_OPTION_INVALID"):
             await store.commit(Commit(audit=(audit(),)))
         assert await store.sessions() == []
         assert await store.chains() == []
 
 
 @case
-async def a_name_may_be_as_long_as_is_said(kit: Kit) -> None:
+async def a_name_may_have_its_full_length(kit: Kit) -> None:
     async with kit.store() as store:
         name = "aA0_.:@-" * 16
         await create(store, name)
@@ -41,25 +41,25 @@ async def a_name_may_be_as_long_as_is_said(kit: Kit) -> None:
 
 
 @case
-async def text_that_cannot_be_stored_everywhere_is_refused(kit: Kit) -> None:
+async def text_that_some_store_cannot_keep_is_rejected(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
-        for text in _NO_TEXTS:
+        for text in _INVALID_TEXTS:
             for commit in (
                 Commit(session="s1", entries=(NewEntry(type="t", body=b"1", id=text),)),
                 Commit(session="s1", entries=(NewEntry(type=text, body=b"1", id="a"),)),
                 Commit(session="s1", claim=Claim(client=text, id="m", body_hash=b"h")),
                 Commit(session="s1", claim=Claim(client="c", id=text, body_hash=b"h")),
             ):
-                with refused("CONFIG_OPTION_INVALID"):
+                with raises_fault("CONFIG_OPTION_INVALID"):
                     await store.commit(commit)
-        with refused("CONFIG_OPTION_INVALID"):
+        with raises_fault("CONFIG_OPTION_INVALID"):
             await store.commit(Commit(session="s1", entries=(NewEntry(type="t", body=b'"\xff"', id="a"),)))
         assert (await store.session("s1")).top == 0
 
 
 @case
-async def a_secret_is_no_name(kit: Kit) -> None:
+async def a_secret_is_rejected_as_a_name(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         for commit in (
@@ -71,14 +71,14 @@ async def a_secret_is_no_name(kit: Kit) -> None:
             Commit(session="s1", claim=Claim(client="c", id=CANARY, body_hash=b"h")),
             Commit(session="s1", audit=(NewAudit(kind="Turn", correlation=CANARY, payload=b"1"),)),
         ):
-            with refused("CONFIG_OPTION_INVALID"):
+            with raises_fault("CONFIG_OPTION_INVALID"):
                 await store.commit(commit)
         assert [record.id for record in await store.sessions()] == ["s1"]
         assert await store.chains() == []
 
 
 @case
-async def secrets_are_masked_wherever_they_stand(kit: Kit) -> None:
+async def secrets_are_masked_everywhere(kit: Kit) -> None:
     body = msgspec.json.encode({"text": f"the key is {CANARY}.", CANARY: [CANARY]})
     async with kit.store() as store:
         await store.commit(Commit(session="s1", create=NewSession(manifest=body)))
@@ -90,7 +90,7 @@ async def secrets_are_masked_wherever_they_stand(kit: Kit) -> None:
             claim=Claim(client="c", id="m", body_hash=b"h", result=body),
             audit=(NewAudit(kind="Turn", correlation="r", payload=body),),
         )
-        told = await store.commit(whole)
+        first = await store.commit(whole)
         again = await store.commit(whole)
         (stored,), kept, (sealed,) = (
             await everything(store),
@@ -103,7 +103,7 @@ async def secrets_are_masked_wherever_they_stand(kit: Kit) -> None:
             stored.body,
             kept.snapshot,
             sealed.payload,
-            told.result,
+            first.result,
             again.result,
         ):
             assert CANARY not in bytes(found).decode()
@@ -132,7 +132,7 @@ async def bodies_come_back_byte_for_byte(kit: Kit) -> None:
 
 
 @case
-async def a_megabyte_is_no_matter(kit: Kit) -> None:
+async def a_body_of_a_megabyte_is_kept(kit: Kit) -> None:
     body = msgspec.json.encode({"text": "漢" * (_MEGABYTE // 3)})
     async with kit.store() as store:
         await create(store)

@@ -1,4 +1,4 @@
-"""Cases: what is committed, in which order, and what is refused."""
+"""Cases: what a commit stores, in which order, and which commits fail as a whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.stores import Commit, NewCheckpoint, NewSession, SessionState
-from holdfast.testing.stores.kit import Kit, appending, audit, case, claim, create, everything, refused
+from holdfast.testing.stores.conformance import Kit, appending, audit, case, claim, create, everything, raises_fault
 
 if TYPE_CHECKING:
     from holdfast.stores import Store
@@ -20,7 +20,7 @@ _EACH = 10
 
 
 @case
-async def a_new_session_is_as_it_was_made(kit: Kit) -> None:
+async def a_new_session_has_its_initial_values(kit: Kit) -> None:
     async with kit.store() as store:
         receipt = await create(store, state=None)
         record = await store.session("s1")
@@ -59,19 +59,19 @@ async def concurrent_writers_get_contiguous_offsets_in_commit_order(kit: Kit) ->
         await create(store)
 
         async def write(writer: int) -> list[tuple[int, str]]:
-            written: list[tuple[int, str]] = []
+            own: list[tuple[int, str]] = []
             for n in range(_EACH):
                 ids = [f"w{writer}-{n}-{k}" for k in range(1 + n % 2)]
                 receipt = await store.commit(appending(*ids))
                 assert receipt.top - receipt.first + 1 == len(ids)
-                written += [(receipt.first + k, id_) for k, id_ in enumerate(ids)]
-            return written
+                own += [(receipt.first + k, id_) for k, id_ in enumerate(ids)]
+            return own
 
-        told = [pair for own in await asyncio.gather(*map(write, range(_WRITERS))) for pair in own]
+        written = [pair for own in await asyncio.gather(*map(write, range(_WRITERS))) for pair in own]
         stored = await everything(store)
-        assert [entry.offset for entry in stored] == list(range(1, len(told) + 1))
-        assert sorted(told) == [(entry.offset, entry.id) for entry in stored]
-        assert (await store.session("s1")).top == len(told)
+        assert [entry.offset for entry in stored] == list(range(1, len(written) + 1))
+        assert sorted(written) == [(entry.offset, entry.id) for entry in stored]
+        assert (await store.session("s1")).top == len(written)
 
 
 @case
@@ -146,7 +146,7 @@ async def all_parts_of_a_commit_are_stored(kit: Kit) -> None:
 
 
 @case
-async def nothing_of_a_refused_commit_is_stored(kit: Kit) -> None:
+async def nothing_of_a_rejected_commit_is_stored(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         await store.acquire("s1", "me", 60)
@@ -154,15 +154,15 @@ async def nothing_of_a_refused_commit_is_stored(kit: Kit) -> None:
         before = await _all_of(store)
         snapshot = NewCheckpoint(message_count=9, last_message_id=None, snapshot=b"{}")
         full = appending("x", "y", state=SessionState.PAUSED, manifest=b"{}", checkpoint=snapshot, audit=(audit(),))
-        refusals: tuple[tuple[str, dict[str, Any]], ...] = (
+        rejections: tuple[tuple[str, dict[str, Any]], ...] = (
             ("PROTO_DUPLICATE_ID", {"claim": claim(body=b"another")}),
             ("SESS_LEASE_LOST", {"fence": 7, "claim": claim("m2")}),
             ("SESS_ILLEGAL_TRANSITION", {"expect": (SessionState.CREATED,), "claim": claim("m2")}),
             ("SESS_ILLEGAL_TRANSITION", {"create": NewSession(manifest=b"{}"), "claim": claim("m2")}),
             ("SESS_NOT_FOUND", {"session": "s2", "claim": claim("m2")}),
         )
-        for code, more in refusals:
-            with refused(code):
+        for code, more in rejections:
+            with raises_fault(code):
                 await store.commit(msgspec.structs.replace(full, **more))
             assert await _all_of(store) == before
         assert (await store.commit(appending("b", claim=claim("m2")))).first == 2
@@ -175,21 +175,21 @@ async def _all_of(store: Store) -> bytes:
 
 
 @case
-async def a_session_that_is_not_there_takes_nothing(kit: Kit) -> None:
+async def a_missing_session_accepts_nothing(kit: Kit) -> None:
     async with kit.store() as store:
-        with refused("SESS_NOT_FOUND") as faults:
+        with raises_fault("SESS_NOT_FOUND") as faults:
             await store.commit(appending("a", session="s9"))
         assert faults[0].context["session_id"] == "s9"
-        with refused("SESS_NOT_FOUND"):
+        with raises_fault("SESS_NOT_FOUND"):
             await store.session("s9")
-        with refused("SESS_NOT_FOUND"):
+        with raises_fault("SESS_NOT_FOUND"):
             await store.read("s9")
-        with refused("SESS_NOT_FOUND"):
+        with raises_fault("SESS_NOT_FOUND"):
             await store.checkpoint("s9")
 
 
 @case
-async def a_closed_session_takes_nothing(kit: Kit) -> None:
+async def a_closed_session_accepts_nothing(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         await store.commit(appending("bye", state=SessionState.CLOSED))
@@ -199,25 +199,25 @@ async def a_closed_session_takes_nothing(kit: Kit) -> None:
             Commit(session="s1", audit=(audit(),)),
             Commit(session="s1", expect=(SessionState.CLOSED,), state=SessionState.ACTIVE),
         ):
-            with refused("SESS_CLOSED"):
+            with raises_fault("SESS_CLOSED"):
                 await store.commit(commit)
         assert [entry.id for entry in await everything(store)] == ["bye"]
 
 
 @case
-async def a_session_is_made_once(kit: Kit) -> None:
+async def a_session_is_created_once(kit: Kit) -> None:
     async with kit.store() as store:
         made = await asyncio.gather(*(create(store) for _ in range(5)), return_exceptions=True)
         assert sum(not isinstance(one, BaseException) for one in made) == 1
-        with refused("SESS_ILLEGAL_TRANSITION"):
+        with raises_fault("SESS_ILLEGAL_TRANSITION"):
             await create(store)
 
 
 @case
-async def a_state_that_was_not_expected_is_refused(kit: Kit) -> None:
+async def an_unexpected_state_is_rejected(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
-        with refused("SESS_ILLEGAL_TRANSITION") as faults:
+        with raises_fault("SESS_ILLEGAL_TRANSITION") as faults:
             await store.commit(Commit(session="s1", expect=(SessionState.PAUSED,), state=SessionState.ACTIVE))
         assert (faults[0].context["from_state"], faults[0].context["to_state"]) == ("active", "active")
         await store.commit(
@@ -227,7 +227,7 @@ async def a_state_that_was_not_expected_is_refused(kit: Kit) -> None:
 
 
 @case
-async def of_those_who_expect_the_same_state_one_wins(kit: Kit) -> None:
+async def one_of_several_concurrent_state_changes_wins(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         pause = Commit(session="s1", expect=(SessionState.ACTIVE,), state=SessionState.PAUSED)

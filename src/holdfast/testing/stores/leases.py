@@ -1,4 +1,4 @@
-"""Cases: one owner at a time, and writers of old owners shut out."""
+"""Cases: a session has one owner at a time, and writes of former owners fail."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 from holdfast.faults import HoldfastError
 from holdfast.stores import Lease
-from holdfast.testing.stores.kit import Kit, appending, case, create, everything, refused
+from holdfast.testing.stores.conformance import Kit, appending, case, create, everything, raises_fault
 
 __all__: list[str] = []
 
@@ -17,7 +17,7 @@ async def a_session_has_one_owner(kit: Kit) -> None:
         await create(store)
         lease = await store.acquire("s1", "a", 10)
         assert (lease.session, lease.owner, lease.fence, lease.until) == ("s1", "a", 1, kit.clock.wall() + 10)
-        with refused("SESS_LEASE_LOST") as faults:
+        with raises_fault("SESS_LEASE_LOST") as faults:
             await store.acquire("s1", "b", 10)
         assert faults[0].context["owner"] == "a"
         assert faults[0].retry_after is not None
@@ -27,7 +27,7 @@ async def a_session_has_one_owner(kit: Kit) -> None:
 
 
 @case
-async def of_those_who_take_it_at_once_one_wins(kit: Kit) -> None:
+async def one_of_several_concurrent_owners_wins(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         taken = await asyncio.gather(*(store.acquire("s1", f"o{n}", 10) for n in range(6)), return_exceptions=True)
@@ -48,18 +48,18 @@ async def a_lease_ends(kit: Kit) -> None:
 
 
 @case
-async def an_old_owner_can_write_renew_and_release_no_more(kit: Kit) -> None:
+async def a_former_owner_cannot_write_renew_or_release(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         old = await store.acquire("s1", "a", 10)
         await store.commit(appending("a1", fence=old.fence))
         kit.clock.advance(11)
         new = await store.acquire("s1", "b", 10)
-        with refused("SESS_LEASE_LOST"):
+        with raises_fault("SESS_LEASE_LOST"):
             await store.commit(appending("a2", fence=old.fence))
-        with refused("SESS_LEASE_LOST"):
+        with raises_fault("SESS_LEASE_LOST"):
             await store.renew(old, 10)
-        with refused("SESS_LEASE_LOST"):
+        with raises_fault("SESS_LEASE_LOST"):
             await store.compact("s1", 1, fence=old.fence)
         await store.release(old)
         assert (await store.session("s1")).owner == "b"
@@ -68,8 +68,8 @@ async def an_old_owner_can_write_renew_and_release_no_more(kit: Kit) -> None:
 
 
 @case
-async def a_lease_that_nobody_took_still_writes(kit: Kit) -> None:
-    """Its end allows others to take it; until one does, there is nobody to be shut out for."""
+async def an_expired_lease_still_writes_until_it_is_taken(kit: Kit) -> None:
+    """The end of a lease allows others to take it. Until one does, no writer has to be fenced off."""
     async with kit.store() as store:
         await create(store)
         lease = await store.acquire("s1", "a", 10)
@@ -87,7 +87,7 @@ async def a_renewed_lease_lasts(kit: Kit) -> None:
         renewed = await store.renew(lease, 10)
         assert (renewed.fence, renewed.until) == (lease.fence, kit.clock.wall() + 10)
         kit.clock.advance(8)
-        with refused("SESS_LEASE_LOST"):
+        with raises_fault("SESS_LEASE_LOST"):
             await store.acquire("s1", "b", 10)
 
 
@@ -100,29 +100,29 @@ async def a_released_lease_is_free_at_once(kit: Kit) -> None:
         assert (await store.session("s1")).owner is None
         second = await store.acquire("s1", "b", 60)
         assert second.fence > first.fence
-        with refused("SESS_LEASE_LOST"):
+        with raises_fault("SESS_LEASE_LOST"):
             await store.commit(appending("x", fence=first.fence))
 
 
 @case
-async def the_owner_may_take_it_again_and_shuts_out_its_former_self(kit: Kit) -> None:
+async def an_owner_may_acquire_again_and_fences_off_its_old_lease(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         before = await store.acquire("s1", "a", 60)
         after = await store.acquire("s1", "a", 60)
         assert after.fence > before.fence
-        with refused("SESS_LEASE_LOST"):
+        with raises_fault("SESS_LEASE_LOST"):
             await store.commit(appending("x", fence=before.fence))
         await store.commit(appending("y", fence=after.fence))
 
 
 @case
-async def what_is_not_there_cannot_be_owned(kit: Kit) -> None:
+async def a_missing_session_cannot_be_owned(kit: Kit) -> None:
     async with kit.store() as store:
         nobody = Lease(session="s9", owner="a", fence=1, until=0.0)
-        with refused("SESS_NOT_FOUND"):
+        with raises_fault("SESS_NOT_FOUND"):
             await store.acquire("s9", "a", 10)
-        with refused("SESS_NOT_FOUND"):
+        with raises_fault("SESS_NOT_FOUND"):
             await store.renew(nobody, 10)
-        with refused("SESS_NOT_FOUND"):
+        with raises_fault("SESS_NOT_FOUND"):
             await store.release(nobody)

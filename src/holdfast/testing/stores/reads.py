@@ -1,14 +1,17 @@
-"""Cases: pages of logs and sessions."""
+"""Cases: pages of logs and sessions, and waiting for changes."""
 
 from __future__ import annotations
 
-from holdfast.stores import Commit, NewCheckpoint, NewEntry, SessionState
-from holdfast.testing.stores.kit import Kit, appending, case, create, refused
+import asyncio
+from contextlib import suppress
 
-__all__: list[str] = []
+from holdfast.stores import Commit, NewCheckpoint, NewEntry, SessionState
+from holdfast.testing.stores.conformance import Kit, appending, case, create, everything, raises_fault
+
+__all__ = []
 
 _ID_ORDER = sorted(["B2", "a1", "A1", "b_1", "b-1", "b.1", "b:1", "10", "9", "Z", "z"])
-"""The order of bytes: capitals before small letters, unlike a dictionary's."""
+"""The order of bytes, capitals first: databases with a locale would sort them otherwise."""
 
 
 @case
@@ -40,17 +43,17 @@ async def a_page_is_bounded_in_bytes_but_never_empty(kit: Kit) -> None:
 
 
 @case
-async def what_is_gone_and_what_is_not_yet_there_are_gaps(kit: Kit) -> None:
+async def offsets_before_the_log_and_after_it_are_gaps(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         snapshot = NewCheckpoint(message_count=0, last_message_id=None, snapshot=b"{}")
         await store.commit(appending(*"abcde", checkpoint=snapshot))
         await store.compact("s1", 4)
-        with refused("SESS_GAP") as behind:
+        with raises_fault("SESS_GAP") as behind:
             await store.read("s1", after=2)
         assert (behind[0].context["oldest"], behind[0].context["top"]) == (4, 5)
         assert behind[0].context["reason"] == "evicted"
-        with refused("SESS_GAP") as ahead:
+        with raises_fault("SESS_GAP") as ahead:
             await store.read("s1", after=6)
         assert ahead[0].context["reason"] == "ahead"
         assert [entry.id for entry in await store.read("s1", after=3)] == ["d", "e"]
@@ -84,3 +87,77 @@ async def sessions_are_chosen_by_their_states(kit: Kit) -> None:
         assert [record.id for record in paused] == ["b", "d"]
         assert [record.id for record in either] == ["c"]
         assert await store.sessions(states=(SessionState.ERROR,)) == []
+
+
+_LONG = 20.0
+"""Longer than any case takes."""
+
+
+@case
+async def a_change_that_is_already_there_is_not_waited_for(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        await store.commit(appending("a"))
+        assert await store.changed("s1", 0, _LONG)
+
+
+@case
+async def a_commit_wakes_all_waiters(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        await create(store, "s2")
+        waiting = [asyncio.create_task(store.changed("s1", 0, _LONG)) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        await store.commit(appending("x", session="s2"))
+        assert not any(task.done() for task in waiting)
+        await store.commit(appending("a"))
+        async with asyncio.timeout(_LONG / 4):
+            assert await asyncio.gather(*waiting) == [True, True, True]
+
+
+@case
+async def waiting_ends_with_its_timeout(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        assert not await store.changed("s1", 0, 0.02)
+        with raises_fault("SESS_NOT_FOUND"):
+            await store.changed("s9", 0, 0.02)
+
+
+@case
+async def a_waiter_may_be_cancelled(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        task = asyncio.create_task(store.changed("s1", 0, _LONG))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+        await store.commit(appending("a"))
+        assert await store.changed("s1", 0, _LONG)
+
+
+@case
+async def a_cancelled_commit_is_stored_once_or_not_at_all(kit: Kit) -> None:
+    async with kit.store() as store:
+        await create(store)
+        stored: set[str] = set()
+        for n in range(12):
+            task = asyncio.create_task(store.commit(appending(f"c{n}-a", f"c{n}-b")))
+            for _ in range(n):
+                await asyncio.sleep(0)
+            if task.cancel():
+                with suppress(asyncio.CancelledError):
+                    await task
+            if not task.cancelled():
+                stored |= {f"c{n}-a", f"c{n}-b"}
+        last = await store.commit(appending("last"))
+        log = await everything(store)
+        ids = [entry.id for entry in log]
+        assert [entry.offset for entry in log] == list(range(1, last.top + 1))
+        assert len(set(ids)) == len(ids)
+        assert stored <= set(ids)
+        assert {id_.removesuffix("-a") for id_ in ids if id_.endswith("-a")} == {
+            id_.removesuffix("-b") for id_ in ids if id_.endswith("-b")
+        }

@@ -1,4 +1,4 @@
-"""Cases: the audit trail's chains."""
+"""Cases: the chains of the audit trail."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 from holdfast.stores import Commit
 from holdfast.stores.chain import verify
-from holdfast.testing.stores.kit import Kit, appending, audit, case, create
+from holdfast.testing.stores.conformance import Kit, appending, audit, case, create
 
 __all__: list[str] = []
 

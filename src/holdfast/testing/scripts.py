@@ -1,6 +1,8 @@
-"""Failures on demand: a script of them, and a callable that plays it.
+"""Failures on demand: a script of steps, a callable that plays it, and the notation that the fault provider shares.
 
     script("429;retry-after=7, 503*2, timeout, ok:hello")
+
+A step is written WHAT;option=value%CHANCE*TIMES, and commas separate the steps.
 
 Invariant: a script is checked when it is written, every call plays exactly one step, and a call too many fails the test.
 """
@@ -15,28 +17,41 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from holdfast.faults import Fault, HoldfastError, InvalidError, nearest, resolve
-from holdfast.testing.chance import seeded
-from holdfast.testing.notation import read_option, read_step, split_steps
+from holdfast.testing.clock import seeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.clock import Rng
 
-__all__ = ["Received", "Script", "ScriptEndedError", "ScriptedHTTPError", "script"]
+__all__ = [
+    "Received",
+    "Script",
+    "ScriptEndedError",
+    "ScriptedHTTPError",
+    "WrittenStep",
+    "read_option",
+    "read_step",
+    "script",
+    "split_steps",
+]
 
 Step: TypeAlias = Callable[[], Any]
 """Returns a result or raises a failure, a new one each time."""
 
-_STEPS = (
+_EXPECTED = (
     "ok, ok:VALUE, a status from 400 to 599 with headers if need be (429;retry-after=7), "
     "timeout, reset, refused, hang or code:CODE, each perhaps %CHANCE and *TIMES (503%30*100)"
 )
 _STATUS = re.compile(r"[45][0-9][0-9]")
+_STEP = re.compile(r"(?P<what>.+?)(?:%(?P<chance>100|[0-9]{1,2}))?(?:\*(?P<times>[1-9][0-9]{0,5}))?", re.DOTALL)
 
 
 class ScriptedHTTPError(Exception):
-    """An HTTP answer that is a failure, as clients raise it: `status_code`, `headers`, `body`."""
+    """An HTTP response with an error status, in the shape in which clients raise it: `status_code`, `headers`, `body`.
+
+    script([ScriptedHTTPError(429, {"retry-after": "7"}), "ok"])
+    """
 
     def __init__(self, status_code: int, headers: Mapping[str, str] | None = None, body: Any = None) -> None:
         super().__init__(status_code, headers, body)
@@ -49,31 +64,38 @@ class ScriptedHTTPError(Exception):
 
 
 class ScriptEndedError(AssertionError):
-    """The script was called more often than it has steps."""
+    """Raised by a `Script` that is called more often than it has steps. It fails the test."""
 
 
 class Received(NamedTuple):
-    """What one call was given."""
+    """The arguments of one call of a `Script`."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
 
 class Script:
-    """A callable that plays its steps, one per call. `calls()` is for blocking code, `await calls.acall()` for async."""
+    """A callable that plays its steps, one per call. `script` makes one.
+
+        calls = script("503, ok:hello")
+        calls()               # in blocking code
+        await calls.acall()   # in async code
+
+    Calls raise the failure of their step, and `ScriptEndedError` after the last step.
+    """
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self._steps = tuple(steps)
-        self._turn = itertools.count()  # taking a turn is atomic, so threads may share a script
+        self._turn = itertools.count()  # next() on it is atomic, so threads may share a script
         self.received: list[Received] = []
-        """What each call was given, in order: to see that a request was changed before it was sent again."""
+        """The arguments of each call, in order: to check that a request was changed before it was sent again."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Play the next step."""
+        """Play the next step: return its value or raise its failure."""
         return self._next(args, kwargs)()
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
-        """Play the next step; `hang` waits until it is cancelled."""
+        """Play the next step as a coroutine; `hang` waits until it is cancelled."""
         step = self._next(args, kwargs)
         if step is _hang:
             await asyncio.get_running_loop().create_future()
@@ -81,16 +103,16 @@ class Script:
 
     @property
     def calls(self) -> int:
-        """How often it was called."""
+        """How often the script was called."""
         return len(self.received)
 
     @property
     def left(self) -> int:
-        """How many steps were not played."""
+        """How many steps are not played yet."""
         return max(0, len(self._steps) - self.calls)
 
     def assert_finished(self) -> None:
-        """Fail where steps are left."""
+        """Raise `AssertionError` if steps are left."""
         __tracebackhide__ = True
         if self.left:
             raise AssertionError(f"expected all {len(self._steps)} steps to be played, got {self.calls} calls")
@@ -106,9 +128,13 @@ class Script:
 def script(steps: str | Iterable[Any], *, seed: int = 0) -> Script:
     """Return a callable that plays these steps.
 
-    In a text, steps stand between commas. In a list, a text is one such step, an exception is raised, and anything else is
-    the result of its call. `503%30*100` is a hundred calls of which each fails with a chance of 30 % and is `ok` otherwise:
-    the same ones in every run with the same seed.
+        calls = script("429;retry-after=7, 503*2, timeout, ok:hello")
+
+    In a text, commas separate the steps. In a list, a text is one such step, an exception is raised, and any other value is
+    the result of its call. `503%30*100` is a hundred calls, each of which fails with a chance of 30 % and is `ok` otherwise.
+    The same seed makes the same calls fail in every run.
+
+    Raises `InvalidError` for a step that it cannot read, and for no steps at all.
     """
     rng = seeded(seed)
     if isinstance(steps, str):
@@ -129,8 +155,8 @@ def _read(path: str, step: Any, rng: Rng) -> list[Step]:
     written = read_step(step)
     play = _read_word(path, written.what) if written else None
     if written is None or play is None:
-        raise InvalidError.at(path, _STEPS, step)
-    # Drawn here and not at the call: which call fails must not depend on which thread comes first.
+        raise InvalidError.at(path, _EXPECTED, step)
+    # The chance is drawn here and not at the call: which call fails must not depend on which thread comes first.
     return [play if rng.random() < written.chance else _ok for _ in range(written.times)]
 
 
@@ -142,17 +168,18 @@ def _read_word(path: str, word: str) -> Step | None:
         return lambda: rest
     if colon and kind == "code":
         return _read_code(path, rest)
-    status, *headers = (part.strip() for part in word.split(";"))
+    status, *options = (part.strip() for part in word.split(";"))
     if not _STATUS.fullmatch(status):
         return None
-    held = dict(read_option(path, header) for header in headers)
-    return lambda: _raise(ScriptedHTTPError(int(status), held))
+    headers = dict(read_option(path, option) for option in options)
+    return lambda: _raise(ScriptedHTTPError(int(status), headers))
 
 
 def _read_code(path: str, code: str) -> Step:
     entry = resolve(code)
     if entry is None or entry.code != code:
         raise InvalidError.at(path, f"a code of the catalog, perhaps {' or '.join(nearest(code))}", code)
+    # The leaf class where there is one, so that `except CircuitOpenError` works as with a real circuit.
     leaf = next((error for error in HoldfastError.__subclasses__() if error.code == code), HoldfastError)
     return lambda: _raise(leaf(Fault.of(entry.code)))
 
@@ -176,3 +203,30 @@ _WORDS: dict[str, Step] = {
     "refused": lambda: _raise(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")),
     "hang": _hang,
 }
+
+
+class WrittenStep(NamedTuple):
+    """The parts of a step: what happens, with which chance, how often."""
+
+    what: str
+    chance: float
+    times: int
+
+
+def split_steps(text: str) -> list[str]:
+    """Return the steps of a text."""
+    return [step.strip() for step in text.split(",")]
+
+
+def read_step(text: str) -> WrittenStep | None:
+    """Return the parts of a step, or None if the text is no step."""
+    parts = _STEP.fullmatch(text.strip())
+    return parts and WrittenStep(parts["what"], int(parts["chance"] or 100) / 100, int(parts["times"] or 1))
+
+
+def read_option(path: str, text: str, what: str = "a header") -> tuple[str, str]:
+    """Return name and value of NAME=VALUE. Raises `InvalidError` for anything else."""
+    name, equals, value = text.partition("=")
+    if not (name.strip() and equals):
+        raise InvalidError.at(path, f"{what} as NAME=VALUE", text)
+    return name.strip().lower(), value.strip()

@@ -1,4 +1,4 @@
-"""Cases: what is taken once."""
+"""Cases: a claim takes effect once, and its repeat gets the first receipt."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import asyncio
 import msgspec
 
 from holdfast.stores import NewSession, SessionState
-from holdfast.testing.stores.kit import Kit, appending, case, claim, create, everything, refused
+from holdfast.testing.stores.conformance import Kit, appending, case, claim, create, everything, raises_fault
 
 __all__: list[str] = []
 
 _KEPT = 1_000
-"""The claims a session keeps, however old."""
+"""How many claims a session keeps, whatever their age."""
 
 
 @case
@@ -30,11 +30,11 @@ async def the_same_claim_gives_the_first_receipt(kit: Kit) -> None:
 
 
 @case
-async def a_claim_with_another_body_is_refused(kit: Kit) -> None:
+async def a_claim_with_another_body_is_rejected(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         await store.commit(appending("a", claim=claim()))
-        with refused("PROTO_DUPLICATE_ID") as faults:
+        with raises_fault("PROTO_DUPLICATE_ID") as faults:
             await store.commit(appending("b", claim=claim(body=b"another")))
         assert faults[0].context["id"] == "m1"
         assert [entry.id for entry in await everything(store)] == ["a"]
@@ -55,7 +55,7 @@ async def ids_belong_to_a_client_and_a_session(kit: Kit) -> None:
 
 
 @case
-async def of_concurrent_claims_one_wins(kit: Kit) -> None:
+async def one_of_several_concurrent_claims_wins(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         receipts = await asyncio.gather(*(store.commit(appending(f"a{n}", claim=claim())) for n in range(8)))
@@ -65,7 +65,7 @@ async def of_concurrent_claims_one_wins(kit: Kit) -> None:
 
 
 @case
-async def a_claim_may_come_with_the_session(kit: Kit) -> None:
+async def a_claim_may_create_its_session(kit: Kit) -> None:
     async with kit.store() as store:
         made = await store.commit(appending("a", create=NewSession(manifest=b"{}"), claim=claim()))
         again = await store.commit(appending("a", claim=claim()))
@@ -82,11 +82,11 @@ async def a_claim_without_a_result_gives_null(kit: Kit) -> None:
 
 
 @case
-async def a_known_claim_is_refused_where_the_session_takes_nothing(kit: Kit) -> None:
+async def a_known_claim_is_rejected_by_a_closed_session(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         await store.commit(appending("a", claim=claim(), state=SessionState.CLOSED))
-        with refused("SESS_CLOSED"):
+        with raises_fault("SESS_CLOSED"):
             await store.commit(appending("a", claim=claim()))
 
 
@@ -107,11 +107,11 @@ async def old_claims_are_forgotten_but_not_the_last_thousand(kit: Kit) -> None:
 
 
 @case
-async def few_claims_are_all_kept(kit: Kit) -> None:
+async def fewer_than_a_thousand_claims_are_all_kept(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         await store.commit(appending("a", claim=claim()))
         await store.forget_claims("s1", kit.clock.wall() + 3_600)
         assert (await store.commit(appending("a", claim=claim()))).duplicate
-        with refused("SESS_NOT_FOUND"):
+        with raises_fault("SESS_NOT_FOUND"):
             await store.forget_claims("s9", 0)

@@ -1,4 +1,4 @@
-"""Anthropic's Messages."""
+"""Anthropic's Messages protocol."""
 
 from __future__ import annotations
 
@@ -7,62 +7,61 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.testing.provider.protocols.base import Dialect, Frame, Part, Refusal, event_frame, text_of
-from holdfast.testing.provider.replies import Asked, Reply, Tool
+from holdfast.testing.provider.dialect import MODELS, Dialect, ErrorReply, Frame, Part, event_frame, text_of
+from holdfast.testing.provider.replies import Prompt, Reply, Tool
 
 if TYPE_CHECKING:
-    from holdfast.testing.provider.acts import Headers
-    from holdfast.testing.provider.requests import Request
+    from holdfast.testing.provider.http import Headers, Request
 
 __all__ = ["ANTHROPIC"]
 
-_REFUSALS = {
-    "bad-request": Refusal(
+_ERRORS = {
+    "bad-request": ErrorReply(
         400, "invalid_request_error", None, "max_tokens: Input should be greater than or equal to 1"
     ),
-    "auth": Refusal(401, "authentication_error", None, "invalid x-api-key"),
-    "expired": Refusal(
+    "auth": ErrorReply(401, "authentication_error", None, "invalid x-api-key"),
+    "expired": ErrorReply(
         401,
         "authentication_error",
         None,
         "OAuth token has expired. Please obtain a new token or refresh your existing token.",
     ),
-    "billing": Refusal(
+    "billing": ErrorReply(
         402,
         "billing_error",
         None,
         "There is an issue with your billing or payment information. Please check your payment details.",
     ),
-    "quota": Refusal(
+    "quota": ErrorReply(
         400,
         "invalid_request_error",
         None,
         "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits.",
     ),
-    "forbidden": Refusal(
+    "forbidden": ErrorReply(
         403, "permission_error", None, "Your API key does not have permission to use the specified resource."
     ),
-    "not-found": Refusal(404, "not_found_error", None, "model: {model}"),
-    "overflow": Refusal(400, "invalid_request_error", None, "prompt is too long: 211305 tokens > 200000 maximum"),
-    "too-large": Refusal(413, "request_too_large", None, "Request exceeds the maximum size"),
-    "rate-limit": Refusal(
+    "not-found": ErrorReply(404, "not_found_error", None, "model: {model}"),
+    "overflow": ErrorReply(400, "invalid_request_error", None, "prompt is too long: 211305 tokens > 200000 maximum"),
+    "too-large": ErrorReply(413, "request_too_large", None, "Request exceeds the maximum size"),
+    "rate-limit": ErrorReply(
         429, "rate_limit_error", None, "Number of request tokens has exceeded your per-minute rate limit"
     ),
-    "internal": Refusal(500, "api_error", None, "Internal server error"),
-    "unavailable": Refusal(503, "api_error", None, "Service unavailable"),
-    "timeout": Refusal(504, "timeout_error", None, "The request timed out while processing."),
-    "overloaded": Refusal(529, "overloaded_error", None, "Overloaded"),
+    "internal": ErrorReply(500, "api_error", None, "Internal server error"),
+    "unavailable": ErrorReply(503, "api_error", None, "Service unavailable"),
+    "timeout": ErrorReply(504, "timeout_error", None, "The request timed out while processing."),
+    "overloaded": ErrorReply(529, "overloaded_error", None, "Overloaded"),
 }
 
 
-def _asked(request: Request) -> Asked:
+def _prompt(request: Request) -> Prompt:
     messages = request.list_of("messages")
     last = messages[-1].get("content") if messages else None
     parts = [part for part in last if isinstance(part, dict)] if isinstance(last, list) else []
     results = [part for part in parts if part.get("type") == "tool_result"]
-    said = [text for each in messages if each.get("role") == "user" and (text := text_of(each.get("content")))]
-    return Asked(
-        said=said[-1] if said else "",
+    texts = [text for each in messages if each.get("role") == "user" and (text := text_of(each.get("content")))]
+    return Prompt(
+        text=texts[-1] if texts else "",
         result=text_of(results[-1].get("content")) if results else None,
         turns=sum(each.get("role") == "assistant" for each in messages),
         tools=tuple(
@@ -93,8 +92,11 @@ def _whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
     block = _opening_block(reply, number)
     block |= {"input": msgspec.Raw(reply.arguments.encode())} if reply.tool else {"text": reply.text}
     usage = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
-    said = {"content": [block], "stop_reason": _stop_reason(reply), "usage": usage}
-    return _message(reply, request, number) | said
+    return _message(reply, request, number) | {
+        "content": [block],
+        "stop_reason": _stop_reason(reply),
+        "usage": usage,
+    }
 
 
 def _opening_block(reply: Reply, number: int) -> dict[str, Any]:
@@ -135,16 +137,22 @@ def _delta_event(delta: dict[str, Any]) -> bytes:
     return event_frame({"type": "content_block_delta", "index": 0, "delta": delta})
 
 
-def _error(refusal: Refusal, _: Request) -> dict[str, Any]:
-    return {"type": "error", "error": {"type": refusal.kind, "message": refusal.message}}
+def _error(error: ErrorReply) -> dict[str, Any]:
+    return {"type": "error", "error": {"type": error.kind, "message": error.message}}
 
 
-def _error_frame(refusal: Refusal, request: Request) -> bytes:
-    return event_frame(_error(refusal, request))
+def _error_frame(error: ErrorReply) -> bytes:
+    return event_frame(_error(error))
 
 
-def _limits(limit: int, left: int, whole_again: float) -> Headers:
-    reset = datetime.fromtimestamp(whole_again, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _models() -> dict[str, Any]:
+    made = "2025-01-01T00:00:00Z"
+    shown = [{"type": "model", "id": name, "display_name": name, "created_at": made, "lifecycle": "active"} for name in MODELS]  # fmt: skip
+    return {"data": shown, "has_more": False, "first_id": MODELS[0], "last_id": MODELS[-1]}
+
+
+def _limits(limit: int, left: int, renewed_at: float) -> Headers:
+    reset = datetime.fromtimestamp(renewed_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return (
         ("anthropic-ratelimit-requests-limit", str(limit)),
         ("anthropic-ratelimit-requests-remaining", str(left)),
@@ -154,10 +162,11 @@ def _limits(limit: int, left: int, whole_again: float) -> Headers:
 
 ANTHROPIC = Dialect(
     name="anthropic",
-    asked=_asked,
+    prompt=_prompt,
     whole=_whole,
     frames=_frames,
-    refusals=_REFUSALS,
+    models=_models,
+    errors=_ERRORS,
     error=_error,
     error_frame=_error_frame,
     limits=_limits,

@@ -1,0 +1,90 @@
+"""What a provider's protocol must supply, so that the rest of the provider is written once for all protocols."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.testing.provider.http import Headers, Request
+    from holdfast.testing.provider.replies import Prompt, Reply
+
+__all__ = ["MODELS", "Dialect", "ErrorReply", "Frame", "Part", "as_json", "data_frame", "event_frame", "text_of"]
+
+MODELS = ("claude-sonnet-4-5", "claude-haiku-4-5", "gpt-5", "gpt-5-mini", "grok-4")
+
+
+class Part(Enum):
+    """What a frame of a stream carries: the faults that break a stream count pieces by this."""
+
+    OPENING = "opening"
+    TEXT = "text"
+    TOOL = "tool"
+    CLOSING = "closing"
+
+
+class Frame(NamedTuple):
+    """One server-sent event."""
+
+    part: Part
+    data: bytes
+
+
+class ErrorReply(NamedTuple):
+    """An error in a provider's own words."""
+
+    status: int
+    kind: str
+    code: str | None
+    message: str
+
+
+class Dialect(NamedTuple):
+    """One provider's protocol. `whole` and `frames` get the reply, the request and the answer's number."""
+
+    name: str
+    prompt: Callable[[Request], Prompt]
+    """Reads a request."""
+    whole: Callable[[Reply, Request, int], dict[str, Any]]
+    """Writes a reply as one body."""
+    frames: Callable[[Reply, Request, int], list[Frame]]
+    """Writes a reply as a stream."""
+    models: Callable[[], dict[str, Any]]
+    """Writes the list of models."""
+    errors: Mapping[str, ErrorReply]
+    error: Callable[[ErrorReply], dict[str, Any]]
+    """Writes an error as a body."""
+    error_frame: Callable[[ErrorReply], bytes]
+    """Writes an error as an event of a stream."""
+    limits: Callable[[int, int, float], Headers]
+    """Writes the rate limit headers: the limit, the rest of it, and the wall time of its renewal."""
+    request_id: str
+    """The header that carries the request's id."""
+
+
+def as_json(document: Any) -> bytes:
+    """Return a document as it goes over the wire."""
+    return msgspec.json.encode(document)
+
+
+def data_frame(document: Any) -> bytes:
+    """Return an event without a name."""
+    return b"data: " + as_json(document) + b"\n\n"
+
+
+def event_frame(document: dict[str, Any]) -> bytes:
+    """Return an event named by its type."""
+    return b"event: " + str(document["type"]).encode() + b"\n" + data_frame(document)
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a message's content: a string, or a list of parts of which some have a text."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return " ".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))

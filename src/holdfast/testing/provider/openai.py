@@ -1,0 +1,340 @@
+"""OpenAI's two protocols, Chat Completions and Responses. xAI speaks both of them with its own error messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.testing.provider.dialect import MODELS, Dialect, ErrorReply, Frame, Part, data_frame, event_frame, text_of
+from holdfast.testing.provider.replies import Prompt, Reply, Tool
+
+if TYPE_CHECKING:
+    from holdfast.testing.provider.http import Headers, Request
+
+__all__ = ["OPENAI_CHAT", "OPENAI_RESPONSES", "XAI_CHAT", "XAI_RESPONSES"]
+
+_INVALID = "invalid_request_error"
+_ERRORS = {
+    "bad-request": ErrorReply(400, _INVALID, None, "Missing required parameter: 'messages'."),
+    "auth": ErrorReply(
+        401,
+        _INVALID,
+        "invalid_api_key",
+        "Incorrect API key provided: sk-XXXX***XXXX. You can find your API key at https://platform.openai.com/account/api-keys.",
+    ),
+    "expired": ErrorReply(
+        401, "", "token_expired", "Provided authentication token is expired. Please try signing in again."
+    ),
+    "billing": ErrorReply(400, _INVALID, "billing_hard_limit_reached", "Billing hard limit has been reached"),
+    "quota": ErrorReply(
+        429,
+        "insufficient_quota",
+        "insufficient_quota",
+        "You exceeded your current quota, please check your plan and billing details. For more information on this error, read the docs: https://platform.openai.com/docs/guides/error-codes/api-errors.",
+    ),
+    "forbidden": ErrorReply(
+        403,
+        "request_forbidden",
+        "unsupported_country_region_territory",
+        "Country, region, or territory not supported",
+    ),
+    "not-found": ErrorReply(
+        404, _INVALID, "model_not_found", "The model `{model}` does not exist or you do not have access to it."
+    ),
+    "overflow": ErrorReply(
+        400,
+        _INVALID,
+        "context_length_exceeded",
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in 211305 tokens. Please reduce the length of the messages.",
+    ),
+    "too-large": ErrorReply(
+        413, _INVALID, "string_above_max_length", "Request too large. Expected at most 10485760 characters."
+    ),
+    "rate-limit": ErrorReply(
+        429,
+        "requests",
+        "rate_limit_exceeded",
+        "Rate limit reached for {model} in organization org-XXXX on requests per min (RPM): Limit 3, Used 3, Requested 1.",
+    ),
+    "internal": ErrorReply(
+        500, "server_error", None, "The server had an error while processing your request. Sorry about that!"
+    ),
+    "unavailable": ErrorReply(503, "server_error", None, "The server is temporarily unable to handle the request."),
+    "timeout": ErrorReply(504, "server_error", None, "The request timed out while processing."),
+    "overloaded": ErrorReply(
+        503,
+        "server_error",
+        None,
+        "That model is currently overloaded with other requests. You can retry your request, or contact us through our help center at help.openai.com if the error persists.",
+    ),
+}
+
+_ARGUMENT = "Client specified an invalid argument"
+_EXHAUSTED = "Some resource has been exhausted"
+_TEAM = "00000000-0000-0000-0000-000000000000"
+_XAI_ERRORS = _ERRORS | {
+    "auth": ErrorReply(
+        400,
+        "",
+        _ARGUMENT,
+        "Incorrect API key provided: na***ys. You can obtain an API key from https://console.x.ai.",
+    ),
+    "overflow": ErrorReply(
+        400,
+        "",
+        _ARGUMENT,
+        "This model's maximum prompt length is 131072 but the request contains 211305 tokens.",
+    ),
+    "rate-limit": ErrorReply(
+        429,
+        "",
+        _EXHAUSTED,
+        f"Too many requests for team {_TEAM} and model {{model}}. Your team's rate limit is — Requests per Second (actual/limit): 9/8, Requests per Minute (actual/limit): 120/480, Tokens per Minute (actual/limit): 91000/2000000.",
+    ),
+    "quota": ErrorReply(
+        429,
+        "",
+        _EXHAUSTED,
+        f"Your team {_TEAM} has either used all available credits or reached its monthly spending limit. To continue making API requests, please purchase more credits or raise your spending limit.",
+    ),
+}
+
+
+def _error(error: ErrorReply) -> dict[str, Any]:
+    """Write an error as OpenAI does."""
+    inner = {"message": error.message, "type": error.kind or None, "param": None, "code": error.code}
+    return {"error": inner}
+
+
+def _models() -> dict[str, Any]:
+    models = [{"id": name, "object": "model", "created": _CREATED, "owned_by": "holdfast"} for name in MODELS]
+    return {"object": "list", "data": models}
+
+
+def _xai_error(error: ErrorReply) -> dict[str, Any]:
+    """Write an error as xAI does."""
+    return {"code": error.code or error.kind, "error": error.message}
+
+
+def _limits(limit: int, left: int, _renewed_at: float) -> Headers:
+    """Write the rate limit headers as OpenAI does: they carry a duration, not a time."""
+    return (
+        ("x-ratelimit-limit-requests", str(limit)),
+        ("x-ratelimit-remaining-requests", str(left)),
+        ("x-ratelimit-reset-requests", "60s"),
+    )
+
+
+_CREATED = 1_735_689_600
+"""A fixed date: replies are the same in every run."""
+
+
+def _chat_prompt(request: Request) -> Prompt:
+    messages = request.list_of("messages")
+    texts = [text_of(each.get("content")) for each in messages if each.get("role") == "user"]
+    last = messages[-1] if messages else {}
+    offered = [tool["function"] for tool in request.list_of("tools") if isinstance(tool.get("function"), dict)]
+    return Prompt(
+        text=texts[-1] if texts else "",
+        result=text_of(last.get("content")) if last.get("role") == "tool" else None,
+        turns=sum(each.get("role") == "assistant" for each in messages),
+        tools=tuple(Tool(str(tool.get("name", "")), tool.get("parameters") or {}) for tool in offered),
+        tokens=len(request.body) // 4,
+    )
+
+
+def _shell(request: Request, number: int, kind: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{number:024d}", "object": kind, "created": _CREATED, "model": request.model}
+
+
+def _chat_usage(reply: Reply) -> dict[str, int]:
+    prompt, completion = reply.input_tokens, reply.output_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _finish_reason(reply: Reply) -> str:
+    return "tool_calls" if reply.tool else "stop"
+
+
+def _call(reply: Reply, number: int, arguments: str) -> dict[str, Any]:
+    function = {"name": reply.tool, "arguments": arguments}
+    return {"id": f"call_{number:024d}", "type": "function", "function": function}
+
+
+def _chat_whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": None if reply.tool else reply.text, "refusal": None}
+    if reply.tool:
+        message["tool_calls"] = [_call(reply, number, reply.arguments)]
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(reply)}
+    return {**_shell(request, number, "chat.completion"), "choices": [choice], "usage": _chat_usage(reply)}
+
+
+def _chat_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
+    shell = _shell(request, number, "chat.completion.chunk")
+
+    def chunk(part: Part, delta: dict[str, Any], finish_reason: str | None = None) -> Frame:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return Frame(part, data_frame({**shell, "choices": [choice]}))
+
+    first: dict[str, Any] = {"role": "assistant", "content": None if reply.tool else ""}
+    if reply.tool:
+        first["tool_calls"] = [{"index": 0, **_call(reply, number, "")}]
+    frames = [chunk(Part.OPENING, first)]
+    for piece in reply.pieces:
+        if reply.tool:
+            frames.append(chunk(Part.TOOL, {"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}))
+        else:
+            frames.append(chunk(Part.TEXT, {"content": piece}))
+    frames.append(chunk(Part.CLOSING, {}, _finish_reason(reply)))
+    if _wants_usage(request):
+        frames.append(Frame(Part.CLOSING, data_frame({**shell, "choices": [], "usage": _chat_usage(reply)})))
+    return [*frames, Frame(Part.CLOSING, b"data: [DONE]\n\n")]
+
+
+def _wants_usage(request: Request) -> bool:
+    options = request.document.get("stream_options")
+    return isinstance(options, dict) and options.get("include_usage") is True
+
+
+def _chat_error_frame(error: ErrorReply) -> bytes:
+    return data_frame(_error(error))
+
+
+OPENAI_CHAT = Dialect(
+    name="openai-chat",
+    prompt=_chat_prompt,
+    whole=_chat_whole,
+    frames=_chat_frames,
+    errors=_ERRORS,
+    error=_error,
+    error_frame=_chat_error_frame,
+    limits=_limits,
+    models=_models,
+    request_id="x-request-id",
+)
+XAI_CHAT = OPENAI_CHAT._replace(name="xai-chat", errors=_XAI_ERRORS, error=_xai_error)
+
+
+def _responses_prompt(request: Request) -> Prompt:
+    given = request.document.get("input")
+    items = request.list_of("input")
+    texts = [given] if isinstance(given, str) else [text_of(each.get("content")) for each in items if each.get("role") == "user"]  # fmt: skip
+    last = items[-1] if items else {}
+    result = last.get("output") if last.get("type") == "function_call_output" else None
+    return Prompt(
+        text=texts[-1] if texts else "",
+        result=None if result is None else text_of(result),
+        turns=sum(each.get("role") == "assistant" or each.get("type") == "function_call" for each in items),
+        tools=tuple(Tool(str(tool.get("name", "")), tool.get("parameters") or {}) for tool in request.list_of("tools")),
+        tokens=len(request.body) // 4,
+    )
+
+
+def _response(request: Request, number: int, status: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": f"resp_{number:024d}",
+        "object": "response",
+        "created_at": _CREATED,
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "model": request.model,
+        "output": [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": request.document.get("tools") or [],
+        **more,
+    }
+
+
+def _responses_usage(reply: Reply) -> dict[str, Any]:
+    return {
+        "input_tokens": reply.input_tokens,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": reply.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": reply.input_tokens + reply.output_tokens,
+    }
+
+
+def _part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _item(reply: Reply, number: int, *, done: bool) -> dict[str, Any]:
+    status = "completed" if done else "in_progress"
+    if reply.tool:
+        arguments = reply.arguments if done else ""
+        ids = {"id": _item_id(reply, number), "call_id": f"call_{number:024d}"}
+        return {**ids, "type": "function_call", "status": status, "name": reply.tool, "arguments": arguments}
+    content = [_part(reply.text)] if done else []
+    return {
+        "id": _item_id(reply, number),
+        "type": "message",
+        "status": status,
+        "role": "assistant",
+        "content": content,
+    }
+
+
+def _item_id(reply: Reply, number: int) -> str:
+    return f"{'fc' if reply.tool else 'msg'}_{number:024d}"
+
+
+def _responses_whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
+    return _response(
+        request, number, "completed", output=[_item(reply, number, done=True)], usage=_responses_usage(reply)
+    )
+
+
+def _responses_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
+    middle = _tool_events(reply, number) if reply.tool else _text_events(reply, number)
+    begun = _response(request, number, "in_progress")
+    events: list[tuple[Part, dict[str, Any]]] = [
+        (Part.OPENING, {"type": "response.created", "response": begun}),
+        (Part.OPENING, {"type": "response.in_progress", "response": begun}),
+        (Part.OPENING, {"type": "response.output_item.added", "output_index": 0, "item": _item(reply, number, done=False)}),
+        *middle,
+        (Part.CLOSING, {"type": "response.output_item.done", "output_index": 0, "item": _item(reply, number, done=True)}),
+        (Part.CLOSING, {"type": "response.completed", "response": _responses_whole(reply, request, number)}),
+    ]  # fmt: skip
+    return [Frame(part, event_frame({**event, "sequence_number": at})) for at, (part, event) in enumerate(events)]
+
+
+def _tool_events(reply: Reply, number: int) -> list[tuple[Part, dict[str, Any]]]:
+    where = {"item_id": _item_id(reply, number), "output_index": 0}
+    kind = "response.function_call_arguments"
+    done = {"type": f"{kind}.done", **where, "name": reply.tool, "arguments": reply.arguments}
+    return [
+        *((Part.TOOL, {"type": f"{kind}.delta", **where, "delta": piece}) for piece in reply.pieces),
+        (Part.CLOSING, done),
+    ]
+
+
+def _text_events(reply: Reply, number: int) -> list[tuple[Part, dict[str, Any]]]:
+    where = {"item_id": _item_id(reply, number), "output_index": 0, "content_index": 0}
+    delta = {"type": "response.output_text.delta", **where, "logprobs": []}
+    return [
+        (Part.OPENING, {"type": "response.content_part.added", **where, "part": _part("")}),
+        *((Part.TEXT, {**delta, "delta": piece}) for piece in reply.pieces),
+        (Part.CLOSING, {"type": "response.output_text.done", **where, "text": reply.text, "logprobs": []}),
+        (Part.CLOSING, {"type": "response.content_part.done", **where, "part": _part(reply.text)}),
+    ]
+
+
+def _responses_error_frame(error: ErrorReply) -> bytes:
+    return event_frame({"type": "error", **_error(error)})
+
+
+OPENAI_RESPONSES = Dialect(
+    name="openai-responses",
+    prompt=_responses_prompt,
+    whole=_responses_whole,
+    frames=_responses_frames,
+    errors=_ERRORS,
+    error=_error,
+    error_frame=_responses_error_frame,
+    limits=_limits,
+    models=_models,
+    request_id="x-request-id",
+)
+XAI_RESPONSES = OPENAI_RESPONSES._replace(name="xai-responses", errors=_XAI_ERRORS, error=_xai_error)
