@@ -21,8 +21,6 @@ from holdfast.stores.chain import verify
 from holdfast.stores.records import AuditRecord
 from holdfast.testing import VirtualClock
 
-pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
-
 NOON = 1_774_008_000.0  # 2026-03-20T12:00:00Z
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import sqlite3
 from importlib import metadata
 
 import pytest
@@ -11,12 +13,23 @@ from cli_runs import KEY, holdfast
 
 from holdfast import __version__
 from holdfast.faults import CODES
+from holdfast.stores import SqliteStore
+from holdfast.stores.sqlite import files
 
 
 @pytest.fixture(autouse=True)
 def somewhere_quiet(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("HOLDFAST_ENABLED", "RESILIENCE_ENABLED", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "XAI_API_KEY"):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(files, "is_affected", lambda _: False)
+    for name in (
+        "HOLDFAST_STORE",
+        "HOLDFAST_ENABLED",
+        "RESILIENCE_ENABLED",
+        "ANTHROPIC_API_KEY",
+        "OPENAI_API_KEY",
+        "XAI_API_KEY",
+    ):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -78,7 +91,7 @@ def test_a_configuration_that_cannot_be_opened_is_found(somewhere_quiet):
 
 def test_a_good_configuration_is_counted(somewhere_quiet):
     (somewhere_quiet / "holdfast.toml").write_text("[policy]\nattempts = 5\n[targets.claude]\n", encoding="utf-8")
-    assert findings()["holdfast.toml"]["found"].endswith("holdfast.toml, 1 targets")
+    assert findings()["holdfast.toml"]["found"].endswith("holdfast.toml, 1 target")
 
 
 def test_every_mistake_in_the_settings_is_told(somewhere_quiet, monkeypatch):
@@ -121,7 +134,7 @@ def test_a_missing_part_is_no_defect_and_says_how_to_get_it(monkeypatch):
     finding = findings()["openai"]
     assert finding["state"] == "info"
     assert finding["found"].startswith("not installed; only needed for ")
-    assert finding["fix"] == f"pip install {finding['what']}"
+    assert finding["fix"] == "pip install 'holdfast[openai]'"
 
 
 def test_N2_14_extensions_are_listed_and_those_left_out_with_the_reason(somewhere_quiet, monkeypatch):
@@ -144,3 +157,78 @@ def test_N2_14_extensions_are_listed_and_those_left_out_with_the_reason(somewher
     assert lost["state"] == "warning"
     assert "No module named 'doctors_lost_guest'" in lost["found"]
     assert lost["fix"] == "Fix or disable the extension"
+
+
+# --- the store ---
+
+
+def open_once(path) -> None:
+    async def opened():
+        async with SqliteStore(path):
+            pass
+
+    asyncio.run(opened())
+
+
+@pytest.mark.parametrize("affected", [True, False])
+def test_FU11_the_wal_reset_bug_of_sqlite_is_reported(monkeypatch, affected):
+    monkeypatch.setattr(files, "is_affected", lambda _: affected)
+    finding = findings()["sqlite"]
+    assert finding["found"].startswith(sqlite3.sqlite_version)
+    assert finding["state"] == ("warning" if affected else "ok")
+    assert ("WAL-reset bug" in finding["found"]) is affected
+    assert ("3.51.3" in finding["fix"]) is affected
+
+
+def test_FU11_a_store_that_nobody_used_yet_is_not_made(somewhere_quiet):
+    finding = findings()["store"]
+    assert finding["state"] == "info"
+    assert "holdfast.db" in finding["found"]
+    assert not (somewhere_quiet / "state").exists()
+
+
+def test_FU11_a_store_is_opened_and_its_version_shown(somewhere_quiet, monkeypatch):
+    path = somewhere_quiet / "work.db"
+    open_once(path)
+    monkeypatch.setenv("HOLDFAST_STORE", str(path))
+    finding = findings()["store"]
+    assert finding["state"] == "ok"
+    assert finding["found"] == f"{path}: opens for writing, schema version 1"
+
+
+def test_FU11_a_named_store_that_is_not_there_yet_can_be_made(somewhere_quiet, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_STORE", str(somewhere_quiet / "new" / "work.db"))
+    assert findings()["store"]["state"] == "info"
+
+
+@pytest.mark.parametrize("case", ["foreign", "newer", "folder", "address", "no folder"])
+def test_FU11_a_store_that_cannot_be_used_is_found_with_the_reason(somewhere_quiet, monkeypatch, case):
+    path = somewhere_quiet / "work.db"
+    match case:
+        case "foreign":
+            path.write_bytes(b"not a database, but long enough to look at" * 100)
+        case "newer":
+            open_once(path)
+            with sqlite3.connect(path) as connection:
+                connection.execute("PRAGMA user_version = 99")
+            connection.close()
+        case "folder":
+            path.mkdir()
+        case "no folder":
+            (somewhere_quiet / "file").write_text("x", encoding="utf-8")
+            path = somewhere_quiet / "file" / "work.db"
+        case "address":
+            path = "mysql://example/db"
+    monkeypatch.setenv("HOLDFAST_STORE", str(path))
+    finding = findings(status=1)["store"]
+    assert finding["state"] == "failed"
+    assert finding["found"]
+    assert finding["fix"]
+
+
+def test_FU11_a_password_in_the_address_is_not_shown(monkeypatch):
+    monkeypatch.setenv("HOLDFAST_STORE", "postgresql://me:hunter22@127.0.0.1:1/db")
+    result = holdfast("doctor")
+    assert result.exit_code == 1
+    assert "127.0.0.1:1/db" in result.stdout
+    assert "hunter22" not in result.output

@@ -20,8 +20,6 @@ from holdfast.sessions.log import StepStarted, TurnStarted, new_entry
 from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.stores import Commit, NewSession, SessionState, SqliteStore
 
-pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
-
 DEAD = f"{socket.gethostname()}/999999999/1/x"
 """A process of this machine that is not there any more."""
 

@@ -24,8 +24,6 @@ from holdfast.stores.sqlite.files import APPLICATION_ID
 from holdfast.stores.sqlite.writer import tidy
 from holdfast.testing import run
 
-pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
-
 
 async def refused(doing: object) -> HoldfastError:
     with pytest.raises(HoldfastError) as raised:

@@ -16,8 +16,6 @@ from holdfast.stores import Commit, NewSession, SqliteStore
 from holdfast.stores.sqlite import files, writer
 from holdfast.testing import run
 
-pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
-
 Trace = Callable[..., list[str]]
 
 

@@ -14,8 +14,6 @@ from holdfast.stores import SessionState, SqliteStore
 from holdfast.stores.chain import session_chain, verify
 from holdfast.testing import run
 
-pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
-
 FAILPOINTS = ("taken", "begun", "INSERT INTO entry", "written", "committed", "settling", "settled")
 
 

@@ -14,8 +14,6 @@ from crash_work import WAYS, Note, Plan, read_journal
 
 from holdfast.testing import run
 
-pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
-
 OPENING = ("opening", "connected", "migrating", "migrated", "opened")
 BATCH = ("taken", "begun", "written", "committed", "settling", "settled")
 MOVING = ("moving", "moved", "emptied")

@@ -21,8 +21,6 @@ from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sqlite import files, writer
 from holdfast.testing import run
 
-pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:

@@ -16,8 +16,6 @@ from holdfast.sessions.log import Asked, TurnStarted, new_entry
 from holdfast.stores import Commit, MemoryStore, SqliteStore
 from holdfast.testing import run
 
-pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
-
 SECRET = "correct-horse-7"
 
 

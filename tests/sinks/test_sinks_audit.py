@@ -29,8 +29,6 @@ from holdfast.stores.errors import unavailable
 from holdfast.stores.records import AUDIT_CLASSES
 from holdfast.testing import script
 
-pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
-
 
 def told(records):
     return [(record.kind, json.loads(bytes(record.payload))) for record in records]

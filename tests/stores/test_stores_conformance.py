@@ -10,8 +10,6 @@ from holdfast.stores import MemoryStore, SqliteStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing.stores import StoreConformance
 
-pytestmark = pytest.mark.filterwarnings("ignore:SQLite .* has the WAL-reset bug")
-
 
 class TestMemory(StoreConformance):
     durable = False

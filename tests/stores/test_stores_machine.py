@@ -9,7 +9,6 @@ import tempfile
 from pathlib import Path
 
 import msgspec
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -29,8 +28,6 @@ from holdfast.stores import (
     SqliteStore,
 )
 from holdfast.testing import VirtualClock
-
-pytestmark = pytest.mark.filterwarnings("ignore:SQLite .* has the WAL-reset bug")
 
 SESSIONS = st.sampled_from(["a", "B"])
 STATES = st.sampled_from(SessionState)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from holdfast.sessions import Session
 from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.stores import Commit, NewEntry, NewSession, SqliteStore
 from holdfast.stores.sqlite import files
-
-pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
 
 EVENTS = 100
 """In each session."""

@@ -1,8 +1,9 @@
-"""The version check of SQLite: which have the WAL-reset bug, and that one is told."""
+"""The version check of SQLite: which have the WAL-reset bug, and where that is reported."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import warnings
 
 import pytest
@@ -30,16 +31,16 @@ def test_which_versions_have_the_wal_reset_bug(version, affected):
 
 
 @pytest.mark.parametrize("affected", [True, False])
-def test_who_opens_a_store_is_told_of_it(tmp_path, monkeypatch, affected):
+def test_FU11_a_program_gets_a_log_line_and_no_warning(tmp_path, monkeypatch, caplog, affected):
     monkeypatch.setattr(files, "is_affected", lambda _: affected)
 
     async def opened():
         async with SqliteStore(tmp_path / "work.db"):
             pass
 
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
+    with caplog.at_level(logging.DEBUG, logger="holdfast"), warnings.catch_warnings():
+        warnings.simplefilter("error")
         asyncio.run(opened())
-    said = [str(warning.message) for warning in told if issubclass(warning.category, files.StoreWarning)]
-    assert len(said) == affected
-    assert all("work.db" in text and "3.51.3" in text for text in said)
+    lines = [record for record in caplog.records if "WAL-reset" in record.getMessage()]
+    assert [record.levelname for record in lines] == ["DEBUG"] * affected
+    assert all("holdfast doctor" in record.getMessage() for record in lines)

@@ -12,8 +12,6 @@ from holdfast.stores import Commit, NewEntry, NewSession, SqliteStore
 from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sqlite import writer
 
-pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
-
 BOUND = 256 * 1024
 
 

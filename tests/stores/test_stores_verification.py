@@ -14,8 +14,6 @@ from holdfast.stores import Commit, MemoryStore, NewAudit, NewSession, SqliteSto
 from holdfast.stores.chain import GENESIS, link
 from holdfast.stores.verification import Head, unaudited
 
-pytestmark = pytest.mark.filterwarnings("ignore::holdfast.stores.sqlite.files.StoreWarning")
-
 
 def audit(n, note="fine"):
     payload = msgspec.json.encode({"n": n, "note": note})

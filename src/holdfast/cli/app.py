@@ -155,7 +155,7 @@ def demo(
 
 @app.command()
 def doctor(as_json: _Json = False) -> None:
-    """Check versions, optional parts, the clock and the configuration, and suggest fixes."""
+    """Check versions, packages, clock, settings and store, and suggest fixes."""
     from holdfast.cli.doctor import doctor as verb
 
     perform(lambda: verb(as_json=as_json))

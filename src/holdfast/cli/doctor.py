@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
+import sqlite3
 import sys
 import time
 from datetime import UTC, datetime
@@ -15,23 +17,38 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.cli.exits import Exit
-from holdfast.cli.output import narrate, show_json, show_table
+from holdfast.cli.output import counted, narrate, show_json, show_table
 from holdfast.config import ConfigError, Problem, load
 from holdfast.extensions import Extensions
-from holdfast.faults import CODES
+from holdfast.faults import CODES, HoldfastError
 from holdfast.runtime import page_of
 from holdfast.runtime.runtime import Runtime
+from holdfast.stores import SqliteStore, default_url, open_store
+from holdfast.stores.address import shown
+from holdfast.stores.sql.schema import VERSION
+from holdfast.stores.sqlite import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.stores import Store
+
 __all__ = ["Finding", "doctor"]
 
 _OPTIONAL = (
-    ("anthropic", "calls to Claude with the official SDK"),
-    ("openai", "calls to OpenAI and xAI with the official SDK"),
-    ("httpx", "answers of httpx clients"),
-    ("httpx2", "answers of httpx2 clients"),
+    # package, what to install, what it is for
+    ("anthropic", "holdfast[anthropic]", "Claude with Anthropic's SDK"),
+    ("openai", "holdfast[openai]", "OpenAI and xAI with OpenAI's SDK"),
+    ("httpx", "holdfast[httpx]", "httpx clients"),
+    ("httpx2", "httpx2", "httpx2 clients"),
+    ("langchain", "holdfast[langchain]", "LangChain and LangGraph"),
+    ("litellm", "holdfast[litellm]", "LiteLLM"),
+    ("openai-agents", "holdfast[openai-agents]", "the OpenAI Agents SDK"),
+    ("pydantic-ai-slim", "holdfast[pydantic-ai]", "pydantic-ai"),
+    ("opentelemetry-api", "holdfast[otel]", "OpenTelemetry traces"),
+    ("prometheus-client", "holdfast[prometheus]", "Prometheus metrics"),
+    ("structlog", "holdfast[structlog]", "logs through structlog"),
+    ("psycopg", "holdfast[postgres]", "a store on PostgreSQL"),
 )
 _FILE = "holdfast.toml"
 _VARIABLES = "HOLDFAST_*"
@@ -42,7 +59,7 @@ _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "XAI_API_KEY")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
+    """One thing that was checked."""
 
     what: str
     state: str
@@ -52,12 +69,14 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def doctor(*, as_json: bool) -> Exit:
-    """Look at everything, show it, and say whether anything is broken."""
+    """Check everything, show it, and say whether anything is broken."""
     findings = [
         *_versions(),
         *_optional_parts(),
         *_clock(),
         *_config(Path(), dict(os.environ)),
+        *_sqlite(),
+        _store(),
         *_pages(),
         *_extensions(),
     ]
@@ -83,11 +102,13 @@ def _versions() -> Iterator[Finding]:
 
 
 def _optional_parts() -> Iterator[Finding]:
-    for package, use in _OPTIONAL:
+    for package, install, use in _OPTIONAL:
         try:
             yield Finding(package, "ok", metadata.version(package))
         except metadata.PackageNotFoundError:
-            yield Finding(package, "info", f"not installed; only needed for {use}", f"pip install {package}")
+            # Quoted: shells such as zsh take the brackets for a pattern.
+            command = f"pip install '{install}'" if "[" in install else f"pip install {install}"
+            yield Finding(package, "info", f"not installed; only needed for {use}", command)
 
 
 def _clock() -> Iterator[Finding]:
@@ -95,7 +116,10 @@ def _clock() -> Iterator[Finding]:
     shown = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     sane = now >= _OLDEST_SANE_CLOCK
     yield Finding(
-        "clock", "ok" if sane else "failed", shown, "" if sane else "set the clock (NTP): signed requests are refused"
+        "clock",
+        "ok" if sane else "failed",
+        shown,
+        "" if sane else "set the clock (NTP): servers reject signed requests",
     )
 
 
@@ -119,20 +143,59 @@ def _settings(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
         config = load(environ=environment, folder=folder)
     except ConfigError as error:
         for what in (_FILE, _VARIABLES):
-            told = [str(problem) for problem in error.problems if _place(problem) == what]
-            if told:
-                yield Finding(what, "failed", "; ".join(told), "fix what is named; `holdfast policy check` tells more")
+            problems = [str(problem) for problem in error.problems if _place(problem) == what]
+            if problems:
+                fix = "fix what is named; `holdfast policy check` shows it as a table"
+                yield Finding(what, "failed", "; ".join(problems), fix)
         return
     if config.source == "defaults":
-        yield Finding(_FILE, "info", "none here or above; defaults hold")
+        yield Finding(_FILE, "info", "none here or above; the defaults apply")
     else:
-        yield Finding(_FILE, "ok", f"{config.source}, {len(config.targets)} targets")
+        yield Finding(_FILE, "ok", f"{config.source}, {counted(len(config.targets), 'target')}")
 
 
 def _place(problem: Problem) -> str:
     if problem.path in _SWITCHES:
         return problem.path
     return _VARIABLES if problem.path.startswith("HOLDFAST_") else _FILE
+
+
+def _sqlite() -> Iterator[Finding]:
+    version = sqlite3.sqlite_version
+    if files.is_affected(sqlite3.sqlite_version_info):
+        found = f"{version} has the WAL-reset bug: another program that writes to a store's file may lose data"
+        fix = "use SQLite 3.51.3 or newer, or let only Holdfast write to the file"
+        yield Finding("sqlite", "warning", found, fix)
+    else:
+        yield Finding("sqlite", "ok", version)
+
+
+def _store() -> Finding:
+    """Open the store that programs here use. A file that does not exist is not created."""
+    url = default_url()
+    fix = "fix what is named, or set HOLDFAST_STORE to another store"
+    try:
+        store = open_store(url)
+        if isinstance(store, SqliteStore) and not store.path.exists():
+            return _missing_store(store.path, fix)
+        asyncio.run(_open(store))
+    except HoldfastError as error:
+        advice = error.fault.entry.suggestions
+        return Finding("store", "failed", f"{shown(url)}: {error.fault.message}", advice[0] if advice else fix)
+    return Finding("store", "ok", f"{shown(url)}: opens for writing, schema version {VERSION}")
+
+
+async def _open(store: Store) -> None:
+    # Opening does all that matters: it connects, checks that the data is ours and of a known version, and writes.
+    async with store:
+        pass
+
+
+def _missing_store(path: Path, fix: str) -> Finding:
+    folder = next(folder for folder in path.absolute().parents if folder.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        return Finding("store", "failed", f"{path} does not exist, and {folder} cannot be written to", fix)
+    return Finding("store", "info", f"{path} does not exist yet; it is made when something is first saved")
 
 
 def _pages() -> Iterator[Finding]:
@@ -152,7 +215,7 @@ def _pages() -> Iterator[Finding]:
 
 
 def _extensions() -> Iterator[Finding]:
-    """Start what is installed, in a runtime of its own, to see whether it starts; and stop it again."""
+    """Start every installed extension in a runtime of its own to see whether it starts, and stop it again."""
     with Extensions(runtime=Runtime()) as extensions:
         found = [*extensions.started], [*extensions.skipped]
     for described in found[0]:

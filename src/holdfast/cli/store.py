@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import warnings
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.stores import MemoryStore, SqliteStore, default_url, open_store
-from holdfast.stores.sqlite.files import StoreWarning
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -40,10 +38,7 @@ def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]], *, cre
         async with store:
             return await verb(store)
 
-    with warnings.catch_warnings():
-        # The warning is about programs that write all the time, not about one command.
-        warnings.simplefilter("ignore", StoreWarning)
-        return asyncio.run(main())
+    return asyncio.run(main())
 
 
 def form_of(as_json: bool, as_jsonl: bool, *, follow: bool = False) -> Form:

@@ -6,12 +6,12 @@ Invariant: a file that is not ours, or that a newer Holdfast wrote, is refused b
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sqlite3
 import stat
 import time
 import uuid
-import warnings
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -25,17 +25,16 @@ if TYPE_CHECKING:
 __all__ = [
     "APPLICATION_ID",
     "DIALECT",
-    "StoreWarning",
     "begin",
     "connect",
     "end",
     "is_affected",
+    "log_version",
     "migrate",
     "prepare",
     "refuse_emptied",
     "refuse_foreign",
     "set_durability",
-    "warn_of_version",
 ]
 
 APPLICATION_ID = 0x486F6C64
@@ -51,12 +50,9 @@ DIALECT = Dialect(
     lock="",
 )
 
+_LOG = logging.getLogger("holdfast")
 _SYNCHRONOUS = {"full": "FULL", "fast": "NORMAL"}
 _FIRST_PAGE = 4096
-
-
-class StoreWarning(UserWarning):
-    """The store works, but something about it may surprise."""
 
 
 def prepare(path: Path) -> None:
@@ -183,14 +179,16 @@ def is_affected(version: tuple[int, ...]) -> bool:
     return version < (3, 51, 3)
 
 
-def warn_of_version(path: Path) -> None:
-    """Say once per place in the program that this SQLite is better replaced."""
+def log_version(path: Path) -> None:
+    """Write to the log that this SQLite should be replaced.
+
+    Only at DEBUG: Holdfast's own processes are safe, and a program's user cannot act on it. `holdfast doctor` reports it.
+    """
     if is_affected(sqlite3.sqlite_version_info):
-        warnings.warn(
-            f"SQLite {sqlite3.sqlite_version} has the WAL-reset bug: Holdfast's own processes take turns at {path.name}, so they "
-            "are safe; keep other programs from writing to it, or use SQLite 3.51.3 or newer",
-            StoreWarning,
-            stacklevel=4,
+        _LOG.debug(
+            "SQLite %s has the WAL-reset bug: keep programs other than Holdfast from writing to %s; see holdfast doctor",
+            sqlite3.sqlite_version,
+            path.name,
         )
 
 

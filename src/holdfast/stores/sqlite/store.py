@@ -75,8 +75,7 @@ class SqliteStore(Readable):
         return self._path
 
     async def __aenter__(self) -> Self:
-        # First, since a warning may be made an exception: then nothing is left open.
-        files.warn_of_version(self._path)
+        files.log_version(self._path)
         try:
             await wait_to_end(_in_thread(self._open))
         except asyncio.CancelledError:
