@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from cli_runs import holdfast, holdfast_json
+from cli_runs import holdfast, holdfast_json, script
 
 from holdfast import __version__
 from holdfast.cli import app as module
@@ -42,13 +42,59 @@ def test_version():
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("no-such-verb",), ("explain",), ("--no-such-flag",), ("help",), ("help", "taxes")]
+    "arguments",
+    [
+        ("no-such-verb",),
+        ("explain",),
+        ("--no-such-flag",),
+        ("help", "taxes"),
+        ("help", "policy", "shwo"),
+        ("help", "codes", "x"),
+    ],
 )
 def test_a_wrong_call_exits_2_and_keeps_stdout_clean(arguments):
     result = holdfast(*arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert "Usage: " in result.stderr
+
+
+def test_alone_it_says_what_to_do_next():
+    result = holdfast()
+    assert (result.exit_code, result.stderr) == (0, "")
+    commands = re.findall(r"^  (holdfast [^ ]+(?: [^ ]+)?)  ", result.stdout, re.MULTILINE)
+    assert "holdfast demo" in commands
+    assert "holdfast --help" in commands
+    assert max(map(len, result.stdout.splitlines())) <= 60
+    for command in commands:
+        assert holdfast(*command.split()[1:], "--help").exit_code == 0
+
+
+def test_FU10_help_is_help():
+    for words in ((), ("policy",), ("policy", "show"), ("sessions", "answer")):
+        shown = holdfast("help", *words)
+        by_option = holdfast(*words, "--help")
+        assert (shown.exit_code, shown.stderr) == (0, "")
+        assert shown.stdout.split("\n\n")[1:] == by_option.stdout.split("\n\n")[1:]
+    document = holdfast_json("help")
+    assert document["schema"] == "holdfast.help/1"
+    assert set(document["commands"]) >= VERBS | {"policy", "sessions", "audit", "faults", "config"}
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("words", [(), ("sessions",)], ids=["all", "sessions"])
+def test_FU10_help_is_not_cut(columns, words):
+    # A real process: the runner of the tests always has 80 columns.
+    shown = script(*words, "--help", COLUMNS=str(columns)).stdout.decode()
+    assert "..." not in shown.partition("Commands:")[2]
+    lengths = [len(line) for line in shown.splitlines()]
+    assert columns - 25 < max(lengths) <= columns
+
+
+def test_a_misspelt_verb_or_option_gets_a_suggestion():
+    assert "Did you mean 'sessions'?" in holdfast("sesions", "ls").stderr
+    assert "Did you mean 'show'?" in holdfast("help", "policy", "shwo").stderr
+    assert "--retryable" in holdfast("codes", "--retyrable").stderr
 
 
 def test_UX_exit_codes():

@@ -1,10 +1,13 @@
-"""The composition root: verbs, their flags, and what happens when one of them fails."""
+"""The command and the flags of its verbs. The verbs on a store are in `store_app`.
+
+Each verb imports its implementation when it runs, so that `--help` and shell completion stay instant.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from enum import StrEnum
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +16,7 @@ from holdfast._version import __version__
 from holdfast.classify.times import parse_rfc3339
 from holdfast.cli.exits import Exit, perform, prepare_streams, table
 from holdfast.cli.output import fail, show_json, show_table
-from holdfast.cli.store_app import audit, sessions
+from holdfast.cli.store_app import Group, audit, sessions
 from holdfast.faults import Category, Kind, Layer, NextActor, Scope, Severity  # noqa: TC001 - typer reads annotations
 
 __all__ = ["app", "run"]
@@ -21,17 +24,25 @@ __all__ = ["app", "run"]
 app = typer.Typer(
     name="holdfast",
     help="Error handling and recovery for AI agents.",
-    no_args_is_help=True,
+    cls=Group,
+    # A defect of ours shows as a plain traceback: Rich's would fill the screen, and show local variables with secrets.
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
+# At most 60 columns: it must look right in half a terminal.
+_START = """\
+holdfast {version}: error recovery for AI agents
+
+  holdfast demo         see it work: half a minute, no keys
+  holdfast explain 429  what an error means and what to do
+  holdfast doctor       check this machine and its settings
+  holdfast policy show  what your policy will do
+  holdfast --help       every command
+"""
+
 _Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-
-
-class _Topic(StrEnum):
-    EXIT_CODES = "exit-codes"
 
 
 def run() -> None:
@@ -42,20 +53,26 @@ def run() -> None:
 
 @app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
-        perform(_show_version)
+        perform(lambda: _write(f"holdfast {__version__}\n"))
+    if context.invoked_subcommand is None:
+        perform(lambda: _write(_START.format(version=__version__)))
 
 
 @app.command()
 def explain(
     code: Annotated[
-        str, typer.Argument(help="A code or any alias of it; - reads a traceback or a JSON error from stdin.")
+        str,
+        typer.Argument(
+            help="A code, HTTP status, provider error or exception class; - reads a traceback or JSON error from stdin."
+        ),
     ],
     as_json: _Json = False,
 ) -> None:
-    """Show what a code means, why it happens, and what to do."""
+    """Show what an error means, why it happens, and what to do."""
     from holdfast.cli.explain import explain as verb
 
     perform(lambda: verb(code, as_json=as_json, now=time.time()))
@@ -64,20 +81,23 @@ def explain(
 @app.command()
 def codes(
     words: Annotated[
-        list[str] | None, typer.Argument(help="Words that must all occur in code, text or aliases.")
+        list[str] | None, typer.Argument(help="Words that must all occur in the code, its text or its aliases.")
     ] = None,
     kind: Annotated[Kind | None, typer.Option(help="Only this kind of failure.")] = None,
     layer: Annotated[Layer | None, typer.Option(help="Only this layer.")] = None,
     severity: Annotated[Severity | None, typer.Option(help="Only this severity.")] = None,
     category: Annotated[Category | None, typer.Option(help="Only this category.")] = None,
     scope: Annotated[Scope | None, typer.Option(help="Only this scope.")] = None,
-    next_actor: Annotated[NextActor | None, typer.Option("--next", help="Only what this actor must act on.")] = None,
+    next_actor: Annotated[
+        NextActor | None, typer.Option("--next", help="Only failures that this actor must act on.")
+    ] = None,
     retryable: Annotated[
-        bool | None, typer.Option("--retryable/--permanent", help="Only what is (not) retried.")
+        bool | None,
+        typer.Option("--retryable/--permanent", help="Only failures that are retried, or only those that are not."),
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """List the codes; filters add up."""
+    """List the codes that fit every filter."""
     from holdfast.cli.codes import codes as verb
 
     wanted = {
@@ -96,26 +116,26 @@ def codes(
 def classify(
     status: Annotated[int | None, typer.Option(help="HTTP status.")] = None,
     header: Annotated[list[str] | None, typer.Option(help="'name: value'; may be repeated.")] = None,
-    body: Annotated[str, typer.Option(help="The body as sent.")] = "",
-    provider: Annotated[str, typer.Option(help="Who answered, where it helps: anthropic, openai, groq …")] = "",
-    exception: Annotated[str | None, typer.Option(help="An exception's class, module.Type.")] = None,
+    body: Annotated[str, typer.Option(help="The body of the response.")] = "",
+    provider: Annotated[str, typer.Option(help="The provider, where it helps: anthropic, openai, groq …")] = "",
+    exception: Annotated[str | None, typer.Option(help="The class of an exception: module.Type.")] = None,
     message: Annotated[str, typer.Option(help="The text of the exception or gRPC status.")] = "",
     exit_code: Annotated[
-        int | None, typer.Option(help="A process's exit code; negative: the signal that killed it.")
+        int | None, typer.Option(help="The exit code of a process; negative: the signal that killed it.")
     ] = None,
     stderr: Annotated[str, typer.Option(help="What the process wrote to stderr.")] = "",
-    jsonrpc: Annotated[str | None, typer.Option(help="A JSON-RPC message, whole.")] = None,
-    sse: Annotated[str | None, typer.Option(help="A stream's text.")] = None,
-    grpc: Annotated[str | None, typer.Option(help="A gRPC status, by name.")] = None,
+    jsonrpc: Annotated[str | None, typer.Option(help="A complete JSON-RPC message.")] = None,
+    sse: Annotated[str | None, typer.Option(help="The text of an SSE stream.")] = None,
+    grpc: Annotated[str | None, typer.Option(help="The name of a gRPC status.")] = None,
     text: Annotated[str | None, typer.Option(help="A log line or a traceback.")] = None,
     now: Annotated[
-        str | None, typer.Option(help="The time dates are read by (RFC 3339); by default, the present.")
+        str | None, typer.Option(help="The current time for dates in headers (RFC 3339); by default, now.")
     ] = None,
-    jsonl: Annotated[str | None, typer.Option(help="A file of records, one JSON object a line; - for stdin.")] = None,
+    jsonl: Annotated[str | None, typer.Option(help="A file with one JSON record a line; - for stdin.")] = None,
     strict: Annotated[bool, typer.Option(help="With --jsonl: exit 8 if any line could not be read.")] = False,
     as_json: _Json = False,
 ) -> None:
-    """Say what a failure is, whether to try again and when, and which rule decided."""
+    """Say what a failure is, whether and when to retry it, and which rule decided."""
     from holdfast.cli.classify import Given, classify_lines, classify_one
 
     at = time.time() if now is None else parse_rfc3339(now)
@@ -143,11 +163,11 @@ def classify(
 
 @app.command()
 def demo(
-    seed: Annotated[int, typer.Option(min=0, help="The same seed, the same faults and the same counts.")] = 1,
-    fast: Annotated[bool, typer.Option("--fast", help="In virtual time: the same storm without waiting.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same faults and counts.")] = 1,
+    fast: Annotated[bool, typer.Option("--fast", help="The same storm in virtual time, without waiting.")] = False,
     as_json: _Json = False,
 ) -> None:
-    """Watch workers with the real SDKs go through a storm of failures: half a minute, no keys, no network."""
+    """Watch real SDK clients recover from a storm of failures: half a minute, no keys, no network."""
     from holdfast.cli.demo import demo as verb
 
     perform(lambda: verb(seed=seed, fast=fast, as_json=as_json))
@@ -161,20 +181,23 @@ def doctor(as_json: _Json = False) -> None:
     perform(lambda: verb(as_json=as_json))
 
 
-policy = typer.Typer(help="What a policy will do: its waits, its mistakes, an outage under it.", no_args_is_help=True)
+policy = typer.Typer(cls=Group, help="Show, check and simulate policies.", no_args_is_help=True)
 app.add_typer(policy, name="policy")
-config = typer.Typer(help="The settings.", no_args_is_help=True)
+config = typer.Typer(cls=Group, help="Print the schema of the settings.", no_args_is_help=True)
 app.add_typer(config, name="config")
 
 _File = Annotated[
-    str | None, typer.Argument(help="A holdfast.toml, - for stdin; without it, what a program started here would have.")
+    str | None,
+    typer.Argument(
+        help="A holdfast.toml, or - for stdin; by default, the settings that a program started here would use."
+    ),
 ]
-_Target = Annotated[str | None, typer.Option(help="The policy of this target: claude, tool:bash …")]
+_Target = Annotated[str | None, typer.Option(help="Only the policy of this target: claude, tool:bash …")]
 
 
 @policy.command("show")
 def policy_show(file: _File = None, target: _Target = None, as_json: _Json = False) -> None:
-    """Show the waits for every class of failures, and the worst case in calls and time."""
+    """Show the delays for every class of failures, and the worst case in calls and time."""
     from holdfast.cli.policy import policy_show as verb
     from holdfast.cli.policy import with_config
 
@@ -187,7 +210,7 @@ def policy_check(
     strict: Annotated[bool, typer.Option(help="Exit 8 if there are warnings.")] = False,
     as_json: _Json = False,
 ) -> None:
-    """Say everything that is wrong with the settings, and what is suspicious about them."""
+    """List everything that is wrong or suspicious in the settings."""
     from holdfast.cli.policy import policy_check as verb
 
     perform(lambda: verb(file, strict=strict, as_json=as_json))
@@ -198,13 +221,13 @@ def policy_simulate(
     file: _File = None,
     target: _Target = None,
     outage: Annotated[str, typer.Option(help="When every call fails: FROM:TO in seconds.")] = "5:60",
-    rate: Annotated[str, typer.Option(help="How many operations begin: 10/s, 90/m.")] = "10/s",
-    duration: Annotated[float, typer.Option(help="Seconds in which operations begin.")] = 120.0,
-    code: Annotated[str, typer.Option(help="What the calls fail with.")] = "PROVIDER_UNAVAILABLE",
-    seed: Annotated[int, typer.Option(help="The same seed, the same result.")] = 1,
+    rate: Annotated[str, typer.Option(help="How many operations start: 10/s, 90/m.")] = "10/s",
+    duration: Annotated[float, typer.Option(help="For how many seconds operations start.")] = 120.0,
+    code: Annotated[str, typer.Option(help="The code that calls fail with.")] = "PROVIDER_UNAVAILABLE",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 1,
     as_json: _Json = False,
 ) -> None:
-    """Play an outage through under a policy, without waiting, and plot it."""
+    """Simulate an outage under a policy, without waiting, and plot it."""
     from holdfast.cli.policy import outage_of, with_config
     from holdfast.cli.policy import policy_simulate as verb
 
@@ -220,12 +243,12 @@ def config_schema() -> None:
     """Print the JSON Schema of holdfast.toml, for editors."""
     from holdfast.config.schema import json_schema
 
-    perform(lambda: _show_schema(json_schema()))
+    perform(lambda: _show(json_schema()))
 
 
 app.add_typer(audit, name="audit")
 app.add_typer(sessions, name="sessions")
-faults = typer.Typer(help="Failures on demand, to test against.", no_args_is_help=True)
+faults = typer.Typer(cls=Group, help="Run providers and networks that fail on script.", no_args_is_help=True)
 app.add_typer(faults, name="faults")
 
 
@@ -234,12 +257,12 @@ def faults_serve(
     script: Annotated[str | None, typer.Option(help="A script in TOML; - reads it from stdin.")] = None,
     steps: Annotated[str, typer.Option(help="A script in one line: '429;retry-after=7, 529*2, ok, loop'.")] = "",
     seed: Annotated[
-        int | None, typer.Option(min=0, help="The same seed, the same faults; without it, the script's.")
+        int | None, typer.Option(min=0, help="The same seed gives the same faults; by default, the script's seed.")
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port on loopback; 0 takes a free one.")] = 8429,
     as_json: _Json = False,
 ) -> None:
-    """Serve the providers' protocols and misbehave on script, until Ctrl-C."""
+    """Run a fake provider that fails on script, until Ctrl-C."""
     from holdfast.cli.faults import serve
 
     perform(lambda: serve(script, steps, seed=seed, port=port, as_json=as_json))
@@ -247,7 +270,7 @@ def faults_serve(
 
 @faults.command("list")
 def faults_list(as_json: _Json = False) -> None:
-    """List what a script may hold."""
+    """List the faults that a script can use."""
     from holdfast.cli.faults import list_faults
 
     perform(lambda: list_faults(as_json=as_json))
@@ -262,11 +285,11 @@ def faults_proxy(
     toxic: Annotated[
         list[str] | None, typer.Option(help="latency=0.05, reset=100;direction=down …; may be repeated.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed, the same jitter and luck.")] = 0,
-    seconds: Annotated[float | None, typer.Option(help="Stop after this long, not only on Ctrl-C.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same jitter and chances.")] = 0,
+    seconds: Annotated[float | None, typer.Option(help="Stop after this many seconds; by default, on Ctrl-C.")] = None,
     as_json: _Json = False,
 ) -> None:
-    """Run a TCP proxy that misbehaves, and say at the end what passed through it."""
+    """Run a TCP proxy that breaks connections, and show its counters at the end."""
     from holdfast.cli.faults import proxy as verb
 
     perform(lambda: verb(to, listen=listen, toxics=toxic or [], seed=seed, seconds=seconds, as_json=as_json))
@@ -274,27 +297,51 @@ def faults_proxy(
 
 @app.command("help")
 def help_topic(
-    topic: Annotated[_Topic, typer.Argument(help="What to read about.")],
+    context: typer.Context,
+    topic: Annotated[list[str] | None, typer.Argument(help="exit-codes, or a command: policy show.")] = None,
     as_json: _Json = False,
 ) -> None:
-    """Read about a topic: exit-codes."""
-    perform(lambda: _show_topic(topic, as_json=as_json))
+    """Show the help of a command, or what the exit codes mean."""
+    words = topic or []
+    if words == ["exit-codes"]:
+        perform(lambda: _show_exit_codes(as_json=as_json))
+    text, commands = _help_of(context, words)
+    if as_json:
+        perform(lambda: _show({"schema": "holdfast.help/1", "help": text, "commands": commands}))
+    perform(lambda: _write(f"{text}\n"))
 
 
-def _show_schema(schema: dict[str, Any]) -> Exit:
-    show_json(schema)
-    return Exit.OK
+def _help_of(context: typer.Context, words: list[str]) -> tuple[str, list[str]]:
+    """Return the help of the command that these words name, and the names of its own commands."""
+    found = context.find_root()
+    for word in words:
+        group = found.command
+        names = group.list_commands(found) if isinstance(group, Group) else []
+        command = group.get_command(found, word) if isinstance(group, Group) else None
+        if command is None:
+            near = get_close_matches(word, [*names, *([] if found.parent else ["exit-codes"])], n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            message = f"There is no help on '{' '.join(words)}'.{hint}"
+            raise typer.BadParameter(message)
+        # Resilient: only its help is wanted, so its missing arguments are no mistake.
+        found = command.make_context(word, [], parent=found, resilient_parsing=True)
+    inner = found.command.list_commands(found) if isinstance(found.command, Group) else []
+    return found.get_help(), inner
 
 
-def _show_version() -> Exit:
-    sys.stdout.write(f"holdfast {__version__}\n")
-    return Exit.OK
-
-
-def _show_topic(topic: _Topic, *, as_json: bool) -> Exit:
+def _show_exit_codes(*, as_json: bool) -> Exit:
     if as_json:
         codes = [{"code": code, "meaning": text} for code, text in table()]
-        show_json({"schema": f"holdfast.{topic}/1", "codes": codes})
-    else:
-        show_table(("exit", "meaning"), [(str(code), text) for code, text in table()])
+        return _show({"schema": "holdfast.exit-codes/1", "codes": codes})
+    show_table(("exit", "meaning"), [(str(code), text) for code, text in table()])
+    return Exit.OK
+
+
+def _show(document: dict[str, Any]) -> Exit:
+    show_json(document)
+    return Exit.OK
+
+
+def _write(text: str) -> Exit:
+    sys.stdout.write(text)
     return Exit.OK

@@ -6,9 +6,10 @@ Each verb imports its implementation when it runs, so that `--help` and shell co
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from holdfast.cli.exits import perform
 from holdfast.faults import CODES
@@ -17,21 +18,30 @@ from holdfast.stores.records import AUDIT_CLASSES, SessionState
 if TYPE_CHECKING:
     from holdfast.cli.exits import Exit
 
-__all__ = ["audit", "sessions"]
+__all__ = ["Group", "audit", "sessions"]
+
+
+class Group(TyperGroup):
+    """A command with commands of its own, whose help shows each description in full."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        # Typer cuts the descriptions to one line of at most 80 columns. Here they wrap.
+        named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(limit=1_000)) for name, command in named if command])
+
 
 _Store = Annotated[
     str | None,
     typer.Option(
-        help="The store: a path, sqlite:PATH or postgresql://…; by default the one of your programs.",
+        help="The store: a path, sqlite:PATH or postgresql://…; by default, the one that programs here use.",
         envvar="HOLDFAST_STORE",
     ),
 ]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 _Jsonl = Annotated[bool, typer.Option("--jsonl", help="One JSON object a line.")]
 
-audit = typer.Typer(
-    help="The audit trail of a store: read it, search it, verify it, take it along.", no_args_is_help=True
-)
+audit = typer.Typer(cls=Group, help="Read, search, verify and export the audit trail of a store.", no_args_is_help=True)
 
 
 def _codes(incomplete: str) -> list[str]:
@@ -51,7 +61,7 @@ _Class = Annotated[
 _Code = Annotated[
     str | None, typer.Option(help="Only records with this code or an alias of it.", autocompletion=_codes)
 ]
-_Correlation = Annotated[str | None, typer.Option(help="Only what belongs to this run, turn or session.")]
+_Correlation = Annotated[str | None, typer.Option(help="Only records of this run, turn or session.")]
 _Since = Annotated[
     str | None, typer.Option(help="Not before: 2026-03-20T14:00:00Z, or 15m for a quarter of an hour ago.")
 ]
@@ -60,8 +70,8 @@ _Until = Annotated[str | None, typer.Option(help="Before: a date and time, or ho
 
 @audit.command("tail")
 def audit_tail(
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the newest.")] = 10,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is added, until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many records.")] = 10,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with new records, until Ctrl-C.")] = False,
     store: _Store = None,
     chain: _Chain = None,
     session: _OfSession = None,
@@ -87,7 +97,7 @@ def audit_tail(
 
 @audit.command("query")
 def audit_query(
-    limit: Annotated[int, typer.Option(min=1, help="How many at most; the newest are kept.")] = 1_000,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most: the newest.")] = 1_000,
     store: _Store = None,
     chain: _Chain = None,
     session: _OfSession = None,
@@ -118,11 +128,14 @@ def audit_verify(
         str | None, typer.Option(help="The digest of an earlier verify or export of the same trail.")
     ] = None,
     anchor: Annotated[
-        str | None, typer.Option(help="A file with an earlier `verify --json`: what it names must still be there.")
+        str | None,
+        typer.Option(
+            help="A file with the output of an earlier `verify --json`: every record it counts must still be there."
+        ),
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Follow every chain and say where one was changed; exit 1 if one was."""
+    """Verify every chain and show where one was changed; exit 1 if one was."""
     from holdfast.cli.audit import audit_verify as verb
 
     perform(lambda: verb(store, expect=expect, anchor=anchor, as_json=as_json))
@@ -139,7 +152,7 @@ def audit_export(
     since: _Since = None,
     until: _Until = None,
 ) -> None:
-    """Write the records that fit every filter as JSON Lines, chain by chain, with their hashes; verify them on the way."""
+    """Write the records that fit every filter as JSON Lines with their hashes, and verify them on the way."""
     from holdfast.cli.audit import audit_export as verb
     from holdfast.cli.audit import filters_of
 
@@ -150,13 +163,14 @@ def audit_export(
 
 
 sessions = typer.Typer(
-    help="The sessions of a store: look at them, answer their questions, close them, take them along.",
+    cls=Group,
+    help="List, show, answer, close, export and prune the sessions of a store.",
     no_args_is_help=True,
 )
 
 
 def _ids(context: typer.Context, incomplete: str) -> list[str]:
-    """The ids that begin so, for the shell."""
+    """Complete a session id for the shell."""
     from holdfast.cli.sessions import ids_from
 
     return ids_from(context.params.get("store"), incomplete)
@@ -166,8 +180,8 @@ _Session = Annotated[str, typer.Argument(help="A session's id, or the beginning 
 _Sessions = Annotated[
     list[str], typer.Argument(help="Ids of sessions, or the beginnings of them.", autocompletion=_ids)
 ]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it: without this, what would be done is only told.")]
-_Persisted = Annotated[bool, typer.Option("--persisted", help="Document 000's JSON list of PersistedSession.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, only show what would be done.")]
+_Persisted = Annotated[bool, typer.Option("--persisted", help="One JSON list of PersistedSession objects.")]
 
 
 @sessions.command("ls")
@@ -187,7 +201,7 @@ def sessions_ls(
 
 @sessions.command("show")
 def sessions_show(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
-    """Show one: its state, manifest, turn in flight, steps of unknown outcome, open questions, checkpoint."""
+    """Show one session: state, turn in flight, steps of unknown outcome, open questions, checkpoint."""
     from holdfast.cli.sessions import sessions_show as verb
 
     perform(lambda: verb(store, session, as_json=as_json))
@@ -195,9 +209,9 @@ def sessions_show(session: _Session, store: _Store = None, as_json: _Json = Fals
 
 @sessions.command("resume")
 def sessions_resume(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
-    """Pause a session whose process died, and say whether its program can go on and what waits for a person.
+    """Pause a session whose process died, and show what its program needs to go on.
 
-    It does not run the program: start that, and it resumes by itself.
+    It does not run the program. Start the program: it resumes by itself.
     """
     from holdfast.cli.sessions import sessions_resume as verb
 
@@ -224,8 +238,8 @@ def sessions_answer(
     question: Annotated[str, typer.Argument(help="The question's id, or the beginning of it; see `show`.")],
     value: Annotated[str | None, typer.Argument(help="The text, or the choice.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve, confirm, or say that you signed in.")] = False,
-    no: Annotated[bool, typer.Option("--no", "-n", help="Refuse.")] = False,
-    dismiss: Annotated[bool, typer.Option(help="Put it away: the turn that asks is cancelled.")] = False,
+    no: Annotated[bool, typer.Option("--no", "-n", help="Say no.")] = False,
+    dismiss: Annotated[bool, typer.Option(help="Dismiss the question: its turn is cancelled.")] = False,
     reason: Annotated[str, typer.Option(help="Why.")] = "",
     by: Annotated[str | None, typer.Option(help="Who answers; by default, you.")] = None,
     store: _Store = None,
@@ -247,11 +261,11 @@ def sessions_export(
     ids: _Sessions,
     persisted: _Persisted = False,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", help="A file, written whole or not at all; by default stdout.")
+        str | None, typer.Option("--output", "-o", help="A file, written completely or not at all; by default, stdout.")
     ] = None,
     store: _Store = None,
 ) -> None:
-    """Write a session as JSON Lines, with its log and audit trail; or several as document 000 has them."""
+    """Write a session with its log and audit trail as JSON Lines, or several as one JSON list."""
     from holdfast.cli.sessions import sessions_export as verb
 
     perform(lambda: verb(store, ids, persisted=persisted, output=output))
@@ -259,12 +273,12 @@ def sessions_export(
 
 @sessions.command("import")
 def sessions_import(
-    file: Annotated[str, typer.Argument(help="What `export` wrote; - reads it from stdin.")],
+    file: Annotated[str, typer.Argument(help="The output of `export`; - for stdin.")],
     persisted: _Persisted = False,
     store: _Store = None,
     as_json: _Json = False,
 ) -> None:
-    """Put exported sessions into a store. One that is there already is refused and left as it is."""
+    """Put exported sessions into a store. A session that the store already has is rejected and stays as it is."""
     from holdfast.cli.sessions import sessions_import as verb
 
     perform(lambda: verb(store, file, persisted=persisted, as_json=as_json))
@@ -272,16 +286,20 @@ def sessions_import(
 
 @sessions.command("prune")
 def sessions_prune(
-    closed: Annotated[str, typer.Option(help="Remove sessions closed for longer: 30d, 12h, never.")] = "30d",
-    failed: Annotated[str, typer.Option(help="Remove sessions in error for longer.")] = "never",
-    idle: Annotated[str, typer.Option(help="Drop the log behind the checkpoint of sessions quiet for longer.")] = "7d",
-    entries: Annotated[int, typer.Option(min=0, help="Entries kept behind the checkpoint of the others.")] = 10_000,
-    claims: Annotated[str, typer.Option(help="Forget ids of messages older than this, but not the last 1,000.")] = "1d",
+    closed: Annotated[str, typer.Option(help="Remove sessions that are closed for longer: 30d, 12h, never.")] = "30d",
+    failed: Annotated[str, typer.Option(help="Remove sessions that are in error for longer.")] = "never",
+    idle: Annotated[
+        str, typer.Option(help="Drop the log before the checkpoint of sessions that are idle for longer.")
+    ] = "7d",
+    entries: Annotated[
+        int, typer.Option(min=0, help="How many entries before the checkpoint the others keep.")
+    ] = 10_000,
+    claims: Annotated[str, typer.Option(help="Forget message ids that are older, but not the last 1,000.")] = "1d",
     yes: _Yes = False,
     store: _Store = None,
     as_json: _Json = False,
 ) -> None:
-    """Drop what need not be kept: sessions that are over, log that a checkpoint holds. Without --yes, only say what."""
+    """Remove old sessions, and log that a checkpoint makes unnecessary. Without --yes, only show what."""
     from holdfast.cli.sessions import rules_of
     from holdfast.cli.sessions import sessions_prune as verb
 
