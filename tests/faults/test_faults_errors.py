@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
+from holdfast.extras import MissingExtraError
 from holdfast.faults import (
     AbortedError,
     BudgetError,
@@ -32,6 +33,7 @@ LEAVES = {
     StreamCutError: ("PROVIDER_STREAM_CUT", ()),
     OutcomeUnknownError: ("TOOL_OUTCOME_UNKNOWN", ()),
     InvalidError: ("CONFIG_OPTION_INVALID", (ValueError,)),
+    MissingExtraError: ("SYS_DEPENDENCY_MISSING", (ModuleNotFoundError,)),
 }
 KEY = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"
 

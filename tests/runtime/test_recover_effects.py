@@ -166,6 +166,8 @@ def test_S2_16_a_tools_timeout_and_tries_win() -> None:
     [
         (lambda: tool(effect="writes"), "tool.effect"),  # type: ignore[arg-type]
         (lambda: tool(effect=None), "tool.effect"),  # type: ignore[arg-type]
+        (lambda: tool(len), "tool"),  # type: ignore[arg-type]
+        (tool, "tool"),
         (lambda: tool(effect="read", timeout=0), "tool.timeout"),
         (lambda: tool(effect="read", timeout=-1), "tool.timeout"),
         (lambda: tool(effect="read", timeout=float("nan")), "tool.timeout"),
@@ -188,3 +190,14 @@ def test_R71_bad_options_fail_where_they_are_written(make: Any, where: str) -> N
     with pytest.raises(InvalidError, match=where) as failed:
         make()
     assert isinstance(failed.value, ValueError)
+
+
+def test_FU10_a_tool_without_parentheses_says_what_to_write():
+    with pytest.raises(InvalidError) as caught:
+
+        @tool  # type: ignore[arg-type]
+        def search() -> None: ...
+
+    assert caught.value.fault.message == (
+        "tool: expected @tool(effect=…) with read, idempotent, keyed or unsafe, got @tool without an effect"
+    )

@@ -22,6 +22,8 @@ from holdfast.manager import ExecutionOptions, FallbackStep, ResilienceManager
         (lambda: Runtime(consent=True), "runtime.consent: expected a function or None, got True"),  # type: ignore[arg-type]
         (lambda: Runtime().on(3), "on: expected a function of an event, got 3"),  # type: ignore[arg-type]
         (lambda: Runtime().on(print, int), "on: expected kinds of events, such as Retry, got type"),  # type: ignore[arg-type]
+        (lambda: recover(""), "recover.target: expected a name such as 'claude' or 'tool:bash', or a Target, got ''"),
+        (lambda: recover("  "), "recover.target: expected a name such as 'claude' or 'tool:bash', or a Target, got '  '"),
         (lambda: recover("tool:"), "recover.target: expected a name after 'tool:', got 'tool:'"),
         (lambda: ResilienceManager(3), "manager.runtime: expected a Runtime or None, got 3"),  # type: ignore[arg-type]
         (lambda: ResilienceManager().execute(3), "execute: expected a function, got 3"),  # type: ignore[call-overload]

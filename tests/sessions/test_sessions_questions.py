@@ -206,6 +206,35 @@ def test_headless_with_an_expiry_waits_for_an_answer_through_the_store() -> None
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("ask", "command"),
+    [
+        (lambda s: s.approve("Deploy?"), "holdfast sessions answer s {id} --yes"),
+        (lambda s: s.ask("Name?"), "holdfast sessions answer s {id} TEXT"),
+        (lambda s: s.select("Where?", ["here", "there"]), "holdfast sessions answer s {id} CHOICE"),
+    ],
+)
+def test_FU7_headless_the_error_names_the_command_that_answers(ask, command) -> None:
+    async def main() -> None:
+        with pytest.raises(HoldfastError) as raised:
+            async with Session.open("s", store=MemoryStore()) as session:
+                await ask(session)
+        id_ = raised.value.fault.context["interaction_id"]
+        assert str(raised.value).endswith(f"; answer it with: {command.format(id=id_)}")
+
+    run(main())
+
+
+def test_FU7_a_password_cannot_be_answered_by_a_command() -> None:
+    async def main() -> None:
+        with pytest.raises(HoldfastError, match="only a client of this program can answer it") as raised:
+            async with Session.open("s", store=MemoryStore()) as session:
+                await session.password("Password?")
+        assert "holdfast sessions answer" not in str(raised.value)
+
+    run(main())
+
+
 def test_headless_with_an_expiry_whoever_comes_is_asked() -> None:
     async def main() -> None:
         async with Session.open("s", store=MemoryStore()) as session:

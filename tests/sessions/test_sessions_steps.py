@@ -421,3 +421,15 @@ def test_a_partial_is_named_after_its_function() -> None:
 
     run(main())
     assert DONE == [5]
+
+
+def test_FU10_a_session_that_was_not_entered_says_what_to_write() -> None:
+    async def main() -> None:
+        session = Session.open("s", store=MemoryStore())
+        with pytest.raises(InvalidError) as raised:
+            await session.step(lambda: 1)
+        assert raised.value.fault.message == (
+            "session: expected `async with Session.open('s', …) as session`, got a session that was not entered"
+        )
+
+    run(main())

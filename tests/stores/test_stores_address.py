@@ -110,3 +110,9 @@ def test_without_its_driver_the_message_says_what_to_install(monkeypatch):
     with pytest.raises(HoldfastError, match=r"holdfast\[postgres\]") as caught:
         open_store("postgresql:///db")
     assert caught.value.fault.code == "SYS_DEPENDENCY_MISSING"
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite:///work.db", "sqlite:////srv/work.db"])
+def test_FU10_an_sqlalchemy_address_gets_a_hint(url):
+    with pytest.raises(InvalidError, match=r"sqlite:PATH without //: sqlite:work\.db, or sqlite:/srv/work\.db"):
+        open_store(url)

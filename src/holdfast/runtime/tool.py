@@ -5,7 +5,7 @@ Invariant: declaring changes nothing about calling; the function is the same obj
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar, cast
 
 import msgspec
 
@@ -23,6 +23,7 @@ __all__ = ["ToolContract", "call_key", "contract_of", "tool"]
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _ATTRIBUTE = "__holdfast_tool__"
+_MISSING = cast("Effect", "missing")
 
 
 class ToolContract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -41,8 +42,15 @@ class ToolContract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             raise InvalidError.at("tool.retry", "a Tries or None", self.retry)
 
 
-def tool(*, effect: Effect, timeout: float | None = None, retry: Tries | None = None) -> Callable[[F], F]:
+def tool(
+    *bare: Never, effect: Effect = _MISSING, timeout: float | None = None, retry: Tries | None = None
+) -> Callable[[F], F]:
     """Declare a function's effect: `read`, `idempotent`, `keyed` (repeat it with `call_key()`) or `unsafe`."""
+    # `@tool` without parentheses passes the function here. Python's own TypeError would not say what to write instead.
+    if bare or effect is _MISSING:
+        raise InvalidError.saying(
+            "tool", "@tool(effect=…) with read, idempotent, keyed or unsafe", "@tool without an effect"
+        )
     contract = ToolContract(effect=effect, timeout=timeout, retry=retry)
 
     def declare(fn: F) -> F:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import Fault, HoldfastError, InvalidError
 from holdfast.policies import Policy
 from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT
@@ -137,6 +137,10 @@ class Journal:
         """
         if self.failed is not None:
             raise HoldfastError(self.failed)
+        # Entering a session sets the fence; only the write that creates the session comes before that.
+        if self.fence is None and "create" not in parts:
+            expected = f"`async with Session.open({self.session!r}, …) as session`"
+            raise InvalidError.saying("session", expected, "a session that was not entered")
         # No deadline or budget of the work may keep the work from being saved.
         context = contextvars.copy_context()
         context.run(AMBIENT.set, None)

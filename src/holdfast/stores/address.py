@@ -50,6 +50,10 @@ def open_store(url: str | Path | None = None, *, clock: Clock | None = None, red
     # One letter before a colon is a drive.
     if scheme in {"", "sqlite"} and where and not where.startswith("sqlite://"):
         return _sqlite(where.removeprefix("sqlite:"), given)
+    if scheme == "sqlite":
+        # SQLAlchemy's form. Three slashes are a relative path there, four an absolute one: do not guess.
+        expected = "sqlite:PATH without //: sqlite:work.db, or sqlite:/srv/work.db"
+        raise InvalidError.saying("store", expected, repr(where))
     raise InvalidError.saying("store", _EXPECTED, repr(shown(where)))
 
 

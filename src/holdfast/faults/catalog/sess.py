@@ -185,7 +185,7 @@ ENTRIES = (
         {**_QUESTION, "kind": Kind.PERMANENT},
         "A question needs an answer and nobody is there to give it",
         "The agent has a question, but nobody is connected to answer it.",
-        "Connect a client, or set a headless rule that answers it",
+        "Answer it with `holdfast sessions answer`, or connect a client",
         aliases=("Session/NoInteractorAttached", "Validation/NoInteractorsAttached"),
         classed="Session/NoInteractorAttached",
         exit_code=7,

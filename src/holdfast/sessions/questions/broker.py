@@ -255,7 +255,13 @@ class QuestionBroker:
 
 
 def nobody(question: Question) -> HoldfastError:
-    message = f"Permission required: {question.prompt} Nobody is attached to answer; question {question.id} is kept"
+    if is_secret(question.kind):
+        # A store must not hold a password, so no other process can give it.
+        how = "only a client of this program can answer it"
+    else:
+        value = {"Ask": "TEXT", "Select": "CHOICE"}.get(question.kind, "--yes")
+        how = f"answer it with: holdfast sessions answer {question.session} {question.id} {value}"
+    message = f"Permission required: {question.prompt} Nobody is attached to answer, and the question is kept; {how}"
     context = {"session_id": question.session, "interaction_id": question.id, "kind": question.kind}
     return HoldfastError(Fault.of("SESS_NO_INTERACTOR", message, context=context))
 
