@@ -70,9 +70,10 @@ def target_of(aim: Aim) -> Target:
     """Return the target that `aim` names."""
     if isinstance(aim, Target):
         return aim
+    given: object = aim
     # A blank name would silently share one circuit with every other blank one.
-    if not (isinstance(aim, str) and aim.strip()):
-        raise InvalidError.at("recover.target", "a name such as 'claude' or 'tool:bash', or a Target", aim)
+    if not isinstance(given, str) or not given.strip():
+        raise InvalidError.at("recover.target", "a name such as 'claude' or 'tool:bash', or a Target", given)
     kind, colon, name = aim.partition(":")
     if colon and kind in _SCOPES:
         if not name:
