@@ -6,7 +6,7 @@ import sys
 import threading
 
 import pytest
-from extension_packages import Shelf, rule_source
+from extensions_packages import Shelf, rule_source
 
 from holdfast import Runtime, fault_of, recover
 from holdfast.classify import CLASSIFIER
@@ -50,7 +50,7 @@ def start(runtime):
 """
 
 
-def test_a_rule_of_another_package_is_asked_before_ours_while_it_runs(shelf, runtime):
+def test_a_rule_of_another_package_comes_before_ours_while_it_runs(shelf, runtime):
     shelf.install("gateway", DRAINING, value="")
     answer = type("Answer", (), {"status_code": 470, "headers": {}})()
     assert fault_of(answer).code == "PROVIDER_BAD_REQUEST"
@@ -63,7 +63,7 @@ def test_a_rule_of_another_package_is_asked_before_ours_while_it_runs(shelf, run
     assert IN_USE.classifier is CLASSIFIER
 
 
-def test_recoveries_decide_by_it(shelf, runtime):
+def test_recoveries_use_the_rule(shelf, runtime):
     shelf.install("gateway", DRAINING, value="")
     calls = []
 
@@ -80,7 +80,7 @@ def test_recoveries_decide_by_it(shelf, runtime):
         assert recover("gateway", runtime=runtime).call(call) == "there"
 
 
-def test_a_sink_of_another_package_hears_what_happens_until_it_is_stopped(shelf, runtime):
+def test_a_sink_of_another_package_receives_events_until_it_is_stopped(shelf, runtime):
     source = """
     import sys
     from holdfast.events import Retry
@@ -138,20 +138,21 @@ def test_they_start_in_dependency_order_and_stop_in_reverse(shelf, runtime):
         "adds no rule",
     ],
 )
-def test_N2_14_a_broken_extension_is_left_out_with_its_reason_and_blocks_nobody(shelf, runtime, source, reason):
+def test_N2_14_a_broken_extension_is_skipped_with_its_reason_and_blocks_no_other(shelf, runtime, source, reason):
     shelf.install("bad", source)
     shelf.install("good", rule_source("good"))
     shelf.install("needs", rule_source("needs", requires=("bad",)))
     with Extensions(runtime=runtime) as extensions:
         assert [one.id for one in extensions.started] == ["good"]
-        told = reasons(extensions)
-        assert told["bad"][0] == "SYS_LIFECYCLE_FAILURE"
-        assert reason in told["bad"][1]
-        assert told["needs"] == ("SYS_DEPENDENCY_MISSING", f"needs needs bad, which was left out: {told['bad'][1]}")
+        skipped = reasons(extensions)
+        assert skipped["bad"][0] == "SYS_LIFECYCLE_FAILURE"
+        assert reason in skipped["bad"][1]
+        because = f"needs needs bad, which was left out: {skipped['bad'][1]}"
+        assert skipped["needs"] == ("SYS_DEPENDENCY_MISSING", because)
     assert "stop good" in diary()
 
 
-def test_what_adds_nothing_usable_is_stopped_again(shelf, runtime):
+def test_an_extension_that_adds_nothing_usable_is_stopped_again(shelf, runtime):
     shelf.install("bad", rule_source("bad", start="return None"))
     with Extensions(runtime=runtime) as extensions:
         assert list(reasons(extensions)) == ["bad"]
@@ -159,8 +160,8 @@ def test_what_adds_nothing_usable_is_stopped_again(shelf, runtime):
 
 
 def test_a_start_that_hangs_is_left_behind_and_adds_nothing_when_it_comes_late(shelf, runtime, monkeypatch):
-    limiter, stopped = threading.Event(), threading.Event()
-    monkeypatch.setattr(sys, "shelf_gate", limiter, raising=False)
+    gate, stopped = threading.Event(), threading.Event()
+    monkeypatch.setattr(sys, "shelf_gate", gate, raising=False)
     monkeypatch.setattr(sys, "shelf_stopped", stopped, raising=False)
     source = """
     import sys
@@ -183,12 +184,12 @@ def test_a_start_that_hangs_is_left_behind_and_adds_nothing_when_it_comes_late(s
                 "Extension slow failed in start: it did not finish within 0.05 s and was left behind",
             )
         }
-        limiter.set()
+        gate.set()
         assert stopped.wait(5)
         assert IN_USE.classifier is CLASSIFIER
 
 
-def test_a_stop_that_raises_is_told_and_the_rest_is_stopped(shelf, runtime):
+def test_a_stop_that_raises_is_reported_and_the_rest_is_stopped(shelf, runtime):
     shelf.install("a", rule_source("a"))
     shelf.install("b", rule_source("b") + "        raise OSError('stuck')\n")
     heard = Capture()
@@ -196,12 +197,12 @@ def test_a_stop_that_raises_is_told_and_the_rest_is_stopped(shelf, runtime):
     with Extensions(runtime=runtime):
         pass
     assert diary()[2:] == ["stop b", "stop a"]
-    (told,) = heard.events
-    assert (told.reason, told.code) == ("extension b did not stop well", "SYS_LIFECYCLE_FAILURE")
+    (event,) = heard.events
+    assert (event.reason, event.code) == ("extension b did not stop cleanly", "SYS_LIFECYCLE_FAILURE")
     assert IN_USE.classifier is CLASSIFIER
 
 
-def test_S2_10_what_is_left_out_is_an_event_too(shelf, runtime):
+def test_S2_10_a_skipped_extension_is_an_event_too(shelf, runtime):
     shelf.install("old", rule_source("old", contract=0))
     heard = Capture()
     runtime.on(heard, SuppressedError)
@@ -227,7 +228,7 @@ def test_one_can_be_switched_off(shelf, runtime):
 
 
 @pytest.mark.parametrize("rule", ["return [][0]", "return 'PROVIDER_TIMEOUT'"], ids=["raises", "no verdict"])
-def test_a_rule_that_misbehaves_spoils_no_classification_and_is_told_once(shelf, runtime, rule):
+def test_a_rule_that_misbehaves_spoils_no_classification_and_is_reported_once(shelf, runtime, rule):
     source = f"""
     class Extension:
         id, contract = "bad", 1
@@ -254,12 +255,12 @@ def test_they_are_started_once(shelf, runtime):
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"without": "abc"}])
-def test_options_that_make_no_sense_are_refused(runtime, wrong):
+def test_wrong_options_are_rejected(runtime, wrong):
     with pytest.raises(InvalidError):
         Extensions(runtime=runtime, **wrong)
 
 
-def test_two_that_are_broken_under_one_name_are_both_told(shelf, runtime):
+def test_two_broken_extensions_of_one_name_are_both_reported(shelf, runtime):
     shelf.install("bad", "raise RuntimeError('one')")
     (shelf.folder / "shelf_bad-1.0.dist-info" / "entry_points.txt").write_text(
         "[holdfast.rules]\nbad = shelf_bad:Extension\n[holdfast.sinks]\nbad = shelf_bad:Extension\n", encoding="utf-8"
@@ -268,7 +269,7 @@ def test_two_that_are_broken_under_one_name_are_both_told(shelf, runtime):
         assert sorted(reasons(extensions)) == ["bad", "bad in holdfast.sinks"]
 
 
-def test_what_runs_is_stopped_where_the_start_is_interrupted(shelf, runtime, monkeypatch):
+def test_an_interrupted_start_stops_what_already_runs(shelf, runtime, monkeypatch):
     shelf.install("a", rule_source("a"))
     shelf.install("b", rule_source("b", contract=0))
 
@@ -282,7 +283,7 @@ def test_what_runs_is_stopped_where_the_start_is_interrupted(shelf, runtime, mon
 
 
 @pytest.mark.parametrize("broken", [b"[holdfast.rules]\nno such line\n", b"\xff\xfe[a]\n"], ids=["line", "bytes"])
-def test_N2_14_a_package_whose_list_cannot_be_read_hides_nobody_elses(shelf, runtime, tmp_path, broken):
+def test_N2_14_a_package_with_a_broken_list_hides_no_other_package(shelf, runtime, tmp_path, broken):
     shelf.install("gateway", DRAINING, value="")
     info = tmp_path / "spoilt-1.0.dist-info"
     info.mkdir()

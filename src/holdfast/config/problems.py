@@ -21,14 +21,16 @@ _KINDS: dict[type, str] = {dict: "a table", list: "a list"}
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One mistake in a configuration: where it is, what was expected and what is there. `str()` is one line of text.
+    """One mistake in a configuration: where it is, what was expected and what is there.
 
-    from holdfast.config import ConfigError, read
+    `str()` of it is one line of text:
 
-    try:
-        read({"policy": {"atempts": 3}})
-    except ConfigError as error:
-        print(error.problems[0])  # policy.atempts: unknown option `atempts`; did you mean `attempts`?
+        from holdfast.config import ConfigError, read
+
+        try:
+            read({"policy": {"atempts": 3}})
+        except ConfigError as error:
+            print(error.problems[0])  # policy.atempts: unknown option `atempts`; did you mean `attempts`?
     """
 
     path: str
@@ -49,15 +51,17 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigError(InvalidError):
-    """The configuration has mistakes, and nothing of it is used. `problems` lists all of them.
+    """The configuration has mistakes, and nothing of it is used.
 
-    from holdfast.config import ConfigError, load
+    `problems` lists all of them:
 
-    try:
-        settings = load("holdfast.toml")
-    except ConfigError as error:
-        for problem in error.problems:
-            print(problem)
+        from holdfast.config import ConfigError, load
+
+        try:
+            settings = load("holdfast.toml")
+        except ConfigError as error:
+            for problem in error.problems:
+                print(problem)
     """
 
     code = "CONFIG_INVALID"

@@ -28,13 +28,15 @@ _SCALARS = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of `holdfast.toml` as a dict. `holdfast config schema` prints it.
+    """Return the JSON Schema of `holdfast.toml` as a dict.
 
-    import json
+    `holdfast config schema` prints it. In code:
 
-    from holdfast.config import json_schema
+        import json
 
-    print(json.dumps(json_schema(), indent=2))
+        from holdfast.config import json_schema
+
+        print(json.dumps(json_schema(), indent=2))
     """
     tables: dict[str, Any] = {}
     policy = _table(Policy, tables)

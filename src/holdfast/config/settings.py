@@ -53,13 +53,15 @@ class Configurable(Protocol):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """Settings, complete and checked. Make one in code, or `load` it. A wrong value raises `InvalidError`.
+    """Settings, complete and checked. A wrong value raises `InvalidError`.
 
-    from holdfast import Policy, Runtime
-    from holdfast.config import Config
+    `load` makes one from a file and the environment, `read` from tables. In code:
 
-    runtime = Runtime()
-    Config(policy=Policy(attempts=4), targets={"claude": Policy(deadline=90)}).apply(runtime)
+        from holdfast import Policy, Runtime
+        from holdfast.config import Config
+
+        runtime = Runtime()
+        Config(policy=Policy(attempts=4), targets={"claude": Policy(deadline=90)}).apply(runtime)
     """
 
     enabled: bool = True

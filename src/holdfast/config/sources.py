@@ -79,11 +79,13 @@ def variables() -> Mapping[str, Any]:
 
 
 def find_file(folder: Path | None = None) -> Path | None:
-    """Return the nearest `holdfast.toml` in `folder` (by default the current one) or above it; None if there is none.
+    """Return the nearest `holdfast.toml` in `folder` or above it; None if there is none.
 
-    from holdfast.config import find_file
+    The default is the current folder:
 
-    print(find_file() or "no holdfast.toml here or above")
+        from holdfast.config import find_file
+
+        print(find_file() or "no holdfast.toml here or above")
     """
     here = Path.cwd() if folder is None else folder
     return next((path for place in (here, *here.parents) if (path := place / FILE_NAME).exists()), None)

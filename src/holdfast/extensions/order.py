@@ -1,6 +1,6 @@
-"""Which extensions start, in which order, and which are left out and why: decided from what they say of themselves.
+"""Which extensions start, in which order, and which are skipped and why. Decided from what they declare; pure.
 
-Invariant: an extension that is left out leaves out those that need it, and nobody else (N2-14).
+Invariant: a skipped extension takes with it the extensions that require it, and no others (N2-14).
 """
 
 from __future__ import annotations
@@ -14,68 +14,90 @@ from holdfast.faults import Fault, InvalidError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["CONTRACT", "Described", "Plan", "Skipped", "left_out", "plan"]
+__all__ = ["CONTRACT", "Described", "Skipped", "StartOrder", "start_order", "unmet_requirement"]
 
 CONTRACT = 1
-"""The version of the contract between extensions and this Holdfast. Another version is another contract."""
+"""The version of the contract between extensions and this Holdfast. An extension written for another one is skipped."""
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
-    """What an extension says of itself."""
+    """What an extension declares about itself.
+
+    `Extensions.started` holds one for each extension that runs:
+
+        from holdfast.extensions import Extensions
+
+        with Extensions() as extensions:
+            print([(one.id, one.group) for one in extensions.started])
+    """
 
     id: str
     contract: int
+    """The version of the contract it was written for; see `CONTRACT`."""
     requires: tuple[str, ...] = ()
-    """The ids of extensions that must be started before it."""
+    """The ids of extensions that must start before it."""
     group: str = ""
-    """What it adds: the entry point group it was found in."""
+    """What it adds: the entry point group it was found in, such as `holdfast.rules`."""
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
-    """An extension that was left out, and why."""
+    """An extension that was not started, and why.
+
+    `Extensions.skipped` holds them:
+
+        from holdfast.extensions import Extensions
+
+        with Extensions() as extensions:
+            for one in extensions.skipped:
+                print(one.id, one.fault.code, one.fault.message)
+    """
 
     id: str
     fault: Fault
 
     @property
     def document(self) -> dict[str, str]:
-        """Document 002's record, with the code beside it (N2-14)."""
+        """The same as plain data: `{extId, reason, code}`."""
         return {"extId": self.id, "reason": self.fault.message, "code": self.fault.code}
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to start, in this order, and what was left out. Stop in the opposite order."""
+class StartOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The extensions to start, in this order, and those that are skipped. They are stopped in the opposite order."""
 
     order: tuple[Described, ...] = ()
     skipped: tuple[Skipped, ...] = ()
 
 
-def plan(found: Iterable[Described], *, contract: int = CONTRACT, absent: Mapping[str, Fault] | None = None) -> Plan:
-    """Return the order to start in: what is needed first, otherwise by id, so that it is the same every time.
+def start_order(
+    found: Iterable[Described], *, contract: int = CONTRACT, absent: Mapping[str, Fault] | None = None
+) -> StartOrder:
+    """Return the order to start in: requirements first, otherwise by id, so that it is the same every time.
 
-    `absent` holds what could not even be asked, and why. After calling this you must call `left_out` before each start:
-    what fails to start takes those that need it with it.
+    `absent` holds the extensions that could not be loaded, and why. Before each start, also check `unmet_requirement`: an
+    extension may fail to start, and the ones that require it must then be skipped.
     """
-    planning = _Planning(absent or {})
-    planning.sort_out(found, contract)
-    planning.leave_out_circles()
-    return Plan(order=tuple(planning.order()), skipped=tuple(planning.skipped))
+    sorting = _Sorting(absent or {})
+    sorting.take(found, contract)
+    sorting.skip_circles()
+    # The order is made first: making it skips more extensions.
+    order = tuple(sorting.order())
+    return StartOrder(order=order, skipped=tuple(sorting.skipped))
 
 
-def left_out(described: Described, gone: Mapping[str, Fault], known: Iterable[str]) -> Fault | None:
-    """Return why an extension cannot be started for want of another, or None; `gone` is what was left out so far."""
-    installed = set(known)
-    for need in described.requires:
-        if need in gone:
-            message = f"{described.id} needs {need}, which was left out: {gone[need].message}"
-            return Fault.of("SYS_DEPENDENCY_MISSING", message, context={"name": described.id, "missing": need})
-        if need not in installed:
-            return Fault.of("SYS_DEPENDENCY_MISSING", context={"name": described.id, "missing": need})
+def unmet_requirement(described: Described, gone: Mapping[str, Fault], installed: Iterable[str]) -> Fault | None:
+    """Return the fault if an extension that it requires was skipped (`gone`) or is not installed; otherwise None."""
+    known = set(installed)
+    for required in described.requires:
+        if required in gone:
+            message = f"{described.id} needs {required}, which was left out: {gone[required].message}"
+            return Fault.of("SYS_DEPENDENCY_MISSING", message, context={"name": described.id, "missing": required})
+        if required not in known:
+            return Fault.of("SYS_DEPENDENCY_MISSING", context={"name": described.id, "missing": required})
     return None
 
 
-class _Planning:
-    """What is known while a plan is made."""
+class _Sorting:
+    """The state while an order is made."""
 
     def __init__(self, absent: Mapping[str, Fault]) -> None:
         self.known: dict[str, Described] = {}
@@ -86,37 +108,38 @@ class _Planning:
         self.gone[described.id] = fault
         self.skipped.append(Skipped(id=described.id, fault=fault))
 
-    def sort_out(self, found: Iterable[Described], contract: int) -> None:
+    def take(self, found: Iterable[Described], contract: int) -> None:
         for described in found:
             if described.id in self.known or described.id in self.gone:
-                # The first keeps the name, started or not; the second is only told.
+                # The first one keeps the id, started or not. The second is reported but does not count as gone:
+                # extensions that require the id mean the first.
                 self.skipped.append(Skipped(id=described.id, fault=_taken(described)))
                 continue
             self.known[described.id] = described
             if described.contract != contract:
                 self.skip(described, _mismatch(described, contract))
 
-    def leave_out_circles(self) -> None:
+    def skip_circles(self) -> None:
         for circle in _circles({name: one for name, one in self.known.items() if name not in self.gone}):
+            fault = Fault.of("SYS_DEPENDENCY_CYCLE", context={"cycle": " -> ".join((*circle, circle[0]))})
             for name in circle:
-                self.skip(self.known[name], _cycle(circle))
+                self.skip(self.known[name], fault)
 
     def order(self) -> Iterator[Described]:
         waiting = {name: one for name, one in sorted(self.known.items()) if name not in self.gone}
         while waiting:
-            # Without circles somebody always comes next: ready, or lacking what will never be there.
-            ready = next(one for one in waiting.values() if self._is_due(one, waiting))
-            del waiting[ready.id]
-            fault = left_out(ready, self.gone, self.known)
+            # There are no circles left, so one is always due: its requirements are started, or one of them is gone.
+            due = next(one for one in waiting.values() if self._is_due(one, waiting))
+            del waiting[due.id]
+            fault = unmet_requirement(due, self.gone, self.known)
             if fault is None:
-                yield ready
+                yield due
             else:
-                self.skip(ready, fault)
+                self.skip(due, fault)
 
     def _is_due(self, described: Described, waiting: Mapping[str, Described]) -> bool:
-        return not any(need in waiting for need in described.requires) or any(
-            need in self.gone for need in described.requires
-        )
+        requires = described.requires
+        return not any(name in waiting for name in requires) or any(name in self.gone for name in requires)
 
 
 def _taken(described: Described) -> Fault:
@@ -132,30 +155,27 @@ def _mismatch(described: Described, contract: int) -> Fault:
     return Fault.of("CONFIG_CONTRACT_MISMATCH", context=context)
 
 
-def _cycle(circle: tuple[str, ...]) -> Fault:
-    return Fault.of("SYS_DEPENDENCY_CYCLE", context={"cycle": " -> ".join((*circle, circle[0]))})
-
-
 def _circles(known: Mapping[str, Described]) -> list[tuple[str, ...]]:
-    """Return the circles, each from its first id by name; an extension that only leads into one is in none."""
+    """Return the circles, each beginning with its first id by name; an extension that only leads to one is in none."""
     circles: list[tuple[str, ...]] = []
     taken: set[str] = set()
     for name in sorted(known):
-        if name not in taken and (circle := _way_back(name, known, taken)):
+        if name not in taken and (circle := _circle_from(name, known, taken)):
             circles.append(circle)
             taken.update(circle)
     return circles
 
 
-def _way_back(name: str, known: Mapping[str, Described], taken: set[str]) -> tuple[str, ...]:
-    """Return the shortest way from an extension over what it needs to itself, or nothing."""
-    ways: list[tuple[str, ...]] = [(name,)]
+def _circle_from(name: str, known: Mapping[str, Described], taken: set[str]) -> tuple[str, ...]:
+    """Return the shortest path from an extension over its requirements back to itself, or () if there is none."""
+    # Breadth first: the paths are longest at the end of the list, so the first way back is the shortest.
+    paths: list[tuple[str, ...]] = [(name,)]
     seen: set[str] = set()
-    for way in ways:
-        for need in known[way[-1]].requires:
-            if need == name:
-                return way
-            if need in known and need not in seen | taken:
-                seen.add(need)
-                ways.append((*way, need))
+    for path in paths:
+        for required in known[path[-1]].requires:
+            if required == name:
+                return path
+            if required in known and required not in seen | taken:
+                seen.add(required)
+                paths.append((*path, required))
     return ()

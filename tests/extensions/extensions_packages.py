@@ -1,4 +1,4 @@
-"""Little packages that are really installed: a module and a `.dist-info` with entry points, in a folder on the path."""
+"""Small packages that are really installed: a module and a `.dist-info` with entry points, in a folder on the path."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Shelf:
 def rule_source(
     name: str, *, requires: tuple[str, ...] = (), contract: int = 1, start: str = "return lambda evidence: None"
 ) -> str:
-    """The source of an extension that keeps a diary of its life in `sys`."""
+    """Return the source of an extension that writes its starts and stops into `sys.shelf_diary`."""
     return f"""
 import sys
 
