@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.classify import CLASSIFIER, from_http, from_process, from_text
 from holdfast.classify.evidence import fold
 from holdfast.classify.phrases import SECRETS, find_phrases, names, phrases
-from holdfast.faults.secrets import mask_secrets
+from holdfast.faults.redaction import mask_secrets
 
 # Words no rule declares, so that these groups are matched for one reason only.
 SINGLE = phrases("zorgle")

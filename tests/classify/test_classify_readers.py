@@ -20,7 +20,7 @@ from holdfast.classify.readers.responses import (
 )
 from holdfast.classify.readers.text import read_process
 from holdfast.faults import CATALOG, CODES, Kind
-from holdfast.faults.effects import MAY_HAVE_HAPPENED
+from holdfast.faults.codes import MAY_HAVE_HAPPENED
 
 # HTTP
 

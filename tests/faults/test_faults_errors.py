@@ -48,7 +48,9 @@ def test_a_leaf_is_ours_with_its_code_and_the_builtin_people_catch(leaf, code, a
 
 
 def test_no_leaf_is_forgotten_here():
-    assert set(HoldfastError.__subclasses__()) == set(LEAVES)
+    # Other rooms may add their own; what the faults room defines is listed above.
+    own = {leaf for leaf in HoldfastError.__subclasses__() if leaf.__module__ == HoldfastError.__module__}
+    assert own == set(LEAVES)
 
 
 @pytest.mark.parametrize("leaf", [HoldfastError, *LEAVES])
@@ -127,8 +129,8 @@ class Inner(msgspec.Struct, tag_field="type", tag="inner"):
         (b'{"type":"inner"}', "$.count", "a value", "nothing"),
         (b"[]", "$", "object", "array"),
         (b'{"type":"inner","count":1,"code":"abc"}', "$.code", "str of length <= 2", "something else"),
-        (b'{"type":"other","count":1}', "$.type", "one of the words known here", "'other'"),
-        (b'{"type":"over - at sea","count":1}', "$.type", "one of the words known here", "'over - at sea'"),
+        (b'{"type":"other","count":1}', "$.type", "one of the known values", "'other'"),
+        (b'{"type":"over - at sea","count":1}', "$.type", "one of the known values", "'over - at sea'"),
     ],
 )
 def test_from_msgspec_keeps_what_msgspec_said(raw, path, expected, received):

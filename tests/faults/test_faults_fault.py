@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.faults import CATALOG, CODES, Attempt, Cause, Fault, Partial, Scope
-from holdfast.faults.effects import MAY_HAVE_HAPPENED
+from holdfast.faults.codes import MAY_HAVE_HAPPENED
 from holdfast.faults.surfaces import fill
 
 

@@ -179,7 +179,7 @@ def test_a_successful_result_is_neither_masked_nor_cut():
         ([], "$: expected an object, got list"),
         (
             failure(type="odd", code="X", message="m", retryable=False),
-            "$.error.type: expected one of the words known here, got 'odd'",
+            "$.error.type: expected one of the known values, got 'odd'",
         ),
     ],
 )

@@ -21,8 +21,8 @@ from holdfast.classify.readers.responses import read_grpc, read_http, read_jsonr
 from holdfast.classify.readers.text import read_process, read_text
 from holdfast.classify.rules import RULES
 from holdfast.faults import CATALOG, REDACTOR, Category, Fault, HoldfastError, Kind, Scope, Severity
-from holdfast.faults.effects import MAY_HAVE_HAPPENED
-from holdfast.faults.secrets import LONGEST_SECRET
+from holdfast.faults.codes import MAY_HAVE_HAPPENED
+from holdfast.faults.redaction import LONGEST_SECRET
 from holdfast.faults.surfaces import fill
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.faults.secrets import begins_a_key
+from holdfast.faults.redaction import begins_a_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -23,7 +23,7 @@ from holdfast.classify.records import Record, RecordedException
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_facts, show_json
 from holdfast.faults import Fault, InvalidError
-from holdfast.faults.redact import MASK
+from holdfast.faults.redaction import MASK
 from holdfast.faults.surfaces import spell_seconds
 from holdfast.runtime import redactor_for
 

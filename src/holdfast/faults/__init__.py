@@ -1,14 +1,14 @@
-"""Words for failure: codes, the catalog behind them, `Fault`, the exceptions that carry one, and `Ok | Err`.
+"""The vocabulary of failure: codes, the catalog behind them, `Fault`, the exceptions that carry one, and `Ok | Err`.
 
-Everything that fails in an agent system becomes one `Fault` with one code. The code's entry in the catalog says what
-kind of failure it is, who must act next and how it is named in each of the five documents; `views/` writes it in their
-shapes, `classify/` recognises it in somebody else's.
+Every failure in an agent system becomes one `Fault` with one code. The code's entry in the catalog names the kind of
+failure and who must act next. `views/` writes a fault in other formats, `classify/` recognises one in a foreign failure.
 """
 
 from __future__ import annotations
 
 from holdfast.faults.catalog import CATALOG, Entry, meaning, nearest, resolve
 from holdfast.faults.codes import CODES, AnyCode, Code
+from holdfast.faults.enums import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
 from holdfast.faults.errors import (
     AbortedError,
     BudgetError,
@@ -19,11 +19,9 @@ from holdfast.faults.errors import (
     OutcomeUnknownError,
     StreamCutError,
 )
-from holdfast.faults.fault import Attempt, Cause, Fault
-from holdfast.faults.partial import ItemError, Partial
-from holdfast.faults.redact import CAP_BYTES, REDACTOR, Redactor, cap
-from holdfast.faults.results import Err, Ok, Outcome
-from holdfast.faults.words import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
+from holdfast.faults.fault import Attempt, Cause, Fault, ItemError, Partial
+from holdfast.faults.outcome import Err, Ok, Outcome
+from holdfast.faults.redaction import CAP_BYTES, REDACTOR, Redactor, cap
 
 __all__ = [
     "CAP_BYTES",

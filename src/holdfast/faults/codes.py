@@ -1,4 +1,4 @@
-"""Every code there is, as one closed type. Matching on a code that does not exist is a type error.
+"""Every code, as one closed type: comparing with a code that does not exist is a type error.
 
 Invariant: this list, the catalog and the pages name the same codes (a test compares them).
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 
-__all__ = ["CODES", "AnyCode", "Code"]
+__all__ = ["CODES", "MAY_HAVE_HAPPENED", "AnyCode", "Code"]
 
 Code: TypeAlias = Literal[
     "CONN_WEBSOCKET_CLOSED",
@@ -202,14 +202,48 @@ Code: TypeAlias = Literal[
     "CONFIG_OPTION_INVALID",
     "CONFIG_CODE_UNKNOWN",
 ]
-"""A failure's one name. UPPER_SNAKE; the prefix says where it belongs."""
+"""A failure's one name, in UPPER_SNAKE; the prefix names the part of the system it belongs to.
+
+A closed list, so a type checker finds a mistyped code:
+
+    code: Code = "PROVIDER_RATE_LIMITED"
+"""
 
 CODES: tuple[Code, ...] = get_args(Code)
-"""All of them, in the order of the catalog."""
+"""Every code, in the order of the catalog: `for code in CODES: print(code, CATALOG[code].message)`."""
 
 if TYPE_CHECKING:
     AnyCode: TypeAlias = Code
 else:
     AnyCode = Annotated[str, msgspec.Meta(pattern=r"^[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+$(?!\n)", max_length=100)]
-"""A code that is read. A newer Holdfast may have written one that is not in this catalog: it is kept as it came, and means
-what its prefix means (`catalog.meaning`). Code that is written here is checked against the closed list."""
+"""A code that was read. A newer Holdfast may have written one that is not in this catalog. It is kept as it is, and is
+treated by its prefix (`catalog.meaning`). Codes written in source are checked against the closed list.
+
+    code: AnyCode = fault.code
+"""
+
+# A code is listed if the request may have reached the other side and taken effect before the call failed. A rejected
+# connection, a failed name lookup or an error status is not listed: nothing was done.
+MAY_HAVE_HAPPENED: frozenset[Code] = frozenset({
+    "CONN_HEARTBEAT_LOST",
+    "CONN_RESET",
+    "CONN_WEBSOCKET_CLOSED",
+    "PROVIDER_GATEWAY_TIMEOUT",
+    "PROVIDER_INTERNAL_ERROR",
+    "PROVIDER_MALFORMED_RESPONSE",
+    "PROVIDER_STREAM_CUT",
+    "PROVIDER_STREAM_STALLED",
+    "PROVIDER_TIMEOUT",
+    "SYS_CANCELLED",
+    "SYS_TIMEOUT",
+    "SYS_UNKNOWN",
+    "TOOL_CANCELLED",
+    "TOOL_CONNECTION_LOST",
+    "TOOL_CRASHED",
+    "TOOL_KILLED",
+    "TOOL_OUTCOME_UNKNOWN",
+    "TOOL_OUT_OF_MEMORY",
+    "TOOL_TIMEOUT",
+    "ACTOR_CLI_NETWORK",
+})  # fmt: skip
+"""The failures after which nobody knows whether the request took effect."""

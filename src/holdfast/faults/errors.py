@@ -1,15 +1,15 @@
 """The exceptions Holdfast raises itself. Foreign exceptions pass through unchanged and are never wrapped in these.
 
-    HoldfastError               a failure that is ours; `.fault` says which
+    HoldfastError               a failure of Holdfast's own; `.fault` describes it
     ├── CircuitOpenError        the circuit is open: `.circuit`, `.retry_at`
-    ├── DeadlineError           our deadline passed (also a TimeoutError)
+    ├── DeadlineError           the operation's deadline passed (also a TimeoutError)
     ├── BudgetError             the budget is spent
-    ├── StreamCutError          a stream broke off; `.fault.partial` holds what arrived
+    ├── StreamCutError          a stream broke off; `.partial` is what arrived
     ├── OutcomeUnknownError     a call may have happened: `.key`
-    ├── AbortedError            the caller's own signal said stop: cancelled, not failed
-    └── InvalidError            what we were given makes no sense (also a ValueError)
+    ├── AbortedError            the caller's own signal stopped it: cancelled, not failed
+    └── InvalidError            an argument, option or document is wrong (also a ValueError)
 
-Invariant: `str(error)` starts with the code and, like `repr`, shows no secret; the error survives pickling with its fault.
+Invariant: `str(error)` starts with the code and, like `repr`, shows no secret. Pickling keeps the fault.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from holdfast.faults.fault import Fault
-from holdfast.faults.masking import PRINTING
-from holdfast.faults.redact import REDACTOR
+from holdfast.faults.redaction import PRINTING, REDACTOR
 
 if TYPE_CHECKING:
     from holdfast.faults.codes import Code
-    from holdfast.faults.partial import Partial
+    from holdfast.faults.fault import Partial
 
 __all__ = [
     "AbortedError",
@@ -38,11 +37,19 @@ __all__ = [
 
 
 class HoldfastError(Exception):
-    """A failure that is ours. Catch this, or a leaf, or match on `error.fault.code`."""
+    """A failure of Holdfast's own. Catch this or a subclass, or compare `error.fault.code`.
+
+        try:
+            reply = await ask(prompt)
+        except HoldfastError as error:
+            print(error.fault.for_user())
+
+    Exceptions of SDKs and of your own code are never wrapped in it: `fault_of(error)` describes those.
+    """
 
     fault: Fault
     code: ClassVar[Code] = "SYS_INTERNAL_ERROR"
-    """The code of a leaf when it is built without a fault."""
+    """The code of a subclass that is built with `because`."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault)
@@ -57,7 +64,10 @@ class HoldfastError(Exception):
         retry_after: float | None = None,
         **context: Any,
     ) -> Self:
-        """Return the error with its class's own code, the catalog's wording and these facts."""
+        """Return the error with its class's own code; without `message`, with the catalog's text.
+
+        raise BudgetError.because(limit_usd=5)
+        """
         return cls(Fault.of(cls.code, message, partial=partial, retry_after=retry_after, context=context))
 
     def __str__(self) -> str:
@@ -68,80 +78,114 @@ class HoldfastError(Exception):
 
 
 class CircuitOpenError(HoldfastError):
-    """The circuit `circuit` is open until `retry_at` (wall clock); the call was not made."""
+    """The circuit is open, so the call was not made. Raised by `recover` if no fallback is left.
+
+    except CircuitOpenError as error:
+        print(f"{error.circuit} is down until {error.retry_at}")
+    """
 
     code = "CIRCUIT_OPEN"
 
     @property
     def circuit(self) -> str:
+        """The name of the circuit that is open, such as `anthropic/claude-sonnet`; empty if it is not known."""
         return str(self.fault.context.get("circuit", ""))
 
     @property
     def retry_at(self) -> float | None:
+        """When the circuit lets a probe through (wall clock, seconds since the epoch); None if nobody knows."""
         at = self.fault.context.get("retry_at")
         return float(at) if isinstance(at, (int, float)) else None
 
 
 class DeadlineError(HoldfastError, TimeoutError):
-    """Our own deadline passed. A callee's TimeoutError keeps its identity and is not this."""
+    """The deadline of the operation passed. A `TimeoutError` that the called function raises passes through unchanged.
+
+    @recover(deadline=30)
+    async def ask(prompt): ...
+
+    except DeadlineError as error:
+        print(error.fault.attempts)
+    """
 
     code = "SYS_DEADLINE_EXCEEDED"
 
 
 class BudgetError(HoldfastError):
-    """The ambient budget of seconds, money, tokens, turns or attempts is spent."""
+    """The budget of seconds, money, tokens, turns or attempts is spent. Raised by every call inside that budget.
+
+    with Budget(usd=1.0):
+        await ask(prompt)  # raises BudgetError once a dollar is spent
+    """
 
     code = "SYS_BUDGET_EXHAUSTED"
 
 
 class StreamCutError(HoldfastError):
-    """A stream broke off after its first item. `partial` holds what arrived."""
+    """A stream broke off after its first item. Items are never repeated silently, so the caller decides.
+
+    except StreamCutError as error:
+        print(error.partial.payload)
+    """
 
     code = "PROVIDER_STREAM_CUT"
 
     @property
     def partial(self) -> Partial | None:
+        """What arrived before the stream broke off; None if nothing was kept."""
         return self.fault.partial
 
 
 class OutcomeUnknownError(HoldfastError):
-    """An unsafe call was cut midway; it may or may not have happened. It is never repeated by itself."""
+    """A call with side effects was interrupted: it may or may not have happened. Holdfast never repeats it by itself.
+
+    except OutcomeUnknownError as error:
+        paid = await look_up_payment(error.key)
+    """
 
     code = "TOOL_OUTCOME_UNKNOWN"
 
     @property
     def key(self) -> str:
-        """The stable key of the logical call, to look its effect up by."""
+        """The key of the logical call, the same for every attempt; look up its effect by it."""
         return str(self.fault.context.get("key", ""))
 
 
 class AbortedError(HoldfastError):
-    """The caller's abort signal is set: nothing more is tried. A cancellation, never a timeout (N1-9)."""
+    """The caller's abort signal is set, so no further attempt is made. A cancellation, never a timeout.
+
+    except AbortedError:
+        return  # the user closed the tab
+    """
 
     code = "SYS_CANCELLED"
 
 
 class InvalidError(HoldfastError, ValueError):
-    """What we were given makes no sense: the message says what was expected, what came and where."""
+    """An argument, option or document is wrong. The message names the place, what was expected and what was received.
+
+    >>> recover(retries="three")
+    InvalidError: CONFIG_OPTION_INVALID  retries: expected a whole number, got 'three'
+    """
 
     code: ClassVar[Code] = "CONFIG_OPTION_INVALID"
 
     @classmethod
     def at(cls, path: str, expected: str, received: Any, code: Code | None = None) -> Self:
-        """Return the error for the value `received` at `path`; of a value that is no plain one, only its type shows."""
+        """Return the error for the value `received` at `path`; for a value that is not plain, only its type is shown."""
         shown = repr(received) if isinstance(received, (str, int, float)) else type(received).__name__
         return cls.saying(path, expected, shown, code)
 
     @classmethod
     def saying(cls, path: str, expected: str, received: str, code: Code | None = None) -> Self:
-        """Return the error for `path` in these very words."""
+        """Return the error for `path` with these texts."""
         path, received = REDACTOR.text(path), REDACTOR.text(received)
         context = {"path": path, "expected": expected, "received": received}
         return cls(Fault.of(code or cls.code, f"{path}: expected {expected}, got {received}", context=context))
 
     @classmethod
     def from_msgspec(cls, error: Exception, code: Code | None = None) -> Self:
-        """Return the error of a value msgspec refused; its one line holds what was expected, what came and where."""
+        """Return the error for a value that msgspec rejected; its one line names what was expected, received and where."""
         account = str(error)
         place = _PLACE.search(account)
         path = place["path"] if place else "$"
@@ -149,12 +193,12 @@ class InvalidError(HoldfastError, ValueError):
             return cls.saying(f"{path}.{missing['field']}", "a value", "nothing", code)
         if misfit := _MISFIT.match(account):
             return cls.saying(path, misfit["expected"], misfit["received"], code)
-        told = account[: place.start() if place else None]
-        if told.startswith("Expected "):
-            return cls.saying(path, told.removeprefix("Expected ").replace("`", ""), "something else", code)
-        # What is left is a word outside a closed list: "Invalid enum value 'x'".
-        word = told.removeprefix("Invalid enum value ").removeprefix("Invalid value ")
-        return cls.saying(path, "one of the words known here", word, code)
+        message = account[: place.start() if place else None]
+        if message.startswith("Expected "):
+            return cls.saying(path, message.removeprefix("Expected ").replace("`", ""), "something else", code)
+        # The only other case is a word outside a closed list: "Invalid enum value 'x'".
+        word = message.removeprefix("Invalid enum value ").removeprefix("Invalid value ")
+        return cls.saying(path, "one of the known values", word, code)
 
 
 _MISFIT = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<received>[^`]*)`")

@@ -1,48 +1,56 @@
 """A failure as a value: what failed, what it means, and who must act next.
 
 Invariant: a Fault is frozen and complete. Its code decides everything the catalog knows; the fields here are the
-verdict for *this* failure.
+verdict for *this* failure. A partial result never looks like a whole one: it travels on the fault, and the items that
+failed are listed beside it (C26, S2-20, S3-6 to S3-9).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast.faults import surfaces
 from holdfast.faults.catalog import CATALOG, Entry, meaning, nearest
-from holdfast.faults.codes import AnyCode, Code
-from holdfast.faults.effects import MAY_HAVE_HAPPENED
-from holdfast.faults.masking import masked, shown
-from holdfast.faults.partial import Partial
-from holdfast.faults.redact import REDACTOR, Redactor
-from holdfast.faults.words import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
+from holdfast.faults.codes import MAY_HAVE_HAPPENED, AnyCode, Code
+from holdfast.faults.enums import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
+from holdfast.faults.redaction import MASK, REDACTOR, Redactor, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Attempt", "Cause", "Fault"]
+__all__ = ["Attempt", "Cause", "Fault", "ItemError", "Partial"]
+
+_Value = TypeVar("_Value", bound=msgspec.Struct)
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An exception as a value. The live exception stays on the exception that carries the fault."""
+    """An exception as a value. The live exception stays on the exception that carries the fault.
+
+    >>> fault_of(error).cause.type
+    'httpx.ConnectError'
+    """
 
     type: str
     """The class's qualified name, `httpx.ConnectError`."""
     message: str = ""
     chain: tuple[Cause, ...] = ()
-    """What caused it, nearest first; the leaves of an exception group."""
+    """Its own causes, nearest first; for an exception group, its leaves."""
 
     __repr__ = shown
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call that was made, and how it ended. Attempts are counted from 1 and include the first."""
+    """One call that was made, and how it ended. Attempts are counted from 1 and include the first call.
+
+    for attempt in fault_of(error).attempts:
+        print(attempt.number, attempt.via, attempt.code, attempt.took)
+    """
 
     number: int
     code: AnyCode | None = None
-    """Why it failed; None when it succeeded."""
+    """Why it failed; None if it succeeded."""
     message: str = ""
     started: float = 0.0
     """Wall clock, seconds since the epoch."""
@@ -51,39 +59,103 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     waited: float = 0.0
     """Seconds slept before it."""
     via: str = "primary"
-    """Who was called: the primary, or the name of a fallback."""
+    """What was called: the primary, or the name of a fallback."""
     then: str = ""
-    """What was decided after it failed: `retry`, or why not (`attempts`, `deadline`, `budget` …)."""
+    """The decision after it failed: `retry`, or the reason to stop (`attempts`, `deadline`, `budget` …)."""
     usd: float | None = None
-    """What it cost; None: nobody knows."""
+    """Its cost; None if it is not known."""
     tokens: int | None = None
     cause: Cause | None = None
 
     __repr__ = shown
 
 
+class ItemError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One item of a batch that failed. `Partial.errors` lists them.
+
+    ItemError.of("https://example.org/3", fault_of(error))
+    """
+
+    item: Any
+    """Which one: its index, URL or id, as the tool names it."""
+    code: str
+    message: str
+    classed: str = ""
+    """The failure as `Class/Code`."""
+    retryable: bool = False
+
+    __repr__ = shown
+
+    @classmethod
+    def of(cls, item: Any, fault: Fault) -> ItemError:
+        """Return the entry for `item`, which failed with `fault`."""
+        return cls(
+            item=item,
+            code=fault.code,
+            message=fault.message,
+            classed=fault.entry.classed,
+            retryable=fault.retryable,
+        )
+
+
+class Partial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an operation had produced before it failed: the payload in its declared shape, and an error per missing item.
+
+    Partial(payload=[page_1, page_2], errors=(ItemError.of(3, fault),), complete=2, expected=3)
+    """
+
+    payload: Any = None
+    """In the shape the operation declares: text for a stream, a list for a batch, bindings for a workflow."""
+    errors: tuple[ItemError, ...] = ()
+    complete: int | None = None
+    """How many items succeeded, if that can be counted."""
+    expected: int | None = None
+    """How many items there should have been."""
+    truncated: bool = False
+    """Older results were dropped to limit the size."""
+
+    __repr__ = shown
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was produced and no missing item is known."""
+        return not self.errors and self.payload in (None, "", [], {}, ())
+
+
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One failure, with one code from the catalog."""
+    """One failure, with one code from the catalog.
+
+        try:
+            reply = await ask(prompt)
+        except Exception as error:
+            fault = fault_of(error)
+            print(fault.code, fault.kind, fault.next_actor, fault.for_user())
+
+    Build one with `Fault.of(code)`, which fills in the catalog's defaults.
+    """
 
     code: AnyCode
+    """The failure's one name, such as `PROVIDER_RATE_LIMITED`."""
     message: str
     """What happened, for people who read logs. Wrapping adds to its front."""
     retryable: bool
-    """Whether sending the same again is worthwhile: the verdict for this failure, not for its code."""
+    """Whether sending the same request again is worthwhile: the verdict for this failure, not for its code."""
     scope: Scope
     """What the failure belongs to, and so which circuit counts it."""
     retry_after: float | None = None
-    """Seconds the other side asked us to wait."""
+    """The delay that the response requests, in seconds."""
     maybe_executed: bool = False
-    """The effect may have happened although we saw it fail."""
+    """The effect may have happened although the call failed."""
     rule: str = ""
-    """The classifier rule that decided; empty where nothing had to be recognised."""
+    """The classifier rule that decided; empty if nothing had to be recognised."""
     context: dict[str, Any] = {}
     """Facts that help: provider, model, status, request id, limits. JSON values only."""
     partial: Partial | None = None
-    """What had been produced before it failed."""
+    """What was produced before the failure."""
     cause: Cause | None = None
+    """The exception behind it, as a value."""
     attempts: tuple[Attempt, ...] = ()
+    """Every call that was made, in order."""
 
     __repr__ = shown
 
@@ -102,7 +174,13 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         cause: Cause | None = None,
         context: Mapping[str, Any] | None = None,
     ) -> Fault:
-        """Return the fault of `code`, with the catalog's verdict and wording unless told otherwise."""
+        """Return the fault of `code`. Arguments that are not given take the catalog's value.
+
+        Raises `ValueError` for a code that is not in the catalog; the message names the most similar codes.
+
+        >>> Fault.of("PROVIDER_OVERLOADED", context={"provider": "anthropic"}).retryable
+        True
+        """
         entry = CATALOG.get(code)
         if entry is None:
             message = f"there is no code {code!r}; did you mean {', '.join(nearest(code))}?"
@@ -122,7 +200,11 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def wrapped(self, message: str, **context: Any) -> Fault:
-        """Return this fault seen from one level up: same class and code, the message added in front (S2-9)."""
+        """Return this fault as the caller one level up sees it: the same code, the message added in front.
+
+        >>> fault.wrapped("loading the index", shard=3).message
+        'loading the index: The provider is overloaded'
+        """
         return msgspec.structs.replace(
             self, message=f"{message}: {self.message}", context={**self.context, **context} if context else self.context
         )
@@ -132,12 +214,12 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, attempts=attempts)
 
     def masked(self, redactor: Redactor) -> Fault:
-        """Return this fault without the secrets `redactor` was given; this very fault where it holds none."""
-        return masked(self, redactor)
+        """Return this fault without the secrets that `redactor` knows; the same object if it contains none."""
+        return _masked(self, redactor)
 
     @property
     def entry(self) -> Entry:
-        """What the catalog says of the code; of a newer catalog's code, what it says of its like."""
+        """The catalog's entry for the code. A code of a newer catalog gets the entry of a similar code."""
         try:
             return CATALOG[self.code]
         except KeyError:
@@ -145,42 +227,136 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def layer(self) -> Layer:
+        """Where in the system it failed: `Layer.TRANSPORT`, `PROTOCOL`, `APPLICATION` or `RECOVERY`."""
         return self.entry.layer
 
     @property
     def kind(self) -> Kind:
+        """What kind of failure it is: `if fault.kind is Kind.TRANSIENT`, the same call may work later."""
         return self.entry.kind
 
     @property
     def severity(self) -> Severity:
+        """How serious it is, and so whether the sinks log, notify or alert: `fault.severity is Severity.CRITICAL`."""
         return self.entry.severity
 
     @property
     def next_actor(self) -> NextActor:
+        """Who must act next: `if fault.next_actor is NextActor.OPERATOR`, page whoever runs the system."""
         return self.entry.next_actor
 
     @property
     def schedule(self) -> Schedule:
+        """The name of the code's default retry schedule; a policy holds its numbers. `Schedule.NONE`: never retried."""
         return self.entry.schedule
 
     @property
     def category(self) -> Category:
+        """The broad category, such as `Category.RATE_LIMIT`; use it for counters, and `code` for decisions."""
         return self.entry.category
 
     def for_user(self, now: float | None = None, *, redactor: Redactor = REDACTOR) -> str:
-        """Return one or two sentences for the person in front of the agent; no internals (S2-11).
+        """Return one or two sentences for the person in front of the agent, without internals.
 
-        With `now` (wall clock) a wait is told as a time of day, without as a duration.
+        With `now` (wall clock) a delay is shown as a time of day, otherwise as a duration.
+
+        >>> Fault.of("PROVIDER_OVERLOADED").for_user()
+        'The AI service is overloaded right now. Trying again.'
         """
         return surfaces.for_user(self, now, redactor)
 
     def for_model(self, now: float | None = None, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:
-        """Return the typed shape a model may see: class, code, what to do; no stack and no secret (S2-11).
+        """Return the typed shape that a model may see: class, code and advice; no stack and no secret.
 
-        The words of a failure are told only where the model must act on them, a file its own tool call named for one.
+        The failure's own text is included only if the model must act on it, such as a file that its tool call named.
+
+        >>> Fault.of("TOOL_TIMEOUT").for_model()["context"]["advice"]
+        "The effect may have happened: check before calling again. Ask for less at once, or raise the tool's timeout."
         """
         return surfaces.for_model(self, now, redactor)
 
     def for_audit(self, now: float | None = None, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:
-        """Return everything we know, with secrets redacted and long texts capped (N2-1, N2-16)."""
+        """Return everything that is known, with secrets masked and long texts capped.
+
+        >>> Fault.of("PROVIDER_OVERLOADED").for_audit()["severity"]
+        'error'
+        """
         return surfaces.for_audit(self, now, redactor)
+
+
+_CUT_FROM = 200
+"""The classifier cuts only longer texts, so a shorter one cannot end in half a secret."""
+_REVEALING = 5
+"""Fewer characters of a secret reveal nothing."""
+
+
+def _masked(fault: Fault, redactor: Redactor) -> Fault:
+    # Most faults hold no secret. They are returned as the same object, so that identity and equality are kept.
+    if not redactor.secrets or not _mentions(fault, redactor.secrets):
+        return fault
+    return _replace(
+        fault,
+        message=_masked_text(fault.message, redactor),
+        context=redactor.value(fault.context),
+        partial=fault.partial and _masked_partial(fault.partial, redactor),
+        cause=fault.cause and _masked_cause(fault.cause, redactor),
+        attempts=tuple(_masked_attempt(attempt, redactor) for attempt in fault.attempts),
+    )
+
+
+def _mentions(fault: Fault, secrets: tuple[str, ...]) -> bool:
+    """Search the fault's JSON, which takes a microsecond; walking over the fault takes twenty."""
+    if _cut_secret(fault.message, secrets) or (fault.cause and _cut_secret(fault.cause.message, secrets)):
+        return True
+    try:
+        raw = msgspec.json.encode(fault)
+        return any(msgspec.json.encode(secret)[1:-1] in raw for secret in secrets)
+    except Exception:  # noqa: BLE001 - the context contains something that is not JSON: mask it value by value
+        return True
+
+
+def _masked_text(text: str, redactor: Redactor) -> str:
+    text = redactor.text(text)
+    head = _cut_secret(text, redactor.secrets)
+    return text[:-head] + MASK if head else text
+
+
+def _cut_secret(text: str, secrets: tuple[str, ...]) -> int:
+    """Return how many characters of a secret end a text that the classifier cut in the middle of the secret."""
+    if len(text) < _CUT_FROM:
+        return 0
+    for secret in secrets:
+        if secret[:_REVEALING] in text[-len(secret) :]:
+            for length in range(len(secret) - 1, _REVEALING - 1, -1):
+                if text.endswith(secret[:length]):
+                    return length
+    return 0
+
+
+def _masked_cause(cause: Cause, redactor: Redactor) -> Cause:
+    chain = tuple(_masked_cause(link, redactor) for link in cause.chain)
+    return _replace(cause, type=redactor.text(cause.type), message=_masked_text(cause.message, redactor), chain=chain)
+
+
+def _masked_attempt(attempt: Attempt, redactor: Redactor) -> Attempt:
+    cause = attempt.cause and _masked_cause(attempt.cause, redactor)
+    return _replace(attempt, message=_masked_text(attempt.message, redactor), cause=cause)
+
+
+def _masked_partial(partial: Partial, redactor: Redactor) -> Partial:
+    errors = tuple(_masked_item(error, redactor) for error in partial.errors)
+    return _replace(partial, payload=redactor.value(partial.payload), errors=errors)
+
+
+def _masked_item(error: ItemError, redactor: Redactor) -> ItemError:
+    return _replace(
+        error,
+        item=redactor.value(error.item),
+        code=redactor.text(error.code),
+        message=redactor.text(error.message),
+        classed=redactor.text(error.classed),
+    )
+
+
+def _replace(value: _Value, **fields: object) -> _Value:
+    return msgspec.structs.replace(value, **fields)

@@ -1,7 +1,7 @@
 """What each audience sees of a fault: the user a sentence, the model a typed shape, the audit everything (S2-11).
 
-Invariant: no surface shows a secret; only the audit shows a cause; the model never sees a stack, and nothing but
-the fields listed here leaves a fault's context towards it.
+Invariant: no surface shows a secret, and only the audit shows a cause. The model never sees a stack, and of a fault's
+context it sees only the fields listed here.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.faults.redact import REDACTOR, Redactor, cap
-from holdfast.faults.words import NextActor, Scope
+from holdfast.faults.enums import NextActor, Scope
+from holdfast.faults.redaction import REDACTOR, Redactor, cap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["clock_time", "fill", "for_audit", "for_model", "for_user", "spell_seconds"]
 
-_CLAUSE = re.compile(r"\[(?P<told>[^]|]*)(?:\|(?P<otherwise>[^]]*))?\]")
+_CLAUSE = re.compile(r"\[(?P<known>[^]|]*)(?:\|(?P<otherwise>[^]]*))?\]")
 _FIELD = re.compile(r"\{(\w+)\}")
 _CENTURY = 3.2e9
 _MODEL_TEXT_BYTES = 2_048
@@ -33,20 +33,21 @@ _PROMISES = (
     " Asking again.",
 )
 _WITH_EFFECTS = frozenset({Scope.TOOL, Scope.AGENT, Scope.SESSION})
-"""Where something may have been done that a person can look at; a model that answered twice harms nobody."""
+"""Scopes with effects that a person can check. A model that answered twice harms nobody."""
 _STACK = "Traceback (most recent call last)"
 _MODEL_FACTS = frozenset({
     "actual", "column", "exit_code", "expected", "field", "limit", "line", "location", "path", "symbol", "timeout_s", "tool", "used",
 })  # fmt: skip
-"""Context fields that hold nothing of the machine."""
+"""Context fields without details of the machine, so the model may always see them."""
 _MODEL_TEXTS = frozenset({"errors", "expression", "item", "reason", "received", "stderr", "supported", "violations"})
-"""Context fields that may quote anything: shown only where the model must act on them."""
+"""Context fields that may quote anything. The model sees them only if it must act on them."""
 
 
 def for_user(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> str:
+    """Return one or two sentences for the person in front of the agent."""
     text = fault.entry.user
     if not fault.retryable:
-        # The catalog's sentence is written for the usual verdict; this failure is not tried again.
+        # The catalog's sentence assumes the code's usual verdict. This failure is not retried, so the promise is removed.
         for promise in _PROMISES:
             text = text.replace(promise, "")
     if fault.maybe_executed and fault.scope in _WITH_EFFECTS:
@@ -57,6 +58,7 @@ def for_user(fault: Fault, now: float | None = None, redactor: Redactor = REDACT
 
 
 def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> dict[str, Any]:
+    """Return the typed shape that a model may see."""
     entry = fault.entry
     failure_class, code = entry.class_and_code
     context: dict[str, Any] = {
@@ -74,6 +76,7 @@ def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
 
 
 def for_audit(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> dict[str, Any]:
+    """Return everything that is known."""
     entry = fault.entry
     failure_class, code = entry.class_and_code
     shown: dict[str, Any] = {
@@ -93,22 +96,22 @@ def for_audit(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
 
 
 def fill(template: str, facts: Mapping[str, Any]) -> str:
-    """Return the catalog's wording: each clause in brackets with its facts, or what stands after its bar without them."""
+    """Return the catalog's text: each clause in brackets with its facts, or the part after its bar if a fact is missing."""
     if "[" not in template:
         return template
 
-    def told(clause: re.Match[str]) -> str:
-        if any(_is_blank(facts.get(name)) for name in _FIELD.findall(clause["told"])):
+    def filled(clause: re.Match[str]) -> str:
+        if any(_is_blank(facts.get(name)) for name in _FIELD.findall(clause["known"])):
             return clause["otherwise"] or ""
-        return _FIELD.sub(lambda field: _fact(facts[field[1]]), clause["told"])
+        return _FIELD.sub(lambda field: _fact(facts[field[1]]), clause["known"])
 
-    return _CLAUSE.sub(told, template)
+    return _CLAUSE.sub(filled, template)
 
 
 def spell_seconds(seconds: float) -> str:
     """Return a duration as people say it: 0.4 s, 26 s, 7 min 12 s, 2 h 5 min, 3 days."""
     if not seconds < _CENTURY:
-        # Also what is no number at all.
+        # Also for nan.
         return "a very long time"
     if seconds < 10:
         return f"{seconds:.3g} s"
@@ -125,7 +128,7 @@ def spell_seconds(seconds: float) -> str:
 
 
 def clock_time(at: float) -> str:
-    """Return a wall-clock instant as 14:02:14 UTC, with its date; a time beyond the calendar as `later`."""
+    """Return a wall-clock instant as `2026-03-10 14:02:14 UTC`; a time beyond the calendar as `later`."""
     date = _date(at)
     return "later" if date is None else f"{date:%Y-%m-%d %H:%M:%S} UTC"
 
@@ -152,20 +155,20 @@ def _is_blank(value: Any) -> bool:
 
 def _fact(value: Any) -> str:
     text = str(value) if isinstance(value, (str, int, float)) else str(REDACTOR.value(value))
-    # Masked before it is cut: half a secret is one nobody recognises.
+    # Masked before it is cut: half a secret is not recognised.
     return text if len(text) * 4 <= _FACT_BYTES else cap(REDACTOR.text(text), _FACT_BYTES)
 
 
 def _model_message(fault: Fault, redactor: Redactor) -> str:
-    """The failure's own text only where the model must act on it; a provider's text may name hosts and accounts."""
+    """Return the failure's own text only if the model must act on it: a provider's text may name hosts and accounts."""
     if fault.next_actor is not NextActor.MODEL:
         return fault.entry.user
-    # Masked before it is cut: half a secret is one nobody recognises.
+    # Masked before it is cut: half a secret is not recognised.
     return cap(_without_stack(redactor.text(fault.message)), _MODEL_TEXT_BYTES)
 
 
 def _without_stack(value: Any) -> Any:
-    """Return JSON values without the stacks their texts may quote (S2-11)."""
+    """Return JSON values without the tracebacks that their texts may quote (S2-11)."""
     match value:
         case str():
             return value.partition(_STACK)[0].strip() if _STACK in value else value
@@ -177,26 +180,26 @@ def _without_stack(value: Any) -> Any:
 
 
 def _advice(fault: Fault, now: float | None) -> str:
-    said: list[str] = []
+    sentences: list[str] = []
     if fault.maybe_executed:
-        said.append("The effect may have happened: check before calling again.")
+        sentences.append("The effect may have happened: check before calling again.")
     if fault.retry_after:
-        said.append(
+        sentences.append(
             f"Do not retry before {clock_time(now + fault.retry_after)}."
             if now is not None
             else f"Do not retry for {spell_seconds(fault.retry_after)}."
         )
     elif not fault.retryable:
-        said.append("Do not repeat the same call.")
+        sentences.append("Do not repeat the same call.")
     match fault.next_actor:
         case NextActor.MODEL:
-            said.append(f"{fault.entry.suggestions[0]}.")
+            sentences.append(f"{fault.entry.suggestions[0]}.")
         case NextActor.MACHINE if fault.retryable:
-            said.append("The runtime is handling this; you need not call again yourself.")
+            sentences.append("The runtime is handling this; you need not call again yourself.")
         case NextActor.MACHINE:
-            said.append("It will not be tried again by itself: go on without it, or tell the user.")
+            sentences.append("It will not be tried again by itself: go on without it, or tell the user.")
         case NextActor.USER:
-            said.append("Tell the user and wait for them.")
+            sentences.append("Tell the user and wait for them.")
         case NextActor.OPERATOR | NextActor.DEVELOPER:
-            said.append("You cannot fix this: tell the user, or go on without it.")
-    return " ".join(said)
+            sentences.append("You cannot fix this: tell the user, or go on without it.")
+    return " ".join(sentences)

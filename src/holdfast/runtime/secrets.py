@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from holdfast.faults import Redactor
-from holdfast.faults.masking import PRINTING
+from holdfast.faults.redaction import PRINTING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from holdfast.faults import InvalidError, Redactor
-from holdfast.faults.redact import MASK
-from holdfast.faults.secrets import is_secret_name, mask_secrets
+from holdfast.faults.redaction import MASK, is_secret_name, mask_secrets
 from holdfast.stores.records import Commit, check_name
 
 if TYPE_CHECKING:

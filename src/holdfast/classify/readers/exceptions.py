@@ -17,7 +17,7 @@ from holdfast.classify.phrases import codes_in
 from holdfast.classify.readers.responses import gather, lower_headers, read_grpc
 from holdfast.classify.readers.text import read_named, read_process
 from holdfast.faults import REDACTOR, Cause
-from holdfast.faults.secrets import LONGEST_SECRET
+from holdfast.faults.redaction import LONGEST_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

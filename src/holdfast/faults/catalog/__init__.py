@@ -1,4 +1,4 @@
-"""The catalog: one entry per code, and one index over every name a failure ever had.
+"""The catalog: one entry per code, and one index over every name that a failure has had.
 
 Invariant: names are unique. A code, an old code, a `Class/Code` pair, a task reason and a category each resolve to
 exactly one entry.
@@ -21,6 +21,7 @@ __all__ = ["CATALOG", "Entry", "meaning", "nearest", "resolve"]
 _ROOMS = (conn, auth, proto, sess, tool, hook, system, provider, task, actor, config)
 
 CATALOG: Mapping[Code, Entry] = {entry.code: entry for room in _ROOMS for entry in room.ENTRIES}
+"""Every code with its entry: `CATALOG["PROVIDER_BILLING"].suggestions`."""
 
 _BY_PREFIX: Mapping[str, Code] = {
     "CONN": "CONN_WEBSOCKET_CLOSED",
@@ -32,28 +33,39 @@ _BY_PREFIX: Mapping[str, Code] = {
     "TASK": "TASK_UNEXPECTED",
     "CONFIG": "CONFIG_INVALID",
 }
-"""What a code never heard of means by its prefix. The others stand for too much to mean one thing."""
+"""The code that an unknown code of this prefix is treated as. The other prefixes cover too many different failures."""
 
 _BY_NAME: dict[str, Entry] = {alias: entry for entry in CATALOG.values() for alias in (entry.code, *entry.aliases)}
 _BY_FOLDED_NAME: dict[str, Entry] = {name.casefold(): entry for name, entry in _BY_NAME.items()}
 
 
 def resolve(name: str) -> Entry | None:
-    """Return the entry that `name` means: a code or any alias, exactly, else ignoring case."""
+    """Return the entry that `name` means: a code or any alias, in any case; None if there is none.
+
+    >>> resolve("rate_limit").code
+    'PROVIDER_RATE_LIMITED'
+    """
     folded = name.strip().casefold()
-    # Document 003 also tells a reason without its type.
+    # Document 003 also names a reason without its type.
     return _BY_NAME.get(name) or _BY_FOLDED_NAME.get(folded) or _BY_FOLDED_NAME.get(f"task_failure/{folded}")
 
 
 def meaning(name: str) -> Entry:
-    """Return the entry that `name` means, or the one that stands in for a code of a newer catalog."""
+    """Return the entry that `name` means; for a code of a newer catalog, the entry of its prefix. Never raises.
+
+    >>> meaning("AUTH_FROM_THE_FUTURE").code
+    'AUTH_FAILED'
+    """
     return resolve(name) or CATALOG[_BY_PREFIX.get(name.partition("_")[0], "SYS_UNKNOWN")]
 
 
 def nearest(name: str, count: int = 3) -> list[Code]:
-    """Return the codes whose names look most like `name`, best first; for a mistyped code."""
-    # Loaded here: only somebody who mistyped a code pays for it.
-    from difflib import SequenceMatcher  # noqa: PLC0415
+    """Return the codes whose names are most similar to `name`, best first; for a mistyped code.
+
+    >>> nearest("RATE_LIMTED", 1)
+    ['CONN_RATE_LIMITED']
+    """
+    from difflib import SequenceMatcher  # noqa: PLC0415 - slow to import, and needed only for a mistyped code
 
     folded = name.strip().casefold().replace("-", "_")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import FATAL, PERMANENT, TRANSIENT, Traits, entry
-from holdfast.faults.words import Category, Layer, NextActor, Schedule, Scope, Severity
+from holdfast.faults.enums import Category, Layer, NextActor, Schedule, Scope, Severity
 
 _CRASH: Traits = {
     **FATAL,

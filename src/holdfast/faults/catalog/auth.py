@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import PERMANENT, Traits, entry
-from holdfast.faults.words import Category, NextActor, Scope
+from holdfast.faults.enums import Category, NextActor, Scope
 
 _DENIED: Traits = {
     **PERMANENT,

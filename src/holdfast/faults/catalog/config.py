@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import REJECTED, Traits, entry
-from holdfast.faults.words import Kind, NextActor, Scope, Severity
+from holdfast.faults.enums import Kind, NextActor, Scope, Severity
 
 _WRONG: Traits = {
     **REJECTED,

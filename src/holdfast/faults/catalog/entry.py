@@ -1,7 +1,7 @@
-"""One catalog entry: everything Holdfast knows about a code before it ever happens.
+"""One catalog entry: everything Holdfast knows about a code in advance.
 
-Invariant: an entry is complete. The traits below are starting points for a family of codes; each code states what is
-different about it and nothing is guessed later.
+Invariant: an entry is complete. The traits below are starting points for a family of codes. Each code lists what is
+different about it, and nothing is guessed later.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack
 import msgspec
 
 from holdfast.faults.codes import Code
-from holdfast.faults.words import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
+from holdfast.faults.enums import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
 
 __all__ = [
     "CANCELLED",
@@ -26,18 +26,22 @@ __all__ = [
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A code and its defaults. A Fault may override the verdict (`retryable`, `scope`); the rest is the code's."""
+    """A code and its defaults. A fault may override the verdict (`retryable`, `scope`); the rest belongs to the code.
+
+    >>> CATALOG["PROVIDER_BILLING"].next_actor
+    <NextActor.OPERATOR: 'operator'>
+    """
 
     code: Code
     message: str
-    """What happened, for logs. A clause in brackets names context fields in braces, and is told when all of them are
-    known; else what follows its bar: `The deadline[ of {limit_s} s] passed`, `did not finish [within {timeout_s} s|in time]`."""
+    """What happened, for logs. A clause in brackets names context fields in braces. It is shown if all of them are known,
+    otherwise the part after its bar: `The deadline[ of {limit_s} s] passed`, `did not finish [within {timeout_s} s|in time]`."""
     user: str
-    """What happened and what comes next, for the person in front of the agent."""
+    """What happened and what happens next, for the person in front of the agent."""
     suggestions: tuple[str, ...]
     """What the next actor can do, most useful first."""
     aliases: tuple[str, ...]
-    """Every other name this failure has had: old codes, class/code pairs, task reasons, categories."""
+    """Every other name of this failure: old codes, class/code pairs, task reasons, categories."""
     layer: Layer
     kind: Kind
     severity: Severity
@@ -50,13 +54,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int
     category: Category
     classed: str
-    """Document 002's `Class/Code`."""
+    """The failure as `Class/Code`, for the `classed` view."""
     task: str
-    """Document 003's `TYPE/reason` or `RESOURCE_EXHAUSTION/resource`."""
+    """The failure as `TYPE/reason` or `RESOURCE_EXHAUSTION/resource`, for the `task` view."""
 
     @property
     def class_and_code(self) -> tuple[str, str]:
-        """`classed`, taken apart."""
+        """The two parts of `classed`."""
         failure_class, _, code = self.classed.partition("/")
         return failure_class, code
 
@@ -109,7 +113,7 @@ PERMANENT: Traits = {
     "classed": "ToolTerminal/InputInvalid",
     "task": "TASK_FAILURE/unexpected_error",
 }
-"""Will not pass by waiting."""
+"""Waiting does not help."""
 
 REJECTED: Traits = {
     **PERMANENT,
@@ -119,7 +123,7 @@ REJECTED: Traits = {
     "category": Category.VALIDATION,
     "task": "TASK_FAILURE/input_validation_failure",
 }
-"""An expected refusal: the request, message or output did not fit and a changed one may."""
+"""An expected rejection: the request, message or output did not fit, and a changed one may."""
 
 FATAL: Traits = {
     **PERMANENT,
@@ -132,7 +136,7 @@ FATAL: Traits = {
     "category": Category.AGENT_CRASH,
     "classed": "ExtensionHost/LifecycleFailure",
 }
-"""The state cannot be trusted any more."""
+"""The state cannot be trusted any more: restart."""
 
 CANCELLED: Traits = {
     **PERMANENT,
@@ -146,7 +150,7 @@ CANCELLED: Traits = {
     "classed": "Cancellation/TurnCancelled",
     "task": "TASK_FAILURE/execution_halted",
 }
-"""Somebody asked to stop."""
+"""Somebody stopped it."""
 
 
 def entry(
@@ -158,6 +162,6 @@ def entry(
     aliases: tuple[str, ...] = (),
     **own: Unpack[Traits],
 ) -> Entry:
-    """Return the entry of `code`: the traits of its family, changed by its `own`."""
+    """Return the entry of `code`: the traits of its family `like`, overridden by its `own`."""
     traits: Traits = {**like, **own}
     return Entry(code=code, message=message, user=user, suggestions=suggestions, aliases=aliases, **traits)

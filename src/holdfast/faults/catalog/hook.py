@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import REJECTED, Traits, entry
-from holdfast.faults.words import Category, Kind, Layer, NextActor, Scope, Severity
+from holdfast.faults.enums import Category, Kind, Layer, NextActor, Scope, Severity
 
 _EVENT: Traits = {
     **REJECTED,

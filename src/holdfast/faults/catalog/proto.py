@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import REJECTED, Traits, entry
-from holdfast.faults.words import Category, Layer, NextActor, Scope
+from holdfast.faults.enums import Category, Layer, NextActor, Scope
 
 _BROKEN: Traits = {
     **REJECTED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import PERMANENT, REJECTED, TRANSIENT, Traits, entry
-from holdfast.faults.words import Category, NextActor, Schedule, Scope, Severity
+from holdfast.faults.enums import Category, NextActor, Schedule, Scope, Severity
 
 _LIMIT: Traits = {
     **PERMANENT,

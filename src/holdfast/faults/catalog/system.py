@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import CANCELLED, FATAL, PERMANENT, REJECTED, TRANSIENT, Traits, entry
-from holdfast.faults.words import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
+from holdfast.faults.enums import Category, Kind, Layer, NextActor, Schedule, Scope, Severity
 
 _HOST: Traits = {**PERMANENT, "scope": Scope.PROCESS, "http_status": 500, "close_code": 4004}
 _EXTENSION: Traits = {

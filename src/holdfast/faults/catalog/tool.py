@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.faults.catalog.entry import CANCELLED, PERMANENT, REJECTED, TRANSIENT, Traits, entry
-from holdfast.faults.words import Category, Kind, NextActor, Schedule, Scope
+from holdfast.faults.enums import Category, Kind, NextActor, Schedule, Scope
 
 _PASSING: Traits = {
     **TRANSIENT,

@@ -1,6 +1,6 @@
-"""Results as values: `Ok | Err`, for callers who would rather match than catch.
+"""Results as values: `Ok | Err`, for callers who prefer to match instead of catching exceptions.
 
-Invariant: a result is frozen; an `Err` always carries a fault, and the original exception when there was one.
+Invariant: a result is frozen. An `Err` always carries a fault, and the original exception if there was one.
 """
 
 from __future__ import annotations
@@ -11,33 +11,42 @@ import msgspec
 
 from holdfast.faults.errors import HoldfastError
 from holdfast.faults.fault import Attempt, Fault
-from holdfast.faults.masking import PRINTING
+from holdfast.faults.redaction import PRINTING
 
 __all__ = ["Err", "Ok", "Outcome"]
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class _How(msgspec.Struct, frozen=True, kw_only=True):
+class _Way(msgspec.Struct, frozen=True, kw_only=True):
     via: str = "primary"
     """Which step answered: `primary`, or the name of the fallback."""
     attempts: tuple[Attempt, ...] = ()
+    """Every call that was made, in order; the last one succeeded."""
 
 
-class Ok(_How, Generic[T_co], frozen=True):
-    """It worked."""
+class Ok(_Way, Generic[T_co], frozen=True):
+    """A success: `value` is the result, `via` names the step that answered.
+
+    match await ask.outcome(prompt):
+        case Ok(value=reply, via=via):
+            print(reply, via)
+        case Err(fault=fault):
+            print(fault.for_user())
+    """
 
     value: T_co
 
     @property
     def ok(self) -> bool:
+        """Always True: `if result.ok:` works for both `Ok` and `Err`."""
         return True
 
     def unwrap(self) -> T_co:
-        """Return the value."""
+        """Return the value; never raises."""
         return self.value
 
-    # How many attempts it took is the way, not the result.
+    # Two results are equal if their values are; the number of attempts does not matter.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ok) and (self.value, self.via) == (other.value, other.via)
 
@@ -49,7 +58,12 @@ class Ok(_How, Generic[T_co], frozen=True):
 
 
 class Err(msgspec.Struct, frozen=True):
-    """It failed."""
+    """A failure: `fault` describes it, `error` is the original exception.
+
+    result = await ask.outcome(prompt)
+    if not result.ok:
+        print(result.fault.code, len(result.attempts))
+    """
 
     fault: Fault
     error: BaseException | None = None
@@ -57,21 +71,23 @@ class Err(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
+        """Always False: `if result.ok:` works for both `Ok` and `Err`."""
         return False
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
+        """Every call that was made, in order: `len(result.attempts)` calls failed."""
         return self.fault.attempts
 
     def unwrap(self) -> NoReturn:
-        """Raise the original exception, or one that carries the fault."""
+        """Raise the original exception, or a `HoldfastError` with the fault if there was none."""
         raise self.error if self.error is not None else HoldfastError(self.fault)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Err) and self.fault == other.fault
 
     def __hash__(self) -> int:
-        # A fault's context is a dict; what names the failure is enough to find it by.
+        # A fault's context is a dict and has no hash. Code and message are enough to find an equal result.
         return hash((Err, self.fault.code, self.fault.message))
 
     def __repr__(self) -> str:
@@ -79,4 +95,7 @@ class Err(msgspec.Struct, frozen=True):
 
 
 Outcome: TypeAlias = Ok[T_co] | Err
-"""What `.outcome()` returns; match on it."""
+"""What `.outcome()` returns. It raises nothing for a failure of the call; match on it or test `.ok`:
+
+    outcome: Outcome[str] = await ask.outcome(prompt)
+"""

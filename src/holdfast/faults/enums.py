@@ -1,6 +1,6 @@
-"""The closed vocabularies a fault is described with.
+"""The closed sets of words that describe a fault.
 
-Invariant: each word is the exact text that travels on the wire, in JSON and in the docs.
+Invariant: each value is the exact text on the wire, in JSON and in the docs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["Category", "Kind", "Layer", "NextActor", "Schedule", "Scope", "Sever
 
 
 class Layer(StrEnum):
-    """Where in the system it failed (S0-1)."""
+    """Where in the system it failed: `fault.layer is Layer.TRANSPORT`."""
 
     TRANSPORT = "transport"
     """Sockets and TLS."""
@@ -20,26 +20,30 @@ class Layer(StrEnum):
     APPLICATION = "application"
     """Sessions, tools, providers, tasks."""
     RECOVERY = "recovery"
-    """Reconnecting, replaying, protecting: the recovery machinery itself gave up."""
+    """The recovery itself: a circuit, a budget, a reconnect that gave up."""
 
 
 class Kind(StrEnum):
-    """What kind of failure it is (S4-1), and so which family of answers is right."""
+    """What kind of failure it is, and so what can be done about it.
+
+    if fault.kind is Kind.TRANSIENT:
+        queue.put(task)  # the same call may work later
+    """
 
     TRANSIENT = "transient"
-    """Passes by itself: try again."""
+    """Passes by itself: retry."""
     RECOVERABLE = "recoverable"
-    """An expected failure that a changed request or a fallback answers."""
+    """An expected failure: a changed request or a fallback helps."""
     FATAL = "fatal"
     """The state is lost or wrong: restart or escalate."""
     PERMANENT = "permanent"
-    """Will not pass: fail fast and say who must act."""
+    """Does not pass: fail fast and name who must act."""
     CANCELLED = "cancelled"
-    """Not an error: somebody asked to stop."""
+    """Not an error: somebody stopped it."""
 
 
 class Severity(StrEnum):
-    """How loud it is, and what the sinks do with it (S0-4)."""
+    """How serious it is, and what the sinks do with it: `fault.severity is Severity.CRITICAL`."""
 
     INFO = "info"
     """Log only."""
@@ -48,13 +52,13 @@ class Severity(StrEnum):
     ERROR = "error"
     """Log, notify, retry."""
     CRITICAL = "critical"
-    """Log, alert, break the circuit."""
+    """Log, alert, open the circuit."""
     FATAL = "fatal"
     """Log, terminate."""
 
 
 class NextActor(StrEnum):
-    """Who must act next."""
+    """Who must act next: `if fault.next_actor is NextActor.OPERATOR: page(fault.for_audit())`."""
 
     MACHINE = "machine"
     """Holdfast or the other side: waiting, retrying or falling back is enough."""
@@ -69,7 +73,7 @@ class NextActor(StrEnum):
 
 
 class Scope(StrEnum):
-    """What the failure belongs to, and so which circuit counts it."""
+    """What the failure belongs to, and so which circuit counts it: `fault.scope is Scope.CREDENTIAL`."""
 
     REQUEST = "request"
     MODEL = "model"
@@ -83,30 +87,30 @@ class Scope(StrEnum):
 
 
 class Schedule(StrEnum):
-    """The name of a default retry schedule. Profiles hold its numbers; the catalog only names it."""
+    """The name of a default retry schedule; profiles hold its numbers: `fault.schedule is Schedule.RATE_LIMIT`."""
 
     NONE = "none"
     """Never retried by itself."""
     ONCE = "once"
-    """One more try, then stop (out of memory, unknown failures)."""
+    """One more attempt, then stop (out of memory, unknown failures)."""
     TRANSIENT = "transient"
-    """Three attempts, 1 and 2 s apart (S2-15)."""
+    """Three attempts, 1 and 2 s apart."""
     RATE_LIMIT = "rate_limit"
-    """The other side's delay exactly, else 5, 10, 20, 40, 80 s (S2-14)."""
+    """Exactly the requested delay, or 5, 10, 20, 40, 80 s if none is requested."""
     STORE = "store"
-    """Three attempts, 2 and 4 s apart (S2-17)."""
+    """Three attempts, 2 and 4 s apart."""
     CONNECT = "connect"
-    """1, 2, 5, 10 s and growing (S0-12)."""
+    """1, 2, 5, 10 s and growing."""
     RECONNECT = "reconnect"
-    """1, 2, 5, 10, 30 s, waiting first (S0-5)."""
+    """1, 2, 5, 10, 30 s; the first attempt waits, too."""
     TOOL_SERVER = "tool_server"
-    """At once, then 250 ms doubling to 4 s, five attempts (N2-3)."""
+    """At once, then 250 ms doubling to 4 s, five attempts."""
     TOOL = "tool"
-    """Whatever the tool's own contract says; nothing by default (S2-16)."""
+    """The retry policy of the tool's own contract; without one, no retry."""
 
 
 class Category(StrEnum):
-    """Document 001's categories (S1-6), plus `unknown` and `cancelled`."""
+    """The broad category of a failure, for counters and charts: `fault.category is Category.RATE_LIMIT`."""
 
     RATE_LIMIT = "rate_limit"
     TIMEOUT = "timeout"

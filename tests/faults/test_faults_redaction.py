@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.faults import CAP_BYTES, REDACTOR, Redactor, cap
-from holdfast.faults import secrets as module
-from holdfast.faults.redact import MASK
+from holdfast.faults import redaction as module
+from holdfast.faults.redaction import MASK
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N"

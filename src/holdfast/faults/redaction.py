@@ -1,0 +1,344 @@
+"""Keep secrets and oversized texts out of everything that leaves the process, and out of what `repr` prints.
+
+Vendors' keys are recognised by their shape, other secrets by the name of their field. Every pattern is linear in the
+text, because a remote side chooses the text.
+Invariant: `Redactor.value` returns only JSON values, never raises, never returns a string over the cap or more than a
+bounded number of values, and never returns the value of a field with a secret's name.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = [
+    "CAP_BYTES",
+    "LONGEST_SECRET",
+    "MASK",
+    "PRINTING",
+    "REDACTOR",
+    "Redactor",
+    "begins_a_key",
+    "cap",
+    "is_secret_name",
+    "mask_secrets",
+    "shown",
+]
+
+MASK = "[redacted]"
+
+LONGEST_SECRET = 1_500
+"""How far beyond a cut a text has to be searched, so that no secret is cut in two and shows its beginning."""
+
+CAP_BYTES = 65_536
+"""The longest string that is stored or sent, in UTF-8 bytes, its truncation marker included."""
+
+_MARGIN = 4_096
+"""How much beyond the cap is searched for secrets, so that none is cut in two and shows its beginning."""
+_MAX_DEPTH = 24
+_MAX_ITEMS = 2_000
+_MAX_VALUES = 50_000
+"""The most values of one document: a graph with shared nodes would otherwise grow without end."""
+_PLAIN_MODULES = frozenset({"datetime", "uuid", "decimal", "fractions", "pathlib", "ipaddress"})
+"""Standard library modules whose values are fully described by their text."""
+_SHORTEST_SECRET = 8
+"""A shorter "secret" would mask ordinary words."""
+
+
+class Redactor(msgspec.Struct, frozen=True):
+    """Masks secrets by shape and by field name, and the given ones in every text.
+
+    redactor = Redactor.knowing([os.environ["DB_PASSWORD"]])
+    log.error(redactor.text(str(error)))
+    """
+
+    secrets: tuple[str, ...] = ()
+
+    @classmethod
+    def knowing(cls, secrets: Iterable[str]) -> Redactor:
+        """Return a redactor that also masks these strings; strings shorter than 8 characters are ignored."""
+        # The longest first: a secret that contains a shorter one must be masked whole.
+        usable = {s.strip() for s in secrets if len(s.strip()) >= _SHORTEST_SECRET}
+        return cls(tuple(sorted(usable, key=lambda s: (-len(s), s))))
+
+    def text(self, text: str) -> str:
+        """Return `text` with secrets masked and its size capped."""
+        text = _encodable(text)
+        for secret in self.secrets:
+            text = text.replace(secret, MASK)
+        beyond = len(text) - CAP_BYTES - _MARGIN
+        if beyond <= 0:
+            return cap(mask_secrets(text))
+        # Masked before it is cut, but not over megabytes: text far beyond the cap is dropped unread.
+        return cap(mask_secrets(text[: CAP_BYTES + _MARGIN]), dropped=len(text[CAP_BYTES + _MARGIN :].encode()))
+
+    def value(self, value: Any) -> Any:
+        """Return `value` as JSON values with secrets masked; any object is accepted and nothing is raised."""
+        return _Walk(self).value(value, _MAX_DEPTH)
+
+
+REDACTOR = Redactor()
+"""Knows secrets only by their shape and field name. The runtime builds one that also knows the configured secrets."""
+
+
+def cap(text: str, limit: int = CAP_BYTES, *, dropped: int = 0) -> str:
+    """Return `text` cut to `limit` UTF-8 bytes, with a marker at its end that counts the removed bytes.
+
+    `dropped` bytes were removed before.
+
+    >>> cap("x" * 100, 40)
+    'xxxxxxxxxxxxxxxx…[84 bytes truncated]'
+    """
+    if len(text) * 4 <= limit and not dropped:
+        return text
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= limit and not dropped:
+        return text
+    room = max(limit - len(_marker(len(raw) + dropped)), 0)
+    kept = raw[:room].decode("utf-8", "ignore")
+    return kept + _marker(len(raw) - len(kept.encode()) + dropped).decode()
+
+
+def _marker(gone: int) -> bytes:
+    return f"…[{gone} bytes truncated]".encode()
+
+
+def _encodable(text: str) -> str:
+    """Return a plain string without lone surrogates (from undecodable file names): no JSON encoder accepts them."""
+    text = str.__str__(text)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+class _Walk:
+    """One walk over a value, and how many values it may still write."""
+
+    __slots__ = ("_left", "_redactor")
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._left = _MAX_VALUES
+
+    def value(self, value: Any, depth: int) -> Any:
+        self._left -= 1
+        # A subclass may override anything, so only the methods of the base classes are called below.
+        match value:
+            case None | True | False:
+                return value
+            case str():
+                return self._redactor.text(value)
+            case int():
+                return int.__int__(value)
+            case float():
+                number = float.__float__(value)
+                return number if isfinite(number) else str(number)
+            case bytes() | bytearray() | memoryview():
+                return f"[{memoryview(value).nbytes} bytes]"
+            case _ if depth == 0:
+                return "[too deep]"
+            case dict():
+                return self._mapping(value, depth)
+            case list() | tuple() | set() | frozenset():
+                return self._items(value, depth)
+        return self._foreign(value, depth)
+
+    def _mapping(self, mapping: dict[Any, Any], depth: int) -> dict[str, Any]:
+        shown: dict[str, Any] = {}
+        for count, (key, value) in enumerate(dict.items(mapping)):
+            if count == _MAX_ITEMS or self._left <= 0:
+                shown["…"] = f"[{len(mapping) - count} more]"
+                break
+            name = self._name(key, shown)
+            hidden = value is not None and is_secret_name(name)
+            shown[name] = MASK if hidden else self.value(value, depth - 1)
+        return shown
+
+    def _name(self, key: Any, taken: dict[str, Any]) -> str:
+        plain = isinstance(key, (str, int, float)) or key is None
+        name = self._redactor.text(key if isinstance(key, str) else str(key) if plain else _kind(key))
+        unique, count = name, 1
+        while unique in taken:
+            count += 1
+            unique = f"{name}#{count}"
+        return unique
+
+    def _items(self, items: list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any], depth: int) -> list[Any]:
+        base: Any = next(kind for kind in (list, tuple, set, frozenset) if isinstance(items, kind))
+        shown: list[Any] = []
+        for count, item in enumerate(base.__iter__(items)):
+            if count == _MAX_ITEMS or self._left <= 0:
+                shown.append("[more]")
+                break
+            shown.append(self.value(item, depth - 1))
+        return shown
+
+    def _foreign(self, value: Any, depth: int) -> Any:
+        """Show values of this package and the standard library; of any other object only its class is safe to show."""
+        match value:
+            case msgspec.Struct():
+                return self._mapping(_fields(value), depth)
+            case Enum():
+                return self.value(value.value, depth - 1)
+        # By module name, without an import: most processes never show one of these.
+        return self._redactor.text(str(value)) if type(value).__module__ in _PLAIN_MODULES else _kind(value)
+
+
+def _fields(struct: msgspec.Struct) -> dict[str, Any]:
+    """Return a struct's fields as msgspec encodes them: without defaults if the struct omits them."""
+    pairs = zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True)
+    named = {encoded: getattr(struct, name) for name, encoded in pairs}
+    if not struct.__struct_config__.omit_defaults:
+        return named
+    defaults = struct.__struct_defaults__
+    required = len(named) - len(defaults)
+    own = zip(list(named.items())[required:], defaults, strict=True)
+    same = {name for (name, value), default in own if value is default or value == default or value in ({}, ())}
+    return {name: value for name, value in named.items() if name not in same}
+
+
+def _kind(value: Any) -> str:
+    """Return a name for an object whose own `repr` may contain anything or fail."""
+    return f"<{type(value).__module__}.{type(value).__qualname__}>"
+
+
+class Printing:
+    """The redactor of `str` and `repr`. They take no argument, so the runtime sets here which secrets it knows."""
+
+    __slots__ = ("redactor",)
+
+    redactor: Callable[[], Redactor]
+
+    def __init__(self) -> None:
+        self.redactor = lambda: REDACTOR
+
+
+PRINTING = Printing()
+
+
+def shown(value: msgspec.Struct) -> str:
+    """Return the `repr` of a value that may contain foreign text, with secrets masked: logs and test reports print it."""
+    fields = PRINTING.redactor().value(value).items()
+    return f"{type(value).__name__}({', '.join(f'{name}={field!r}' for name, field in fields)})"
+
+
+# How secrets look
+
+# A key has digits or mixed case; `hf_hub_download` and `pk_orders` have neither, and are shorter. The lookahead is bounded,
+# otherwise a long run of prefixes would take quadratic time.
+_DIGIT_AHEAD = r"(?=[A-Za-z_*-]{0,120}?(?:\d|[a-z][A-Z]))"
+_START = r"(?:\b|(?<=\\[nrt]))"
+"""The beginning of a word, also after an escape in a repr."""
+_KEYS = (
+    rf"{_START}(?:sk|pk|rk|xai|gsk|hf|pplx|nvapi|tgp|csk|fw|r8)[-_](?:{_DIGIT_AHEAD}[A-Za-z0-9_-]{{12,}}|[A-Za-z0-9_-]{{32,}})(?:\*+[A-Za-z0-9]*)?"
+    rf"|{_START}(?:gh[oprsu]_|github_pat_|glpat-|xox[abeoprs]-|ya29\.)[A-Za-z0-9_-]{{10,}}"
+    rf"|{_START}AIza[A-Za-z0-9_-]{{20,}}|{_START}(?:AKIA|ASIA)[A-Z0-9]{{12,}}[A-Za-z0-9_-]*"
+    rf"|{_START}eyJ[A-Za-z0-9_-]{{8,400}}+\.[A-Za-z0-9_-]{{4,8000}}+\.[A-Za-z0-9_-]*"
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?s:.)*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
+)
+_NAMES = (
+    r"(?:api[-_ ]?key|secret(?:[-_]?key)?|passw(?:or)?d|passwd|passphrase|pwd|private[-_]?key|access[-_]?key|credentials?"
+    r"|token|authorization)"
+)
+_IS = r"\\{0,4}[\"']?\s{0,4}[:=]\s{0,4}"
+_UNMASKED = r"(?!\[redacted\])"
+_VALUE = r"[^\s\"',;&}\])\\]{6,}"
+_ASSIGNED = (
+    rf"(?P<name>{_NAMES}{_IS})(?P<quote>\\{{0,4}}[\"']?){_UNMASKED}(?:(?:bearer|basic)\s{{1,4}})?{_UNMASKED}{_VALUE}"
+)
+_PAIR = r"[^\s=;,\"')]{1,200}=[^\s;,\"')]{1,4096}"
+_COOKIES = rf"(?P<cookie>cookie{_IS}\\{{0,4}}[\"']?){_UNMASKED}(?:{_PAIR}(?:;\s?{_PAIR})*|{_VALUE})"
+# Credentials after a scheme have digits, inner capitals or padding; "Bearer authentication is required" has none.
+_SCHEME = r"(?P<scheme>(?:\b|(?<=\\[nrt]))(?:bearer|basic)\s{1,4})(?=(?-i:[A-Za-z._~+/-]{0,200}?(?:\d|[a-z][A-Z]|=)))[A-Za-z0-9._~+/=-]{8,}"
+_USERINFO = r"(?P<url>://)[^/\s:@]{0,200}:[^/\s@]{1,1000}(?=@)"
+
+_ANY_SECRET = re.compile(rf"(?-i:{_KEYS})|{_SCHEME}|{_COOKIES}|{_ASSIGNED}|{_USERINFO}", re.IGNORECASE)
+# Every alternative begins with a fixed letter and there is no word boundary, so `re` skips quickly to possible beginnings.
+_KEY_START = re.compile(
+    "sk[-_]|pk[-_]|rk[-_]|xai[-_]|gsk[-_]|hf[-_]|pplx[-_]|nvapi[-_]|tgp[-_]|csk[-_]|fw[-_]|r8[-_]|gh[oprsu]_|github_pat_|glpat-"
+    "|xox[abeoprs]-|aiza|akia|asia"
+)
+_UNJOINTED = ("aiza", "akia", "asia")
+"""Keys without a hyphen or underscore after their first letters."""
+_KEY_CHARACTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+_SHAPE = bytes(ord("k") if code in _KEY_CHARACTERS else ord(" ") for code in range(256))
+_SHORTEST_KEY = b"k" * 14
+_NAME_ENDINGS = (
+    "key", "secret", "password", "passwd", "passphrase", "pwd", "credential", "credentials", "token", "authorization", "cookie",
+)  # fmt: skip
+_ASSIGNS = re.compile(_IS)
+_MANY = 100
+"""How many names are tested; a text with more of them is searched whole."""
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SECRET_NAME = re.compile(
+    r"(?:.*[-_. ])?(?:api[-_ ]?key|secret(?:[-_]key)?|passw(?:or)?d|passwd|passphrase|pwd|private[-_]?key|access[-_]?key"
+    r"|credentials?|token|authorization|cookie)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def mask_secrets(text: str) -> str:
+    """Return `text` with everything masked that looks like a secret or follows a secret's name."""
+    return _ANY_SECRET.sub(_mask, text) if _may_hold_one(text) else text
+
+
+def begins_a_key(folded: str) -> bool:
+    """Whether a word as long as a key begins like one; `folded` is in lower case. If in doubt, True."""
+    if ("j" in folded and "eyj" in folded) or "ya29." in folded or "-----begin" in folded:
+        return True
+    shape = folded.encode("ascii", "replace").translate(_SHAPE)
+    start = shape.find(_SHORTEST_KEY)
+    while start >= 0:
+        end = shape.find(b" ", start)
+        if end < 0:
+            end = len(folded)
+        word = folded[start:end]
+        # Most long words are not keys. Those without a hyphen or underscore can only begin like these few, which is cheap.
+        if _KEY_START.search(word) if "-" in word or "_" in word else any(key in word for key in _UNJOINTED):
+            return True
+        start = shape.find(_SHORTEST_KEY, end)
+    return False
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a field of this name holds a secret: `apiKey`, `DB_PASSWORD`, `id-token`; not `max_tokens`, not `key`."""
+    return len(name) <= 200 and _SECRET_NAME.fullmatch(_HUMP.sub("_", name)) is not None
+
+
+def _mask(match: re.Match[str]) -> str:
+    kept = match["name"] or match["scheme"] or match["cookie"] or match["url"] or ""
+    return kept + (match["quote"] or "") + MASK
+
+
+def _may_hold_one(text: str) -> bool:
+    """Whether the search can find anything; True for every text in which the pattern matches.
+
+    Most texts hold no secret, and finding that out here costs a twentieth of the search, which tries its patterns at every
+    character.
+    """
+    folded = text.casefold()
+    if ("@" in text and "://" in text) or "bearer" in folded or "basic" in folded:
+        return True
+    for ending in _NAME_ENDINGS:
+        if ending in folded and _is_assigned(ending, folded):
+            return True
+    return begins_a_key(folded)
+
+
+def _is_assigned(name: str, folded: str) -> bool:
+    """Whether a name is followed by a colon or an equals sign anywhere."""
+    at = folded.find(name)
+    for _ in range(_MANY):
+        if at < 0:
+            return False
+        at += len(name)
+        if _ASSIGNS.match(folded, at):
+            return True
+        at = folded.find(name, at)
+    return True
