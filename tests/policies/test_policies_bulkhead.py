@@ -15,12 +15,12 @@ def taken(concurrency: int = 1, waiting: int | None = None) -> BulkheadMachine:
     """A bulkhead whose places are all taken."""
     machine = BulkheadMachine(Bulkhead(concurrency=concurrency, waiting=waiting))
     for _ in range(concurrency):
-        assert machine.enter() is Place.ENTERED
+        assert machine.acquire() is Place.ACQUIRED
     return machine
 
 
 def queued(machine: BulkheadMachine) -> int:
-    entry = machine.enter()
+    entry = machine.acquire()
     assert isinstance(entry, Waiting)
     return entry.ticket
 
@@ -28,29 +28,29 @@ def queued(machine: BulkheadMachine) -> int:
 def test_more_than_the_places_wait_and_are_woken_in_order():
     machine = taken(concurrency=2)
     first, second = queued(machine), queued(machine)
-    assert machine.leave() == first
-    assert machine.leave() == second
+    assert machine.release() == first
+    assert machine.release() == second
     assert (machine.running, machine.waiting) == (2, 0)
-    assert machine.leave(first) is None
-    assert machine.leave(second) is None
+    assert machine.release(first) is None
+    assert machine.release(second) is None
     assert machine.running == 0
 
 
 def test_more_than_may_wait_are_refused():
     machine = taken(waiting=1)
     queued(machine)
-    assert machine.enter() is Place.FULL
+    assert machine.acquire() is Place.FULL
 
 
 def test_R71_a_queue_of_zero_lets_nobody_wait():
-    assert taken(waiting=0).enter() is Place.FULL
+    assert taken(waiting=0).acquire() is Place.FULL
 
 
 def test_nobody_overtakes_the_queue():
     machine = taken()
     first = queued(machine)
-    assert machine.leave() == first
-    assert isinstance(machine.enter(), Waiting)
+    assert machine.release() == first
+    assert isinstance(machine.acquire(), Waiting)
 
 
 def test_R69_a_cancelled_waiter_frees_its_place_in_the_queue_and_the_next_runs():
@@ -58,13 +58,13 @@ def test_R69_a_cancelled_waiter_frees_its_place_in_the_queue_and_the_next_runs()
     first, second = queued(machine), queued(machine)
     assert machine.cancel(first) is None
     assert queued(machine) > second, "there is room for one more again"
-    assert machine.leave() == second
+    assert machine.release() == second
 
 
 def test_R69_a_waiter_woken_and_cancelled_at_once_passes_its_turn_on():
     machine = taken()
     first, second = queued(machine), queued(machine)
-    assert machine.leave() == first
+    assert machine.release() == first
     assert machine.cancel(first) == second
     assert machine.running == 1
 
@@ -72,18 +72,18 @@ def test_R69_a_waiter_woken_and_cancelled_at_once_passes_its_turn_on():
 def test_R69_with_nobody_behind_it_the_place_is_free_again():
     machine = taken()
     first = queued(machine)
-    assert machine.leave() == first
+    assert machine.release() == first
     assert machine.cancel(first) is None
     assert machine.running == 0
-    assert machine.enter() is Place.ENTERED
+    assert machine.acquire() is Place.ACQUIRED
 
 
 def test_settling_a_ticket_twice_changes_nothing():
     machine = taken()
     first, second, third = queued(machine), queued(machine), queued(machine)
-    machine.leave()
-    assert machine.leave(first) == second
-    assert machine.leave(first) is None
+    machine.release()
+    assert machine.release(first) == second
+    assert machine.release(first) is None
     assert machine.cancel(first) is None
     assert (machine.running, machine.waiting) == (1, 1)
     assert machine.cancel(third) is None
@@ -93,9 +93,9 @@ def test_settling_a_ticket_twice_changes_nothing():
 
 def test_leaving_an_empty_bulkhead_makes_no_place_out_of_nothing():
     machine = BulkheadMachine(Bulkhead(concurrency=1))
-    assert machine.leave() is None
-    assert machine.enter() is Place.ENTERED
-    assert isinstance(machine.enter(), Waiting)
+    assert machine.release() is None
+    assert machine.acquire() is Place.ACQUIRED
+    assert isinstance(machine.acquire(), Waiting)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ class EveryInterleaving(RuleBasedStateMachine):
     @rule()
     def enter(self):
         running = self.direct + len(self.woken)
-        match self.bulkhead.enter():
-            case Place.ENTERED:
+        match self.bulkhead.acquire():
+            case Place.ACQUIRED:
                 assert running < 3
                 self.direct += 1
             case Place.FULL:
@@ -145,13 +145,13 @@ class EveryInterleaving(RuleBasedStateMachine):
     @rule()
     def leave(self):
         self.direct -= 1
-        self.handed_on(self.bulkhead.leave())
+        self.handed_on(self.bulkhead.release())
 
     @precondition(lambda self: self.woken)
     @rule(pick=st.integers(0, 9), cancelled=st.booleans())
     def end_of_a_woken_one(self, pick, cancelled):
         ticket = self.woken.pop(pick % len(self.woken))
-        self.handed_on(self.bulkhead.cancel(ticket) if cancelled else self.bulkhead.leave(ticket))
+        self.handed_on(self.bulkhead.cancel(ticket) if cancelled else self.bulkhead.release(ticket))
 
     @precondition(lambda self: self.queue)
     @rule(pick=st.integers(0, 9))

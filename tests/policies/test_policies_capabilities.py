@@ -86,7 +86,7 @@ def test_S2_1_the_refusal_says_what_is_missing_and_who_would_do():
     models = {"tiny": BARE, "large": Offers(tool_calling=True, context_window=4000), "unknown": Offers()}
     fault = lacking("tiny", negotiate(needs, BARE).hard, needs, BARE, instead=able(needs, models))
     assert fault.message == (
-        "tiny lacks toolCalling, contextWindow (needs 2000 tokens, has 1000); large, unknown would do"
+        "tiny lacks toolCalling, contextWindow (needs 2000 tokens, has 1000); use large or unknown instead"
     )
     assert fault.context["instead"] == ["large", "unknown"]
 

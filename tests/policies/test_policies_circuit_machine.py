@@ -113,7 +113,7 @@ def test_the_time_between_probes_is_never_longer_than_the_first_opening_unless_i
 
 def asked_for(bench: Bench, seconds: float) -> float:
     """Let a call fail with a wish to be left alone for so long; return how long the circuit then stays open."""
-    bench.breaker.settle(bench.permit(), FAILURE, bench.now, "PROVIDER_RATE_LIMITED", asked=seconds)
+    bench.breaker.settle(bench.permit(), FAILURE, bench.now, "PROVIDER_RATE_LIMITED", requested=seconds)
     until = bench.rejection().retry_at
     assert until is not None
     return until - bench.now

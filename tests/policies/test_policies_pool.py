@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.classify.hints import AnnouncedLimit
 from holdfast.faults import InvalidError
-from holdfast.policies.pool import LIMITED_REST_S, LONGEST_REST_S, REFUSED_REST_S, Choice, PoolMachine
+from holdfast.policies.pool import DENIED_REST_S, LIMITED_REST_S, LONGEST_REST_S, Choice, PoolMachine
 
 
 def turns(machine: PoolMachine, count: int, now: float = 0.0, **given) -> str:
@@ -31,7 +31,7 @@ def test_over_a_round_each_key_gets_exactly_its_share(weights, rounds):
 
 def test_a_limited_key_rests_as_long_as_was_asked():
     machine = PoolMachine([1, 1])
-    machine.limited(0, 0.0, asked=30.0)
+    machine.limited(0, 0.0, requested=30.0)
     assert turns(machine, 3, now=29.9) == "bbb"
     assert "a" in turns(machine, 2, now=30.0)
 
@@ -55,7 +55,7 @@ def _after(machine: PoolMachine, rest: float) -> PoolMachine:
 def test_no_rest_is_longer_than_the_longest():
     machine = PoolMachine([1, 1])
     for _ in range(50):
-        machine.refused(0, 0.0)
+        machine.denied(0, 0.0)
     assert turns(machine, 4, now=LONGEST_REST_S - 1) == "bbbb"
     assert "a" in turns(machine, 4, now=LONGEST_REST_S)
 
@@ -71,16 +71,16 @@ def test_where_all_wait_the_soonest_is_named_and_nothing_is_counted():
 def test_where_all_were_refused_one_is_asked_all_the_same():
     """Its refusal says what is wrong; waiting for a revoked key would not."""
     machine = PoolMachine([1, 1])
-    machine.refused(1, 0.0)
-    machine.refused(0, 1.0)
+    machine.denied(1, 0.0)
+    machine.denied(0, 1.0)
     assert machine.choose(2.0) == Choice(1)
     assert machine.soonest(2.0) is None
-    assert machine.choose(REFUSED_REST_S + 5.0).wait == 0
+    assert machine.choose(DENIED_REST_S + 5.0).wait == 0
 
 
 def test_a_limited_key_is_waited_for_before_a_refused_one_is_asked():
     machine = PoolMachine([1, 1])
-    machine.refused(0, 0.0)
+    machine.denied(0, 0.0)
     machine.limited(1, 0.0, 10.0)
     assert machine.choose(0.0) == Choice(1, 10.0)
 
@@ -116,7 +116,7 @@ def test_while_a_key_may_be_used_nobody_waits_and_no_resting_key_is_chosen(steps
             machine.limited(key, now, 7.0)
             rests[key] = max(rests[key], now + 7.0)
         elif what == "refuse":
-            machine.refused(key, now)
+            machine.denied(key, now)
             rests[key] = max(rests[key], machine._keys[key].rests_until)
         choice = machine.choose(now)
         if any(until <= now for until in rests):

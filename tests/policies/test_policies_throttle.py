@@ -25,17 +25,17 @@ class Always:
 UNLUCKY, LUCKY = Always(0.0), Always(0.999_999)
 
 
-def after(accepted: int, refused: int, k: float = 2.0) -> ThrottleMachine:
+def after(accepted: int, rejected: int, k: float = 2.0) -> ThrottleMachine:
     machine = ThrottleMachine(Throttle(k=k))
     for _ in range(accepted):
         machine.accepted(0.0)
-    for _ in range(refused):
-        machine.refused(0.0)
+    for _ in range(rejected):
+        machine.rejected(0.0)
     return machine
 
 
 def test_a_healthy_service_is_never_throttled():
-    machine = after(accepted=100, refused=0)
+    machine = after(accepted=100, rejected=0)
     assert machine.risk(0.0) == 0.0
     assert machine.admit(0.0, UNLUCKY)
 
@@ -46,16 +46,16 @@ def test_calls_in_flight_are_no_refusals():
 
 
 @pytest.mark.parametrize(
-    ("accepted", "refused", "k", "risk"),
+    ("accepted", "rejected", "k", "risk"),
     [(50, 50, 2.0, 0.0), (25, 75, 2.0, 50 / 101), (0, 9, 2.0, 9 / 10), (90, 10, 1.0, 10 / 101), (90, 10, 1.1, 1 / 101)],
 )
-def test_the_risk_is_the_books(accepted, refused, k, risk):
-    assert after(accepted, refused, k).risk(0.0) == pytest.approx(risk)
+def test_the_risk_is_the_books(accepted, rejected, k, risk):
+    assert after(accepted, rejected, k).risk(0.0) == pytest.approx(risk)
 
 
 @given(st.integers(0, 3000), st.sampled_from([1.0, 2.0, 10.0]))
-def test_R89_somebody_always_gets_through(refused, k):
-    machine = after(0, refused, k)
+def test_R89_somebody_always_gets_through(rejected, k):
+    machine = after(0, rejected, k)
     assert machine.risk(0.0) < 1.0
     assert machine.admit(0.0, Always(machine.risk(0.0)))
 
@@ -69,7 +69,7 @@ def test_R89_the_recovery_is_noticed():
         now += 0.1
         if machine.admit(now, rng):
             sent_while_down += 1
-            machine.refused(now)
+            machine.rejected(now)
     assert 5 <= sent_while_down < 60, "few calls reach a service that is down, but some do"
     admitted = []
     for _ in range(8 * 600):

@@ -47,13 +47,13 @@ def as_objects(document):
 def test_inside(form, items, inside):
     call = OpenCall()
     for item in items:
-        call.see(form(item))
+        call.follow(form(item))
     assert call.inside is inside
 
 
 @pytest.mark.parametrize("item", ["text", b"bytes", 5, None, {"choices": "none"}, {"choices": [None]}, object()])
 def test_what_is_no_event_changes_nothing(item):
     call = OpenCall()
-    call.see(START)
-    call.see(item)
+    call.follow(START)
+    call.follow(item)
     assert call.inside

@@ -78,7 +78,7 @@ def test_S2_1_a_choice_is_refused_by_name_with_those_that_would_do():
     with pytest.raises(HoldfastError) as raised:
         choose("xai/grok-4", models, needs)
     assert raised.value.fault.message == (
-        "xai/grok-4 lacks toolCalling, contextWindow (needs 300000 tokens, has 1000); openai/gpt-5-mini would do"
+        "xai/grok-4 lacks toolCalling, contextWindow (needs 300000 tokens, has 1000); use openai/gpt-5-mini instead"
     )
     assert choose("openai/gpt-5-mini", models, needs) is models[2]
     with pytest.raises(InvalidError, match=r"a configured model \(openai/gpt-5-mini\), got 'openai/gpt5-mini'"):

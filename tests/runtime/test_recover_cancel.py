@@ -46,7 +46,7 @@ async def _gated(world: World) -> None:
     limiter = recovery._plan.limiter
     assert limiter is not None
     assert limiter._places is not None
-    limiter._places.enter()
+    limiter._places.acquire()
     asyncio.get_running_loop().call_later(3, limiter.leave, 0)
     asyncio.get_running_loop().call_later(4_000, lambda: None)
     try:

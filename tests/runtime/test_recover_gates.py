@@ -157,7 +157,7 @@ def test_waiting_for_a_place_ends_with_the_deadline(form: str) -> None:
     recovery = world.recover("a", policy)
     limiter = recovery._plan.limiter
     assert limiter is not None
-    limiter._places.enter()  # type: ignore[union-attr] # somebody holds the only place
+    limiter._places.acquire()  # type: ignore[union-attr] # somebody holds the only place
     with pytest.raises(HoldfastError) as failed:
         recovery.call(Flaky()) if form == "sync" else world.run(recovery.call(Flaky().acall))
     assert failed.value.fault.code == "SYS_BULKHEAD_FULL"

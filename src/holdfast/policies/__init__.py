@@ -1,10 +1,10 @@
-"""What to do next, as arithmetic: facts, the time and a random source go in, a decision comes out.
+"""What to do next, as pure decisions: facts, the time and a random source go in, a decision comes out.
 
     a Fault ─▶ Policy.tries ─▶ Retrying.decide ─▶ Again(delay) | GiveUp(reason)
     a call  ─▶ Breaker.admit ─▶ Permit | Rejection
 
-Invariant: nothing here reads a clock, sleeps, locks or calls anybody. Machines hold state and are not thread-safe by
-themselves; the runtime holds a lock around each of their calls, and each is short.
+Invariant: no code in this room reads a clock, sleeps, locks or calls a user's function. Machines hold state and are not
+thread-safe: the runtime holds a lock around each of their calls, and each call is short.
 """
 
 from __future__ import annotations

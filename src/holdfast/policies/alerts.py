@@ -1,7 +1,7 @@
-"""When somebody is called (S0-33): rates over a sliding minute against two thresholds.
+"""When an operator is alerted (S0-33): rates over a sliding window are compared with two thresholds.
 
-Invariant: a threshold is crossed by what is above it, never by what equals it; an alert is told once when it begins, when it
-gets worse or better, and when it ends. Facts and the time come in, alerts come out.
+Invariant: only a value above a threshold crosses it, never an equal one. An alert is raised once when it begins, when its
+level changes, and when it ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SIGNALS", "Alert", "AlertMachine", "Alerts", "Level", "Signal", "Threshold"]
 
 Signal: TypeAlias = Literal["error_rate", "reconnection_failures", "session_drops", "hook_failures"]
-"""What is watched."""
+"""A rate or count that is watched."""
 SIGNALS: tuple[Signal, ...] = get_args(Signal)
 Level: TypeAlias = Literal["ok", "warning", "critical"]
 _LEVELS: tuple[Level, ...] = get_args(Level)
@@ -30,12 +30,15 @@ _ADDRESS = re.compile(r"https?://[^\s/?#]+\S*")
 
 
 class Threshold(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """What a value must exceed."""
+    """The two values that a signal must exceed. Wrong options raise `InvalidError`.
+
+    Threshold(warning=0.05, critical=0.15)
+    """
 
     warning: float
-    """Somebody should look."""
+    """Above this, an operator should look soon."""
     critical: float
-    """Somebody must look now."""
+    """Above this, an operator must look now."""
 
     def __post_init__(self) -> None:
         options.at_least("threshold.warning", self.warning, 0)
@@ -46,26 +49,31 @@ class Threshold(options.Options, frozen=True, kw_only=True, repr_omit_defaults=T
 
 
 class Alerts(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """When to call somebody, and where. The defaults are document 000's."""
+    """When to alert an operator, and where to. Wrong options raise `InvalidError`.
+
+    from holdfast.policies.alerts import Alerts, Threshold
+
+    Alerts(error_rate=Threshold(warning=0.01, critical=0.1), webhook="https://ops.example/alerts")
+    """
 
     error_rate: Threshold = Threshold(warning=0.05, critical=0.15)
-    """The share of operations that were given up."""
+    """The share of operations that failed for good."""
     reconnection_failures: Threshold = Threshold(warning=10, critical=50)
-    """In the window."""
+    """The number of failed reconnections in the window."""
     session_drops: Threshold = Threshold(warning=5, critical=20)
-    """In the window."""
+    """The number of dropped sessions in the window."""
     hook_failures: Threshold = Threshold(warning=20, critical=100)
-    """Messages of hooks that were refused, in the window."""
+    """The number of hook messages that were rejected in the window."""
     window: float = 60.0
-    """Seconds."""
+    """The length of the window in seconds."""
     min_operations: int = 20
-    """With fewer in the window the error rate raises no alert: one failure of three is no rate."""
+    """With fewer operations in the window, the error rate raises no alert: one failure of three is not a rate."""
     clear: float = 0.8
-    """An alert ends when the value is no more than this share of its threshold, so that it does not flutter."""
+    """An alert ends when the value falls to this share of its threshold. So it does not start and end all the time."""
     webhook: str | None = None
-    """An address alerts are posted to as JSON. It may hold a token: it is never shown."""
+    """The address that alerts are posted to as JSON. It may hold a token, so it is never shown."""
     webhook_timeout: float = 5.0
-    """Seconds."""
+    """Seconds for one post to the webhook."""
 
     def __post_init__(self) -> None:
         options.seconds("alerts.window", self.window)
@@ -76,19 +84,19 @@ class Alerts(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """Something crossed a threshold, one way or the other."""
+    """A signal crossed a threshold, upwards or downwards."""
 
     signal: str
     level: Level
-    """`ok`: it is over."""
+    """`ok`: the alert has ended."""
     before: Level
     value: float
     threshold: float
-    """Of the level it is at; of the one it was at where it is over."""
+    """The threshold of `level`; for `ok`, the threshold of `before`."""
 
     @property
     def text(self) -> str:
-        """What a person reads."""
+        """The alert as a sentence."""
         if self.level == "ok":
             return f"{self._name} is no longer {self.before}: {self._spelt(self.value)}"
         return f"{self._name} is {self.level}: {self._spelt(self.value)}, above {self._spelt(self.threshold)}"
@@ -103,46 +111,46 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check_address(path: str, value: Any) -> None:
     if value is not None and not (isinstance(value, str) and _ADDRESS.fullmatch(value)):
-        # What came is not told: it may hold a token all the same.
+        # The message does not show the value: a wrong address may hold a token too.
         raise InvalidError.saying(path, "an address with http:// or https://, or None", "something else")
 
 
 class AlertMachine:
-    """The counts of the last minute and the alerts that are on. Not safe to use from several threads at once."""
+    """The counts of the window and the alerts that are on. It is not thread-safe."""
 
     def __init__(self, alerts: Alerts) -> None:
         self.alerts = alerts
         width = alerts.window / _SLICES
         self._counts = {signal: Tally(width, _SLICES) for signal in SIGNALS}
-        """Of the error rate: operations that were given up."""
+        """For `error_rate`: operations that failed for good."""
         self._operations = Tally(width, _SLICES)
         self._levels: dict[Signal, int] = dict.fromkeys(SIGNALS, 0)
 
     def operation(self, now: float, *, failed: bool) -> list[Alert]:
-        """Count an operation that ended; return the alerts that come of it."""
+        """Count an operation that ended; return the alerts that this raises or ends."""
         self._operations.add(now)
         if failed:
             self._counts["error_rate"].add(now)
         elif not self._levels["error_rate"]:
-            # A good one raises no alert.
+            # A success can end an alert but not raise one, and no alert is on.
             return []
         return self._judged(("error_rate",), now)
 
     def count(self, signal: Signal, now: float) -> list[Alert]:
-        """Count something else that went wrong; return the alerts that come of it."""
+        """Count one event of another signal; return the alerts that this raises."""
         self._counts[signal].add(now)
         return self._judged((signal,), now)
 
     def look(self, now: float) -> list[Alert]:
-        """Return the alerts that time alone has ended."""
+        """Return the alerts that ended because old events have left the window."""
         return self._judged(SIGNALS, now)
 
     def level(self, signal: Signal) -> Level:
-        """Return how it stands, as of the last look."""
+        """Return the level of a signal after the last count or look."""
         return _LEVELS[self._levels[signal]]
 
     def value(self, signal: Signal, now: float) -> float:
-        """Return the count of the window, or the share of operations that were given up."""
+        """Return the count of the window; for `error_rate`, the share of operations that failed for good."""
         count = self._counts[signal].total(now)
         if signal != "error_rate":
             return float(count)

@@ -1,7 +1,7 @@
-"""How many calls run at once behind one name, and who is next.
+"""The bulkhead: how many calls to one target run at the same time, and which waiting call is next.
 
-Invariant: never more than `concurrency` run; places are handed on in the order of arrival; a place that is given up, by
-leaving or by a cancelled waiter that had just been woken, is handed on at once (R69).
+Invariant: never more than `concurrency` calls run. Waiting calls get their places in the order of arrival. A released
+place goes to the next waiting call at once, also if the call that was just woken is cancelled (R69).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["Bulkhead", "BulkheadMachine", "Entry", "Place", "Waiting"]
 
 
 class Bulkhead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """How many calls may run at once behind one name, and how many may wait for that."""
+    """How many calls to one target may run at the same time, and how many may wait for a place."""
 
     concurrency: int
-    """Calls in flight at once."""
+    """Calls that may run at the same time."""
     waiting: int | None = None
-    """Calls that may wait for a place; more are refused. 0: none waits. None: any number."""
+    """Calls that may wait for a place; further calls are rejected. 0: no call waits. None: any number."""
 
     def __post_init__(self) -> None:
         options.count("bulkhead.concurrency", self.concurrency)
@@ -31,30 +31,30 @@ class Bulkhead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 class Place(Enum):
-    """The two answers that need no ticket."""
+    """The answers to a call that does not have to wait."""
 
-    ENTERED = "entered"
-    """Run now, and call `leave()` at the end, however it ends."""
+    ACQUIRED = "acquired"
+    """Run now, and call `release()` at the end, however the call ends."""
     FULL = "full"
-    """All places are taken and nobody more may wait."""
+    """All places are taken, and no further call may wait."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """Wait until this ticket is woken, then run and call `leave(ticket)`; or call `cancel(ticket)`."""
+    """Wait until this ticket is woken, then run and call `release(ticket)`. Or call `cancel(ticket)` to stop waiting."""
 
     ticket: int
 
 
 Entry: TypeAlias = Place | Waiting
 
-# An enum's member costs a lookup through its metaclass; every call comes through here.
-_ENTERED: Final = Place.ENTERED
+# Every call needs these, and a member of an enum costs a lookup through its metaclass.
+_ACQUIRED: Final = Place.ACQUIRED
 _FULL: Final = Place.FULL
 _NO_TICKET: Final = 0
 
 
 class BulkheadMachine:
-    """The places of one bulkhead and the queue before them. A ticket is woken by whoever got it returned."""
+    """The places of one bulkhead and their queue. The caller that gets a ticket returned must wake its waiter."""
 
     __slots__ = ("_places", "_queue", "_room", "_tickets", "_woken", "running")
 
@@ -63,22 +63,22 @@ class BulkheadMachine:
         self._room = bulkhead.waiting
         self._queue: OrderedDict[int, None] = OrderedDict()
         self._woken: set[int] = set()
-        """Tickets that own a place: what makes a second `leave` or `cancel` of theirs harmless."""
+        """Tickets that own a place. They make a second `release` or `cancel` with the same ticket harmless."""
         self._tickets = _NO_TICKET
         self.running = 0
-        """Places taken, those of woken waiters included."""
+        """Places that are taken, including those of woken waiters."""
 
     @property
     def waiting(self) -> int:
-        """How many wait for a place."""
+        """How many calls wait for a place."""
         return len(self._queue)
 
-    def enter(self) -> Entry:
-        """Take a place, or a place in the queue, or be refused."""
-        # With a free place nobody waits: a place that is given up goes to the queue first.
+    def acquire(self) -> Entry:
+        """Take a place, or a ticket of the queue, or learn that the queue is full."""
+        # While a place is free, no call waits: a released place goes to the queue first. So this overtakes nobody.
         if self.running < self._places:
             self.running += 1
-            return _ENTERED
+            return _ACQUIRED
         if self._room is not None and len(self._queue) >= self._room:
             return _FULL
         self._tickets += 1
@@ -86,14 +86,14 @@ class BulkheadMachine:
         return Waiting(self._tickets)
 
     def try_acquire(self) -> bool:
-        """Take a place if one is free; never wait for it. It is given up with `leave()`."""
+        """Take a place if one is free, without waiting. Give it back with `release()`."""
         if self.running >= self._places:
             return False
         self.running += 1
         return True
 
-    def leave(self, ticket: int = _NO_TICKET) -> int | None:
-        """Give a place up; return the ticket to wake, if somebody waits. Who waited leaves with its ticket."""
+    def release(self, ticket: int = _NO_TICKET) -> int | None:
+        """Give a place back; return the ticket to wake, if a call waits. A call that has waited passes its ticket."""
         if ticket:
             if ticket not in self._woken:
                 return None
@@ -107,8 +107,8 @@ class BulkheadMachine:
         return None
 
     def cancel(self, ticket: int) -> int | None:
-        """Stop waiting; return the ticket to wake where the waiter had been woken at the same moment."""
+        """Stop waiting. If the ticket had just been woken, its place goes on: return the next ticket to wake."""
         if ticket in self._queue:
             del self._queue[ticket]
             return None
-        return self.leave(ticket)
+        return self.release(ticket)

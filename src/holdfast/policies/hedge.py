@@ -1,7 +1,7 @@
-"""A second call when the first is late: whichever answers first wins.
+"""Hedging: start a second call while the first is still running, and use the answer that comes first.
 
-Invariant: at most `most` hedges are added to an attempt, none before its time, and none without the quota's leave; what
-is already running is never stopped by a refusal (R37).
+Invariant: an attempt gets at most `most` hedges, none before its time, and none that the retry quota does not grant. A
+spent quota stops no call that is already running (R37).
 """
 
 from __future__ import annotations
@@ -15,19 +15,29 @@ from holdfast import options
 __all__ = ["ENOUGH", "Hedge", "HedgeMachine", "next_hedge"]
 
 ENOUGH = 20
-"""Answers that must have been seen before a percentile of them says anything."""
+"""Answers that must be known before their percentile is used."""
 _REMEMBERED = 100
+"""Durations that are kept. Older ones would hide that a service has become slower or faster."""
 
 
 class Hedge(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """When to send the same call again although the first is still running."""
+    """When to start a second call although the first is still running. The answer that comes first wins.
+
+    Only async calls are hedged, and only if their effect may be repeated. Each hedge is charged like an attempt and counts
+    against the retry quota. Wrong options raise `InvalidError`.
+
+        from holdfast import Hedge, Policy
+
+        Policy(hedge=Hedge(after=2.0))                          # a second call after 2 s
+        Policy(hedge=Hedge(after=0.5, percentile=0.95))         # once slower than 95 % of recent answers
+    """
 
     after: float
-    """Seconds before a further call is added; with `percentile`, the least such time. 0: at once."""
+    """Seconds before a hedge starts; with `percentile`, the shortest such time. 0: at once."""
     most: int = 1
-    """Calls added to one attempt at most, each `after` the one before."""
+    """The largest number of hedges of one attempt. Each starts `after` seconds after the one before."""
     percentile: float | None = None
-    """Wait as long as this share of recent answers took (0.95), but not less than `after`. None: just `after`."""
+    """Wait as long as this share of recent answers took (0.95), but at least `after`. None: wait `after`."""
 
     def __post_init__(self) -> None:
         options.seconds("hedge.after", self.after, zero=True)
@@ -38,9 +48,10 @@ class Hedge(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
 def next_hedge(
     hedge: Hedge, *, after: float | None, started: float, added: int, now: float, quota_allows: bool
 ) -> float | None:
-    """Return the seconds until a further call is due (0: now), or None where there will be none.
+    """Return the seconds until the next hedge (0: now); None: there will be none.
 
-    `after` is `HedgeMachine.after()`; `started` is when the attempt's first call began, `added` how many hedges it has.
+    `after` is `HedgeMachine.after()`, `started` is when the attempt's first call began, and `added` is the number of hedges
+    it has.
     """
     if after is None or added >= hedge.most or not quota_allows:
         return None
@@ -48,7 +59,7 @@ def next_hedge(
 
 
 class HedgeMachine:
-    """How long answers take behind one name, as far as a hedge wants to know it."""
+    """How long the recent answers of one target took."""
 
     __slots__ = ("_arrivals", "_hedge", "_sorted")
 
@@ -58,9 +69,9 @@ class HedgeMachine:
         self._sorted: list[float] = []
 
     def took(self, seconds: float) -> None:
-        """Take note of an answer, or of a call that was stopped after `seconds` because another had answered.
+        """Record the duration of an answer, or of a call that was stopped because another one answered first.
 
-        Leaving the stopped ones out would make the slow look rare and hedges ever earlier.
+        Without the stopped calls, slow answers would look rare and hedges would start earlier and earlier.
         """
         if self._hedge.percentile is None:
             return
@@ -70,7 +81,7 @@ class HedgeMachine:
         insort(self._sorted, seconds)
 
     def after(self) -> float | None:
-        """Return the seconds to wait before a hedge, or None while too little is known to hedge at all."""
+        """Return the seconds to wait before a hedge; None: too few answers are known to hedge."""
         share = self._hedge.percentile
         if share is None:
             return self._hedge.after

@@ -1,6 +1,6 @@
-"""`Policy`: what to do about failures, as one frozen value, and the three that most people need.
+"""`Policy`: what to do about failures, as one frozen value; and the policies that come with Holdfast.
 
-Invariant: a policy is checked when it is made. Whatever survives construction can be performed.
+Invariant: a policy is checked when it is built. A policy that exists can be carried out.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 Counts: TypeAlias = Literal["attempt", "operation"]
+"""What a circuit counts."""
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -60,41 +61,54 @@ class PolicyOptions(TypedDict, total=False):
 
 
 class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """What to do about failures. `Policy()` is `INTERACTIVE`: somebody is waiting for the answer."""
+    """What to do about failures. `Policy()` is `INTERACTIVE`: a person waits for the answer.
+
+    A policy is a frozen value: share it between calls, threads and targets. Wrong or unknown options raise `InvalidError`,
+    which names the option.
+
+        from holdfast import Policy, recover
+
+        patient = Policy(attempts=5, timeout=30, deadline=300)
+
+        @recover("claude", patient)
+        async def answer(question: str) -> str: ...
+
+        impatient = patient.replace(attempts=1)
+    """
 
     attempts: int | None = None
-    """Calls in all, the first included, whatever failed. None: as the failure's schedule says (3, rate limits 6)."""
+    """Calls in all, the first included, for every kind of failure. None: by the failure (mostly 3; rate limits 6)."""
     backoff: Backoff | None = None
-    """One curve for every failure. None: the failure's own."""
+    """The delays between attempts, for every kind of failure. None: by the failure."""
     timeout: float | None = 60.0
     """Seconds for one attempt. None: no limit."""
     deadline: float | None = 120.0
-    """Seconds for all attempts and the waits between them; a fallback has at least `timeout` after it. None: no limit."""
+    """Seconds for all attempts and the delays between them. A fallback then has at least `timeout` more. None: no limit."""
     circuit: Circuit | None = PROVIDER
-    """When to stop calling what is down. None: never."""
+    """When to stop calling a target that is down. None: no circuit."""
     concurrency: int | None = None
-    """Calls in flight at once behind one name; more wait their turn."""
+    """Calls to one target that run at the same time; further calls wait. None: no limit."""
     waiting: int | None = None
-    """Calls that may wait for their turn; more are refused. None: any number."""
+    """Calls that may wait because of `concurrency`; further calls are rejected. None: any number."""
     per_second: float | None = None
-    """Calls started per second behind one name; more wait."""
+    """Calls to one target that start per second; further calls wait. None: no limit."""
     retry_quota: Quota | None = None
-    """Retries as a share of the traffic behind one name, so that an outage is not multiplied."""
+    """Limit retries to a share of the traffic to one target, so that retries do not multiply an outage. None: no limit."""
     hedge: Hedge | None = None
-    """A second call when the first is late (async, and only where the effect may be repeated)."""
+    """Start a second call when the first is slow. Only async calls, and only if the effect may be repeated. None: never."""
     per_code: Mapping[Code, Tries] = {}
-    """Own numbers for single codes; they also retry a code that is not retried otherwise."""
+    """Attempts and delays for single error codes. A code that is listed here is retried even if it is not by default."""
     profile: ProfileName = "holdfast"
-    """Whose numbers the schedules have."""
+    """The profile that gives the attempts and delays of each kind of failure."""
     max_retry_after: float = 900.0
-    """The longest wait another side may ask for. Beyond it we do not sleep but move on."""
+    """The longest delay that a service may request, in seconds. Beyond it, Holdfast does not wait but moves on."""
     spread: float = 0.0
-    """Up to this share is added to a wait the other side asked for, so that many callers do not return at once."""
+    """Add up to this share to a delay that the service requested, so that many callers do not return at once."""
     counts: Counts = "attempt"
-    """What the circuit counts: each attempt, or one outcome per operation (S1-19)."""
+    """What the circuit counts: each attempt, or one outcome per operation."""
     wait_for_circuit: bool | None = None
-    """Wait for an open circuit's next probe instead of failing over at once (R34). None: only a recovering client waits, and
-    only where no fallback around it could answer."""
+    """Wait for the next probe of an open circuit instead of failing at once. None: only a recovering client waits, and only
+    if no fallback could answer."""
 
     def __post_init__(self) -> None:
         options.count("policy.attempts", self.attempts, optional=True)
@@ -123,14 +137,14 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
             raise InvalidError.at("policy.timeout", f"at most policy.deadline ({self.deadline:g} s)", self.timeout)
 
     def replace(self, **changes: Unpack[PolicyOptions]) -> Policy:
-        """Return this policy with some options changed, checked like a new one."""
+        """Return a copy with some options changed. It is checked like a new policy and raises `InvalidError`."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
         return Policy(**{**fields, **changes})
 
     def tries(self, fault: Fault, *, wished: bool = False) -> Tries:
-        """Return how often and when a call that ended in `fault` may be made (C: call > code > profile).
+        """Return how often and when a call that ended in `fault` is made: by `per_code`, else this policy, else its profile.
 
-        A retry that the caller wished for follows the schedule of transient failures where the failure's own has none.
+        If the caller overrides the fault's retryability, a schedule without retries is replaced by that of transient faults.
         """
         own = self.per_code.get(fault.code)
         if own is not None:
@@ -141,13 +155,13 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
             return usual
         attempts = usual.attempts if self.attempts is None else self.attempts
         if schedule is Schedule.ONCE:
-            # What nobody understands is not made better by insisting.
+            # An unknown failure may not be transient at all, so a policy with many attempts must not hammer it.
             attempts = min(attempts, usual.attempts)
         return Tries(attempts=attempts, backoff=self.backoff or usual.backoff)
 
 
 _RARELY = frozenset({Schedule.NONE, Schedule.ONCE, Schedule.TOOL})
-"""Schedules of failures that nobody retries by himself."""
+"""Schedules of failures that are not retried, or once at most, unless the caller overrides that."""
 
 _PARTS: dict[str, type] = {"backoff": Backoff, "circuit": Circuit, "retry_quota": Quota, "hedge": Hedge}
 
@@ -163,17 +177,32 @@ def _check_per_code(per_code: Mapping[Code, Tries]) -> None:
 
 
 INTERACTIVE = Policy()
-"""Somebody is waiting: a minute per call, two in all."""
+"""The default policy, for a person who waits: 60 s for each attempt, 120 s in all.
+
+    recover("claude", INTERACTIVE)
+"""
 
 PATIENT = Policy(timeout=300.0, deadline=None, wait_for_circuit=True)
-"""Nobody is waiting and the work matters: rate limits are sat out, open circuits waited for."""
+"""For work that matters while nobody waits: no deadline, and calls wait for rate limits and open circuits to pass.
+
+    recover("claude", PATIENT)
+"""
 
 BATCH = Policy(timeout=300.0, deadline=1800.0, spread=0.2, retry_quota=Quota(share=0.2), wait_for_circuit=True)
-"""Many calls at once: waits are spread, and retries stay a fifth of the traffic."""
+"""For many calls at once: 30 minutes in all, requested delays are spread, and retries stay a fifth of the traffic.
+
+    recover("claude", BATCH)
+"""
 
 
 def policy_of(profile: Profile) -> Policy:
-    """Return the policy that has a profile's schedules, circuit and time limit."""
+    """Return the policy with the schedules, circuit and time limit of a profile.
+
+    from holdfast import recover
+    from holdfast.profiles import policy_of, spec016
+
+    recover("claude", policy_of(spec016))
+    """
     if profile is HOLDFAST:
         return INTERACTIVE
     timeout = profile.timeout()
@@ -182,12 +211,14 @@ def policy_of(profile: Profile) -> Policy:
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of it to switch on: document 004 adds a pattern only once it was missed."""
+    """One step of introducing recovery into a system, from classification only to everything. See `phase`."""
 
     number: int
+    """1 to 4."""
     policy: Policy
+    """The policy for calls in this phase."""
     supervision: bool = False
-    """Actors are supervised."""
+    """Whether actors are supervised in this phase."""
 
 
 _ALL = policy_of(ACTOR)
@@ -200,11 +231,19 @@ PHASES = (
     Phase(number=3, policy=_RETRY, supervision=True),
     Phase(number=4, policy=_ALL, supervision=True),
 )
-"""Classification; then time limits and retries; then supervision; then circuits."""
+"""The phases of document 004 (S4-16): 1 classification; 2 time limits and retries; 3 supervision; 4 circuits."""
 
 
 def phase(number: int) -> Phase:
-    """Return a phase by its number, 1 to 4."""
+    """Return a phase by its number; raise `InvalidError` for any other than 1 to 4.
+
+    Phase 1 only classifies failures, 2 adds time limits and retries, 3 adds supervision, 4 adds circuits.
+
+        from holdfast import recover
+        from holdfast.profiles import phase
+
+        recover("claude", phase(2).policy)
+    """
     found = next((one for one in PHASES if one.number == number and not isinstance(number, bool)), None)
     if found is None:
         raise InvalidError.at("phase", "a number from 1 to 4", number)

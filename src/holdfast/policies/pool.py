@@ -1,7 +1,9 @@
-"""Which of several keys the next call goes to: by weight, past those that rest, at the pace each one's limits announce.
+"""The pool: which of several keys the next call uses, by weight, by the limits each key announces, and by failures.
 
-Invariant: while a key may be used, no call waits and none goes to a key that rests. Over many calls each usable key gets
-its weight's share.
+A key that was limited or denied rests for a while.
+
+Invariant: while one key may be used, no call waits and no call goes to a resting key. Over many calls each usable key gets
+the share of its weight.
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ if TYPE_CHECKING:
 
     from holdfast.classify.hints import AnnouncedLimit
 
-__all__ = ["LIMITED_REST_S", "LONGEST_REST_S", "REFUSED_REST_S", "Choice", "PoolMachine", "check_weights"]
+__all__ = ["DENIED_REST_S", "LIMITED_REST_S", "LONGEST_REST_S", "Choice", "PoolMachine", "check_weights"]
 
 LIMITED_REST_S = 1.0
-"""How long a rate-limited key rests that was not told how long; doubled with each refusal in a row."""
-REFUSED_REST_S = 60.0
-"""How long a key rests that was refused as such: revoked, without credit. Doubled likewise."""
+"""How long a rate-limited key rests if the service requested no delay. Each failure in a row doubles it."""
+DENIED_REST_S = 60.0
+"""How long a key rests that was denied, because it is revoked or has no credit. Each failure in a row doubles it."""
 LONGEST_REST_S = 600.0
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Send the call to this key, after `wait` seconds. Where there is a wait, choose again when it is over."""
+    """The key for a call. If `wait` is above 0, wait that many seconds and choose again."""
 
     index: int
     wait: float = 0.0
@@ -38,24 +40,25 @@ class Choice(msgspec.Struct, frozen=True):
 class _Key:
     """The state of one key."""
 
-    __slots__ = ("credit", "failures", "pace", "refused", "rests_until", "weight")
+    __slots__ = ("credit", "denied", "failures", "pace", "rests_until", "weight")
 
     def __init__(self, weight: float) -> None:
         self.weight = weight
         self.credit = 0.0
-        """What smooth weighted round-robin counts by."""
+        """The counter of the smooth weighted round-robin."""
         self.pace = RateLimitMachine()
         self.rests_until = float("-inf")
-        self.refused = False
-        """Its rest is not for a limit that passes by itself."""
+        self.denied = False
+        """Whether the service denied the key itself. A denied key does not become valid by waiting."""
         self.failures = 0
+        """Failures in a row."""
 
     def wait(self, now: float) -> float:
         return max(self.rests_until - now, self.pace.peek(now), 0.0)
 
 
 class PoolMachine:
-    """The state of a pool. Not safe for threads by itself: whoever performs its choices holds a lock around each call."""
+    """The state of a pool. It is not thread-safe: its owner holds a lock around each call."""
 
     __slots__ = ("_keys",)
 
@@ -64,56 +67,60 @@ class PoolMachine:
         self._keys = [_Key(weight) for weight in weights]
 
     def choose(self, now: float, *, shut: Collection[int] = (), avoid: int | None = None) -> Choice:
-        """Return the key for a call that begins now, and count it as used.
+        """Return the key for a call that starts now, and count it as used.
 
-        `shut` are keys whose circuits are open; `avoid` failed a moment ago and is taken only if no other can be.
-        Where all wait, nothing is counted: wait and choose again. Where all were refused, one is chosen all the same, for
-        its refusal says what is wrong.
+        `shut` are the keys whose circuits are open. `avoid` failed a moment ago and is chosen only if no other key is ready.
+        If all keys rest, nothing is counted: wait and choose again. If all keys were denied, one of them is chosen anyway,
+        because its error tells the user what is wrong.
         """
         usable = [index for index in range(len(self._keys)) if index not in shut]
         ready = [index for index in usable if self._keys[index].wait(now) <= 0.0]
         others = [index for index in ready if index != avoid]
         if ready:
             return Choice(self._next_in_turn(others or ready, now))
-        waiting = [index for index in usable if not self._keys[index].refused]
+        waiting = [index for index in usable if not self._keys[index].denied]
         if waiting:
             soonest = min(waiting, key=lambda index: self._keys[index].wait(now))
             return Choice(soonest, self._keys[soonest].wait(now))
         return Choice(min(usable or range(len(self._keys)), key=lambda index: self._keys[index].rests_until))
 
     def soonest(self, now: float, *, shut: Collection[int] = ()) -> float | None:
-        """Return the seconds until some key may be used; None where all were refused."""
+        """Return the seconds until some key may be used; None: all keys were denied."""
         waits = (
-            key.wait(now) for index, key in enumerate(self._keys) if index not in shut and not self._lies_low(key, now)
+            key.wait(now)
+            for index, key in enumerate(self._keys)
+            if index not in shut and not self._rests_denied(key, now)
         )
         return min(waits, default=None)
 
     def succeeded(self, index: int) -> None:
+        """Record that the key worked."""
         key = self._keys[index]
         key.failures = 0
-        key.refused = False
+        key.denied = False
 
-    def limited(self, index: int, now: float, asked: float | None) -> None:
-        """A call ran into the key's limit; `asked` is how long the other side wants to be left alone."""
-        self._rest(index, now, LIMITED_REST_S, asked, refused=False)
+    def limited(self, index: int, now: float, requested: float | None) -> None:
+        """Record that a call hit the key's rate limit. `requested` is the delay that the service requested."""
+        self._rest(index, now, LIMITED_REST_S, requested, denied=False)
 
-    def refused(self, index: int, now: float) -> None:
-        """The key itself was refused."""
-        self._rest(index, now, REFUSED_REST_S, None, refused=True)
+    def denied(self, index: int, now: float) -> None:
+        """Record that the service denied the key itself."""
+        self._rest(index, now, DENIED_REST_S, None, denied=True)
 
-    def learn(self, index: int, told: AnnouncedLimit, now: float) -> None:
-        """Follow what an answer to this key says about its limit."""
-        self._keys[index].pace.learn(told.limit, told.remaining, told.reset, now)
+    def learn(self, index: int, announced: AnnouncedLimit, now: float) -> None:
+        """Follow the limit that a response to this key announced."""
+        self._keys[index].pace.learn(announced.limit, announced.remaining, announced.reset, now)
 
-    def _rest(self, index: int, now: float, first: float, asked: float | None, *, refused: bool) -> None:
+    def _rest(self, index: int, now: float, first: float, requested: float | None, *, denied: bool) -> None:
         key = self._keys[index]
-        rest = min(first * 2.0 ** min(key.failures, 10), LONGEST_REST_S) if asked is None else asked
+        # The exponent has a limit of its own: after thousands of failures the power would not fit a float.
+        rest = min(first * 2.0 ** min(key.failures, 10), LONGEST_REST_S) if requested is None else requested
         key.failures += 1
-        key.refused = refused
+        key.denied = denied
         key.rests_until = max(key.rests_until, now + rest)
 
     def _next_in_turn(self, candidates: Sequence[int], now: float) -> int:
-        """Smooth weighted round-robin: the heavier comes more often, never in one block."""
+        """Smooth weighted round-robin: a heavier key comes more often, but its turns are spread out."""
         keys = self._keys
         for index in candidates:
             keys[index].credit += keys[index].weight
@@ -123,12 +130,12 @@ class PoolMachine:
         return chosen
 
     @staticmethod
-    def _lies_low(key: _Key, now: float) -> bool:
-        return key.refused and key.rests_until > now
+    def _rests_denied(key: _Key, now: float) -> bool:
+        return key.denied and key.rests_until > now
 
 
 def check_weights(weights: Any, count: int) -> None:
-    """Check that there is one weight above zero for each of `count` clients."""
+    """Check that there is one weight above zero for each of `count` clients; raise `InvalidError`."""
     if not isinstance(weights, (list, tuple)) or len(weights) != count:
         shown = f"{len(weights)} of them" if isinstance(weights, (list, tuple)) else type(weights).__name__
         raise InvalidError.saying("pool.weights", f"{count} numbers, one for each client", shown)

@@ -1,6 +1,6 @@
-"""The numbers: each source document's schedules, circuit and time limits under its name.
+"""Profiles: the schedules, circuit and time limits of each source document, under its name.
 
-Invariant: the catalog names a schedule, a profile gives its numbers; nothing else in the code holds them.
+Invariant: the catalog of faults names a schedule, and a profile gives its numbers. No other code holds such numbers.
 """
 
 from __future__ import annotations
@@ -20,20 +20,30 @@ ProfileName: TypeAlias = Literal["holdfast", "bridge", "spec016", "stud", "task"
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """One document's constants."""
+    """A named set of numbers: how each kind of failure is retried, a circuit, and time limits.
+
+    from holdfast.profiles import policy_of, spec016
+
+    spec016.timeout("llm-call")         # 60.0
+    policy_of(spec016)                  # a Policy with these numbers
+    """
 
     name: ProfileName
+    """The name that `Policy.profile` takes."""
     schedules: Mapping[Schedule, Tries]
+    """Attempts and delays by kind of failure."""
     circuit: circuit.Circuit
+    """The circuit of the targets."""
     timeouts: Mapping[str, float]
-    """Seconds by kind of operation or name of tool; `default` for the rest (C8)."""
+    """Seconds by kind of operation or name of tool; `default` for all others."""
 
     def timeout(self, *names: str) -> float:
-        """Return the limit of the first name the profile knows, most specific first, else its default."""
+        """Return the seconds for the first of `names` that the profile knows, else its default. Pass the most specific first."""
         return next((self.timeouts[name] for name in names if name in self.timeouts), self.timeouts["default"])
 
 
 _EXACT = 0.0
+"""No jitter: these documents give their delays as exact numbers."""
 _TRANSIENT = Tries(attempts=3, backoff=Backoff(initial=1, factor=2, cap=30))
 _OPERATIONS = {"default": 30.0, "llm-call": 60.0, "tool-execution": 120.0, "file-read": 5.0, "web-fetch": 30.0, "agent-spawn": 300.0}  # fmt: skip
 _TOOLS = {"bash": 300.0, "read_file": 10.0, "edit_file": 30.0, "search": 60.0}
@@ -54,10 +64,10 @@ HOLDFAST = Profile(
     circuit=circuit.PROVIDER,
     timeouts={**_OPERATIONS, **_TOOLS},
 )
-"""What holds where no document is named: each document's most specific word (C1, C6)."""
+"""The default. Where the documents differ, it follows the one that is most specific (C1, C6)."""
 
 STUD = msgspec.structs.replace(HOLDFAST, name="stud")
-"""Document 002 (S2-14 to S2-17). Its schedules are Holdfast's own."""
+"""Document 002 (S2-14 to S2-17). Its schedules equal the default."""
 
 BRIDGE = Profile(
     name="bridge",
@@ -74,6 +84,7 @@ _SPEC016_TRIES = Tries(attempts=3, backoff=Backoff(initial=1, factor=2, cap=30, 
 SPEC016 = Profile(
     name="spec016",
     schedules={
+        # First every schedule, so that a schedule added later follows the same backoff; then the exceptions.
         **dict.fromkeys(Schedule, _SPEC016_TRIES),
         Schedule.NONE: NEVER,
         Schedule.ONCE: Tries(attempts=2, backoff=_SPEC016_TRIES.backoff),
@@ -81,7 +92,7 @@ SPEC016 = Profile(
     circuit=circuit.SPEC016,
     timeouts=_OPERATIONS,
 )
-"""Document 001 (S1-8, S1-12, S1-20): one curve for all that may be retried, tools included (C7)."""
+"""Document 001 (S1-8, S1-12, S1-20): one backoff for everything that may be retried, including tools (C7)."""
 
 TASK = Profile(
     name="task",
@@ -89,7 +100,7 @@ TASK = Profile(
     circuit=circuit.PROVIDER,
     timeouts={"default": 300.0},
 )
-"""Document 003: nothing is retried by itself (C30); a script has 300 s (N3)."""
+"""Document 003: nothing is retried automatically (C30), and a script has 300 s (N3)."""
 
 _ACTOR_TRIES = Tries(attempts=3, backoff=Backoff(initial=1, factor=2, cap=10, jitter=0.5))
 ACTOR = Profile(
@@ -110,6 +121,6 @@ ACTOR = Profile(
         "internal": 5.0,
     },
 )
-"""Document 004 (S4-9 to S4-13): each wait times 0.5 to 1.5, then capped."""
+"""Document 004 (S4-9 to S4-13): each delay is multiplied by 0.5 to 1.5 and then capped."""
 
 PROFILES: Mapping[str, Profile] = {profile.name: profile for profile in (HOLDFAST, BRIDGE, SPEC016, STUD, TASK, ACTOR)}

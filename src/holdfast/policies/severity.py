@@ -1,7 +1,7 @@
-"""What a severity sets in motion (S0-4), as a table. Sinks and the application perform it.
+"""What Holdfast does about a failure of each severity (S0-4), as a table. Sinks and the application perform it.
 
-Document 000 names for each severity what is new about it; each also does what the milder ones do, except that what is
-terminated is not tried again.
+Document 000 lists for each severity only what it adds. Each severity also does what the milder ones do, except that a
+terminated session is not retried.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class Reaction(StrEnum):
 
     LOG = "log"
     METRICS = "metrics"
-    """It is counted."""
+    """Count it."""
     NOTIFY = "notify"
-    """The user is told."""
+    """Notify the user."""
     RETRY = "retry"
-    """Trying again is up to the policy of the call; when a failure surfaces, that is over."""
+    """The policy of the call may retry. When a failure reaches the caller, the retries are over."""
     ALERT = "alert"
-    """Somebody is called."""
+    """Alert an operator."""
     CIRCUIT = "circuit"
-    """Calls to what failed stop."""
+    """Stop calls to the service that failed."""
     TERMINATE = "terminate"
-    """The session ends."""
+    """End the session."""
 
 
 _INFO = frozenset({Reaction.LOG})
@@ -51,9 +51,9 @@ REACTIONS: Mapping[Severity, frozenset[Reaction]] = MappingProxyType(
         Severity.FATAL: _FATAL,
     }
 )
-"""Document 000's table."""
+"""The table of document 000. A mapping proxy: nobody may change what a severity means for everybody else."""
 
 
 def reactions_to(severity: Severity) -> tuple[Reaction, ...]:
-    """Return what is done, in the order it is done: the log first, the end last."""
+    """Return the reactions in the order in which they happen: the log first, the end of the session last."""
     return tuple(reaction for reaction in Reaction if reaction in REACTIONS[severity])

@@ -1,7 +1,7 @@
-"""How many happened lately: a count over a sliding window, cut into slices that are forgotten whole.
+"""A count over a sliding window of time. The window is cut into slices, and each slice is forgotten as a whole.
 
-Invariant: what happened less than `slices - 1` slices ago is counted, what happened `slices` slices ago is not; memory
-does not grow with traffic.
+Invariant: an event less than `slices - 1` slices old is counted, an event `slices` slices old is not. Memory does not grow
+with traffic.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["Tally"]
 
 
 class Tally:
-    """A count of the recent past."""
+    """How many events happened in the last `slices` slices of `slice_seconds` each."""
 
     __slots__ = ("_current", "_past", "_past_total", "_slice", "_slices", "_until")
 
@@ -24,22 +24,22 @@ class Tally:
         self._past_total = 0
         self._current = 0
         self._until = float("-inf")
-        """When the current slice ends: long ago, until the first reading of time says what "now" is."""
+        """When the current slice ends. It lies in the past until the first call shows what time it is."""
 
     def add(self, now: float) -> None:
-        """Count one more."""
+        """Count one event."""
         if now >= self._until:
             self._turn(now)
         self._current += 1
 
     def total(self, now: float) -> int:
-        """Return how many are counted at `now`."""
+        """Return the number of events in the window that ends at `now`."""
         if now >= self._until:
             self._turn(now)
         return self._past_total + self._current
 
     def take_back(self, now: float, most: int) -> None:
-        """Forget up to `most`, the latest first. What is not counted any more cannot be taken back."""
+        """Forget up to `most` events, the latest first. Events that have left the window cannot be taken back."""
         if now >= self._until:
             self._turn(now)
         taken = min(most, self._current)
@@ -51,10 +51,10 @@ class Tally:
             taken += here
 
     def _turn(self, now: float) -> None:
-        """Close the current slice, and as many empty ones as have gone by since."""
+        """Close the current slice and the empty slices that have passed since."""
         gone = (now - self._until) / self._slice
         if gone >= self._slices - 1:
-            # Everything is too old. A clock that starts anywhere also comes through here.
+            # Every event is too old. The very first call also ends up here, wherever the clock starts.
             self._past.clear()
             self._past_total = self._current = 0
             self._until = now + self._slice

@@ -92,7 +92,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def wants(self, *, streamed: bool) -> Needs:
         """Return everything that the model must be able to do for this request."""
         shown = {"toolCalling": bool(self.tools), "structuredOutput": self.schema is not None, "streaming": streamed}
-        return self.needs.hardly(*(name for name, is_shown in shown.items() if is_shown))  # type: ignore[arg-type] # the keys are capabilities
+        return self.needs.requiring(*(name for name, is_shown in shown.items() if is_shown))  # type: ignore[arg-type] # the keys are capabilities
 
 
 Stop: TypeAlias = Literal["end", "tools", "length", "refused", "other"]

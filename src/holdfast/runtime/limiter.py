@@ -99,13 +99,13 @@ class Limiter:
         """Give the place to whoever is next."""
         if self._places is not None:
             with self._lock:
-                following = self._places.leave(ticket)
+                following = self._places.release(ticket)
             self._wake(following)
 
     def _enter(self, wake: Callable[[], None]) -> int:
         assert self._places is not None
         with self._lock:
-            entry = self._places.enter()
+            entry = self._places.acquire()
             if entry is Place.FULL:
                 raise self._full()
             if isinstance(entry, Place):
@@ -128,7 +128,7 @@ class Limiter:
             except RuntimeError:
                 assert self._places is not None
                 with self._lock:
-                    ticket = self._places.leave(ticket)
+                    ticket = self._places.release(ticket)
             else:
                 return
 

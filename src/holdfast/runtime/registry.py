@@ -88,7 +88,7 @@ class TargetState:
         self, permit: Permit, verdict: Verdict, now: float, code: Code | None = None, asked: float | None = None
     ) -> None:
         with self.lock:
-            self.breaker.settle(permit, verdict, now, code=code, asked=asked)
+            self.breaker.settle(permit, verdict, now, code=code, requested=asked)
 
     def refuses(self, now: float) -> bool:
         """Whether a call now would be refused; asking changes nothing."""

@@ -217,7 +217,7 @@ class Stream(Generic[T]):
                 if item is not ALIVE:
                     self._delivered.add(item)
                     if self._call is not None:
-                        self._call.see(item)
+                        self._call.follow(item)
                     return item
         raise StopAsyncIteration
 

@@ -129,7 +129,7 @@ class Pool:
             if fault.kind is Kind.TRANSIENT:
                 self._keys.machine.limited(member.index, now, fault.retry_after)
             else:
-                self._keys.machine.refused(member.index, now)
+                self._keys.machine.denied(member.index, now)
 
     def answered(self, index: int, headers: Mapping[str, str]) -> None:
         """Take in what an answer's headers announce."""

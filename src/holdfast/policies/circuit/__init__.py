@@ -1,13 +1,13 @@
-"""The circuit: stop calling what is down, notice when it is back.
+"""The circuit: stop calling a service that is down, and notice when it is back.
 
     Circuit (a value) ─▶ Breaker ─ admit(now) ─▶ Permit ─▶ the call ─▶ settle(permit, verdict, now)
                                               └▶ Rejection: who, why, until when
 
-`config` holds the options and the presets, `window` counts the recent calls, `history` knows what is usual, `rules` says
-when it is enough, `machine` is the breaker itself, `records` is what goes in and out of it, `metrics` is its
-state as a value.
+`config` holds the options and the presets, `window` counts the recent calls and learns the usual failure rate, `rules`
+decides which failures count and when there are too many, `machine` is the breaker itself, and `records` are the values
+that go in and out of it.
 
-Invariant: a permit is settled once, and only an outcome of the present period changes the state.
+Invariant: a permit is settled once, and only an outcome of the present generation changes the state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`Circuit`: when to stop calling what is down and when to try again, as one frozen value, and the documents' presets.
+"""`Circuit`: when to stop calling a service that is down, and when to probe it; and the presets of the documents.
 
-Invariant: a circuit is checked when it is made. Whatever survives construction can open and can close again.
+Invariant: a circuit is checked when it is built. A circuit that exists can open and can close again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Counted: TypeAlias = Literal["consecutive", "window"]
 Mode: TypeAlias = Literal["normal", "disabled", "metrics-only", "forced-open"]
 
 SHORTEST_WINDOW_S = 0.001
-"""Below this a part of the window is too short for a float that holds a machine's uptime."""
+"""Below this, a part of the window is shorter than the precision of a float that holds a machine's uptime."""
 
 
 class CircuitOptions(TypedDict, total=False):
@@ -49,42 +49,52 @@ class Circuit(
     repr_omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """When to stop calling what is down. `Circuit()` is `PROVIDER`."""
+    """When to stop calling a service that is down, and when to probe it again.
+
+    All calls to one target share its circuit. While it is open, calls fail at once with `CircuitOpenError`, or move on to a
+    fallback. Wrong options raise `InvalidError`.
+
+        from holdfast import Circuit, Policy
+
+        Policy(circuit=Circuit(failures=3, open_for=10))        # 3 failures in a row open it for 10 s
+        Policy(circuit=Circuit(failures=None, rate=0.25))       # only a failure rate of 25 % opens it
+        Policy(circuit=None)                                    # no circuit
+    """
 
     failures: int | None = 5
-    """How many failures open it. None: their number does not matter."""
+    """This many failures open it. None: only rates do."""
     counted: Counted = "consecutive"
-    """Which failures `failures` counts: those in a row, however slowly they come, or those in the window."""
+    """Which failures `failures` counts: those in a row, however far apart, or those in the window."""
     rate: float | None = 0.5
-    """The share of failed calls in the window that opens it (at this share, not above). None: shares do not matter."""
+    """The share of failed calls in the window that opens it. None: the share does not matter."""
     window: float = 60.0
-    """Seconds that the window looks back."""
+    """Seconds of recent calls that rates are computed from."""
     volume: int = 10
-    """Calls the window must hold before anything that is counted in it may open the circuit."""
+    """Calls that the window must hold before a count or rate of the window may open the circuit."""
     slow: float | None = None
-    """Seconds from which on a call is slow, good or not."""
+    """A call that takes this many seconds or more is slow, whether it succeeds or fails. None: no call is slow."""
     slow_rate: float | None = None
-    """The share of slow calls in the window that opens it."""
+    """The share of slow calls in the window that opens it. Needs `slow`."""
     open_for: float = 30.0
     """Seconds it stays open before it lets a probe through."""
     reopen_for: float | None = 20.0
-    """Seconds from a bad probe's start to the next probe, at most `open_for`. None: `open_for`."""
+    """Seconds from the start of a failed probe to the next probe, at most `open_for`. None: `open_for`."""
     open_growth: float = 1.0
-    """Each bad probe multiplies the time to the next by this, until the circuit closes."""
+    """Each failed probe multiplies the time to the next probe by this, until the circuit closes."""
     open_cap: float = 600.0
-    """The open time never grows beyond this."""
+    """The longest open time in seconds."""
     probes: int = 1
-    """Calls it lets through at once while half-open."""
+    """Probes that may run at the same time while it is half-open."""
     successes: int = 1
-    """Good probes that close it."""
+    """Successful probes that close it."""
     probe_limit: float = 20.0
-    """Seconds after which a probe that has not come back no longer keeps others from probing."""
+    """Seconds after which a probe without an outcome no longer blocks other probes."""
     adaptive: bool = False
-    """Scale the thresholds, between half and double, by what share of failures is usual here."""
+    """Scale the thresholds by the usual failure rate of this target: by 0.5 where failures are rare, up to 2 where they are common."""
     count_all: bool = False
-    """Every failure counts, also the caller's own mistakes (cancelled calls never do)."""
+    """Count every failure, including the caller's own mistakes. Cancelled calls never count."""
     mode: Mode = "normal"
-    """`disabled` lets everything through uncounted, `metrics-only` counts and never opens, `forced-open` refuses all."""
+    """`disabled` lets all calls through uncounted, `metrics-only` counts and never opens, `forced-open` rejects all calls."""
 
     def __post_init__(self) -> None:
         self._check_rules()
@@ -99,12 +109,12 @@ class Circuit(
             raise InvalidError.at("circuit.failures", "a number, or else a rate or slow_rate: nothing opens it", None)
 
     def replace(self, **changes: Unpack[CircuitOptions]) -> Circuit:
-        """Return this circuit with some options changed, checked again."""
+        """Return a copy with some options changed. It is checked like a new circuit and raises `InvalidError`."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
         return Circuit(**{**fields, **changes})
 
     def first_reopening(self) -> float:
-        """Return the seconds between probes before they grow."""
+        """Return the seconds between the first two probes, before `open_growth` applies."""
         return self.open_for if self.reopen_for is None else min(self.reopen_for, self.open_for)
 
     def _check_rules(self) -> None:
@@ -135,13 +145,13 @@ class Circuit(
 
 
 PROVIDER = Circuit()
-"""Document 001's scenarios: 5 failures in a row or half of at least 10 calls; 30 s, then a probe every 20 s; the first good one closes."""
+"""Document 001, its scenarios: 5 failures in a row, or half of at least 10 calls. A probe after 30 s, then every 20 s; one success closes it."""
 
 BRIDGE = Circuit(rate=None, open_for=60.0, reopen_for=None)
-"""Document 000: 5 failures in a row; 60 s; one good probe."""
+"""Document 000: 5 failures in a row; open for 60 s; one successful probe closes it."""
 
 SPEC016 = Circuit(counted="window", rate=None, reopen_for=None, successes=2)
-"""Document 001's numbers: 5 failures in 60 s once 10 calls were seen; 30 s; two good probes."""
+"""Document 001, its numbers: 5 failures among at least 10 calls in 60 s; open for 30 s; two successful probes close it."""
 
 ACTOR = Circuit(rate=None, open_for=60.0, reopen_for=None, successes=2)
-"""Document 004: 5 failures in a row; 60 s; two good probes."""
+"""Document 004: 5 failures in a row; open for 60 s; two successful probes close it."""

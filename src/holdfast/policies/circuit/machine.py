@@ -1,15 +1,15 @@
-"""The breaker: closed, open, half-open, as arithmetic on the time it is handed.
+"""The breaker: closed, open and half-open, computed from the time that each method receives.
 
     CLOSED ── a rule is broken ─▶ OPEN ── its time is up, at the next admit ─▶ HALF_OPEN
        ▲                            ▲ ◀───────── a probe fails ────────────────────┤
        └──────────────────────────────── enough probes succeed ────────────────────┘
 
-Every change of state begins a new generation. An outcome of an earlier one is added to the totals and to nothing else, so a
-late failure neither extends an open time nor reopens what has closed since.
+Every change of state starts a new generation. The outcome of a call from an earlier generation is added to the totals and
+to nothing else, so a late failure neither extends the open time nor reopens a circuit that has closed since.
 
-Not safe under threads by itself: whoever owns a breaker holds a lock around each call. No method calls foreign code.
+A breaker is not thread-safe: its owner holds a lock around each call. No method calls foreign code, so the lock is short.
 
-Invariant: a permit counts once, and at most `probes` probes younger than `probe_limit` are out at any time.
+Invariant: a permit counts once, and at most `probes` probes younger than `probe_limit` run at any time.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 __all__ = ["Breaker"]
 
 TEXT_CAP = 200
-"""Characters of a failure's text that are kept: there may be a hundred thousand breakers."""
-SHORTEST_ASKED_S = 1.0
-"""A circuit that opens stays open for this at least, whatever was asked for."""
+"""Characters of a failure's text that are kept: a process may have a hundred thousand breakers."""
+SHORTEST_REQUESTED_S = 1.0
+"""A circuit that opens stays open for at least this, even if the other side requested a shorter delay."""
 TRANSITIONS_KEPT = 16
-"""Changes of state that wait to be taken. They are taken after each call, but a breaker nobody watches must not grow."""
+"""Changes of state that wait for `take_transitions`. A breaker that nobody watches must not grow."""
 
-# Needed with every call, and a global is looked up faster than an enum's member.
+# Every call needs these, and a global is looked up faster than an enum's member.
 _SUCCESS: Final = Verdict.SUCCESS
 _FAILURE: Final = Verdict.FAILURE
 _CLOSED: Final = CircuitState.CLOSED
@@ -50,15 +50,15 @@ class _Why(NamedTuple):
 
     code: Code | None
     text: str | None
-    asked: float | None
+    requested: float | None
 
 
 _UNCOUNTED: Final = Permit(generation=-1, started=0.0, settled=True)
-"""What a disabled breaker hands out: settled already, so it counts nowhere."""
+"""The permit of a disabled breaker. It is settled already, so its outcome counts nowhere."""
 
 
 class Breaker:
-    """One circuit's state. Attributes are for reading; only the methods here write them."""
+    """The state of one circuit. Attributes are for reading; only the methods of this class write them."""
 
     __slots__ = (
         "_counting",
@@ -95,15 +95,15 @@ class Breaker:
         self.config = config
         self.name = name
         self.idle_since = -math.inf
-        """When it was last asked for a permit."""
+        """When a permit was last requested. The registry evicts the breaker that is idle longest."""
         self.pending: tuple[Transition, ...] = ()
-        """Changes of state nobody has taken yet. Nearly always empty: look here before you call `take_transitions`."""
+        """Changes of state that nobody has taken yet. Nearly always empty: check it before you call `take_transitions`."""
         self.successes = self.failures = self.ignored = self.cancelled = self.rejected = self.opens = 0
         self.last_failure: float | None = None
         self.last_success: float | None = None
         self.last_change: float | None = None
         self.recorded_state = _CLOSED
-        """The state as of the last call; `state` knows what has become of it since."""
+        """The state as of the last call. `state(now)` also knows whether the open time has ended since."""
         self.streak = 0
         """Failures since the last success."""
         self.usual = Usual() if config.adaptive else None
@@ -111,16 +111,16 @@ class Breaker:
         self.open_until: float | None = None
         """When an open circuit lets a probe through. None: not open, or held open."""
         self.open_time = 0.0
-        """The present open time; 0 once the circuit has closed."""
+        """Seconds of the present open time; 0 while the circuit is closed."""
         self.reopen_time = 0.0
-        """From the latest bad probe's start to the next; 0 once the circuit has closed: the next begins small again."""
+        """Seconds from the start of the latest bad probe to the next. Closing sets it to 0, so growth starts over."""
         self.rejection: Rejection | None = None
-        """What every call is answered while the circuit is open, or half-open with all probes out."""
+        """Returned to every call while the circuit is open, or half-open with all probes running."""
         self.good_probes = 0
         self.isolations = 0
-        """How many `force_open` are not released yet."""
+        """How many `force_open` calls are not released yet."""
         self.disabled = False
-        """Somebody called `disable`."""
+        """Whether `disable` holds."""
         self._generation = 0
         self._probes_out: list[Permit] | None = None
         self._slow = config.slow
@@ -130,36 +130,36 @@ class Breaker:
             self.rejection = Rejection(name=name, state=_OPEN, rule=Rule.FORCED)
 
     def admit(self, now: float) -> Permit | Rejection:
-        """Return leave to make a call, or why it must not be made.
+        """Return a permit to make a call, or a rejection that says why it must not be made.
 
-        You must settle the permit once the call has ended. The state may have changed: look at `pending`.
+        The caller must settle the permit when the call has ended. The state may have changed: check `pending`.
         """
         self.idle_since = now
         if self.recorded_state is _CLOSED and self._counting:
             return Permit(self._generation, now)
-        return self._admit_with_care(now)
+        return self._admit_slowly(now)
 
-    # No keyword-only arguments: on Python 3.11 they make a call twice as dear, and every call of a user comes here.
-    def settle(  # noqa: PLR0917 - ditto
+    # No keyword-only arguments: on Python 3.11 they double the cost of a call, and every call of a user is settled here.
+    def settle(  # noqa: PLR0917 - the reason is in the comment above
         self,
         permit: Permit,
         verdict: Verdict,
         now: float,
         code: Code | None = None,
         text: str | None = None,
-        asked: float | None = None,
+        requested: float | None = None,
     ) -> None:
-        """Say how the call ended. A second time for the same permit changes nothing.
+        """Record how the call ended. Settling a permit a second time changes nothing.
 
-        `code` and `text` are the failure's; people will read the text, so secrets must be out of it. `asked` is how long
-        who failed asks to be left alone: a circuit that this failure opens stays open for that, not for `open_for`. The
-        state may have changed: look at `pending`.
+        `code` and `text` describe the failure. People will read the text, so the caller removes secrets from it.
+        `requested` is the delay that the failing service requested. If this failure opens the circuit, it stays open for
+        that long instead of `open_for`. The state may have changed: check `pending`.
         """
         if permit.settled:
             return
         permit.settled = True
         if verdict is not _SUCCESS or permit.generation != self._generation or permit.probe or self._slow is not None:
-            self._settle_with_care(permit, verdict, now, _Why(code, text, asked))
+            self._settle_slowly(permit, verdict, now, _Why(code, text, requested))
             return
         self.successes += 1
         self.last_success = now
@@ -176,17 +176,17 @@ class Breaker:
         return taken
 
     def state(self, now: float) -> CircuitState:
-        """Return the state. An open circuit whose time is up is half-open, though it changes only with the next call."""
+        """Return the state. An open circuit counts as half-open once its time is up, before any call makes it so."""
         until = self.open_until
         return _HALF_OPEN if until is not None and now >= until else self.recorded_state
 
     @property
     def held(self) -> bool:
-        """Whether somebody holds it open or has disabled it by hand: such a breaker must not be evicted."""
+        """Whether an operator holds it open or has disabled it. Such a breaker must not be evicted."""
         return self.disabled or self.isolations > 0
 
     def metrics(self, now: float) -> BreakerMetrics:
-        """Return how it is doing."""
+        """Return its counts, rates and times."""
         self._turn_window(now)
         window, calls = self.window, self.window.calls
         return BreakerMetrics(
@@ -210,17 +210,17 @@ class Breaker:
         )
 
     def force_open(self, now: float) -> None:
-        """Hold it open, however long it takes, until `release` was called as often (R62)."""
+        """Hold it open until `release` was called as many times (R62)."""
         self.isolations += 1
         self._obey_mode(now)
 
     def release(self, now: float) -> None:
-        """Take one `force_open` back. The last one closes the circuit; one too many changes nothing."""
+        """Take one `force_open` back. The last one closes the circuit; a surplus one changes nothing."""
         self.isolations = max(0, self.isolations - 1)
         self._obey_mode(now)
 
     def disable(self, now: float) -> None:
-        """Let every call through uncounted until `enable` or `reset`. `force_open` is stronger."""
+        """Let every call through uncounted until `enable` or `reset`. `force_open` takes precedence."""
         self.disabled = True
         self._obey_mode(now)
 
@@ -230,7 +230,7 @@ class Breaker:
         self._obey_mode(now)
 
     def reset(self, now: float) -> None:
-        """Close it and forget what led here, `force_open` and `disable` included. Totals stay; `config.mode` still holds."""
+        """Close it and forget recent failures, `force_open` and `disable`. Totals stay, and `config.mode` still holds."""
         self.isolations = 0
         self.disabled = False
         self._obey_mode(now)
@@ -238,7 +238,7 @@ class Breaker:
             self._close(now)
 
     def reconfigure(self, config: Circuit, now: float) -> None:
-        """Go on under another configuration. State, counts and the permits that are out survive (R85)."""
+        """Continue with another configuration. The state, the counts and the running calls survive (R85)."""
         self._turn_window(now)
         parts = tuple(self.window.parts(now))
         self.usual = (self.usual or Usual()) if config.adaptive else None
@@ -251,35 +251,35 @@ class Breaker:
             self._stay_open_until(min(self.open_until, now + self.open_time))
         self._obey_mode(now)
 
-    # What happens when not all is well: from here on, nothing is on the path of a good call.
+    # Nothing below is on the path of a good call on a closed circuit, so it is written for clarity, not for speed.
 
-    def _admit_with_care(self, now: float) -> Permit | Rejection:
+    def _admit_slowly(self, now: float) -> Permit | Rejection:
         if not self._counting:
             return _UNCOUNTED
         if self.recorded_state is _OPEN:
             if self.open_until is None or now < self.open_until:
-                return self._refuse()
+                return self._reject()
             self._become(_HALF_OPEN, now)
         return self._admit_probe(now)
 
     def _admit_probe(self, now: float) -> Permit | Rejection:
         out = self._probes_out or []
         if len(out) >= self.config.probes:
-            # A probe that hangs must not keep the circuit from ever closing (Polly#216).
+            # A probe that hangs must not stop the circuit from ever closing (Polly#216).
             out = [probe for probe in out if now - probe.started < self.config.probe_limit]
         self._probes_out = out
         if len(out) >= self.config.probes:
-            return self._refuse()
+            return self._reject()
         probe = Permit(self._generation, now, probe=True)
         out.append(probe)
         return probe
 
-    def _refuse(self) -> Rejection:
+    def _reject(self) -> Rejection:
         self.rejected += 1
         assert self.rejection is not None
         return self.rejection
 
-    def _settle_with_care(self, permit: Permit, verdict: Verdict, now: float, why: _Why) -> None:
+    def _settle_slowly(self, permit: Permit, verdict: Verdict, now: float, why: _Why) -> None:
         self._add_to_totals(verdict, now)
         if permit.generation != self._generation:
             return
@@ -329,16 +329,16 @@ class Breaker:
                 self._close(now)
 
     def _reopening(self) -> float:
-        """Return the seconds from the start of the probe that just failed to the next; they grow from one to the next."""
+        """Return the seconds from the start of the failed probe to the next probe. They grow with each failed probe."""
         config = self.config
         grown = max(config.first_reopening(), self.reopen_time) * config.open_growth
         self.reopen_time = min(config.open_cap, grown)
         return self.reopen_time
 
     def _open(self, now: float, until: float, rule: Rule, why: _Why) -> None:
-        if why.asked is not None:
-            # Who limits us knows when the limit ends: sooner a probe is wasted, later the time is.
-            until = now + min(max(why.asked, SHORTEST_ASKED_S), self.config.open_cap)
+        if why.requested is not None:
+            # The service knows when its limit ends. An earlier probe would fail; a later one would waste time.
+            until = now + min(max(why.requested, SHORTEST_REQUESTED_S), self.config.open_cap)
         self.open_time = until - now
         text = why.text[:TEXT_CAP] if why.text else None
         self.rejection = Rejection(name=self.name, state=_OPEN, reason=why.code, last_failure=text, rule=rule)
@@ -357,7 +357,7 @@ class Breaker:
         self._become(_CLOSED, now)
 
     def _become(self, state: CircuitState, now: float) -> None:
-        """Begin a new generation: whatever is out from before no longer matters."""
+        """Change the state and start a new generation: calls that began before no longer count."""
         before, self.recorded_state = self.recorded_state, state
         self._generation += 1
         self._probes_out = None
@@ -384,13 +384,13 @@ class Breaker:
         )
 
     def _mode(self) -> Mode:
-        """What holds now: a hand that holds it open, a hand that disabled it, or the configuration."""
+        """Return the mode in force: `force_open` first, then `disable`, then the configuration."""
         if self.isolations or self.config.mode == "forced-open":
             return "forced-open"
         return "disabled" if self.disabled else self.config.mode
 
     def _obey_mode(self, now: float) -> None:
-        """Bring the state in line with the mode after either may have changed."""
+        """Adjust the state to the mode after either may have changed."""
         mode = self._mode()
         self._counting = mode != "disabled"
         held_open = self.recorded_state is _OPEN and self.open_until is None
@@ -403,6 +403,10 @@ class Breaker:
             self._close(now)
 
     def _turn_window(self, now: float) -> None:
-        """Let old calls go. While open the window stays as it was: it shows why, and an outage teaches nothing."""
+        """Drop old calls from the window of a closed circuit.
+
+        While the circuit is open, the window keeps what opened it, so that metrics show the reason. Adaptive thresholds must
+        not learn from an outage either.
+        """
         if self.recorded_state is _CLOSED and now >= self.window.ends:
             self.window.turn(now)

@@ -1,6 +1,6 @@
-"""What goes in and out of a breaker: a permit, a verdict on the call, a rejection, a change of state.
+"""The values that go in and out of a breaker: permit, verdict, rejection, transition and metrics.
 
-Invariant: times are monotonic, and only a permit's `settled` ever changes.
+Invariant: times are monotonic, and only `Permit.settled` ever changes.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ __all__ = ["BreakerMetrics", "Permit", "Rejection", "Transition", "Verdict"]
 
 
 class Verdict(StrEnum):
-    """What a call's end means for its circuit."""
+    """What the end of a call means for its circuit."""
 
     SUCCESS = "success"
     FAILURE = "failure"
     IGNORED = "ignored"
-    """It failed in a way that says nothing about the service: the caller's own mistake."""
+    """It failed by the caller's own mistake, which says nothing about the service."""
     CANCELLED = "cancelled"
-    """Somebody asked to stop. It never happened."""
+    """The caller stopped it. It counts as if it was never made."""
 
 
 class Permit(msgspec.Struct, gc=False, eq=False):
-    """Leave to make one call. Whoever holds it must settle it, whatever becomes of the call."""
+    """The permission to make one call. Its holder must settle it, however the call ends."""
 
     generation: int
     started: float
@@ -37,22 +37,22 @@ class Permit(msgspec.Struct, gc=False, eq=False):
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
-    """The call must not be made: who says so, why, and until when."""
+    """The call must not be made: which circuit rejects it, why, and until when."""
 
     name: str
     state: CircuitState
     retry_at: float | None = None
-    """When it lets a probe through. None: nobody knows; it is held open, or others are probing it right now."""
+    """When it lets a probe through. None: unknown, because it is held open or probes are running right now."""
     reason: Code | None = None
     """The code of the failure that opened it."""
     last_failure: str | None = None
-    """That failure's text."""
+    """The text of that failure."""
     rule: Rule | None = None
     """What opened it."""
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
-    """The state changed. What `CircuitStateChange` is made of."""
+    """A change of state. The event `CircuitStateChange` is built from it."""
 
     from_: CircuitState
     to: CircuitState
@@ -60,13 +60,16 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     reason: Code | None = None
     """The code of the failure that opened it."""
     until: float | None = None
-    """When an open circuit lets a probe through. None: nobody knows."""
+    """When an open circuit lets a probe through. None: unknown."""
     rule: Rule | None = None
     """What opened it."""
 
 
 class BreakerMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """How a circuit is doing. Counts are of its whole life unless they say otherwise; times are monotonic."""
+    """Counts, rates and times of a circuit (S1-13, N1-6). Counts cover its whole life unless they name the window.
+
+    Every call that was let through and has ended is in exactly one of `failures`, `successes`, `ignored` and `cancelled`.
+    """
 
     name: str
     state: CircuitState
@@ -77,18 +80,18 @@ class BreakerMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Calls whose failure says nothing about the service."""
     cancelled: int
     total_calls: int
-    """Calls that were let through and have ended: failures, successes, ignored and cancelled ones."""
+    """Calls that were let through and have ended."""
     rejected: int
-    """Calls that were not let through. They are in no other count."""
+    """Calls that were not let through. No other count includes them."""
     opens: int
-    """How often it opened, reopening after a bad probe included."""
+    """How often it opened, including after a failed probe."""
     consecutive_failures: int
     window_calls: int
-    """Good and failed calls in the window; while open, in the window as it was when it opened."""
+    """Succeeded and failed calls in the window; while open, in the window at the moment it opened."""
     failure_rate: float
-    """The share of them that failed; 0 without any."""
+    """The share of the window's calls that failed; 0 without calls."""
     slow_rate: float
-    """The share of them that was slow; 0 without any."""
+    """The share of the window's calls that were slow; 0 without calls."""
     last_failure: float | None
     last_success: float | None
     last_state_change: float | None

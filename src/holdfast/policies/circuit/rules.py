@@ -1,7 +1,8 @@
-"""When it is enough: the rules that open a circuit.
+"""Which failures a circuit counts, and how many of them open it.
 
-Invariant: a rule is asked only after a call that failed or was slow. A good call never opens a circuit, even where it is
-the one that fills the window up to its volume.
+Invariant: the rules are checked only after a call that failed or was slow. A good call never opens a circuit, even if it is
+the call that fills the window up to its volume. A caller's own mistake never trips the circuit of the service it called,
+and a cancelled call trips none (C12).
 """
 
 from __future__ import annotations
@@ -26,29 +27,29 @@ class Rule(StrEnum):
     """What opened a circuit."""
 
     FAILURES = "failures"
-    """So many failures, in a row or in the window."""
+    """There were too many failures, in a row or in the window."""
     RATE = "rate"
-    """So large a share of the calls failed."""
+    """Too large a share of the calls failed."""
     SLOW = "slow"
-    """So large a share of the calls was slow."""
+    """Too large a share of the calls was slow."""
     PROBE = "probe"
-    """A probe failed, or was slow where slow calls count."""
+    """A probe failed, or was slow and slow calls count."""
     FORCED = "forced"
-    """Somebody, or the configuration, holds it open."""
+    """An operator or the configuration holds it open."""
 
 
 def broken_rule(config: Circuit, streak: int, window: Window, factor: float) -> Rule | None:
-    """Return the first rule that `streak` failures in a row and the window's calls break; None: none."""
+    """Return the first rule that is broken by `streak` failures in a row and the calls of the window; None: no rule."""
     most = config.failures
     if most is not None and config.counted == "consecutive" and streak >= _scaled_count(most, factor):
         return Rule.FAILURES
     calls = window.calls
-    # `or not calls`: a volume of zero asks for no calls, but there is no share of none.
+    # A volume of zero requires no calls, but a share of zero calls cannot be computed.
     if calls < config.volume or not calls:
         return None
     if most is not None and config.counted == "window" and window.failures >= _scaled_count(most, factor):
         return Rule.FAILURES
-    # Divide, never multiply: 0.7 * 10 is more than 7, 7 / 10 is 0.7.
+    # Divide and never multiply: as floats, 0.7 * 10 is more than 7, while 7 / 10 equals 0.7.
     if config.rate is not None and window.failures / calls >= min(1.0, config.rate * factor):
         return Rule.RATE
     if config.slow_rate is not None and window.slow_calls / calls >= min(1.0, config.slow_rate * factor):
@@ -61,9 +62,12 @@ def _scaled_count(count: int, factor: float) -> int:
 
 
 def counted_by(fault: Fault, scopes: Sequence[Scope]) -> Scope | None:
-    """Return which of the circuits a call has (`scopes`, the main one first) counts this fault; None: none of them."""
+    """Return the scope whose circuit counts this fault; None: no circuit counts it.
+
+    `scopes` are the scopes of the circuits that the call passed, the main one first.
+    """
     if fault.kind is Kind.CANCELLED or fault.layer is Layer.RECOVERY:
-        # What our own protections refuse says nothing about the service behind them.
+        # A rejection by our own limiter, circuit or budget says nothing about the service behind it.
         return None
     own = fault.scope if fault.scope in scopes else None
     if fault.kind is Kind.TRANSIENT:
@@ -71,6 +75,6 @@ def counted_by(fault: Fault, scopes: Sequence[Scope]) -> Scope | None:
     if fault.category is Category.AGENT_CRASH and Scope.AGENT in scopes:
         return Scope.AGENT
     if fault.scope is Scope.CREDENTIAL:
-        # A key that is refused stays refused: its own circuit may open, the provider's must not (R53).
+        # A denied key stays denied, so its own circuit may open. The provider serves other keys: its circuit must not (R53).
         return own
     return None

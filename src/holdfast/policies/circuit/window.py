@@ -1,7 +1,7 @@
-"""The recent calls, counted in parts: a sliding window in constant memory.
+"""The recent calls of a circuit, counted in a sliding window of constant size, and what failure rate is usual.
 
-The window is `PARTS` parts of time on a fixed grid, the present one and those before it, so it reaches back between
-19/20 of its length and the whole of it. It slides: there is no moment at which all is forgotten at once (gobreaker#21).
+The window consists of `PARTS` parts of time on a fixed grid: the present part and those before it. It reaches back
+between 19/20 of its length and its whole length. It forgets one part at a time, never everything at once (gobreaker#21).
 
 Invariant: a call older than the window is never counted.
 """
@@ -20,19 +20,18 @@ __all__ = ["LEAST", "MOST", "PARTS", "Part", "Usual", "Window"]
 PARTS = 20
 
 Part: TypeAlias = tuple[float, int, int, int]
-"""Seconds since the part began; good, bad and slow calls in it."""
+"""Seconds since the part began; then its good, bad and slow calls."""
 
 _GOOD, _BAD, _SLOW = 0, PARTS, 2 * PARTS
 _ROUNDING = 1e-3
-"""Of a part: what adding and subtracting times may cost must not move a part by one."""
+"""A tolerance, as a share of a part: rounding errors of times must not move a call into the next part."""
 
 
 class Window:
-    """Good, bad and slow calls of the last `span` seconds.
+    """Good, bad and slow calls of the last `span` seconds. A slow call is also a good or a bad one.
 
-    `good`, `bad` and `slow` are the present part's and are counted up from outside, which is what keeps a good call cheap.
-    Before you touch them, call `turn` if the present part is over: `if now >= window.ends: window.turn(now)`. A slow call is
-    also a good or a bad one.
+    The breaker itself adds to `good`, `bad` and `slow` of the present part: a method call here would make a good call
+    dearer. It must first check that the present part is not over: `if now >= window.ends: window.turn(now)`.
     """
 
     __slots__ = (
@@ -55,9 +54,9 @@ class Window:
         """When the present part is over."""
         self.good = self.bad = self.slow = 0
         self._tick = 0
-        """The present part's place on the grid."""
+        """The place of the present part on the grid."""
         self._past: array[int] | None = None
-        """The parts before, by place modulo PARTS: good ones, then bad, then slow. Made when there is something to keep."""
+        """The past parts by place modulo PARTS: all good counts, then bad, then slow. None until there is something to keep."""
         self._past_good = self._past_bad = self._past_slow = 0
         self._usual = usual
 
@@ -74,7 +73,7 @@ class Window:
         return self._past_slow + self.slow
 
     def turn(self, now: float) -> None:
-        """Begin the part that `now` is in and forget those that are too old."""
+        """Start the part that contains `now` and forget the parts that are too old."""
         tick = int(now // self.width)
         began = self._tick
         if tick > began or self.ends == -math.inf:
@@ -85,13 +84,13 @@ class Window:
         self.ends = (self._tick + 1) * self.width
 
     def clear(self) -> None:
-        """Forget everything, and learn nothing from it."""
+        """Forget everything. The usual failure rate does not learn from it."""
         self._past = None
         self._past_good = self._past_bad = self._past_slow = 0
         self.good = self.bad = self.slow = 0
 
     def parts(self, now: float) -> Iterator[Part]:
-        """Yield what the window holds and `now` is not too late for, newest first."""
+        """Yield the parts that are still inside the window at `now`, newest first."""
         age = now - self._tick * self.width
         behind = max(0, int(now // self.width) - self._tick)
         if (self.good or self.bad) and behind < PARTS:
@@ -102,7 +101,7 @@ class Window:
                 yield age + back * self.width, good, bad, slow
 
     def load(self, parts: Iterable[Part], now: float) -> None:
-        """Take in the parts of another window. A part goes where its oldest call may not outlive this window."""
+        """Add the parts of another window. Each part is placed so that its oldest call leaves this window in time."""
         self.turn(now)
         present = now - self._tick * self.width
         for age, good, bad, slow in parts:
@@ -115,7 +114,7 @@ class Window:
                 self._add((self._tick - back) % PARTS, good, bad, slow)
 
     def _keep(self) -> None:
-        """Put the present part to the past ones."""
+        """Move the counts of the present part to the past parts."""
         if self.good or self.bad:
             self._add(self._tick % PARTS, self.good, self.bad, self.slow)
             self.good = self.bad = self.slow = 0
@@ -147,32 +146,38 @@ class Window:
 
 
 LEAST, MOST = 0.5, 2.0
-"""How far the thresholds may move."""
+"""The smallest and largest factor for thresholds."""
 SLOPE = 5.0
-"""A usual share of 10 % leaves the thresholds as they are: LEAST + SLOPE × 0.1 = 1."""
+"""A usual failure rate of 10 % leaves the thresholds as they are: LEAST + SLOPE × 0.1 = 1."""
 MEMORY = 0.98
-"""What a part of the window leaves of what was known before: about fifty busy parts, two and a half windows, count."""
+"""Each new part scales the older knowledge by this. About fifty busy parts, two and a half windows, have weight."""
 ENOUGH = 20.0
-"""Calls before anything is called usual."""
+"""Calls that must be known before the thresholds move."""
 
 
 class Usual:
-    """Calls and failures of the past, the older the less they weigh."""
+    """The usual failure rate of a target, for circuits with adaptive thresholds. Older calls weigh less.
+
+    One failure after a spotless record says more than one more failure of a tool that fails now and then. Only calls that
+    left the window while the circuit was closed are learned from, so that an outage does not become usual.
+
+    Invariant: the factor stays between `LEAST` and `MOST`, and is 1 until `ENOUGH` calls are known.
+    """
 
     __slots__ = ("bad", "calls")
 
-    def __init__(self, calls: float = 0.0, bad: float = 0.0) -> None:
-        self.calls = calls
-        self.bad = bad
+    def __init__(self) -> None:
+        self.calls = 0.0
+        self.bad = 0.0
 
     def learn(self, calls: int, bad: int) -> None:
-        """Take in a part of the window that has become history. Parts without calls teach nothing."""
+        """Learn from a part that left the window. A part without calls changes nothing."""
         if calls:
             self.calls = self.calls * MEMORY + calls
             self.bad = self.bad * MEMORY + bad
 
     def factor(self) -> float:
-        """Return what to multiply the thresholds with."""
+        """Return the factor that thresholds are multiplied by."""
         if self.calls < ENOUGH:
             return 1.0
         return min(MOST, LEAST + SLOPE * self.bad / self.calls)

@@ -1,9 +1,6 @@
-"""Capability negotiation: what a request needs against what a model offers, before anything is sent (S2-1, N2-18).
+"""Capabilities: compare what a request needs with what a model offers, before anything is sent (S2-1, N2-18).
 
-It stands among the policies because it is one: values in, a decision out. Whoever asks it must not send a request that was
-refused.
-
-Invariant: only what is known to be missing is refused. What nobody knows is left to the model itself.
+Invariant: a request is rejected only if a capability is known to be missing. If it is unknown, the model itself decides.
 """
 
 from __future__ import annotations
@@ -23,10 +20,10 @@ __all__ = ["CAPABILITIES", "Capability", "Found", "Level", "Needs", "Offers", "a
 Capability: TypeAlias = Literal[
     "streaming", "toolCalling", "structuredOutput", "multimodal", "reasoning", "contextWindow", "promptCaching"
 ]
-"""What a model may be able to do, in document 002's words."""
+"""What a model may be able to do. The names are those of document 002."""
 
 Level: TypeAlias = Literal["hard", "preferred", "probed", "absent"]
-"""How much it is needed: refuse without it, warn, do without in silence, not wanted."""
+"""How much a capability is needed. Without it: reject the request, warn, continue silently; `absent`: not needed."""
 
 CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 
@@ -35,11 +32,11 @@ _CODES: dict[Capability, Code] = {
     "toolCalling": "PROVIDER_MISSING_TOOL_CALLING",
     "contextWindow": "PROVIDER_CONTEXT_OVERFLOW",
 }
-"""All others are PROVIDER_CAPABILITY_MISSING."""
+"""The codes of missing capabilities. The others have PROVIDER_CAPABILITY_MISSING."""
 
 
 class Offers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, rename="camel"):
-    """What a model can do. None: nobody knows."""
+    """What a model can do. None: unknown."""
 
     streaming: bool | None = None
     tool_calling: bool | None = None
@@ -48,13 +45,13 @@ class Offers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
     reasoning: bool | None = None
     prompt_caching: bool | None = None
     context_window: int | None = None
-    """Tokens it can read and write in one exchange."""
+    """Tokens that it can read and write in one call."""
 
     def __post_init__(self) -> None:
         options.count("offers.contextWindow", self.context_window, optional=True)
 
     def has(self, capability: Capability, window: int) -> bool | None:
-        """Whether it can do that, with at least `window` tokens; None: nobody knows."""
+        """Return whether the model has a capability; `window` is the context window it needs. None: unknown."""
         if capability == "contextWindow":
             return None if self.context_window is None else self.context_window >= window
         known: bool | None = getattr(self, _FIELDS[capability])
@@ -70,7 +67,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
     levels: dict[Capability, Level] = {}
     """A capability that is not named here is `absent`."""
     window: int = 0
-    """The least context window, in tokens; above 0 it is needed `hard` unless `levels` says otherwise."""
+    """The smallest sufficient context window in tokens. Above 0 it is needed `hard`, unless `levels` differs."""
 
     def __post_init__(self) -> None:
         options.count("needs.window", self.window, least=0)
@@ -85,13 +82,13 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_
         usual: Level = "hard" if capability == "contextWindow" and self.window else "absent"
         return self.levels.get(capability, usual)
 
-    def hardly(self, *capabilities: Capability) -> Needs:
-        """Return these needs with some capabilities needed `hard`."""
+    def requiring(self, *capabilities: Capability) -> Needs:
+        """Return a copy that needs these capabilities `hard`."""
         return msgspec.structs.replace(self, levels={**self.levels, **dict.fromkeys(capabilities, "hard")})
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a negotiation: what a model is known to lack, by how much it was needed."""
+    """The result of a negotiation: the capabilities that the model is known to lack, by how much they are needed."""
 
     hard: tuple[Capability, ...] = ()
     preferred: tuple[Capability, ...] = ()
@@ -99,12 +96,12 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def agreed(self) -> bool:
-        """Whether the request may be sent."""
+        """Whether the request may be sent: no `hard` capability is missing."""
         return not self.hard
 
 
 def negotiate(needs: Needs, offers: Offers) -> Found:
-    """Return what is missing. After calling this you must not send the request unless it is `agreed`."""
+    """Return what is missing. The caller must not send the request unless the result is `agreed`."""
     missing: dict[Level, list[Capability]] = {"hard": [], "preferred": [], "probed": []}
     for capability in CAPABILITIES:
         level = needs.level(capability)
@@ -114,24 +111,24 @@ def negotiate(needs: Needs, offers: Offers) -> Found:
 
 
 def able(needs: Needs, models: Mapping[str, Offers]) -> tuple[str, ...]:
-    """Return the names of the models that would do, in their order."""
+    """Return the names of the models that meet the needs, in the order given."""
     return tuple(name for name, offers in models.items() if negotiate(needs, offers).agreed)
 
 
 def lacking(
     model: str, missing: Iterable[Capability], needs: Needs, offers: Offers, *, instead: Iterable[str] = ()
 ) -> Fault:
-    """Return the fault of a model that lacks something; `instead` names those that would do."""
+    """Return the fault for a model that lacks capabilities. `instead` names models that have them."""
     names, others = tuple(missing), tuple(instead)
-    told = [_told(name, needs, offers) for name in names]
-    message = f"{model} lacks {', '.join(told)}"
+    described = [_described(name, needs, offers) for name in names]
+    message = f"{model} lacks {', '.join(described)}"
     if others:
-        message += f"; {', '.join(others)} would do"
+        message += f"; use {' or '.join(others)} instead"
     context = {"model": model, "missing": list(names), "instead": list(others)}
     return Fault.of(_CODES.get(names[0], "PROVIDER_CAPABILITY_MISSING"), message, context=context)
 
 
-def _told(capability: Capability, needs: Needs, offers: Offers) -> str:
+def _described(capability: Capability, needs: Needs, offers: Offers) -> str:
     if capability != "contextWindow":
         return capability
     return f"contextWindow (needs {needs.window} tokens, has {offers.context_window})"

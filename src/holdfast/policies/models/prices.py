@@ -1,6 +1,6 @@
-"""What tokens cost: a small table of list prices that is meant to be overridden.
+"""What tokens cost: a small table of list prices, which users override with their own.
 
-Invariant: a model without a price costs None: unknown, never zero.
+Invariant: the cost of a model without a price is None, which means unknown and never zero.
 """
 
 from __future__ import annotations
@@ -20,15 +20,21 @@ __all__ = ["LIST_PRICES", "Price", "Prices"]
 
 _MILLION = 1_000_000
 _REMEMBERED = 256
+"""Model names whose price is remembered."""
 
 
 class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """US dollars per million tokens. 0 is free, as of a model on your own machine."""
+    """US dollars per million tokens. 0 is free, such as a model on your own machine. Wrong options raise `InvalidError`.
+
+    from holdfast.policies.models.prices import LIST_PRICES, Price
+
+    prices = LIST_PRICES.with_prices({"my-model": Price(input=2, output=8)})
+    """
 
     input: float
     output: float
     cached: float | None = None
-    """Input that came from the provider's cache. None: like other input, which is never too little."""
+    """Input that came from the provider's cache. None: like other input, so that the cost is never too low."""
     written: float | None = None
     """Input that was stored in the provider's cache. None: like other input."""
 
@@ -47,10 +53,10 @@ class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
 
 
 class Prices:
-    """A price for each model, by name or pattern; the most specific that fits holds.
+    """A price for each model, by name or pattern. The most specific one that matches counts.
 
-    A name fits the model and its dated versions (`gpt-4o` fits `gpt-4o-2024-08-06`, not `gpt-4o-mini`). In a pattern `*`
-    stands for anything (`openrouter/*`, `*claude-haiku-4-5*`).
+    A name matches the model and its dated versions: `gpt-4o` matches `gpt-4o-2024-08-06` but not `gpt-4o-mini`. In a pattern
+    `*` matches any text: `openrouter/*`, `*claude-haiku-4-5*`. A wrong table raises `InvalidError`.
     """
 
     __slots__ = ("_found", "table")
@@ -60,14 +66,14 @@ class Prices:
         self._found: dict[str, Price | None] = {}
 
     def cost(self, model: str | None, usage: Usage | None) -> float | None:
-        """Return the dollars for `usage` of `model`; None where either is unknown."""
+        """Return the dollars for `usage` of `model`; None: the usage or the price is unknown."""
         if model is None or usage is None:
             return None
         price = self.price(model)
         return None if price is None else price.cost(usage)
 
     def price(self, model: str) -> Price | None:
-        """Return the price of `model`; None where nobody told."""
+        """Return the price of `model`; None: unknown."""
         try:
             return self._found[model]
         except KeyError:
@@ -75,13 +81,13 @@ class Prices:
         fitting = [pattern for pattern in self.table if _fits(pattern).fullmatch(model)]
         best = max(fitting, key=_literal_length, default=None)
         if len(self._found) >= _REMEMBERED:
-            # Model names come from answers, that is from strangers.
+            # Model names come from responses, so there may be any number of them.
             self._found.clear()
         found = self._found[model] = None if best is None else self.table[best]
         return found
 
     def with_prices(self, table: Mapping[str, Price]) -> Prices:
-        """Return these prices with others added or put in their place."""
+        """Return a copy in which the prices of `table` are added or replaced."""
         return Prices({**self.table, **_checked(table)})
 
     def __eq__(self, other: object) -> bool:
@@ -109,17 +115,17 @@ def _checked(table: Any) -> dict[str, Price]:
 def _fits(pattern: str) -> re.Pattern[str]:
     if "*" in pattern:
         return re.compile(".*".join(re.escape(part) for part in pattern.split("*")), re.DOTALL)
-    # A prefix alone would give a smaller sibling the price of the larger: only a date may follow.
+    # Only a date may follow the name. Any suffix would give `gpt-4o-mini` the price of `gpt-4o`.
     return re.compile(re.escape(pattern) + r"(?:-latest|[-@]\d{8}|-\d{4}-\d\d-\d\d)?")
 
 
 def _literal_length(pattern: str) -> tuple[int, bool]:
-    """How specific a pattern is: by the characters it fixes, then a name before a pattern."""
+    """How specific a pattern is: first by its characters other than `*`; then a name before a pattern."""
     return len(pattern.replace("*", "")), "*" not in pattern
 
 
 def _claude(input_: float, output: float) -> Price:
-    """For these models reading the cache costs a tenth of input, and storing in it for five minutes a quarter more."""
+    """Anthropic's cache: reading costs a tenth of input, and storing for five minutes costs a quarter more than input."""
     return Price(input=input_, output=output, cached=input_ / 10, written=input_ * 1.25)
 
 
@@ -148,8 +154,8 @@ LIST_PRICES = Prices({
     "o3": Price(input=2, output=8, cached=0.5),
     "o4-mini": Price(input=1.1, output=4.4, cached=0.275),
 })  # fmt: skip
-"""Public list prices, standard tier, as known on 15 November 2026: Claude's from Anthropic's pricing page, OpenAI's as last
-published when we looked. Prices move and contracts differ: give a `Budget` your own with `LIST_PRICES.with_prices`.
+"""Public list prices of the standard tier, as of 15 November 2026, from the pricing pages of Anthropic and OpenAI. Prices
+change and contracts differ: give a `Budget` your own prices with `LIST_PRICES.with_prices`.
 
-Left out are models whose price depends on the length of the prompt, and whatever could not be looked up.
+The table leaves out models whose price depends on the length of the prompt, and models without a public price.
 """

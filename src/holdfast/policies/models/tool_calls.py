@@ -1,7 +1,7 @@
-"""Whether a stream broke off inside a tool call, read off the events of the providers' protocols.
+"""Whether a stream was cut inside a tool call, read from the events of the providers' protocols.
 
-Arguments of a call come in fragments. Another answer words them anew, so the fragments of two never belong together: a
-stream that broke off inside a call may begin again, but it cannot go on.
+The arguments of a tool call come in fragments. A second response phrases them differently, so fragments of two responses
+never fit together. A stream that was cut inside a tool call may restart, but it cannot continue.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_cal
 
 
 class OpenCall:
-    """Sees the items of a stream one by one; `inside` says whether the last was within a tool call."""
+    """Follows a stream item by item. `inside` is whether the last item was inside a tool call."""
 
     __slots__ = ("inside",)
 
     def __init__(self) -> None:
         self.inside = False
 
-    def see(self, item: Any) -> None:
-        """Take in the next item; what is no event of a known protocol changes nothing."""
+    def follow(self, item: Any) -> None:
+        """Follow the next item. An item that is no event of a known protocol changes nothing."""
         kind = _get(item, "type")
         if kind in _ENDS:
             self.inside = False
@@ -35,10 +35,10 @@ class OpenCall:
             block = _get(item, "content_block") or _get(item, "item")
             self.inside = _get(block, "type") in _CALLS
         elif kind is None:
-            self._see_chunk(item)
+            self._follow_chunk(item)
 
-    def _see_chunk(self, item: Any) -> None:
-        """Chat Completions: calls are over when the choice is."""
+    def _follow_chunk(self, item: Any) -> None:
+        """Follow a chunk of Chat Completions, where a tool call ends together with its choice."""
         choices = _get(item, "choices")
         for choice in choices if isinstance(choices, (list, tuple)) else ():
             if _get(choice, "finish_reason") is not None:
