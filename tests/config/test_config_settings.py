@@ -88,7 +88,8 @@ def test_zero_means_zero():
         ),
         ("policy = 3", "policy: expected a table, got 3"),
         ("targets = []", "targets: expected a table of targets, got a list"),
-        ("[targets]\n'' = {}", "targets: expected names such as 'claude' or 'tool:bash', got ''"),
+        ("[targets]\n'' = {}", "targets: expected a name such as 'claude' or 'tool:bash', or a Target, got ''"),
+        ("[targets.'tol:bash']", "targets: expected a name such as 'tool:bash', or Target(provider=…), got 'tol:bash'"),
         ("[policy]\nattempt = 1", "policy.attempt: unknown option `attempt`; did you mean `attempts`?"),
         ("[policy]\nattempts = '3'", 'policy.attempts: expected a whole number or "none", got \'3\''),
         ("[policy]\nattempts = true", 'policy.attempts: expected a whole number or "none", got true'),
@@ -169,7 +170,7 @@ def test_no_secret_is_shown():
     [
         ({"policy": 3}, "config.policy: expected a Policy, got 3"),
         ({"targets": {"claude": None}}, "config.targets.claude: expected a Policy, got NoneType"),
-        ({"targets": {"": Policy()}}, "config.targets: expected names such as"),
+        ({"targets": {"": Policy()}}, "config.targets: expected a name such as"),
         ({"enabled": "no"}, "config.enabled: expected true or false, got 'no'"),
     ],
 )

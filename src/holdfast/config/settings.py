@@ -35,7 +35,6 @@ BASES: Mapping[str, Policy] = {"interactive": INTERACTIVE, "patient": PATIENT, "
 STARTS = ("base", "profile", "phase")
 """The options that choose what the default policy starts from. Only one of them may be given."""
 _TOP = ("enabled", *STARTS, "policy", "targets", "alerts")
-_TARGET_NAMES = "names such as 'claude' or 'tool:bash'"
 
 _INVALID = object()
 _PARTS: tuple[type[msgspec.Struct], ...] = (Backoff, Circuit, Hedge, Quota, Threshold, Tries)
@@ -86,13 +85,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
                 raise InvalidError.at(f"config.{path}", "a Policy", policy)
         if not isinstance(self.alerts, Alerts):
             raise InvalidError.at("config.alerts", "an Alerts", self.alerts)
-        for name in self.targets:
-            if _circuit_name(name) is None:
-                raise InvalidError.at("config.targets", _TARGET_NAMES, name)
+        # Mistyped names are reported now, not when the settings are applied.
+        self._by_name()
 
     def policy_of(self, target: str | None) -> Policy:
         """Return the policy of a target, or the default policy if the target has none or is None."""
-        return self.policy if target is None else self._by_name().get(_circuit_name(target) or "", self.policy)
+        return self.policy if target is None else self._by_name().get(_circuit_name(target, "target"), self.policy)
 
     def apply(self, runtime: Configurable) -> None:
         """Make a runtime use these settings. Running calls finish on the old ones, and circuits keep their state."""
@@ -100,7 +98,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
         runtime.enabled = self.enabled
 
     def _by_name(self) -> dict[str, Policy]:
-        return {_circuit_name(name) or "": policy for name, policy in self.targets.items()}
+        return {_circuit_name(name, "config.targets"): policy for name, policy in self.targets.items()}
 
 
 def read(tables: Mapping[str, Any], source: str = "configuration") -> Config:
@@ -174,9 +172,10 @@ def _targets(tables: Any, base: Policy, problems: Problems) -> dict[str, Policy]
     policies: dict[str, Policy] = {}
     for name, table in tables.items():
         path = f"targets.{name}"
-        full = _circuit_name(name)
-        if full is None:
-            problems.add("targets", _TARGET_NAMES, name)
+        try:
+            full = _circuit_name(name, "targets")
+        except InvalidError as error:
+            problems.add("targets", str(error.fault.context["expected"]), name)
             continue
         if full in policies:
             problems.add_text(path, "each target once", f"another name of {full}")
@@ -184,10 +183,9 @@ def _targets(tables: Any, base: Policy, problems: Problems) -> dict[str, Policy]
     return policies
 
 
-def _circuit_name(target: str) -> str | None:
-    """Return the name of a target's main circuit, such as `provider:claude`; None if the target names nothing."""
-    names = target_of(target).names
-    return names[0][1] if names else None
+def _circuit_name(target: str, path: str) -> str:
+    """Return the name of a target's main circuit, such as `provider:claude`."""
+    return target_of(target, path).names[0][1]
 
 
 # --- a table over a policy, or over a part of one ---

@@ -70,7 +70,7 @@ class ResilienceManager:
 
     def get_circuit(self, name: Aim) -> CircuitHandle:
         """Return the circuit of a name (`"provider:claude"`, `"claude"`, `"agent:builder"`), new if there is none."""
-        target = target_of(name)
+        target = target_of(name, "circuit")
         if not target.names:
             raise InvalidError.at("circuit", "a name such as 'provider:claude' or 'agent:builder'", str(name))
         return CircuitHandle(target.names[0][1], target, self._runtime, self._through)

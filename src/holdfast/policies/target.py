@@ -66,20 +66,20 @@ Aim: TypeAlias = str | Target
 """`"claude"` (a provider), `"tool:bash"`, `"agent:builder"`, `"model:…"`, or a `Target`."""
 
 
-def target_of(aim: Aim) -> Target:
-    """Return the target that `aim` names."""
+def target_of(aim: Aim, path: str = "recover.target") -> Target:
+    """Return the target that `aim` names. A name that is blank or mistyped raises `InvalidError`, which names `path`."""
     if isinstance(aim, Target):
         return aim
     given: object = aim
     # A blank name would silently share one circuit with every other blank one.
     if not isinstance(given, str) or not given.strip():
-        raise InvalidError.at("recover.target", "a name such as 'claude' or 'tool:bash', or a Target", given)
+        raise InvalidError.at(path, "a name such as 'claude' or 'tool:bash', or a Target", given)
     kind, colon, name = aim.partition(":")
     if colon and kind in _SCOPES:
         if not name:
-            raise InvalidError.at("recover.target", f"a name after '{aim}'", aim)
+            raise InvalidError.at(path, f"a name after '{aim}'", aim)
         return Target(**{kind: name})
     if colon and (meant := get_close_matches(kind, _SCOPES, 1, 0.7)):
-        # A provider's name may hold a colon; one that is nearly a word of ours is a slip.
-        raise InvalidError.at("recover.target", f"a name such as '{meant[0]}:{name}', or Target(provider=…)", aim)
+        # A provider's name may hold a colon, but a word that is nearly one of our scopes is a typing mistake.
+        raise InvalidError.at(path, f"a name such as '{meant[0]}:{name}', or Target(provider=…)", aim)
     return Target(provider=aim)
