@@ -28,7 +28,7 @@ SEED = 7
 TARGET_TIMES = 50
 """How much less a recovered call must cost than one through the Router."""
 _SOON_S = 30.0
-_LONG = ("outage of 10 min", "an hour of all of it")
+_LONG = ("outage of 10 min", "one hour of all of these")
 
 NOTES = [
     f"{CALLERS} callers, each with a call due every {EVERY_S:g} s on average, whatever became of those before; good answers take {GOOD_ANSWER_S:g} s",

@@ -13,7 +13,7 @@ from holdfast.testing.provider import Request
 from holdfast.testing.provider.script import Playback
 
 HAIR = 1e-3
-LIMITED = "rate limit of 20 s that says so"
+LIMITED = "rate limit of 20 s, delay named"
 
 
 @pytest.fixture

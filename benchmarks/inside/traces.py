@@ -113,14 +113,14 @@ def _mixed(seed: int) -> list[Window]:
 
 def traces(seed: int = 7) -> dict[str, Trace]:
     made = [
-        _trace("rate limit of 20 s that says so", 120, limited(20, 40)),
-        _trace("rate limit of 30 s, no word", 120, [Window(20, 50, "429")]),
+        _trace("rate limit of 20 s, delay named", 120, limited(20, 40)),
+        _trace("rate limit of 30 s, no delay named", 120, [Window(20, 50, "429")]),
         _trace("overload, every other second", 240, now_and_then(30, 150, 0.5, "overloaded", seed)),
         _trace("outage of 60 s", 240, [Window(30, 90, "503")]),
         _trace("outage of 10 min", 900, [Window(60, 660, "503")]),
         _trace("flapping, 10 s down, 10 s up", 300, flapping(30, 210, 10, "disconnect")),
         _trace("cut answers, one second in three", 180, now_and_then(20, 140, 0.33, "cut", seed)),
         _trace("hang of 20 s", 240, [Window(30, 50, "hang")]),
-        _trace("an hour of all of it", 3600, _mixed(seed)),
+        _trace("one hour of all of these", 3600, _mixed(seed)),
     ]
     return {trace.name: trace for trace in made}
