@@ -1,14 +1,17 @@
 """Holdfast: when an AI agent's call fails, it decides what to do next, does it, and shows you why.
 
-    from holdfast import fault_of
+    from holdfast import recover
 
-    try:
-        ...
-    except Exception as error:
-        fault = fault_of(error)
-        print(fault.code, fault.retryable, fault.retry_after, fault.next_actor)
+    @recover("claude")                      # retries by kind of failure, time limits, a circuit
+    async def answer(question: str) -> str: ...
 
-Names are loaded when they are first used, so that `import holdfast` costs next to nothing.
+    @answer.fallback
+    async def by_openai(question: str) -> str: ...
+
+`fault_of(error)` classifies any failure; `Session` keeps work that survives its process. SDK clients recover with
+`holdfast.anthropic.recovering` and `holdfast.openai.recovering`.
+
+A name is imported when it is first used, so `import holdfast` is cheap.
 """
 
 from __future__ import annotations

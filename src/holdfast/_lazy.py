@@ -1,4 +1,8 @@
-"""Names that are loaded when they are first used: what keeps the package root, and the pytest plugin, cheap to import."""
+"""Names that are imported when they are first used.
+
+This keeps the package root and the pytest plugin cheap to import: a project that has Holdfast installed and does not use it pays
+almost nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ __all__ = ["loader"]
 
 
 def loader(package: str, namespace: dict[str, Any], homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of `package`: it imports a name from its home once and keeps it in `namespace`."""
+    """Return a `__getattr__` for `package` that imports a name from its home module once and keeps it in `namespace`."""
 
     def load(name: str) -> Any:
         home = homes.get(name)

@@ -1,4 +1,4 @@
-"""Clients of the Anthropic SDK that recover (extra `anthropic`).
+"""Recovering clients of the Anthropic SDK (extra `anthropic`).
 
     from anthropic import Anthropic
     from holdfast.anthropic import recovering
@@ -6,7 +6,7 @@
     claude = recovering(Anthropic())                      # the same class; its calls recover
     claude = recovering(Anthropic(api_key=…), Anthropic(api_key=…), weights=(2, 1))
 
-Nothing changes on the clients that are given.
+The clients that you pass are not changed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Time and chance as parameters: the two protocols every pure room is handed instead of reaching for a global.
+"""Time and randomness as parameters: the two protocols that pure code gets instead of using a global clock.
 
-Invariant: nothing above the I/O line reads a clock or a random source that it was not given.
+Invariant: pure rooms read no clock and no random source that they were not given. So every decision can be tested in virtual
+time and replayed.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ __all__ = ["Clock", "Rng"]
 
 
 class Clock(Protocol):
-    """Two readings of time: one for people and peers, one for measuring."""
+    """Two clocks: wall time for dates, monotonic time for durations."""
 
     def wall(self) -> float:
         """Seconds since the epoch. May jump; only for dates that cross a process border."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start that never go back. For every duration we measure."""
+        """Seconds from an arbitrary start. Never goes back; use it for every duration."""
         ...
 
 
 class Rng(Protocol):
-    """A source of chance; `random.Random` is one."""
+    """A source of random numbers, such as `random.Random`."""
 
     def random(self) -> float:
         """Return the next number in [0, 1)."""

@@ -1,11 +1,11 @@
-"""Transports for httpx and httpx2 that recover (extra `httpx`).
+"""Recovering transports for httpx and httpx2 (extra `httpx`).
 
     import httpx
     from holdfast.httpx import RecoveringTransport
 
     client = httpx.Client(transport=RecoveringTransport(httpx.HTTPTransport()))
 
-The same classes serve both libraries.
+The same classes work with both libraries.
 """
 
 from __future__ import annotations

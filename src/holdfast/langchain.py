@@ -1,14 +1,14 @@
-"""LangChain and LangGraph, recovered (extra `langchain`).
+"""Recovery for LangChain and LangGraph: models, agents, nodes (extra `langchain`).
 
     from langchain_anthropic import ChatAnthropic
     from holdfast.langchain import RecoveryMiddleware, recovering, recovering_node, retry_policy
 
-    claude = recovering(ChatAnthropic(model="claude-haiku-4-5"))      # the same class; `bind_tools` and pipes go on
+    claude = recovering(ChatAnthropic(model="claude-haiku-4-5"))      # the same class; `bind_tools` and pipes keep working
     agent = create_agent(model, tools, middleware=[RecoveryMiddleware(ChatOpenAI(model="gpt-5"))])
     graph.add_node("ask", recovering_node(ask))                       # Retry-After, circuits, deadline
-    graph.add_node("ask", ask, retry_policy=retry_policy())           # LangGraph's loop on our word
+    graph.add_node("ask", ask, retry_policy=retry_policy())           # LangGraph's own loop with our classifier
 
-Nothing changes on the models that are given.
+The models that you pass are not changed.
 """
 
 from __future__ import annotations

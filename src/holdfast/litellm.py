@@ -1,4 +1,4 @@
-"""LiteLLM's calls, recovered (extra `litellm`).
+"""Recovery for LiteLLM's functions and Router (extra `litellm`).
 
     import litellm
     from holdfast.litellm import recovering
@@ -6,7 +6,7 @@
     completion = recovering(litellm.completion, fallbacks=["anthropic/claude-…"])
     router = recovering(litellm.Router(model_list=[…]))
 
-Nothing changes on what is given, and LiteLLM is not imported before you do.
+The function or Router that you pass is not changed. This module does not import LiteLLM before you do.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Clients of the OpenAI SDK that recover (extra `openai`); also for xAI and others that speak its protocol.
+"""Recovering clients of the OpenAI SDK (extra `openai`), also for xAI and other services with the same API.
 
     from openai import AsyncOpenAI
     from holdfast.openai import recovering
 
     gpt = recovering(AsyncOpenAI())                       # the same class; its calls recover
 
-Nothing changes on the clients that are given.
+The clients that you pass are not changed.
 """
 
 from __future__ import annotations

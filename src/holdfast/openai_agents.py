@@ -1,4 +1,4 @@
-"""Models of the OpenAI Agents SDK that recover (extra `openai-agents`).
+"""Recovering models and providers for the OpenAI Agents SDK (extra `openai-agents`).
 
     from agents import Agent, OpenAIProvider, RunConfig, Runner
     from holdfast.openai_agents import recovering
@@ -6,7 +6,7 @@
     config = RunConfig(model_provider=recovering(OpenAIProvider()))
     await Runner.run(Agent(name="Helper"), "hello", run_config=config)
 
-Nothing changes on the models and providers that are given.
+The models and providers that you pass are not changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each source document's constants under its name, and document 004's phases.
+"""Profiles: the numbers of each specification under its name, and phases that switch recovery on step by step.
 
 from holdfast import recover
 from holdfast.profiles import phase, policy_of, spec016

@@ -1,4 +1,4 @@
-"""pydantic-ai, recovered (extra `pydantic-ai`).
+"""Recovery for pydantic-ai: models and tools (extra `pydantic-ai`).
 
     from pydantic_ai import Agent
     from holdfast.pydantic_ai import RecoveringModel, recovering_tool
@@ -9,7 +9,7 @@
     @recovering_tool(effect="read")
     def weather(city: str) -> str: …
 
-`FALLBACK_ON` is for `FallbackModel` around models that recover; `for_the_model` makes of a failure what the model is told.
+Pass `FALLBACK_ON` to a `FallbackModel` around recovering models. `for_the_model(error)` turns a failure into what the model may see.
 """
 
 from __future__ import annotations
