@@ -359,11 +359,11 @@ def test_a_deadlock_is_an_error_that_names_who_waits_where():
 
     with pytest.raises(StuckError) as stuck:
         run(main(), patience=0.05)
-    told = str(stuck.value)
-    assert "nothing happened for 0.05 real seconds at virtual time 3 s" in told
-    assert "reader (" in told
-    assert f"waits_for_a_message) at {__file__}:" in told
-    assert told.count("\n") == 2
+    message = str(stuck.value)
+    assert "nothing happened for 0.05 real seconds at virtual time 3 s" in message
+    assert "reader (" in message
+    assert f"waits_for_a_message) at {__file__}:" in message
+    assert message.count("\n") == 2
 
 
 def test_a_deadlock_with_a_thread_is_one_too():

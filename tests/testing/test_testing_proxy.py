@@ -80,7 +80,7 @@ async def connected(proxy):
             await writer.wait_closed()
 
 
-async def asked(proxy, data: bytes) -> bytes:
+async def echoed(proxy, data: bytes) -> bytes:
     """Send, say that it was all, and read to the end."""
     async with connected(proxy) as (reader, writer):
         writer.write(data)
@@ -104,7 +104,7 @@ async def nothing_comes(reader) -> bool:
 async def test_without_toxics_it_is_a_wire():
     async with proxied() as (echo, proxy):
         sent = bytes(range(256)) * 4000
-        assert await asked(proxy, sent) == sent
+        assert await echoed(proxy, sent) == sent
         assert await echo.ended() == "closed"
         counted = proxy.counters
         assert (counted.connections, counted.bytes_up, counted.bytes_down) == (1, len(sent), len(sent))
@@ -129,7 +129,7 @@ def virtually(*toxics, sent: bytes = b"hello") -> tuple[bytes, float]:
 
     async def scenario():
         async with proxied(*toxics) as (_, proxy):
-            return await asked(proxy, sent)
+            return await echoed(proxy, sent)
 
     return run(scenario(), clock=clock), clock.monotonic()
 
@@ -174,7 +174,7 @@ async def test_a_reset_after_some_bytes_reaches_both_sides():
 async def test_a_reset_at_once_is_what_recover_knows_as_a_reset():
     async with proxied("reset") as (_, proxy):
         with pytest.raises(ConnectionResetError) as caught:
-            await asked(proxy, b"hello")
+            await echoed(proxy, b"hello")
         assert fault_of(caught.value).code == "CONN_RESET"
 
 
@@ -232,7 +232,7 @@ async def test_toxics_are_switched_while_a_connection_runs():
         assert await nothing_comes(reader)
         proxy.remove(slow)
         proxy.clear()
-        assert await asked(proxy, b"c") == b"c"
+        assert await echoed(proxy, b"c") == b"c"
 
 
 @in_real_time
@@ -250,13 +250,13 @@ async def test_cut_breaks_off_every_connection():
 
 @in_real_time
 async def test_a_share_of_connections_is_the_same_with_the_same_seed():
-    async def befallen(seed: int) -> list[bool]:
+    async def affected(seed: int) -> list[bool]:
         async with proxied("limit=0;share=0.5;direction=down", seed=seed) as (_, proxy):
-            return [await asked(proxy, b"x") == b"" for _ in range(20)]
+            return [await echoed(proxy, b"x") == b"" for _ in range(20)]
 
-    first = await befallen(1)
-    assert first == await befallen(1)
-    assert first != await befallen(2)
+    first = await affected(1)
+    assert first == await affected(1)
+    assert first != await affected(2)
     assert 0 < sum(first) < 20
 
 
@@ -266,7 +266,7 @@ async def test_a_server_that_is_not_there_is_a_reset_and_counted():
         gone = echo.address
     async with FaultProxy(gone) as proxy:
         with pytest.raises(ConnectionResetError):
-            await asked(proxy, b"x")
+            await echoed(proxy, b"x")
         assert proxy.counters.refused == 1
 
 

@@ -103,12 +103,12 @@ def test_a_toxic_concerns_its_direction_only():
 
 
 def test_a_share_of_the_connections_is_drawn_by_the_seed():
-    def befallen(seed: int) -> list[bool]:
+    def affected(seed: int) -> list[bool]:
         return [Flow("up", Random(f"{seed}:{n}")).step((Reset(share=0.3),), 1).end is not None for n in range(1000)]
 
-    assert befallen(1) == befallen(1)
-    assert befallen(1) != befallen(2)
-    assert 250 < sum(befallen(1)) < 350
+    assert affected(1) == affected(1)
+    assert affected(1) != affected(2)
+    assert 250 < sum(affected(1)) < 350
 
 
 # --- words ---

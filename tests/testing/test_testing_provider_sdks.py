@@ -15,7 +15,7 @@ from holdfast import fault_of
 from holdfast.testing import FaultProvider, serve_in_thread
 from holdfast.testing.provider.faults import ERRORS, FAULTS
 
-SAID = "You said: What is a holdfast?"
+ECHO = "You said: What is a holdfast?"
 BOTH = ("whole", "stream")
 
 
@@ -39,7 +39,7 @@ each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 def test_messages_whole_and_streamed_are_the_same(provider):
     whole, streamed = CALLS["messages"](provider), CALLS["messages_stream"](provider)
-    assert whole.content[0].text == streamed.content[0].text == SAID
+    assert whole.content[0].text == streamed.content[0].text == ECHO
     assert whole.stop_reason == streamed.stop_reason == "end_turn"
     assert whole.usage.output_tokens == streamed.usage.output_tokens == 6
     assert whole.usage.input_tokens > 0
@@ -48,23 +48,23 @@ def test_messages_whole_and_streamed_are_the_same(provider):
 def test_chat_completions_whole_and_streamed_are_the_same(provider):
     whole = CALLS["chat"](provider)
     chunks = CALLS["chat_stream"](provider)
-    assert whole.choices[0].message.content == SAID
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == SAID
+    assert whole.choices[0].message.content == ECHO
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == ECHO
     assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason == "stop"
     assert whole.usage.total_tokens == whole.usage.prompt_tokens + 6
 
 
 def test_chat_completions_stream_their_usage_where_it_is_asked_for(provider):
     with openai_client(provider) as client:
-        asked = {"stream": True, "stream_options": {"include_usage": True}}
-        *_, last = client.chat.completions.create(model=GPT, messages=MESSAGES, **asked)
+        request = {"stream": True, "stream_options": {"include_usage": True}}
+        *_, last = client.chat.completions.create(model=GPT, messages=MESSAGES, **request)
     assert last.choices == []
     assert last.usage.completion_tokens == 6
 
 
 def test_responses_whole_and_streamed_are_the_same(provider):
     whole, streamed = CALLS["responses"](provider), CALLS["responses_stream"](provider)
-    assert whole.output_text == streamed.output_text == SAID
+    assert whole.output_text == streamed.output_text == ECHO
     assert whole.status == streamed.status == "completed"
     assert whole.usage.output_tokens == streamed.usage.output_tokens == 6
 
@@ -81,24 +81,24 @@ def test_a_conversation_with_a_tool_in_messages(provider, stream):
     with anthropic_client(provider) as client:
 
         def ask(messages):
-            asked = {"model": CLAUDE, "max_tokens": 99, "messages": messages, "tools": offered}
+            request = {"model": CLAUDE, "max_tokens": 99, "messages": messages, "tools": offered}
             if not stream:
-                return client.messages.create(**asked)
-            with client.messages.stream(**asked) as answer:
+                return client.messages.create(**request)
+            with client.messages.stream(**request) as answer:
                 return answer.get_final_message()
 
         called = ask(MESSAGES)
         (use,) = called.content
         assert (called.stop_reason, use.name, use.input) == ("tool_use", "weather", {"city": "example", "days": 1})
         result = {"type": "tool_result", "tool_use_id": use.id, "content": "rain"}
-        told = ask(
+        final = ask(
             [
                 *MESSAGES,
                 {"role": "assistant", "content": [use.model_dump(include={"type", "id", "name", "input"})]},
                 {"role": "user", "content": [result]},
             ]
         )
-    assert told.content[0].text == "The tool says: rain"
+    assert final.content[0].text == "The tool says: rain"
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=BOTH)
@@ -115,24 +115,24 @@ def test_a_tool_call_in_chat_completions(provider, stream):
             name, arguments = call.function.name, call.function.arguments
         assert (name, json.loads(arguments)) == ("weather", {"city": "example", "days": 1})
         result = {"role": "tool", "tool_call_id": "call_1", "content": "rain"}
-        told = client.chat.completions.create(model=GPT, messages=[*MESSAGES, result])
-    assert told.choices[0].message.content == "The tool says: rain"
+        final = client.chat.completions.create(model=GPT, messages=[*MESSAGES, result])
+    assert final.choices[0].message.content == "The tool says: rain"
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=BOTH)
 def test_a_tool_call_in_responses(provider, stream):
     provider.set_script('replies = "tools"')
-    asked = {"model": GPT, "input": "The weather?", "tools": weather_for("responses")}
+    request = {"model": GPT, "input": "The weather?", "tools": weather_for("responses")}
     with openai_client(provider) as client:
         if stream:
-            with client.responses.stream(**asked) as answer:
+            with client.responses.stream(**request) as answer:
                 (call,) = answer.get_final_response().output
         else:
-            (call,) = client.responses.create(**asked).output
+            (call,) = client.responses.create(**request).output
         assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "example", "days": 1})
         result = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
-        told = client.responses.create(model=GPT, input=[{"role": "user", "content": "The weather?"}, result])
-    assert told.output_text == "The tool says: rain"
+        final = client.responses.create(model=GPT, input=[{"role": "user", "content": "The weather?"}, result])
+    assert final.output_text == "The tool says: rain"
 
 
 def test_scripted_turns_follow_the_conversation_and_not_the_number_of_requests(provider):
@@ -140,8 +140,8 @@ def test_scripted_turns_follow_the_conversation_and_not_the_number_of_requests(p
     with anthropic_client(provider) as client:
 
         def ask(turns):
-            said = [{"role": "assistant", "content": "…"}, {"role": "user", "content": "go on"}] * turns
-            answer = client.messages.create(model=CLAUDE, max_tokens=9, messages=[*MESSAGES, *said])
+            history = [{"role": "assistant", "content": "…"}, {"role": "user", "content": "go on"}] * turns
+            answer = client.messages.create(model=CLAUDE, max_tokens=9, messages=[*MESSAGES, *history])
             return getattr(answer.content[0], "text", None) or answer.content[0].input
 
         assert [ask(0), ask(0), ask(1), ask(2), ask(7)] == ["one", "one", {"city": "Oslo"}, "three", "three"]
@@ -155,8 +155,8 @@ def test_the_async_clients_work_too():
             openai_client(provider, openai.AsyncOpenAI) as other,
         ):
             async with one.messages.stream(model=CLAUDE, max_tokens=9, messages=MESSAGES) as stream:
-                assert (await stream.get_final_message()).content[0].text == SAID
-            assert (await other.responses.create(model=GPT, input="What is a holdfast?")).output_text == SAID
+                assert (await stream.get_final_message()).content[0].text == ECHO
+            assert (await other.responses.create(model=GPT, input="What is a holdfast?")).output_text == ECHO
             with pytest.raises(anthropic.APIStatusError) as failed:
                 await one.messages.create(model=CLAUDE, max_tokens=9, messages=MESSAGES)
             assert fault_of(failed.value).code == "PROVIDER_OVERLOADED"
@@ -314,8 +314,8 @@ def test_a_cut_tool_call_leaves_arguments_that_are_no_json(provider):
     provider.set_script("cut-tool;after=2")
     got = []
     with openai_client(provider) as client, pytest.raises(openai.APIConnectionError) as failed:
-        asked = {"model": GPT, "messages": MESSAGES, "tools": weather_for("chat"), "stream": True}
-        for chunk in client.chat.completions.create(**asked):
+        request = {"model": GPT, "messages": MESSAGES, "tools": weather_for("chat"), "stream": True}
+        for chunk in client.chat.completions.create(**request):
             got.extend(call.function.arguments for call in chunk.choices[0].delta.tool_calls or ())
     assert fault_of(failed.value).code == "PROVIDER_STREAM_CUT"
     assert "".join(got) == '{"city":"examp'
@@ -326,7 +326,7 @@ def test_an_answer_of_the_wrong_type_is_read_all_the_same(provider):
     with anthropic_client(provider) as client:
         raw = client.messages.with_raw_response.create(model=CLAUDE, max_tokens=9, messages=MESSAGES)
     assert raw.headers["content-type"] == "text/plain"
-    assert raw.parse().content[0].text == SAID
+    assert raw.parse().content[0].text == ECHO
 
 
 def test_an_oversize_answer_has_as_many_bytes_as_were_scripted(provider):
@@ -344,7 +344,7 @@ def test_a_tls_handshake_fails():
 
 
 @pytest.mark.parametrize(
-    "said",
+    "header",
     [
         "retry-after=7",
         "retry-after=7.0",
@@ -355,10 +355,10 @@ def test_a_tls_handshake_fails():
         "hint=7s",
     ],
 )
-def test_retry_after_in_every_form(provider, said):
-    provider.set_script(f"429;{said}")
+def test_retry_after_in_every_form(provider, header):
+    provider.set_script(f"429;{header}")
     with pytest.raises((anthropic.RateLimitError, openai.RateLimitError)) as failed:
-        CALLS["messages" if "anthropic" in said else "chat"](provider)
+        CALLS["messages" if "anthropic" in header else "chat"](provider)
     assert fault_of(failed.value).retry_after == pytest.approx(7, abs=1.5)
 
 

@@ -1,4 +1,4 @@
-"""tenacity's arithmetic in our words: when to stop, how long to wait, whether to try again; R5, R9, R71."""
+"""tenacity's strategies: when to stop, how long to wait, whether to retry; R5, R9, R71."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_a_chain_of_causes_that_bites_its_tail_ends():
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: wait_fixed(-1), "wait_fixed: expected seconds ≥ 0 or a timedelta, got -1"),
         (lambda: wait_fixed(float("nan")), "got nan"),
@@ -271,10 +271,10 @@ def test_a_chain_of_causes_that_bites_its_tail_ends():
         (lambda: retry_if_result(3), "retry_if_result: expected a function, got 3"),
     ],
 )
-def test_R71_what_makes_no_sense_is_refused_where_it_is_written(make, told):
+def test_R71_an_invalid_value_raises_where_it_is_written(make, message):
     with pytest.raises(InvalidError) as caught:
         make()
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_an_async_predicate_inside_a_condition_is_refused():

@@ -168,9 +168,9 @@ def test_the_control_interface_reads_resets_and_scripts(provider):
     assert (status, counted["received"], counted["injected"]) == (200, 1, {"503": 1})
     assert control(b"POST", b"reset") == (200, {**counted, "received": 0, "injected": {}, "connections": 0})
     assert control(b"GET", b"script")[1]["rules"][0]["steps"] == "503"
-    status, refused = control(b"POST", b"script", b"banana")
+    status, body = control(b"POST", b"script", b"banana")
     assert status == 400
-    assert "expected ok, a status" in refused["error"]
+    assert "expected ok, a status" in body["error"]
     assert control(b"GET", b"script")[1]["rules"][0]["steps"] == "503"  # a bad one changed nothing
     assert control(b"GET", b"banana")[0] == 404
 

@@ -15,7 +15,7 @@ from holdfast.testing import Capture, FaultProvider, VirtualClock, run, serve_in
 from holdfast.testing.provider.faults import FAULTS
 
 BASE = "http://provider.test"
-ASKED = {"model": CLAUDE, "max_tokens": 9, "messages": MESSAGES}
+REQUEST = {"model": CLAUDE, "max_tokens": 9, "messages": MESSAGES}
 HEADERS = {"x-api-key": "k"}
 
 
@@ -25,10 +25,10 @@ def claude(provider, **more):
 
 
 def asked_in(clock, ask):
-    """The answer, asked for inside the virtual run: the SDKs' methods begin when they are called, not when awaited."""
+    """Call inside the virtual run: the SDKs' methods begin when they are called, not when they are awaited."""
 
     async def main():
-        return await ask(**ASKED)
+        return await ask(**REQUEST)
 
     return run(main(), clock=clock)
 
@@ -63,8 +63,8 @@ def test_the_clients_own_limit_is_kept_in_virtual_time():
 
     async def main():
         with pytest.raises(anthropic.APITimeoutError):
-            await client.messages.create(**ASKED)
-        await client.messages.create(**ASKED)
+            await client.messages.create(**REQUEST)
+        await client.messages.create(**REQUEST)
 
     run(main(), clock=clock)
     assert clock.monotonic() == 59
@@ -75,7 +75,7 @@ def test_a_cut_stream_is_begun_again_where_nothing_of_it_was_seen():
     client = claude(provider)
 
     async def texts():
-        async with client.messages.stream(**ASKED) as stream:
+        async with client.messages.stream(**REQUEST) as stream:
             async for text in stream.text_stream:
                 yield text
 
@@ -96,7 +96,7 @@ def test_an_outage_in_virtual_time():
     with httpx2.Client(transport=provider.transport(), base_url=BASE, headers=HEADERS) as client:
         seen = []
         for _ in range(14):
-            seen.append(client.post("/v1/messages", json=ASKED).status_code)
+            seen.append(client.post("/v1/messages", json=REQUEST).status_code)
             clock.advance(5)
     assert seen == [200, *[503] * 11, 200, 200]
 
@@ -118,13 +118,13 @@ def test_a_blocking_client_without_a_limit_is_not_left_hanging():
         httpx2.Client(transport=provider.transport(), base_url=BASE, headers=HEADERS, timeout=None) as client,
         pytest.raises(InvalidError, match="expected a limit for reading"),
     ):
-        client.post("/v1/messages", json=ASKED)
+        client.post("/v1/messages", json=REQUEST)
 
 
 def seen_by(client, stream, limit):
     """What a client sees: its library's exception, or what came."""
     try:
-        answer = client.post("/v1/messages", json={**ASKED, "stream": stream}, timeout=limit)
+        answer = client.post("/v1/messages", json={**REQUEST, "stream": stream}, timeout=limit)
     except Exception as error:
         return type(error).__name__, fault_of(error).code
     return answer.status_code, answer.headers["content-type"], answer.content
@@ -154,8 +154,8 @@ def test_memory_and_socket_look_the_same(library, stream):
 def test_an_answer_that_is_left_half_read_is_counted_as_abandoned():
     provider = FaultProvider()
     with httpx2.Client(transport=provider.transport(), base_url=BASE, headers=HEADERS) as client:
-        with client.stream("POST", "/v1/messages", json={**ASKED, "stream": True}):
+        with client.stream("POST", "/v1/messages", json={**REQUEST, "stream": True}):
             pass
         assert provider.counters.abandoned == 1
-        client.post("/v1/messages", json=ASKED)
+        client.post("/v1/messages", json=REQUEST)
     assert provider.counters.abandoned == 1

@@ -1,4 +1,4 @@
-"""The scripts of the fault provider: what they mean, and what is said about those that mean nothing."""
+"""The scripts of the fault provider: what they mean, and the errors for those that cannot be read."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_rule_that_is_not_for_a_request_keeps_its_steps():
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         ("429, banana", "rules[0].steps[1]: expected ok, a status"),
         ("200", "rules[0].steps[0]: expected ok, a status"),
@@ -86,14 +86,14 @@ def test_a_rule_that_is_not_for_a_request_keeps_its_steps():
         ("429,,ok", "rules[0].steps[1]: expected ok, a status"),
     ],
 )
-def test_a_step_that_makes_no_sense_says_where_and_why(script, said):
-    with pytest.raises(InvalidError) as refused:
+def test_an_invalid_step_raises_with_place_and_reason(script, message):
+    with pytest.raises(InvalidError) as caught:
         read_script(script)
-    assert said in str(refused.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("share = 2", "script.toml:6: rules[1].share: expected a number above 0 to 1, got 2.0"),
         ('share = "much"', "script.toml:6: rules[1].share: expected float, got str"),
@@ -104,12 +104,12 @@ def test_a_step_that_makes_no_sense_says_where_and_why(script, said):
         ("share = = 2", "script.toml: expected TOML, got Invalid value (at line 6"),
     ],
 )
-def test_a_bad_file_names_line_field_expected_and_got(tmp_path, monkeypatch, line, said):
+def test_a_bad_file_names_line_field_expected_and_got(tmp_path, monkeypatch, line, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.toml").write_text(f'[[rules]]\nsteps = "429"\n\n[[rules]]\nsteps = "503"\n{line}\n')
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as caught:
         read_file("script.toml")
-    assert refused.value.fault.message.startswith(said)
+    assert caught.value.fault.message.startswith(message)
 
 
 def test_a_bad_step_in_a_file_names_its_line(tmp_path, monkeypatch):
@@ -127,7 +127,7 @@ def test_a_file_without_steps_names_the_table(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('replies = "parrot"\n', "script:1: replies: expected one of echo, tools, got 'parrot'"),
         ("replies = []\n", "script:1: replies: expected at least one turn"),
@@ -135,7 +135,7 @@ def test_a_file_without_steps_names_the_table(tmp_path, monkeypatch):
         ("speed = 1\n", "script:1: speed: expected one of seed, replies, rules"),
     ],
 )
-def test_settings_beside_the_rules_are_checked_too(text, said):
-    with pytest.raises(InvalidError) as refused:
+def test_settings_beside_the_rules_are_checked_too(text, message):
+    with pytest.raises(InvalidError) as caught:
         read_script(text)
-    assert refused.value.fault.message.startswith(said)
+    assert caught.value.fault.message.startswith(message)

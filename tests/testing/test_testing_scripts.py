@@ -1,4 +1,4 @@
-"""Scripted failures: what each word raises, what the classifier makes of it, and what is refused."""
+"""Scripted failures: what each step raises, its classification, and the errors for invalid scripts."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_chance_of_0_never_fails_and_one_of_100_always():
     assert played(script("503%100*50"), 50) == ["PROVIDER_UNAVAILABLE"] * 50
 
 
-# What is refused
+# Invalid scripts
 
 
 @pytest.mark.parametrize(

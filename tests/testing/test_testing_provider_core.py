@@ -1,4 +1,4 @@
-"""The fault provider without a network: whatever is asked, the plan is whole and the counters add up."""
+"""The fault provider without a network: for every request the plan is complete and the counters add up."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def test_every_fault_has_a_plan_that_ends(name, path, stream):
 
 def test_the_same_request_gets_the_same_reply():
     provider = FaultProvider(clock=VirtualClock())
-    asked = Request(
+    request = Request(
         "POST", PATHS[0], {"x-api-key": "k"}, b'{"model":"claude-x","messages":[{"role":"user","content":"hi"}]}'
     )
-    one, other = (b"".join(act.data for act in provider.plan(asked) if isinstance(act, Data)) for _ in range(2))
+    one, other = (b"".join(act.data for act in provider.plan(request) if isinstance(act, Data)) for _ in range(2))
     assert json.loads(one)["content"] == json.loads(other)["content"]
