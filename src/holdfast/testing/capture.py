@@ -60,6 +60,7 @@ class Capture:
 
     def assert_recovered(self, *, attempts: int | None = None, operation: str | None = None) -> Recovered:
         """Return the `Recovered` event of the operation that ended last. Raises `AssertionError` if it did not recover, or not in `attempts`."""
+        # pytest leaves this frame out, so that the report ends at the line of the test.
         __tracebackhide__ = True
         wanted = "a recovery" if attempts is None else f"a recovery after {attempts} attempts"
         ending = self._last_ending(operation)
@@ -82,6 +83,7 @@ class Capture:
 
     def _last_ending(self, operation: str | None) -> _Ending | None:
         """Return the last end of an operation; None if there is none, since a call that succeeds at once sends no event."""
+        # The last end counts: nested operations end before the one around them.
         for event in reversed(self.events):
             if isinstance(event, _Ending) and operation in (None, event.operation):
                 return event

@@ -54,6 +54,7 @@ class VirtualClock:
 
     def jump(self, seconds: float) -> None:
         """Set the wall clock forward or, with a negative number, back. `monotonic()` does not change."""
+        # A wall time before the epoch cannot be written as a date.
         options.at_least("jump", seconds, -self.wall())
         self._wall_at_zero += seconds
 
@@ -90,6 +91,7 @@ class Scripted:
 
     def __init__(self, *numbers: float) -> None:
         for place, number in enumerate(numbers):
+            # Checked now: a wrong number would show up much later, as an odd delay.
             options.share(f"numbers[{place}]", number, zero=True)
             if number == 1:
                 raise InvalidError.at(f"numbers[{place}]", "a number below 1, as random() never returns 1", number)
@@ -117,5 +119,6 @@ def seeded(seed: int) -> Random:
 
     Raises `InvalidError` unless the seed is a whole number from 0.
     """
+    # Random() takes any seed, also None, which means other numbers in every run.
     options.count("seed", seed, least=0)
     return Random(seed)  # noqa: S311 - chance for tests, not for secrets

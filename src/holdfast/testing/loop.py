@@ -88,6 +88,8 @@ def _virtual_time(clock: VirtualClock | None) -> Iterator[VirtualClock]:
         yield current.clock
         return
     own = VirtualClock() if clock is None else clock
+    # A fixed seed gives the same jitter in every run. `waits` and `enabled` are kept: a test that switched one off
+    # expects that inside `run` as well.
     with use_runtime(Runtime(clock=own, rng=seeded(0), waits=current.waits, enabled=current.enabled)):
         yield own
 
@@ -98,6 +100,7 @@ class WaitingOff:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._before = runtime.waits
+        # Off from here on and not from `__enter__`, so that a plain `no_waiting()` in a conftest works.
         runtime.waits = False
 
     def restore(self) -> None:
@@ -184,6 +187,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         # Only functions for the loop's own threads are wrapped: for a process the wrapper would have to be pickled.
         future = super().run_in_executor(executor, self._tracked(func) if executor is None else func, *args)
         self._outside.expect()
+        # The callback runs in the loop's own thread, so the count needs no lock.
         future.add_done_callback(lambda _: self._outside.arrived())
         return future
 
@@ -247,6 +251,7 @@ class _VirtualSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return the files that are ready; `timeout` is virtual."""
+        # Real events come first: a socket that is ready must win over a timer that is only virtually due.
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
@@ -260,6 +265,7 @@ class _VirtualSelector(selectors.DefaultSelector):
         return []
 
     def _real_seconds(self, timeout: float | None) -> float:
+        # Without a timer only the real world can wake the loop. Work in a thread gets the same patience.
         if timeout is None or (self._expected and not self._overdue):
             return self._patience
         return self._io_wait if len(self.get_map()) > _WAKE_UP_PIPE else 0.0
@@ -285,6 +291,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
+        # A daemon: a server that is stuck must not keep the interpreter alive after the tests.
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -294,6 +301,7 @@ class LoopThread:
 
     def close(self) -> None:
         """Stop the loop and wait for its thread."""
+        # Async generators that a test left open can only be closed in their own loop.
         self.run(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_THREAD_PATIENCE_S)

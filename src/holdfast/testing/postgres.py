@@ -30,14 +30,18 @@ __all__ = ["PrivateServer", "binaries"]
 _DEBIAN = Path("/usr/lib/postgresql")
 _LIMIT_S = 30.0
 _POLL_S = 0.01
+# The packages create the first one; the second one exists on every system.
 _UNPRIVILEGED = ("postgres", "nobody")
 _SMALL = {
+    # No TCP port: two test runs on one machine cannot meet.
     "listen_addresses": "",
     "max_connections": "100",
     "shared_buffers": "16MB",
+    # Containers often have a /dev/shm that is too small for the default.
     "dynamic_shared_memory_type": "mmap",
     "autovacuum_naptime": "10s",
     "log_min_messages": "fatal",
+    # With `wal_level = minimal` the server starts only if this is 0.
     "max_wal_senders": "0",
     "wal_level": "minimal",
 }
@@ -90,16 +94,19 @@ class PrivateServer:
         try:
             user = _unprivileged()
             if user is not None:
+                # The server runs as this user and must own its data.
                 os.chown(self._folder, user.pw_uid, user.pw_gid)
             self._run("initdb", "-D", self._data, "-U", "holdfast", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
             self.start()
         except BaseException:
+            # `with` does not call it if `__enter__` fails, and the server would stay.
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        # A process that is just ending may still write there; what it leaves is in a temporary folder.
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
@@ -144,6 +151,7 @@ class PrivateServer:
         return False
 
     def _run(self, name: str, *arguments: str) -> None:
+        # In `/`, because the unprivileged user may not enter the current folder.
         done = subprocess.run(  # noqa: S603 - our own command
             [*_as_unprivileged(), str(self._bin / name), *arguments],
             cwd="/",

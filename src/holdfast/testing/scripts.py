@@ -44,6 +44,7 @@ _EXPECTED = (
     "timeout, reset, refused, hang or code:CODE, each perhaps %CHANCE and *TIMES (503%30*100)"
 )
 _STATUS = re.compile(r"[45][0-9][0-9]")
+# `what` is not greedy: a `%` or `*` inside a value belongs to it unless it ends the step.
 _STEP = re.compile(r"(?P<what>.+?)(?:%(?P<chance>100|[0-9]{1,2}))?(?:\*(?P<times>[1-9][0-9]{0,5}))?", re.DOTALL)
 
 
@@ -97,6 +98,7 @@ class Script:
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """Play the next step as a coroutine; `hang` waits until it is cancelled."""
         step = self._next(args, kwargs)
+        # The blocking form of `hang` raises instead: a thread that waits for ever would hang the test run.
         if step is _hang:
             await asyncio.get_running_loop().create_future()
         return step()
@@ -119,6 +121,7 @@ class Script:
 
     def _next(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Step:
         turn = next(self._turn)
+        # Recorded before the check, so that a call too many is seen in `received`, too.
         self.received.append(Received(args, kwargs))
         if turn >= len(self._steps):
             raise ScriptEndedError(f"expected at most {len(self._steps)} calls, got call {turn + 1}")
@@ -137,6 +140,7 @@ def script(steps: str | Iterable[Any], *, seed: int = 0) -> Script:
     Raises `InvalidError` for a step that it cannot read, and for no steps at all.
     """
     rng = seeded(seed)
+    # A single text is split here; the texts in a list are steps already and may contain commas.
     if isinstance(steps, str):
         steps = split_steps(steps)
     elif not isinstance(steps, Iterable):
@@ -177,6 +181,7 @@ def _read_word(path: str, word: str) -> Step | None:
 
 def _read_code(path: str, code: str) -> Step:
     entry = resolve(code)
+    # `resolve` also knows aliases. A script must use the code itself, which is what events and messages show.
     if entry is None or entry.code != code:
         raise InvalidError.at(path, f"a code of the catalog, perhaps {' or '.join(nearest(code))}", code)
     # The leaf class where there is one, so that `except CircuitOpenError` works as with a real circuit.
@@ -229,4 +234,5 @@ def read_option(path: str, text: str, what: str = "a header") -> tuple[str, str]
     name, equals, value = text.partition("=")
     if not (name.strip() and equals):
         raise InvalidError.at(path, f"{what} as NAME=VALUE", text)
+    # Header names are not case-sensitive; lower case is what the readers of headers look for.
     return name.strip().lower(), value.strip()

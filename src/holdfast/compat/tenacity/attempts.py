@@ -55,6 +55,7 @@ class Attempts:
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
+        # One operation per call: its events, budget and history are those of any other recovery.
         self.op = Operation(plan)
         self.state = RetryCallState(retrying, fn, args, kwargs or {})
         self.over = False
@@ -115,6 +116,7 @@ class Attempts:
         outcome = self.state.outcome
         assert outcome is not None
         retrying = self._retrying
+        # TryAgain overrides the condition, as in tenacity.
         explicit = isinstance(outcome.exception(), TryAgain)
         if not explicit and not (yield from self._evaluate("retry", retrying.retry, otherwise=False)):
             self._accept(outcome)
@@ -140,6 +142,7 @@ class Attempts:
 
     def _decide(self) -> Steps:
         state, retrying = self.state, self._retrying
+        # Before `stop`, as in tenacity: `stop_before_delay` reads `upcoming_sleep`.
         wait = yield from self._evaluate("wait", retrying.wait, otherwise=None)
         try:
             state.upcoming_sleep = seconds("what wait returned", wait)
@@ -157,11 +160,13 @@ class Attempts:
         error = outcome.exception()
         if error is not None:
             return self.op.failed(error, decision)
+        # A result has no exception, but events and budgets need a fault for the attempt.
         fault = Fault.of(
             "PROVIDER_OUTPUT_INVALID", "The result calls for another attempt", partial=Partial(payload=outcome.result())
         )
         try:
             return self.op.rejected(fault, decision)
+        # It must reach the user: a retry of this call could repeat an effect.
         except OutcomeUnknownError:
             raise
         except HoldfastError as rejected:
@@ -234,6 +239,7 @@ class AttemptManager:
         if self._attempts is None:
             return
         op = self._attempts.op
+        # Recoveries inside the block find this one and do not multiply its attempts.
         self._token = AMBIENT.set(op)
         # Only a task can be cut short by an enclosing deadline: a thread cannot be cancelled.
         self._limit = begin_limit(op) if self._limited else None
@@ -247,6 +253,7 @@ class AttemptManager:
                 self.retry_state.set_result(None)
             return False
         attempts = self._attempts
+        # Not retried whatever the condition returns: cancellation, interrupts, and an abort by the user.
         if not isinstance(error, Exception) or isinstance(error, AbortedError):
             if attempts is not None:
                 attempts.stopped(error)

@@ -58,6 +58,7 @@ class Options(TypedDict, total=False):
 
 _FUNCTIONS = ("stop", "wait", "retry")
 _OPTIONAL_FUNCTIONS = ("sleep", "before", "after", "before_sleep", "retry_error_callback")
+# tenacity's arguments are the whole policy; ours must not add a limit that the user did not write.
 _NO_LIMITS = Policy(timeout=None, deadline=None, circuit=None)
 
 
@@ -78,6 +79,7 @@ class BaseRetrying:
     enabled: bool
 
     def __init__(self, **options: Unpack[Options]) -> None:
+        # TypedDict is checked by type checkers only; a typo must not pass unnoticed at run time.
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
             raise InvalidError.saying("retry", f"some of {', '.join(Options.__annotations__)}", ", ".join(unknown))
@@ -94,8 +96,9 @@ class BaseRetrying:
         self.name = options.get("name")
         self.enabled = options.get("enabled", True)
         self._check()
-        # The user has asked for repeats, so calls count as idempotent. A function marked unsafe with @tool stays unsafe.
+        # `retry` itself is the user's wish to repeat, so calls count as idempotent. A function marked unsafe with @tool stays unsafe.
         self._plan = Plan(None, _NO_LIMITS, effect="idempotent")
+        # No target: such retries share no circuit and no limits with anybody.
         self._plan.name = self.name or ""
         self._statistics = Statistics()
 
@@ -106,6 +109,7 @@ class BaseRetrying:
 
     def copy(self, **changes: Unpack[Options]) -> Self:
         """Return a copy with some settings changed."""
+        # Read from the attributes and not from the constructor's arguments, since they may have been changed.
         settings: Any = {name: getattr(self, name) for name in Options.__annotations__}
         return type(self)(**{**settings, **changes})
 
@@ -133,6 +137,7 @@ class BaseRetrying:
         functools.update_wrapper(wrapper, fn)
         wrapper.retry = self
         wrapper.retry_with = lambda **changes: self.copy(**changes).wraps(fn)
+        # The dict itself: `functools.wraps` in other decorators copies the reference, and both stay in step.
         wrapper.statistics = statistics.shown
         return wrapper
 
@@ -197,6 +202,7 @@ class Retrying(BaseRetrying):
     ) -> Any:
         if self._off(plan):
             return fn(*args, **kwargs)
+        # `statistics` on the object shows the last call, whichever function made it.
         self._statistics = statistics
         attempts = Attempts(self, plan, statistics, fn, args, kwargs)
         try:
@@ -242,6 +248,7 @@ class AsyncRetrying(BaseRetrying):
 
     def rest(self, runtime: Runtime, seconds: float) -> Any:
         """Return the awaitable that sleeps."""
+        # Zero seconds still gives other tasks a turn.
         return asyncio.sleep(seconds if runtime.waits else 0) if self.sleep is None else self.sleep(seconds)
 
     async def __call__(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

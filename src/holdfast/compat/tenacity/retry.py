@@ -156,6 +156,7 @@ class retry_if_exception_message(retry_if_exception):
             raise InvalidError.saying(
                 type(self).__name__, "either message or match", "neither" if message is None else "both"
             )
+        # Compiled once, and a wrong pattern raises where it is written.
         pattern = None if match is None else re.compile(match)
         super().__init__(lambda error: str(error) == message if pattern is None else pattern.match(str(error)))
 
@@ -211,6 +212,7 @@ def _sync(path: str, predicate: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _causes(error: BaseException) -> list[BaseException]:
     causes: list[BaseException] = []
     cause = error.__cause__
+    # A chain of causes may be circular.
     while cause is not None and cause not in causes:
         causes.append(cause)
         cause = cause.__cause__

@@ -158,6 +158,7 @@ class RetryCallState:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> None:
+        # Kept for the whole call: durations need readings of one clock, also if the default runtime is replaced meanwhile.
         self._clock = default_runtime().clock
         self.start_time = self._clock.monotonic()
         self.retry_object = retry_object
@@ -230,6 +231,7 @@ class Statistics:
 
     def show(self, state: RetryCallState) -> None:
         """Show the numbers of this call from now on."""
+        # Calls in other threads may still be recording; only this one's numbers are shown from now on.
         self._owner = state.statistics
         self.shown.clear()
         self.shown.update(state.statistics)

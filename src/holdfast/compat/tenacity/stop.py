@@ -139,6 +139,7 @@ def most_attempts(stop: Stop, attempt: int) -> int:
     if isinstance(stop, stop_after_attempt):
         return stop.max_attempt_number
     if isinstance(stop, stop_any):
+        # With `|` the smallest number decides. With `&` it does not, so no number is known.
         known = [part.max_attempt_number for part in stop.stops if isinstance(part, stop_after_attempt)]
         return min(known, default=attempt + 1)
     return attempt + 1
@@ -147,6 +148,7 @@ def most_attempts(stop: Stop, attempt: int) -> int:
 def why_stopped(stop: Stop, retry_state: RetryCallState) -> Reason:
     """Return whether the number of attempts or the time ended the retries (R11)."""
     parts = stop.stops if isinstance(stop, stop_any) else (stop,)
+    # Only strategies that we know are evaluated again: a user's function may count its calls.
     for part in parts:
         if isinstance(part, (stop_after_attempt, stop_after_delay, stop_before_delay)) and part(retry_state):
             return Reason.ATTEMPTS if isinstance(part, stop_after_attempt) else Reason.DEADLINE

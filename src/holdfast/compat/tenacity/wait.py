@@ -42,7 +42,7 @@ Wait: TypeAlias = "Callable[[RetryCallState], Duration | Awaitable[Duration]]"
 _PlainWait: TypeAlias = "Callable[[RetryCallState], Duration]"
 
 MAX_WAIT = sys.maxsize / 2
-"""Practically for ever, and still a number that `sleep` accepts."""
+"""tenacity's own largest wait: practically for ever."""
 
 
 def seconds(path: str, value: Any) -> float:
@@ -51,6 +51,7 @@ def seconds(path: str, value: Any) -> float:
     # `not number >= 0` and not `number < 0`: the latter lets NaN through.
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not number >= 0:
         raise InvalidError.at(path, "seconds ≥ 0 or a timedelta", value)
+    # Infinity means for ever. It is made finite, because arithmetic on it may give NaN.
     return min(float(number), MAX_WAIT)
 
 
@@ -125,6 +126,7 @@ class wait_chain(wait_base):
         self.strategies = strategies
 
     def __call__(self, retry_state: RetryCallState) -> float:
+        # Attempt 1 uses the first wait; a state made by hand may have attempt 0.
         place = min(max(retry_state.attempt_number, 1), len(self.strategies))
         return seconds("wait_chain", self.strategies[place - 1](retry_state))
 

@@ -118,6 +118,7 @@ class Provider:
 
         Raises `InvalidError` for a script that it cannot read; the old script goes on then.
         """
+        # Read before the lock is taken: a script that cannot be read changes nothing and delays nobody.
         playback = Playback(read_script(script) if isinstance(script, str) else script, seed=self._seed)
         with self._lock:
             self._playback = playback
@@ -130,6 +131,7 @@ class Provider:
     def _restart(self) -> None:
         self.counters = Counters()
         """What came, and how it was answered."""
+        # Bounded, because `holdfast faults serve` may run for days.
         self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         """The last requests, whole."""
         self._first: float | None = None
@@ -137,6 +139,7 @@ class Provider:
 
     def plan(self, request: Request) -> Plan:
         """Return the acts to perform on the connection that the request came by."""
+        # Control requests take no step and are not counted: looking must not change what is looked at.
         if request.path.startswith(_CONTROL):
             return _send_json(*self._control(request))
         with self._lock:
@@ -150,6 +153,7 @@ class Provider:
             self.counters.refused += 1
             return _send_json(404, _NO_SUCH_PATH)
         answer = self._answer(request, dialect)
+        # A client's own mistake takes no step, so it does not shift the script for later requests.
         if (mistake := _mistake(request)) is not None:
             self.counters.refused += 1
             return send_error(answer, dialect.errors[mistake], dialect.errors[mistake].status)
@@ -193,6 +197,7 @@ class Provider:
 
     def _seconds_since_first(self) -> float:
         now = self.clock.monotonic()
+        # A script's time begins with its first request: how long a test takes to start does not matter.
         if self._first is None:
             self._first = now
         return now - self._first
@@ -210,8 +215,10 @@ class Provider:
 
 def _dialect_of(request: Request) -> Dialect | None:
     """Return the protocol of a request, by its path and model; None for an unknown path."""
+    # Both APIs use this path; only Anthropic's clients send this header.
     if request.path == "/v1/models":
         return ANTHROPIC if "anthropic-version" in request.headers else OPENAI_CHAT
+    # xAI uses OpenAI's paths, so the model's name decides.
     usual, xai = _DIALECTS.get(request.path, (None, None))
     return xai if request.model.startswith(_XAI_MODELS) else usual
 

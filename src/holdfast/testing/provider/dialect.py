@@ -87,4 +87,5 @@ def text_of(content: Any) -> str:
         return content
     if not isinstance(content, list):
         return ""
+    # Images and tool calls are parts without a text.
     return " ".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))

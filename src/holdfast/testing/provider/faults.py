@@ -79,6 +79,7 @@ class Answer:
 
     def frames_up_to(self, pieces: int) -> bytes:
         """Return the stream up to this many pieces of text or tool call."""
+        # Opening events do not count as pieces: `after=0` still starts the stream.
         sent: list[bytes] = []
         for frame in self.frames:
             if frame.part is Part.CLOSING:
@@ -125,6 +126,7 @@ def send_error(answer: Answer, error: ErrorReply, status: int, headers: Headers 
 
 Options: TypeAlias = Mapping[str, Any]
 
+# No client accepts this version of HTTP.
 _MALFORMED = b"HTTP/9.9 banana\r\n\r\n"
 _HTML = b"<html>\n<head><title>%d</title></head>\n<body>\n<center><h1>%d</h1></center>\n<hr><center>nginx</center>\n</body>\n</html>\n"
 _DRIPS = 10
@@ -177,6 +179,7 @@ def error_plan(name: str | None, status: int | None, headers: Callable[[float], 
     def plan(answer: Answer) -> Plan:
         error = _error(answer.dialect, name, status)
         message = error.message.replace("{model}", answer.request.model)
+        # OpenAI writes the delay into the text, and clients have to read it there.
         if hint:
             message += f" Please try again in {hint}."
         return send_error(answer, error._replace(message=message), status or error.status, headers(answer.wall))
@@ -188,6 +191,7 @@ def _error(dialect: Dialect, name: str | None, status: int | None) -> ErrorReply
     known = name or STATUSES.get(status or 0)
     if known is not None:
         return dialect.errors[known]
+    # A status without an error of its own gets the envelope of its class, so that SDKs can still read it.
     usual = dialect.errors["internal" if (status or 0) >= 500 else "bad-request"]
     return usual._replace(message=f"HTTP {status}")
 
@@ -198,6 +202,7 @@ def _begin(answer: Answer, pieces: int) -> Plan:
         yield answer.head()
         yield Data(answer.frames_up_to(pieces))
     else:
+        # The full length is announced, so the client knows that half of the body is missing.
         yield answer.head(length=len(answer.whole))
         yield Data(answer.whole[: len(answer.whole) // 2])
 
@@ -213,6 +218,7 @@ def _cut_tool(answer: Answer, options: Options) -> Plan:
 
 
 def _reset(answer: Answer, options: Options) -> Plan:
+    # Without `after` not even a head is sent: the reset is all that the client gets.
     if options["after"]:
         yield from _begin(answer, options["after"])
     yield Ending.RESET
@@ -238,6 +244,7 @@ def _drip(answer: Answer, options: Options) -> Plan:
         parts = [frame.data for frame in answer.frames]
     else:
         yield answer.head(length=len(answer.whole))
+        # A body has no frames, so it drips in ten parts.
         size = max(1, len(answer.whole) // _DRIPS)
         parts = [answer.whole[at : at + size] for at in range(0, len(answer.whole), size)]
     for part in parts:
@@ -252,6 +259,7 @@ def _truncate(answer: Answer, options: Options) -> Plan:
         yield Data(answer.frames_up_to(options["after"]))
         yield Ending.END
     else:
+        # For a body without a stream, a clean but early end is JSON that breaks off.
         yield from _malformed_json(answer, options)
 
 
@@ -259,8 +267,10 @@ def _malformed_json(answer: Answer, options: Options) -> Plan:
     if answer.streams:
         broken = next(frame.data for frame in answer.frames if frame.part in (Part.TEXT, Part.TOOL))
         yield answer.head()
+        # The JSON loses its end; the blank line is added again, so that clients take it for a whole event.
         yield Data(answer.frames_up_to(options["after"]) + broken[:-6] + b"\n\n")
     else:
+        # With the shorter length: the HTTP is in order, only the JSON is not.
         half = answer.whole[: len(answer.whole) // 2]
         yield answer.head(length=len(half))
         yield Data(half)
@@ -279,6 +289,7 @@ def _sse_error(answer: Answer, options: Options) -> Plan:
 
 def _error_200(answer: Answer, options: Options) -> Plan:
     if answer.streams:
+        # A stream has its status already, so the error is its first event.
         yield from _sse_error(answer, {**options, "after": 0})
     else:
         yield from send_error(answer, answer.dialect.errors[options["error"]], 200)

@@ -41,6 +41,7 @@ class Request:
 
     def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> None:
         self.method = method
+        # The SDKs add parameters such as `?beta=true`, which change nothing here.
         self.path = path.partition("?")[0]
         self.headers = headers
         self.body = body
@@ -51,6 +52,7 @@ class Request:
         """The JSON object of the body; empty if the body is not a JSON object."""
         if self._document is None:
             try:
+                # Read on first use: many faults never look at the body.
                 read = msgspec.json.decode(self.body)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 read = None
@@ -126,9 +128,11 @@ Act: TypeAlias = Pause | Head | Data | Raw | Ending
 Plan: TypeAlias = Iterator[Act]
 
 
+# Limits, so that a broken client cannot fill the memory of the test run.
 MAX_HEAD = 65_536
 MAX_BODY = 67_108_864
 LAST_CHUNK = b"0\r\n\r\n"
+# A client that gets an alert reports a failed handshake; without it, only a closed connection.
 TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x28"
 """A fatal alert: handshake failure."""
 _TLS_HANDSHAKE = 0x16
@@ -169,6 +173,7 @@ class Reader:
 
     def expects_continue(self) -> bool:
         """Whether the client waits for `100 Continue` before it sends its body. True once per request."""
+        # Removed from the headers, so that the client gets only one `100 Continue`.
         return self._head is not None and self._head[2].pop("expect", "").lower() == "100-continue"
 
     def _read_head(self) -> bool:
@@ -177,6 +182,7 @@ class Reader:
             if len(self._buffer) > MAX_HEAD:
                 raise BadRequestError(431, f"expected at most {MAX_HEAD} bytes of headers")
             return False
+        # HTTP defines headers as latin-1; any byte can be decoded.
         first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
         del self._buffer[: end + len(_END_OF_HEAD)]
         match first.split(" "):
@@ -200,6 +206,7 @@ def head_bytes(head: Head, *, extra: str = "") -> bytes:
     try:
         phrase = HTTPStatus(head.status).phrase
     except ValueError:
+        # 529 is not in the standard, and clients only read the number.
         phrase = "Unknown"
     framing = "transfer-encoding: chunked" if head.length is None else f"content-length: {head.length}"
     lines = "".join([f"{name}: {value}\r\n" for name, value in head.headers])
@@ -219,11 +226,14 @@ def _header(line: str) -> tuple[str, str]:
 
 
 def _length(headers: dict[str, str]) -> int:
+    # The SDKs always send a length. Chunked requests would need a second parser.
     if "transfer-encoding" in headers:
         raise BadRequestError(411, "expected a body with content-length")
     given = headers.get("content-length", "0")
+    # isdecimal alone also accepts the digits of other scripts.
     if not given.isdecimal() or not given.isascii():
         raise BadRequestError(400, f"expected content-length to be a number, got {given!r}")
+    # The number of digits is compared first: converting a very long number is slow.
     if len(given) > len(str(MAX_BODY)) or int(given) > MAX_BODY:
         raise BadRequestError(413, f"expected at most {MAX_BODY} bytes, got {given}")
     return int(given)

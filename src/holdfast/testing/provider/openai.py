@@ -25,6 +25,7 @@ _ERRORS = {
         401, "", "token_expired", "Provided authentication token is expired. Please try signing in again."
     ),
     "billing": ErrorReply(400, _INVALID, "billing_hard_limit_reached", "Billing hard limit has been reached"),
+    # The same status as a rate limit. The code is what says that waiting does not help.
     "quota": ErrorReply(
         429,
         "insufficient_quota",
@@ -71,6 +72,7 @@ _ERRORS = {
 _ARGUMENT = "Client specified an invalid argument"
 _EXHAUSTED = "Some resource has been exhausted"
 _TEAM = "00000000-0000-0000-0000-000000000000"
+# xAI sends plain texts in its own envelope, and 400 for a wrong key.
 _XAI_ERRORS = _ERRORS | {
     "auth": ErrorReply(
         400,
@@ -132,6 +134,7 @@ def _chat_prompt(request: Request) -> Prompt:
     messages = request.list_of("messages")
     texts = [text_of(each.get("content")) for each in messages if each.get("role") == "user"]
     last = messages[-1] if messages else {}
+    # Other kinds of tools, such as custom ones, have no schema to make arguments from.
     offered = [tool["function"] for tool in request.list_of("tools") if isinstance(tool.get("function"), dict)]
     return Prompt(
         text=texts[-1] if texts else "",
@@ -185,8 +188,10 @@ def _chat_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
         else:
             frames.append(chunk(Part.TEXT, {"content": piece}))
     frames.append(chunk(Part.CLOSING, {}, _finish_reason(reply)))
+    # OpenAI sends usage only to clients that want it; a client must not rely on it.
     if _wants_usage(request):
         frames.append(Frame(Part.CLOSING, data_frame({**shell, "choices": [], "usage": _chat_usage(reply)})))
+    # This marker ends the stream; one that ends without it was cut.
     return [*frames, Frame(Part.CLOSING, b"data: [DONE]\n\n")]
 
 
@@ -288,6 +293,7 @@ def _responses_whole(reply: Reply, request: Request, number: int) -> dict[str, A
 
 def _responses_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
     middle = _tool_events(reply, number) if reply.tool else _text_events(reply, number)
+    # The same document twice: the first events carry the response without any output.
     begun = _response(request, number, "in_progress")
     events: list[tuple[Part, dict[str, Any]]] = [
         (Part.OPENING, {"type": "response.created", "response": begun}),

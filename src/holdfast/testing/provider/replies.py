@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MODES", "Prompt", "Reply", "Tool", "Turn", "call_first_tool", "reply_to"]
 
+# A schema may refer to itself.
 _DEPTH = 8
+# An odd length cuts through JSON tokens, as real deltas do.
 _FRAGMENT = 7
 
 
@@ -74,6 +76,7 @@ def reply_to(prompt: Prompt, mode: str | Sequence[str | Turn]) -> Reply:
     """Return the reply to a prompt in one of the modes above."""
     if isinstance(mode, str):
         return MODES[mode](prompt)
+    # After the last turn the last one repeats, so that a longer conversation does not fail.
     turn = mode[min(prompt.turns, len(mode) - 1)]
     return _say(prompt, turn) if isinstance(turn, str) else _call(prompt, turn.tool, turn.arguments)
 
@@ -114,6 +117,7 @@ def _example(schema: Any, depth: int = 0) -> Any:
     """Return a value that fits a simple JSON schema: type, enum and properties, no references."""
     if not isinstance(schema, dict) or depth > _DEPTH:
         return {}
+    # An enum is the stricter rule: not every value of its type is allowed.
     if isinstance(choices := schema.get("enum"), list) and choices:
         return choices[0]
     if schema.get("type", "object") != "object":

@@ -105,14 +105,17 @@ class _PlayedRule:
         ]
 
     def next(self, request: Request, at: float) -> Step | None:
+        # A rule that is played out, or does not apply, leaves the request to the next rule.
         if self._at == len(self._steps) or not self._rule.applies_to(request, at):
             return None
+        # Drawn before a step is taken: a request outside the share takes no step.
         if self._rule.share < 1 and self._rng.random() >= self._rule.share:
             return None
         step = self._steps[self._at]
         self._at += 1
         if self._rule.loop and self._at == len(self._steps):
             self._at = 0
+        # A step that its chance skips is taken all the same, as in `holdfast.testing.script`.
         return step if step.chance == 1 or self._rng.random() < step.chance else OK
 
 
@@ -123,6 +126,7 @@ def read_script(text: str) -> Script:
 
     Raises `InvalidError` that names the field, the line of a TOML text, what was expected and what was found.
     """
+    # In a line of steps `=` stands only in options, after a `;`. Before that it is TOML.
     if "=" in text.partition(";")[0] or "[[" in text:
         return _read_toml(text, "script")
     written = split_steps(text)
@@ -164,6 +168,7 @@ def _read_as(kind: type[T], table: Any, prefix: str) -> T:
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
+        # msgspec does not list the known fields, which is what helps against a typo.
         unknown = re.match(r"Object contains unknown field `(?P<field>[^`]*)`", str(error))
         if unknown:
             known = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
@@ -209,11 +214,13 @@ def _check(script: Script) -> None:
         check.share(f"{path}.share", rule.share)
         check.seconds(f"{path}.from", rule.since, zero=True)
         check.seconds(f"{path}.to", rule.until, optional=True)
+        # Such a window is empty, and the rule would silently never apply.
         if rule.until is not None and rule.until <= rule.since:
             raise InvalidError.at(f"{path}.to", f"a moment after {rule.since:g} s, where the rule begins", rule.until)
 
 
 def _fits(text: str, patterns: tuple[str, ...]) -> bool:
+    # The usual case first: fnmatch is much slower.
     return any(pattern == "*" or fnmatchcase(text, pattern) for pattern in patterns)
 
 
@@ -252,6 +259,7 @@ def _read_step(path: str, text: str) -> list[Step]:
 
 
 def _plan(path: str, name: str, given: dict[str, str]) -> Callable[[Answer], Plan] | None:
+    # `ok;…` falls through to the error below: a good answer has no options.
     if name == OK.name and not given:
         return None
     if name in FAULTS:
@@ -261,6 +269,7 @@ def _plan(path: str, name: str, given: dict[str, str]) -> Callable[[Answer], Pla
     status = int(name) if _STATUS.fullmatch(name) else None
     if status is None and name not in ERRORS:
         raise InvalidError.at(path, _EXPECTED, name)
+    # All other options of an error are headers.
     hint = given.pop(_HINT, "")
     return error_plan(None if status else name, status, _headers(path, given), hint)
 
@@ -273,6 +282,7 @@ def _option(path: str, name: str, key: str, value: str) -> Any:
         known = ", ".join(defaults) or "no option"
         raise InvalidError.at(where, f"an option of {name}: {known}", key)
     default = defaults[key]
+    # The only option with a text is the name of an error.
     if isinstance(default, str):
         check.one_of(where, value, ERRORS)
         return value

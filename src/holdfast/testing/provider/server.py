@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HOST", "FaultProvider", "Server", "serve_in_thread"]
 
+# Loopback only: the provider accepts any key.
 HOST = "127.0.0.1"
 
 
@@ -138,6 +139,7 @@ def serve_in_thread(
     provider = FaultProvider(script, seed=seed, clock=clock, limit=limit, port=port)
     thread = LoopThread("holdfast-fault-provider")
     try:
+        # If this fails, there is a thread to close but no provider to stop.
         thread.run(provider.__aenter__())
         try:
             yield provider
@@ -173,6 +175,7 @@ class Server:
         if self._listening is None:
             return
         self._listening.close()
+        # Before wait_closed: from 3.12 on it also waits for connections, and some hang on purpose.
         for connection in list(self.connections):
             connection.drop()
         await self._listening.wait_closed()
@@ -212,6 +215,7 @@ class _Connection(asyncio.Protocol):
             self._plan = None
 
     def data_received(self, data: bytes) -> None:
+        # Only the first bytes can be a handshake; later ones are the body of a request.
         if self._new and is_tls(data):
             self._provider.counters.tls += 1
             self._transport.write(TLS_ALERT)
@@ -222,6 +226,7 @@ class _Connection(asyncio.Protocol):
         self._next_request()
 
     def pause_writing(self) -> None:
+        # An oversize answer must not lie in memory while the client reads slowly.
         self._full = True
 
     def resume_writing(self) -> None:
@@ -233,6 +238,7 @@ class _Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _next_request(self) -> None:
+        # A client may send requests without waiting for answers; they are answered one after another.
         while self._plan is None and not self._transport.is_closing():
             try:
                 request = self._reader.next()
@@ -264,6 +270,7 @@ class _Connection(asyncio.Protocol):
             elif isinstance(act, Raw):
                 ready.append(act.data)
             elif isinstance(act, Pause):
+                # Without a timer the plan never goes on; it ends when the client leaves.
                 if act.seconds is not None:
                     self._timer = asyncio.get_running_loop().call_later(act.seconds, self._resume)
                 break
@@ -289,6 +296,7 @@ class _Connection(asyncio.Protocol):
             self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self._transport.abort()
             return
+        # The last chunk is missing after CLOSE, so the client sees that the body is not complete.
         if ending is Ending.END and self._chunked:
             self._transport.write(LAST_CHUNK)
         self._chunked = False

@@ -29,6 +29,7 @@ _FOR_EVER = float("inf")
 def memory_transport(provider: Provider, library: ModuleType | None = None) -> Any:
     """Return a transport of the given library, for its sync and its async clients. The default is httpx2."""
     library = importlib.import_module(_USUAL) if library is None else library
+    # Clients check for the base classes of their own library, which is known only here.
     kind = type("MemoryTransport", (_Transport, library.AsyncBaseTransport, library.BaseTransport), {})
     return kind(provider, library)
 
@@ -39,6 +40,7 @@ class _Transport:
     def __init__(self, provider: Provider, library: Any) -> None:
         self._provider = provider
         self._library = library
+        # As above: responses check for the stream classes of their own library.
         self._body = type("MemoryBody", (_Body, library.SyncByteStream, library.AsyncByteStream), {})
 
     def handle_request(self, request: Any) -> Any:
@@ -58,12 +60,14 @@ class _Transport:
     def _begin(self, request: Any) -> _Exchange:
         headers = {name.lower(): value for name, value in request.headers.items()}
         plan = self._provider.plan(Request(request.method, request.url.raw_path.decode(), headers, request.content))
+        # Only the read timeout can pass: nothing connects, and writing takes no time.
         limits = request.extensions.get("timeout") or {}
         return _Exchange(self._provider, self._library, request, plan, limits.get("read"))
 
     def _response(self, exchange: _Exchange, request: Any) -> Any:
         assert exchange.head is not None
         head = exchange.head
+        # A plan has no framing headers; on a socket the server writes them.
         framing = ("transfer-encoding", "chunked") if head.length is None else ("content-length", str(head.length))
         made = self._library.Response
         return made(head.status, headers=[*head.headers, framing], stream=self._body(exchange), request=request)
@@ -107,6 +111,7 @@ class _Exchange:
     def sleep(self, seconds: float) -> None:
         """Wait in blocking code. Raises the client's read timeout if that comes first."""
         bounded = min(seconds, self._limit)
+        # A thread cannot be cancelled, so the test would hang.
         if bounded == _FOR_EVER:
             raise InvalidError.saying("timeout", "a limit for reading, since the script hangs here", "none")
         # A virtual clock brings its own sleep; with a real one the thread really waits.

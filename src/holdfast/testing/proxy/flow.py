@@ -68,6 +68,7 @@ class Flow:
     def __init__(self, direction: Direction, rng: Rng) -> None:
         self._direction = direction
         self._rng = rng
+        # Drawn once: a toxic with a share applies to this direction as a whole or not at all.
         self._draw = rng.random()
         self.passed = 0
         """Bytes that reached the other side."""
@@ -90,6 +91,7 @@ class Flow:
         applicable = tuple(self._applicable(toxics))
         if any(_of(applicable, BlackHole)):
             return Step(0.0, waiting, lost=True)
+        # Bytes up to the end still pass: `reset=100` delivers exactly 100.
         room, end = self._room(applicable)
         pause, size = _pace(applicable, min(waiting, room))
         self.passed += size
@@ -97,6 +99,7 @@ class Flow:
 
     def _applicable(self, toxics: Iterable[Toxic]) -> Iterator[Toxic]:
         for toxic in toxics:
+            # One draw for all toxics: with equal shares, they all apply or none does.
             if toxic.direction in {self._direction, "both"} and self._draw < toxic.share:
                 yield toxic
 
@@ -117,10 +120,12 @@ def _pace(applicable: tuple[Toxic, ...], size: float) -> tuple[float, int]:
     for slicing in _of(applicable, Slicing):
         size = min(size, slicing.size)
         pause += slicing.pause
+    # Of several bandwidths the narrowest decides, as on a real path.
     rate = min((bandwidth.rate for bandwidth in _of(applicable, Bandwidth)), default=None)
     if rate is not None:
         size = min(size, max(1, int(rate * _DRIP_S)))
         pause += size / rate
+    # Without bytes there is nothing to pace.
     return pause if size else 0.0, int(size)
 
 

@@ -84,6 +84,7 @@ class Link:
         try:
             return await self._deliver(direction, flow, travelling, writer)
         except ConnectionError:
+            # A hung side must not learn of anything, not even of a reset.
             return None if self._hung else End.RESET
         finally:
             receiving.cancel()
@@ -101,6 +102,7 @@ class Link:
             except ConnectionError:
                 # Bytes sent before the reset still arrive, as they may on a real network.
                 data = b""
+            # Never before the previous chunk: TCP keeps the order, whatever the jitter.
             due = max(due, loop.time() + flow.delay(self._toxics()))
             await travelling.put((due, data))
             if not data:
@@ -116,6 +118,7 @@ class Link:
         loop = asyncio.get_running_loop()
         data = b""
         while True:
+            # The first round has no data: a toxic with `after=0` ends the connection before the first byte.
             end = await self._forward(direction, flow, data, writer)
             if end is End.HANG:
                 self._hung = True
@@ -197,6 +200,7 @@ async def _discard(reader: asyncio.StreamReader) -> None:
 def reset(writer: asyncio.StreamWriter) -> None:
     """End a connection with a TCP reset."""
     sock = writer.get_extra_info("socket")
+    # The socket may be closed already, and setting an option on it would raise.
     if sock is not None and sock.fileno() >= 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     writer.transport.abort()

@@ -70,7 +70,9 @@ class FaultProxy:
         self._listen = address_of("listen", listen)
         options.count("seed", seed, least=0)
         self._seed = seed
+        # Always replaced, never changed in place: other threads read the tuple without a lock.
         self._toxics = _checked(toxics)
+        # Only the loop's thread writes them, so a plain dict is safe to copy.
         self._counters: dict[str, int] = dict.fromkeys(Counters.__struct_fields__, 0)
         self._links: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
@@ -137,6 +139,7 @@ class FaultProxy:
     def cut(self) -> None:
         """Reset every open connection."""
         if self._loop is not None:
+            # Sockets belong to the loop's thread; `cut` may come from any.
             self._loop.call_soon_threadsafe(self._cut)
 
     # --- start and stop ---
@@ -153,6 +156,7 @@ class FaultProxy:
             server.close()
             for task in tuple(self._links):
                 task.cancel()
+            # Their sockets are closed when they have ended; only then nothing is left.
             await asyncio.gather(*self._links, return_exceptions=True)
             await server.wait_closed()
 
@@ -161,6 +165,7 @@ class FaultProxy:
         try:
             return self._thread.run(self.__aenter__())
         except BaseException:
+            # `with` does not call `__exit__` if `__enter__` fails.
             self._thread.close()
             raise
 
@@ -191,6 +196,7 @@ class FaultProxy:
 
     async def _carry(self, number: int, client: Side) -> None:
         try:
+            # Connected per client and not in advance, so that the server may start, stop and restart meanwhile.
             server = await asyncio.open_connection(*self._upstream)
         except OSError:
             self._counters["refused"] += 1

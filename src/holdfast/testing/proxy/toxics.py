@@ -163,9 +163,11 @@ def toxic_of(text: str) -> Toxic:
 
 def _converted(word: str, kind: type[Toxic], fields: dict[str, Any]) -> Toxic:
     try:
+        # Not strict: in a text, numbers are text.
         return msgspec.convert({"toxic": word, **fields}, kind, strict=False)
     except msgspec.ValidationError as error:
         cause = error.__cause__
+        # Our own check failed inside msgspec, which wraps it; the original says more.
         if isinstance(cause, InvalidError):
             raise cause from None
         context = InvalidError.from_msgspec(error).fault.context

@@ -70,6 +70,7 @@ class Kit:
     def __init__(self, make: Callable[[Clock, Redactor], Store]) -> None:
         self._make = make
         self.clock = VirtualClock()
+        # A store masks what it is given; this secret is what the cases look for.
         self.redactor = Redactor.knowing((CANARY,))
 
     def store(self) -> Store:
@@ -117,6 +118,7 @@ class StoreConformance:
 def _parametrized(chosen: tuple[Case, ...]) -> Any:
     @pytest.mark.parametrize("case", chosen, ids=lambda case: case.name)
     def test_conformance(self: StoreConformance, case: Case, store_kit: Kit) -> None:
+        # pytest needs a method, the case needs only the kit.
         del self
         asyncio.run(case.run(store_kit))
 
@@ -179,6 +181,7 @@ def claim(id_: str = "m1", body: bytes = b"one", result: bytes = b'{"ok":1}') ->
 
 async def everything(store: Store, session: str = "s1") -> list[Entry]:
     """Return the whole log, read by pages."""
+    # From the oldest entry that is left: reading before it raises SESS_GAP.
     after = (await store.session(session)).oldest - 1
     found: list[Entry] = []
     while page := await store.read(session, after=after):

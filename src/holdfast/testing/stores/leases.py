@@ -21,6 +21,7 @@ async def a_session_has_one_owner(kit: Kit) -> None:
             await store.acquire("s1", "b", 10)
         assert faults[0].context["owner"] == "a"
         assert faults[0].retry_after is not None
+        # A range: a store may round times.
         assert 9 <= faults[0].retry_after <= 10
         record = await store.session("s1")
         assert (record.owner, record.fence, record.lease_until) == ("a", 1, lease.until)
@@ -30,6 +31,7 @@ async def a_session_has_one_owner(kit: Kit) -> None:
 async def one_of_several_concurrent_owners_wins(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
+        # Two hosts that restart at the same time both try to take over.
         taken = await asyncio.gather(*(store.acquire("s1", f"o{n}", 10) for n in range(6)), return_exceptions=True)
         (won,) = (lease for lease in taken if isinstance(lease, Lease))
         lost = [error for error in taken if isinstance(error, HoldfastError)]
@@ -42,6 +44,7 @@ async def a_lease_ends(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         first = await store.acquire("s1", "a", 10)
+        # Past the end by a margin, for stores that round times.
         kit.clock.advance(10.5)
         second = await store.acquire("s1", "b", 10)
         assert second.fence > first.fence
@@ -61,6 +64,7 @@ async def a_former_owner_cannot_write_renew_or_release(kit: Kit) -> None:
             await store.renew(old, 10)
         with raises_fault("SESS_LEASE_LOST"):
             await store.compact("s1", 1, fence=old.fence)
+        # No error: a former owner shuts down cleanly, and the new owner stays.
         await store.release(old)
         assert (await store.session("s1")).owner == "b"
         await store.commit(appending("b1", fence=new.fence))

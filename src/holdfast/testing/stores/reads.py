@@ -32,6 +32,7 @@ async def a_log_is_read_by_pages(kit: Kit) -> None:
 async def a_page_is_bounded_in_bytes_but_never_empty(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
+        # One entry alone exceeds the limit: an empty page would look like the end of the log.
         sizes = {"small": 10, "huge": 300_000, "after": 10}
         for id_, size in sizes.items():
             body = b'"' + b"x" * (size - 2) + b'"'
@@ -48,6 +49,7 @@ async def offsets_before_the_log_and_after_it_are_gaps(kit: Kit) -> None:
         await create(store)
         snapshot = NewCheckpoint(message_count=0, last_message_id=None, snapshot=b"{}")
         await store.commit(appending(*"abcde", checkpoint=snapshot))
+        # Entries 1 to 3 are gone, 4 and 5 are left.
         await store.compact("s1", 4)
         with raises_fault("SESS_GAP") as behind:
             await store.read("s1", after=2)
@@ -107,6 +109,7 @@ async def a_commit_wakes_all_waiters(kit: Kit) -> None:
         await create(store)
         await create(store, "s2")
         waiting = [asyncio.create_task(store.changed("s1", 0, _LONG)) for _ in range(3)]
+        # The waiters must be waiting before the commit, or nothing is proved.
         await asyncio.sleep(0.01)
         await store.commit(appending("x", session="s2"))
         assert not any(task.done() for task in waiting)
@@ -145,6 +148,7 @@ async def a_cancelled_commit_is_stored_once_or_not_at_all(kit: Kit) -> None:
         stored: set[str] = set()
         for n in range(12):
             task = asyncio.create_task(store.commit(appending(f"c{n}-a", f"c{n}-b")))
+            # Each commit is cancelled a little later, so that different moments are met.
             for _ in range(n):
                 await asyncio.sleep(0)
             if task.cancel():

@@ -49,6 +49,7 @@ async def entries_that_no_checkpoint_covers_are_kept(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         await store.commit(appending("a", "b"))
+        # Without a checkpoint these entries are the only copy.
         assert await store.compact("s1", 100) == 0
         await store.commit(Commit(session="s1", checkpoint=_snapshot(2)))
         await store.commit(appending("c", "d"))
@@ -94,8 +95,10 @@ async def only_a_closed_session_is_removed(kit: Kit) -> None:
             with raises_fault("SESS_NOT_FOUND"):
                 await gone
         assert await store.sessions() == []
+        # The audit trail outlives the session: that is its purpose.
         assert len(await store.audit("session:s1")) == 1
         again = await create(store)
+        # A reader of the old session must notice that this is another one.
         assert again.epoch != made.epoch
         assert (await store.session("s1")).top == 0
         assert await store.checkpoint("s1") is None
