@@ -96,7 +96,7 @@ class BaseRetrying:
         self.name = options.get("name")
         self.enabled = options.get("enabled", True)
         self._check()
-        # `retry` itself is the user's wish to repeat, so calls count as idempotent. A function marked unsafe with @tool stays unsafe.
+        # `retry` itself is the user's decision to repeat, so calls count as idempotent. A function marked unsafe with @tool stays unsafe.
         self._plan = Plan(None, _NO_LIMITS, effect="idempotent")
         # No target: such retries share no circuit and no limits with anybody.
         self._plan.name = self.name or ""
