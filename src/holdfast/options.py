@@ -6,14 +6,14 @@ Invariant: zero means zero. A check either returns nothing or raises `InvalidErr
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from holdfast.faults import Fault, InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 __all__ = ["Options", "at_least", "count", "flag", "names", "one_of", "seconds", "share", "suggestion", "unknown"]
 
@@ -35,12 +35,17 @@ class _OptionsMeta(msgspec.StructMeta):
                 raise
 
 
+# Looked up once: options may be built for every call, and `super()` costs a lookup each time.
 _build = msgspec.StructMeta.__call__
-"""Looked up once: options may be built for every call, and `super()` costs a lookup each time."""
 
 
 class Options(msgspec.Struct, metaclass=_OptionsMeta, frozen=True, kw_only=True):
     """The base of frozen values that hold a user's options, such as `Policy`."""
+
+    def _replaced(self, changes: Mapping[str, Any]) -> Self:
+        """Return a copy with some options changed, checked like a new value."""
+        # Not `msgspec.structs.replace`: it raises a bare TypeError for an unknown option.
+        return type(self)(**{**msgspec.structs.asdict(self), **changes})
 
 
 def unknown(kind: type[msgspec.Struct], name: str, value: Any) -> InvalidError:
@@ -65,8 +70,8 @@ def suggestion(name: str, known: Collection[str], value: Any = None) -> str:
     return f"use one of {', '.join(known)}"
 
 
+# What other libraries call it. They count the calls after the first; we count all calls.
 _RETRIES = frozenset({"retries", "max_retries"})
-"""What other libraries call it. They count the calls after the first; we count all calls."""
 
 
 def _attempts_for(retries: Any) -> str:

@@ -1,11 +1,13 @@
-"""Profiles: the numbers of each specification under its name, and phases that switch recovery on step by step.
+"""Profiles and phases.
 
-from holdfast import recover
-from holdfast.profiles import phase, policy_of, spec016
+A profile is a named set of attempts, delays, circuit and time limits. A phase is a step of switching recovery on.
 
-recover("claude", policy_of(spec016))
-spec016.timeout("llm-call")             # 60.0
-recover("claude", phase(2).policy)      # time limits and retries, no circuit yet
+    from holdfast import recover
+    from holdfast.profiles import phase, policy_of, spec016
+
+    recover("claude", policy_of(spec016))
+    spec016.timeout("llm-call")             # 60.0
+    recover("claude", phase(2).policy)      # time limits and retries, no circuit yet
 """
 
 from __future__ import annotations
@@ -31,4 +33,15 @@ __all__ = [
     "task",
 ]
 
-bridge, spec016, stud, task, actor, holdfast = BRIDGE, SPEC016, STUD, TASK, ACTOR, HOLDFAST
+holdfast = HOLDFAST
+"""The default profile: attempts and delays differ by kind of failure."""
+bridge = BRIDGE
+"""For connections to remote clients: five attempts to connect, and a circuit that stays open for 60 s."""
+spec016 = SPEC016
+"""One backoff for everything that may be retried, including tools."""
+stud = STUD
+"""The same numbers as the default profile."""
+task = TASK
+"""For task systems that retry themselves: nothing is retried automatically, and a script has 300 s."""
+actor = ACTOR
+"""For actors: three attempts with short delays."""

@@ -25,6 +25,7 @@ Signal: TypeAlias = Literal["error_rate", "reconnection_failures", "session_drop
 SIGNALS: tuple[Signal, ...] = get_args(Signal)
 Level: TypeAlias = Literal["ok", "warning", "critical"]
 _LEVELS: tuple[Level, ...] = get_args(Level)
+# A slice is a sixtieth of the window, so by default an alert comes at most a second late.
 _SLICES = 60
 _ADDRESS = re.compile(r"https?://[^\s/?#]+\S*")
 
@@ -121,8 +122,8 @@ class AlertMachine:
     def __init__(self, alerts: Alerts) -> None:
         self.alerts = alerts
         width = alerts.window / _SLICES
+        # For `error_rate`: operations that failed for good.
         self._counts = {signal: Tally(width, _SLICES) for signal in SIGNALS}
-        """For `error_rate`: operations that failed for good."""
         self._operations = Tally(width, _SLICES)
         self._levels: dict[Signal, int] = dict.fromkeys(SIGNALS, 0)
 
@@ -165,8 +166,11 @@ class AlertMachine:
         threshold: Threshold = getattr(self.alerts, signal)
         limits = (0.0, threshold.warning, threshold.critical)
         before = level = self._levels[signal]
+        # A level falls only below its threshold times `clear`: a value that hovers around the threshold must not flood the
+        # operator with alerts.
         while level and value <= limits[level] * self.alerts.clear:
             level -= 1
+        # Too few operations raise no alert. They may still end one, so this guards only the way up.
         if signal != "error_rate" or self._operations.total(now) >= self.alerts.min_operations:
             level = max(level, 2 if value > limits[2] else 1 if value > limits[1] else 0)
         if level == before:

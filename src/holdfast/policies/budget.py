@@ -88,6 +88,7 @@ class Ledger:
     __slots__ = ("accounts",)
 
     def __init__(self, limits: Limits, *, now: float, parent: Ledger | None = None) -> None:
+        # A flat tuple instead of a chain of parents: each attempt is charged to all accounts, and a loop is cheap.
         self.accounts: tuple[Account, ...] = (Account(limits, now), *(parent.accounts if parent is not None else ()))
         """The budget's own account first, the outermost last."""
 
@@ -123,6 +124,7 @@ class Ledger:
 
     def check(self, now: float) -> Reached | None:
         """Return a limit that is spent, the innermost budget's first; None if something is left of every limit."""
+        # The innermost budget is the most specific reason to stop, so its limit is reported.
         for account in self.accounts:
             if (reached := account.spent(now)) is not None:
                 return reached
@@ -138,6 +140,7 @@ class Ledger:
         for account in self.accounts:
             for unit, rest in account.rest(now):
                 least[unit] = min(least.get(unit, rest), rest)
+        # Divided last, so that the comparisons above are exact.
         if "usd" in least:
             least["usd"] /= NANO
         return Left(**least)  # type: ignore[arg-type]
@@ -168,6 +171,7 @@ class Ledger:
         """Charge money or tokens: the given amount, else an estimate, else later when an estimate exists."""
         if given is not None:
             _book(self.accounts, unit, given, recovery=recovery)
+            # A charge without attempts, such as a fee of your own, says nothing about what an attempt costs.
             if attempts:
                 for account in self.accounts:
                     account.usual[unit].learn(given, attempts)
@@ -177,6 +181,7 @@ class Ledger:
             usual = self.accounts[0].usual[unit]
             if estimate is not None:
                 _book(self.accounts, unit, estimate * unknown, recovery=recovery)
+            # No attempt of known usage yet. Only the innermost account keeps the debt: paying it charges the outer ones too.
             elif recovery:
                 usual.owed_recovery += unknown
             else:
@@ -215,6 +220,7 @@ class Account:
         """What an attempt uses, as far as this budget has seen."""
         self._counted = _counted(limits)
         self._warn_at = limits.warn_at
+        # A limit is warned of once. A warning for each further attempt would bury the first.
         self._warned: set[Unit] = set()
 
     def rest(self, now: float) -> Iterator[tuple[Unit, float]]:
@@ -278,6 +284,7 @@ class Usual:
 
     def estimate(self) -> int | None:
         """Return what one attempt uses; None while nothing is known."""
+        # The user's own estimate wins, even if measured usage differs.
         if self._fixed is not None:
             return self._fixed
         # Rounded up, so that a small usage never becomes an estimate of zero.

@@ -62,8 +62,8 @@ class BulkheadMachine:
         self._places = bulkhead.concurrency
         self._room = bulkhead.waiting
         self._queue: OrderedDict[int, None] = OrderedDict()
+        # Tickets that own a place. They make a second `release` or `cancel` with the same ticket harmless.
         self._woken: set[int] = set()
-        """Tickets that own a place. They make a second `release` or `cancel` with the same ticket harmless."""
         self._tickets = _NO_TICKET
         self.running = 0
         """Places that are taken, including those of woken waiters."""

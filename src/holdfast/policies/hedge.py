@@ -16,8 +16,8 @@ __all__ = ["ENOUGH", "Hedge", "HedgeMachine", "next_hedge"]
 
 ENOUGH = 20
 """Answers that must be known before their percentile is used."""
+# Durations that are kept. Older ones would hide that a service has become slower or faster.
 _REMEMBERED = 100
-"""Durations that are kept. Older ones would hide that a service has become slower or faster."""
 
 
 class Hedge(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -75,6 +75,7 @@ class HedgeMachine:
         """
         if self._hedge.percentile is None:
             return
+        # Kept twice: in order of arrival to forget the oldest, and sorted to read a percentile without sorting.
         if len(self._arrivals) == _REMEMBERED:
             del self._sorted[bisect_left(self._sorted, self._arrivals.popleft())]
         self._arrivals.append(seconds)

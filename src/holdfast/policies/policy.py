@@ -6,7 +6,7 @@ Invariant: a policy is checked when it is built. A policy that exists can be car
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 import msgspec
 
@@ -129,17 +129,18 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         _check_per_code(self.per_code)
 
     def _check_pairs(self) -> None:
+        # `at_least` allows 0 because it has no strict form; a rate of 0 would block every call forever.
         if self.per_second == 0:
             raise InvalidError.at("policy.per_second", "a number of calls > 0 or None", self.per_second)
         if self.waiting is not None and self.concurrency is None:
             raise InvalidError.saying("policy.waiting", "policy.concurrency beside it", "no concurrency")
+        # An attempt longer than the deadline would never reach its own limit, so one of the two is a mistake.
         if self.timeout is not None and self.deadline is not None and self.timeout > self.deadline:
             raise InvalidError.at("policy.timeout", f"at most policy.deadline ({self.deadline:g} s)", self.timeout)
 
     def replace(self, **changes: Unpack[PolicyOptions]) -> Policy:
         """Return a copy with some options changed. It is checked like a new policy and raises `InvalidError`."""
-        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
-        return Policy(**{**fields, **changes})
+        return self._replaced(changes)
 
     def tries(self, fault: Fault, *, wished: bool = False) -> Tries:
         """Return how often and when a call that ended in `fault` is made: by `per_code`, else this policy, else its profile.
@@ -151,6 +152,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
             return own
         schedule = Schedule.TRANSIENT if wished and fault.schedule in _RARELY else fault.schedule
         usual = PROFILES[self.profile].schedules[schedule]
+        # The usual case returns the profile's own value: this runs for each failure.
         if self.attempts is None and self.backoff is None:
             return usual
         attempts = usual.attempts if self.attempts is None else self.attempts
@@ -160,8 +162,8 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         return Tries(attempts=attempts, backoff=self.backoff or usual.backoff)
 
 
+# Schedules of failures that are not retried, or once at most, unless the caller overrides that.
 _RARELY = frozenset({Schedule.NONE, Schedule.ONCE, Schedule.TOOL})
-"""Schedules of failures that are not retried, or once at most, unless the caller overrides that."""
 
 _PARTS: dict[str, type] = {"backoff": Backoff, "circuit": Circuit, "retry_quota": Quota, "hedge": Hedge}
 
@@ -203,6 +205,7 @@ def policy_of(profile: Profile) -> Policy:
 
     recover("claude", policy_of(spec016))
     """
+    # The default policy has the timeout of a call to a model, not the default timeout of its profile.
     if profile is HOLDFAST:
         return INTERACTIVE
     timeout = profile.timeout()
@@ -231,7 +234,7 @@ PHASES = (
     Phase(number=3, policy=_RETRY, supervision=True),
     Phase(number=4, policy=_ALL, supervision=True),
 )
-"""The phases of document 004 (S4-16): 1 classification; 2 time limits and retries; 3 supervision; 4 circuits."""
+"""1 classification; 2 time limits and retries; 3 supervision; 4 circuits. Document 004 (S4-16) defines them."""
 
 
 def phase(number: int) -> Phase:
@@ -244,6 +247,7 @@ def phase(number: int) -> Phase:
 
         recover("claude", phase(2).policy)
     """
+    # `True == 1`, but `phase(True)` is a mistake.
     found = next((one for one in PHASES if one.number == number and not isinstance(number, bool)), None)
     if found is None:
         raise InvalidError.at("phase", "a number from 1 to 4", number)

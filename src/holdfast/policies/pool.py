@@ -73,6 +73,7 @@ class PoolMachine:
         If all keys rest, nothing is counted: wait and choose again. If all keys were denied, one of them is chosen anyway,
         because its error tells the user what is wrong.
         """
+        # A key with an open circuit is skipped here, because the call would be rejected anyway.
         usable = [index for index in range(len(self._keys)) if index not in shut]
         ready = [index for index in usable if self._keys[index].wait(now) <= 0.0]
         others = [index for index in ready if index != avoid]
@@ -125,6 +126,7 @@ class PoolMachine:
         for index in candidates:
             keys[index].credit += keys[index].weight
         chosen = max(candidates, key=lambda index: keys[index].credit)
+        # Only the candidates take part in this round. A resting key must not come back with a heap of unused turns.
         keys[chosen].credit -= sum(keys[index].weight for index in candidates)
         keys[chosen].pace.reserve(now)
         return chosen

@@ -42,12 +42,13 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return next((self.timeouts[name] for name in names if name in self.timeouts), self.timeouts["default"])
 
 
+# No jitter: these documents give their delays as exact numbers.
 _EXACT = 0.0
-"""No jitter: these documents give their delays as exact numbers."""
 _TRANSIENT = Tries(attempts=3, backoff=Backoff(initial=1, factor=2, cap=30))
 _OPERATIONS = {"default": 30.0, "llm-call": 60.0, "tool-execution": 120.0, "file-read": 5.0, "web-fetch": 30.0, "agent-spawn": 300.0}  # fmt: skip
 _TOOLS = {"bash": 300.0, "read_file": 10.0, "edit_file": 30.0, "search": 60.0}
 
+# Where the documents differ, it follows the one that is most specific (C1, C6).
 HOLDFAST = Profile(
     name="holdfast",
     schedules={
@@ -64,11 +65,13 @@ HOLDFAST = Profile(
     circuit=circuit.PROVIDER,
     timeouts={**_OPERATIONS, **_TOOLS},
 )
-"""The default. Where the documents differ, it follows the one that is most specific (C1, C6)."""
+"""The default profile: attempts and delays differ by kind of failure."""
 
+# Document 002 (S2-14 to S2-17). A copy under its own name, so that `Policy(profile="stud")` works.
 STUD = msgspec.structs.replace(HOLDFAST, name="stud")
-"""Document 002 (S2-14 to S2-17). Its schedules equal the default."""
+"""The same numbers as the default profile."""
 
+# Document 000 (S0-5, S0-12, S0-23).
 BRIDGE = Profile(
     name="bridge",
     schedules={
@@ -78,8 +81,9 @@ BRIDGE = Profile(
     circuit=circuit.BRIDGE,
     timeouts={**_OPERATIONS, **_TOOLS, "default": 10.0},
 )
-"""Document 000 (S0-5, S0-12, S0-23)."""
+"""For connections to remote clients: five attempts to connect, and a circuit that stays open for 60 s."""
 
+# Document 001 (S1-8, S1-12, S1-20, C7).
 _SPEC016_TRIES = Tries(attempts=3, backoff=Backoff(initial=1, factor=2, cap=30, jitter=0.2, jitter_after_cap=True))
 SPEC016 = Profile(
     name="spec016",
@@ -92,16 +96,18 @@ SPEC016 = Profile(
     circuit=circuit.SPEC016,
     timeouts=_OPERATIONS,
 )
-"""Document 001 (S1-8, S1-12, S1-20): one backoff for everything that may be retried, including tools (C7)."""
+"""One backoff for everything that may be retried, including tools."""
 
+# Document 003 (C30, N3).
 TASK = Profile(
     name="task",
     schedules={**dict.fromkeys(Schedule, NEVER)},
     circuit=circuit.PROVIDER,
     timeouts={"default": 300.0},
 )
-"""Document 003: nothing is retried automatically (C30), and a script has 300 s (N3)."""
+"""For task systems that retry themselves: nothing is retried automatically, and a script has 300 s."""
 
+# Document 004 (S4-9 to S4-13).
 _ACTOR_TRIES = Tries(attempts=3, backoff=Backoff(initial=1, factor=2, cap=10, jitter=0.5))
 ACTOR = Profile(
     name="actor",
@@ -121,6 +127,7 @@ ACTOR = Profile(
         "internal": 5.0,
     },
 )
-"""Document 004 (S4-9 to S4-13): each delay is multiplied by 0.5 to 1.5 and then capped."""
+"""For actors: three attempts with short delays, each multiplied by 0.5 to 1.5 and then capped at 10 s."""
 
 PROFILES: Mapping[str, Profile] = {profile.name: profile for profile in (HOLDFAST, BRIDGE, SPEC016, STUD, TASK, ACTOR)}
+"""All profiles by name."""

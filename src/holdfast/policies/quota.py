@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["Quota", "QuotaMachine"]
 
 _SLICES = 10
+# As floats, 0.29 x 100 is 28.999999999999996. The 29th retry must still be granted.
 _ROUNDING = 1e-9
-"""As floats, 0.29 x 100 is 28.999999999999996. The 29th retry must still be granted."""
 
 
 class Quota(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):

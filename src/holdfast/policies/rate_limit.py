@@ -16,8 +16,8 @@ from holdfast.faults import InvalidError
 __all__ = ["RateLimit", "RateLimitMachine"]
 
 _INFINITY = float("inf")
+# Callers compute a start as time plus wait. Two such sums that differ by less than this are the same reservation.
 _SAME = 1e-6
-"""Callers compute a start as time plus wait. Two such sums that differ by less than this are the same reservation."""
 
 
 class RateLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -42,24 +42,24 @@ class RateLimitMachine:
 
     def __init__(self, limit: RateLimit | None = None) -> None:
         self._interval = 0.0 if limit is None else 1.0 / limit.per_second
+        # How long before its even time a call may start. GCRA calls it the tolerance.
         self._ahead = 0.0 if limit is None else (limit.burst - 1) * self._interval
-        """How long before its even time a call may start. GCRA calls it the tolerance."""
+        # The even time of the next call. GCRA calls it the theoretical arrival time.
         self._next = -_INFINITY
-        """The even time of the next call. GCRA calls it the theoretical arrival time."""
+        # When the latest reservation starts.
         self._last = -_INFINITY
-        """When the latest reservation starts."""
+        # The value of `_next` before the latest reservation, to undo it.
         self._before = -_INFINITY
-        """The value of `_next` before the latest reservation, to undo it."""
+        # A heap of starts that were reserved and given back.
         self._free: list[float] = []
-        """A heap of starts that were reserved and given back."""
+        # When the announced limit resets.
         self._until = -_INFINITY
-        """When the announced limit resets."""
+        # Calls that the service still accepts before the reset.
         self._left = 0
-        """Calls that the service still accepts before the reset."""
+        # The longest announced time to a reset, in seconds.
         self._period = 0.0
-        """The longest announced time to a reset, in seconds."""
+        # Seconds between the calls that wait for the reset.
         self._pace = 0.0
-        """Seconds between the calls that wait for the reset."""
 
     def reserve(self, now: float) -> float:
         """Reserve the next start and return the seconds to wait for it; 0: start now.

@@ -36,6 +36,7 @@ class Reaction(StrEnum):
     """End the session."""
 
 
+# Each row is built from the milder one, as document 000 lists them.
 _INFO = frozenset({Reaction.LOG})
 _WARNING = _INFO | {Reaction.METRICS}
 _ERROR = _WARNING | {Reaction.NOTIFY, Reaction.RETRY}

@@ -19,12 +19,12 @@ class Tally:
     def __init__(self, slice_seconds: float, slices: int) -> None:
         self._slice = slice_seconds
         self._slices = slices
+        # The slices before the current one, oldest first.
         self._past: deque[int] = deque()
-        """The slices before the current one, oldest first."""
         self._past_total = 0
         self._current = 0
+        # When the current slice ends. It lies in the past until the first call shows what time it is.
         self._until = float("-inf")
-        """When the current slice ends. It lies in the past until the first call shows what time it is."""
 
     def add(self, now: float) -> None:
         """Count one event."""
@@ -64,5 +64,6 @@ class Tally:
             self._past_total += self._current
             self._current = 0
             self._until += self._slice
+            # The current slice is one of `slices`, so one fewer is kept.
             if len(self._past) >= self._slices:
                 self._past_total -= self._past.popleft()

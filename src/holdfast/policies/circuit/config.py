@@ -5,7 +5,7 @@ Invariant: a circuit is checked when it is built. A circuit that exists can open
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
+from typing import Literal, TypeAlias, TypedDict, Unpack, get_args
 
 from holdfast import options
 from holdfast.faults import InvalidError
@@ -47,6 +47,7 @@ class Circuit(
     kw_only=True,
     omit_defaults=True,
     repr_omit_defaults=True,
+    # A mistyped option in a settings file must fail too. Without this, msgspec ignores it.
     forbid_unknown_fields=True,
 ):
     """When to stop calling a service that is down, and when to probe it again.
@@ -105,13 +106,13 @@ class Circuit(
             if not isinstance(getattr(self, name), bool):
                 raise InvalidError.at(f"circuit.{name}", "true or false", getattr(self, name))
         options.one_of("circuit.mode", self.mode, get_args(Mode))
+        # A circuit that nothing opens is a mistake: `mode="metrics-only"` exists for circuits that only count.
         if self.mode == "normal" and self.failures is None and self.rate is None and self.slow_rate is None:
             raise InvalidError.at("circuit.failures", "a number, or else a rate or slow_rate: nothing opens it", None)
 
     def replace(self, **changes: Unpack[CircuitOptions]) -> Circuit:
         """Return a copy with some options changed. It is checked like a new circuit and raises `InvalidError`."""
-        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
-        return Circuit(**{**fields, **changes})
+        return self._replaced(changes)
 
     def first_reopening(self) -> float:
         """Return the seconds between the first two probes, before `open_growth` applies."""
@@ -128,6 +129,7 @@ class Circuit(
             raise InvalidError.at(
                 "circuit.failures", "a number of failures, since they are counted in the window", None
             )
+        # `slow` and `slow_rate` mean nothing without each other. A silent default would hide that one was forgotten.
         if self.slow is None and self.slow_rate is not None:
             raise InvalidError.at("circuit.slow", "the seconds that make a call slow, since slow_rate is set", None)
         if self.slow is not None and self.slow_rate is None:

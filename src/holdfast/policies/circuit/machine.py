@@ -53,8 +53,8 @@ class _Why(NamedTuple):
     requested: float | None
 
 
+# The permit of a disabled breaker. It is settled already, so its outcome counts nowhere.
 _UNCOUNTED: Final = Permit(generation=-1, started=0.0, settled=True)
-"""The permit of a disabled breaker. It is settled already, so its outcome counts nowhere."""
 
 
 class Breaker:
@@ -122,7 +122,9 @@ class Breaker:
         self.disabled = False
         """Whether `disable` holds."""
         self._generation = 0
+        # None instead of an empty list: a process may have a hundred thousand breakers, and few are half-open.
         self._probes_out: list[Permit] | None = None
+        # Copies of what each call needs, to save the lookups through `config`.
         self._slow = config.slow
         self._counting = config.mode != "disabled"
         if config.mode == "forced-open":
@@ -164,6 +166,7 @@ class Breaker:
         self.successes += 1
         self.last_success = now
         self.streak = 0
+        # A good call breaks no rule, so nothing is checked here.
         window = self.window
         if now >= window.ends:
             window.turn(now)
@@ -240,6 +243,7 @@ class Breaker:
     def reconfigure(self, config: Circuit, now: float) -> None:
         """Continue with another configuration. The state, the counts and the running calls survive (R85)."""
         self._turn_window(now)
+        # The grid of the window depends on its length, so the counts move into a new one.
         parts = tuple(self.window.parts(now))
         self.usual = (self.usual or Usual()) if config.adaptive else None
         self.window = Window(config.window, self.usual)
@@ -281,6 +285,7 @@ class Breaker:
 
     def _settle_slowly(self, permit: Permit, verdict: Verdict, now: float, why: _Why) -> None:
         self._add_to_totals(verdict, now)
+        # A call that began before the last change of state says nothing about the present one.
         if permit.generation != self._generation:
             return
         slow = self._slow is not None and now - permit.started >= self._slow
@@ -312,6 +317,7 @@ class Breaker:
         else:
             window.good += 1
             self.streak = 0
+        # `metrics-only` counts like this and never opens.
         if (failed or slow) and self._mode() == "normal":
             factor = self.usual.factor() if self.usual else 1.0
             rule = broken_rule(self.config, self.streak, window, factor)
@@ -319,9 +325,11 @@ class Breaker:
                 self._open(now, now + self.config.open_for, rule, why)
 
     def _probe_ended(self, probe: Permit, verdict: Verdict, now: float, why: _Why, *, slow: bool) -> None:
+        # A probe older than `probe_limit` may have lost its place to another one; its outcome still counts.
         if self._probes_out and probe in self._probes_out:
             self._probes_out.remove(probe)
         if verdict is _FAILURE or (verdict is _SUCCESS and slow):
+            # Counted from the probe's start: a probe that hung for a minute has already waited long enough.
             self._open(now, max(now, probe.started + self._reopening()), Rule.PROBE, why)
         elif verdict is _SUCCESS:
             self.good_probes += 1
@@ -350,6 +358,7 @@ class Breaker:
         self.rejection = msgspec.structs.replace(self.rejection, retry_at=until) if self.rejection else None
 
     def _close(self, now: float) -> None:
+        # The failures that opened the circuit must not open it again after one more.
         self.streak = 0
         self.window.clear()
         self.open_time = self.reopen_time = 0.0
@@ -365,8 +374,10 @@ class Breaker:
         if state is not _OPEN:
             self.open_until = None
         if state is _HALF_OPEN and self.rejection:
+            # Calls beside the probes are rejected with the old reason; nobody knows when the probes will end.
             self.rejection = msgspec.structs.replace(self.rejection, state=_HALF_OPEN, retry_at=None)
         if before is state:
+            # `reset` of a closed circuit starts a new generation but is no change that listeners should see.
             return
         self.last_change = now
         self.opens += state is _OPEN
@@ -399,6 +410,7 @@ class Breaker:
                 self.rejection = Rejection(name=self.name, state=_OPEN, rule=Rule.FORCED)
                 self.open_until = None
                 self._become(_OPEN, now)
+        # A circuit that is held open has no time of its own to end, so without its holder it closes.
         elif held_open or (mode != "normal" and self.recorded_state is not _CLOSED):
             self._close(now)
 

@@ -27,6 +27,8 @@ class Verdict(StrEnum):
     """The caller stopped it. It counts as if it was never made."""
 
 
+# Compared by identity: two probes that start at the same moment are still two. Never part of a reference cycle, so the
+# garbage collector need not track the permits of running calls.
 class Permit(msgspec.Struct, gc=False, eq=False):
     """The permission to make one call. Its holder must settle it, however the call ends."""
 

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["LEAST", "MOST", "PARTS", "Part", "Usual", "Window"]
 
+# More parts make the window's length more exact, and each breaker larger by three counters a part.
 PARTS = 20
 
 Part: TypeAlias = tuple[float, int, int, int]
 """Seconds since the part began; then its good, bad and slow calls."""
 
 _GOOD, _BAD, _SLOW = 0, PARTS, 2 * PARTS
+# A tolerance, as a share of a part: rounding errors of times must not move a call into the next part.
 _ROUNDING = 1e-3
-"""A tolerance, as a share of a part: rounding errors of times must not move a call into the next part."""
 
 
 class Window:
@@ -53,10 +54,11 @@ class Window:
         self.ends = -math.inf
         """When the present part is over."""
         self.good = self.bad = self.slow = 0
+        # The place of the present part on the grid.
         self._tick = 0
-        """The place of the present part on the grid."""
+        # The past parts by place modulo PARTS: all good counts, then bad, then slow. None until there is something to
+        # keep.
         self._past: array[int] | None = None
-        """The past parts by place modulo PARTS: all good counts, then bad, then slow. None until there is something to keep."""
         self._past_good = self._past_bad = self._past_slow = 0
         self._usual = usual
 
@@ -76,8 +78,10 @@ class Window:
         """Start the part that contains `now` and forget the parts that are too old."""
         tick = int(now // self.width)
         began = self._tick
+        # A time before the present part, as of a caller that was held up, counts in the present part.
         if tick > began or self.ends == -math.inf:
             self._keep()
+            # After a long quiet time each place needs to be forgotten only once, however many parts have passed.
             for gone in range(began + 1, min(tick, began + PARTS) + 1):
                 self._forget(gone % PARTS)
             self._tick = tick
@@ -105,6 +109,7 @@ class Window:
         self.turn(now)
         present = now - self._tick * self.width
         for age, good, bad, slow in parts:
+            # Rounded up, so that a part leaves this window a little early rather than late.
             back = max(0, math.ceil((age - present) / self.width - _ROUNDING))
             if back == 0:
                 self.good += good
@@ -121,6 +126,7 @@ class Window:
 
     def _add(self, place: int, good: int, bad: int, slow: int) -> None:
         if self._past is None:
+            # An array of machine integers: it needs no object for each count, and the garbage collector does not track it.
             self._past = array("Q", bytes(8 * 3 * PARTS))
         self._past[_GOOD + place] += good
         self._past[_BAD + place] += bad

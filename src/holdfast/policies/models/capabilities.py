@@ -27,12 +27,12 @@ Level: TypeAlias = Literal["hard", "preferred", "probed", "absent"]
 
 CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 
+# The codes of missing capabilities. The others have PROVIDER_CAPABILITY_MISSING.
 _CODES: dict[Capability, Code] = {
     "streaming": "PROVIDER_MISSING_STREAMING",
     "toolCalling": "PROVIDER_MISSING_TOOL_CALLING",
     "contextWindow": "PROVIDER_CONTEXT_OVERFLOW",
 }
-"""The codes of missing capabilities. The others have PROVIDER_CAPABILITY_MISSING."""
 
 
 class Offers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, rename="camel"):
@@ -58,6 +58,7 @@ class Offers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
         return known
 
 
+# Capabilities have document 002's camelCase names, fields have Python's.
 _FIELDS = dict(zip(Offers.__struct_encode_fields__, Offers.__struct_fields__, strict=True))
 
 
@@ -105,6 +106,7 @@ def negotiate(needs: Needs, offers: Offers) -> Found:
     missing: dict[Level, list[Capability]] = {"hard": [], "preferred": [], "probed": []}
     for capability in CAPABILITIES:
         level = needs.level(capability)
+        # `is False`, because None means unknown, and unknown is not missing.
         if level != "absent" and offers.has(capability, needs.window) is False:
             missing[level].append(capability)
     return Found(hard=tuple(missing["hard"]), preferred=tuple(missing["preferred"]), probed=tuple(missing["probed"]))
@@ -124,6 +126,7 @@ def lacking(
     message = f"{model} lacks {', '.join(described)}"
     if others:
         message += f"; use {' or '.join(others)} instead"
+    # The first missing capability decides the code: a fault has one code, and the message names all of them.
     context = {"model": model, "missing": list(names), "instead": list(others)}
     return Fault.of(_CODES.get(names[0], "PROVIDER_CAPABILITY_MISSING"), message, context=context)
 

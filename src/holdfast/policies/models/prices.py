@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["LIST_PRICES", "Price", "Prices"]
 
 _MILLION = 1_000_000
+# Model names whose price is remembered.
 _REMEMBERED = 256
-"""Model names whose price is remembered."""
 
 
 class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -79,6 +79,7 @@ class Prices:
         except KeyError:
             pass
         fitting = [pattern for pattern in self.table if _fits(pattern).fullmatch(model)]
+        # The most specific wins, so that an exact name beats `*` whatever the order of the table.
         best = max(fitting, key=_literal_length, default=None)
         if len(self._found) >= _REMEMBERED:
             # Model names come from responses, so there may be any number of them.
@@ -108,6 +109,7 @@ def _checked(table: Any) -> dict[str, Price]:
             raise InvalidError.at("prices", "the name of a model or a pattern with *", pattern)
         if not isinstance(price, Price):
             raise InvalidError.at(f"prices[{pattern}]", "a Price", price)
+    # A copy: whoever gave us the table may change it later, and remembered prices would not follow.
     return dict(table)
 
 
