@@ -18,7 +18,7 @@ def test_the_page_lists_every_option_with_its_default():
 
 
 def test_the_page_lists_every_preset():
-    rows = re.findall(r"^\| `([A-Z0-9]+)` \(", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| `([A-Z0-9]+)` \|", PAGE, re.MULTILINE)
     assert sorted(rows) == sorted(name for name, value in vars(config).items() if isinstance(value, Circuit))
 
 

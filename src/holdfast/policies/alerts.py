@@ -31,9 +31,11 @@ _ADDRESS = re.compile(r"https?://[^\s/?#]+\S*")
 
 
 class Threshold(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """The two values that a signal must exceed. Wrong options raise `InvalidError`.
+    """The two values that a signal must exceed.
 
-    Threshold(warning=0.05, critical=0.15)
+    Wrong options raise `InvalidError`.
+
+        Threshold(warning=0.05, critical=0.15)
     """
 
     warning: float
@@ -50,11 +52,13 @@ class Threshold(options.Options, frozen=True, kw_only=True, repr_omit_defaults=T
 
 
 class Alerts(options.Options, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """When to alert an operator, and where to. Wrong options raise `InvalidError`.
+    """When to alert an operator, and where to.
 
-    from holdfast.policies.alerts import Alerts, Threshold
+    Wrong options raise `InvalidError`.
 
-    Alerts(error_rate=Threshold(warning=0.01, critical=0.1), webhook="https://ops.example/alerts")
+        from holdfast.policies.alerts import Alerts, Threshold
+
+        Alerts(error_rate=Threshold(warning=0.01, critical=0.1), webhook="https://ops.example/alerts")
     """
 
     error_rate: Threshold = Threshold(warning=0.05, critical=0.15)

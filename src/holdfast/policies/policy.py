@@ -200,10 +200,12 @@ BATCH = Policy(timeout=300.0, deadline=1800.0, spread=0.2, retry_quota=Quota(sha
 def policy_of(profile: Profile) -> Policy:
     """Return the policy with the schedules, circuit and time limit of a profile.
 
-    from holdfast import recover
-    from holdfast.profiles import policy_of, spec016
+    Its deadline is that of `INTERACTIVE`, or the profile's time limit if that is longer.
 
-    recover("claude", policy_of(spec016))
+        from holdfast import recover
+        from holdfast.profiles import policy_of, spec016
+
+        recover("claude", policy_of(spec016))
     """
     # The default policy has the timeout of a call to a model, not the default timeout of its profile.
     if profile is HOLDFAST:

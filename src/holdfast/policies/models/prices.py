@@ -24,11 +24,13 @@ _REMEMBERED = 256
 
 
 class Price(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """US dollars per million tokens. 0 is free, such as a model on your own machine. Wrong options raise `InvalidError`.
+    """US dollars per million tokens. 0 is free, such as a model on your own machine.
 
-    from holdfast.policies.models.prices import LIST_PRICES, Price
+    Wrong options raise `InvalidError`.
 
-    prices = LIST_PRICES.with_prices({"my-model": Price(input=2, output=8)})
+        from holdfast.policies.models.prices import LIST_PRICES, Price
+
+        prices = LIST_PRICES.with_prices({"my-model": Price(input=2, output=8)})
     """
 
     input: float
