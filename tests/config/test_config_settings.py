@@ -76,8 +76,9 @@ def test_zero_means_zero():
     ("text", "shown"),
     [
         ("polic = 1", "polic: unknown option `polic`; did you mean `policy`?"),
-        ("x = 1", "x: unknown option `x`; use one of enabled, base, profile, phase, policy, targets, alerts"),
+        ("x = 1", "x: unknown option `x`; use one of enabled, log, base, profile, phase, policy, targets, alerts"),
         ("enabled = 'yes'", "enabled: expected true or false, got 'yes'"),
+        ("log = 'loud'", "log: expected true or false, got 'loud'"),
         ("base = 'slow'", "base: unknown base `slow`; use one of interactive, patient, batch"),
         ("profile = 'spec16'", "profile: unknown profile `spec16`; did you mean `spec016`?"),
         ("phase = 5", "phase: expected a number from 1 to 4, got 5"),
@@ -172,6 +173,7 @@ def test_no_secret_is_shown():
         ({"targets": {"claude": None}}, "config.targets.claude: expected a Policy, got NoneType"),
         ({"targets": {"": Policy()}}, "config.targets: expected a name such as"),
         ({"enabled": "no"}, "config.enabled: expected true or false, got 'no'"),
+        ({"log": "off"}, "config.log: expected true or false, got 'off'"),
     ],
 )
 def test_settings_made_in_code_are_checked(wrong, message):

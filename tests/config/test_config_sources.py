@@ -102,7 +102,12 @@ def test_every_plain_option_has_its_variable():
         "hedge",
         "per_code",
     }
-    assert {name.removeprefix("HOLDFAST_").lower() for name in variables()} == plain | {"enabled", "base", "phase"}
+    assert {name.removeprefix("HOLDFAST_").lower() for name in variables()} == plain | {
+        "enabled",
+        "log",
+        "base",
+        "phase",
+    }
 
 
 # --- the default runtime ---

@@ -132,15 +132,15 @@ def test_the_settings_hold_thresholds_and_the_webhook(tmp_path, monkeypatch, sta
     alerts = load().alerts
     assert alerts.session_drops == Threshold(warning=1, critical=20)
     assert (alerts.webhook, alerts.error_rate) == ("http://127.0.0.1:9/x", Alerts().error_rate)
-    told = []
+    raised = []
     (tmp_path / "holdfast.toml").write_text("[alerts.session_drops]\nwarning = 1\n")
-    with raise_alerts(stage.runtime, tell=told.append) as sink:
+    with raise_alerts(stage.runtime, tell=raised.append) as sink:
         sink.count("session_drops")
         sink.count("session_drops")
-    assert len(told) == 1
+    assert len(raised) == 1
 
 
-def test_wrong_settings_are_all_told():
+def test_wrong_settings_are_all_reported():
     with pytest.raises(ConfigError) as raised:
         read({"alerts": {"windw": 3, "webhook": f"htps://{TOKEN}", "error_rate": {"warning": 2, "critical": 1}}})
     assert [problem.path for problem in raised.value.problems] == [
@@ -208,7 +208,7 @@ def test_alerts_are_posted_in_order(stage):
 
 
 @pytest.mark.parametrize("status", [401, 500])
-def test_a_webhook_that_refuses_breaks_nothing_and_is_told_without_its_address(stage, status, caplog):
+def test_a_webhook_that_fails_breaks_nothing_and_is_reported_without_its_address(stage, status, caplog):
     with hook(status) as (address, came):
         suppressed = drop_sessions(stage, address)
     assert len(came) == 2

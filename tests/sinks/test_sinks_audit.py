@@ -30,12 +30,12 @@ from holdfast.stores.records import AUDIT_CLASSES
 from holdfast.testing import script
 
 
-def told(records):
+def facts(records):
     return [(record.kind, json.loads(bytes(record.payload))) for record in records]
 
 
 def kinds(records):
-    return [payload["event"] for _, payload in told(records)]
+    return [payload["event"] for _, payload in facts(records)]
 
 
 def trail_of(play, **options):
@@ -58,10 +58,10 @@ def plays(steps, policy=STEADY, target="claude"):
     return play
 
 
-def test_S2_13_a_recovery_is_told_with_each_attempt():
+def test_S2_13_a_recovery_is_recorded_with_each_attempt():
     records = trail_of(plays("529, 503, ok"))
     assert kinds(records) == ["trail-opened", "retry", "retry", "recovered", "trail-closed"]
-    first, second = (payload for kind, payload in told(records) if kind == "Retry")
+    first, second = (payload for kind, payload in facts(records) if kind == "Retry")
     assert (first["attempt"], first["code"], first["max_attempts"]) == (1, "PROVIDER_OVERLOADED", 3)
     assert (second["attempt"], second["code"], second["operation"]) == (2, "PROVIDER_UNAVAILABLE", "claude")
     assert first["class"] == "ProviderTransient/Provider5xx"
@@ -72,18 +72,18 @@ def test_S2_13_a_recovery_is_told_with_each_attempt():
 
 def test_a_give_up_is_a_fault_with_its_history():
     records = trail_of(plays("503, 503, 503"))
-    kind, payload = told(records)[-2]
+    kind, payload = facts(records)[-2]
     assert (kind, payload["event"], payload["code"]) == ("Fault", "failed", "PROVIDER_UNAVAILABLE")
     assert [attempt["code"] for attempt in payload["fault"]["attempts"]] == ["PROVIDER_UNAVAILABLE"] * 3
 
 
-def test_a_circuit_is_told():
+def test_a_circuit_change_is_recorded():
     records = trail_of(plays("503, 503", Policy(attempts=1, circuit=Circuit(failures=1))))
-    circuits = [payload for kind, payload in told(records) if kind == "Circuit"]
+    circuits = [payload for kind, payload in facts(records) if kind == "Circuit"]
     assert [(one["from"], one["to"], one["code"]) for one in circuits] == [("closed", "open", "PROVIDER_UNAVAILABLE")]
 
 
-def test_fallback_and_degraded_are_told():
+def test_fallback_and_degraded_are_recorded():
     async def play(stage):
         recovery = stage.recovery(policy=Policy(attempts=1, circuit=None))
 
@@ -102,7 +102,7 @@ def test_fallback_and_degraded_are_told():
         await ask()
 
     records = trail_of(play)
-    assert [kind for kind, payload in told(records)[1:-1]] == ["Fallback"] * (len(records) - 2)
+    assert [kind for kind, payload in facts(records)[1:-1]] == ["Fallback"] * (len(records) - 2)
     assert {"fallback", "degraded"} <= set(kinds(records))
 
 
@@ -111,10 +111,10 @@ def test_N2_16_every_kind_of_event_has_a_class_of_the_list():
     assert set(CLASSES.values()) <= AUDIT_CLASSES
 
 
-def test_attempts_are_told_on_request_as_exchange_or_invocation():
+def test_attempts_are_recorded_on_request_as_exchange_or_invocation():
     assert kinds(trail_of(plays("ok"))) == ["trail-opened", "trail-closed"]
-    (_, exchange, _) = told(trail_of(plays("ok"), attempts=True))
-    (_, invocation, _) = told(trail_of(plays("ok", target="tool:bash"), attempts=True))
+    (_, exchange, _) = facts(trail_of(plays("ok"), attempts=True))
+    (_, invocation, _) = facts(trail_of(plays("ok", target="tool:bash"), attempts=True))
     assert (exchange[0], exchange[1]["attempt"]) == ("ProviderExchange", 1)
     assert (invocation[0], invocation[1]["operation"]) == ("ToolInvocation", "tool:bash")
 
@@ -211,7 +211,7 @@ def test_a_store_that_is_away_is_waited_for_and_nothing_is_lost():
     (event,) = suppressed
     assert (event.code, event.reason) == (
         "SESS_STORE_UNAVAILABLE",
-        "the audit trail cannot be written; it is kept and tried again",
+        "the audit trail cannot be written; it is kept and retried",
     )
 
 
@@ -232,7 +232,7 @@ def test_a_full_queue_drops_counts_and_says_so_where_it_happened():
 
     before, after, records = stage.run(main())
     assert before == after
-    payloads = [payload for _, payload in told(records)]
+    payloads = [payload for _, payload in facts(records)]
     at = next(n for n, payload in enumerate(payloads) if payload["event"] == "records-dropped")
     kept = [payload["used"] for payload in payloads if payload["event"] == "budget-warning"]
     assert payloads[at]["count"] == before == 31 - len(kept)
@@ -344,11 +344,11 @@ def test_events_of_many_threads_are_all_there_and_each_thread_s_in_order(tmp_pat
     records = asyncio.run(read())
     assert len(records) == 1_602
     for thread in range(8):
-        used = [payload["used"] for record, (_, payload) in zip(records, told(records), strict=True) if record.correlation == f"t{thread}"]  # fmt: skip
+        used = [payload["used"] for record, (_, payload) in zip(records, facts(records), strict=True) if record.correlation == f"t{thread}"]  # fmt: skip
         assert used == list(range(200))
 
 
-def test_a_store_that_cannot_be_opened_is_told_where_the_trail_is_opened(tmp_path):
+def test_a_store_that_cannot_be_opened_raises_where_the_trail_is_opened(tmp_path):
     (tmp_path / "a.db").write_bytes(b"this is no database at all" * 100)
     with pytest.raises(HoldfastError) as raised, audit_to(SqliteStore(tmp_path / "a.db"), Runtime()):
         pytest.fail("it was opened")
@@ -466,7 +466,7 @@ def test_N2_16_long_strings_are_cut_with_a_marker():
         fault = Fault.of("TOOL_EXECUTION_FAILED", "x" * 200_000, context={"stderr": "é" * 100_000})
         stage.runtime.bus.emit(Retry(at=1.0, run="r", attempt=1, max_attempts=3, delay=1.0, fault=fault))
 
-    _, payload = told(trail_of(play))[1]
+    _, payload = facts(trail_of(play))[1]
     for text in (payload["fault"]["message"], payload["fault"]["context"]["stderr"]):
         assert len(text.encode()) <= 65_536
         assert text.endswith(" bytes truncated]")

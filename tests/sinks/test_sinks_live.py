@@ -105,8 +105,8 @@ def test_an_open_circuit_says_until_when():
         ),
         (
             Commanded(at=NOON, run="a", operation="claude", command="retry-now", by="terminal"),
-            "⟳ told to retry-now by terminal · claude",
-            "12:01:07 told to retry-now by terminal claude",
+            "⟳ command retry-now from terminal · claude",
+            "12:01:07 command retry-now from terminal claude",
         ),
     ],
 )
@@ -118,7 +118,7 @@ def test_the_other_states(event, shown, logged):
 # --- real operations ---
 
 
-def told(stage, steps, policy=STEADY, target="claude") -> list:
+def lines_of(stage, steps, policy=STEADY, target="claude") -> list:
     lines: list = []
     with watch_live(lines.append, stage.runtime):
         stage.play(steps, target, policy)
@@ -126,7 +126,7 @@ def told(stage, steps, policy=STEADY, target="claude") -> list:
 
 
 def test_one_line_per_transition_and_a_single_closing_one(stage):
-    lines = told(stage, "529, 503, ok")
+    lines = lines_of(stage, "529, 503, ok")
     assert [line.logged(UTC) for line in lines] == [
         "00:00:00 retry 2/3 in 1.0s claude PROVIDER_OVERLOADED (529)",
         "00:00:01 retry 3/3 in 2.0s claude PROVIDER_UNAVAILABLE (503)",
@@ -137,23 +137,23 @@ def test_one_line_per_transition_and_a_single_closing_one(stage):
 
 
 def test_a_failure_says_who_acts_next(stage):
-    (line,) = told(stage, "401")
+    (line,) = lines_of(stage, "401")
     assert line.shown(0, UTC) == "✖ failed after 1 attempt · claude · AUTH_FAILED (401) · next to act: operator"
 
 
 def test_a_call_that_works_has_no_line_and_is_not_watched(stage):
     with watch_live(lambda _: None, stage.runtime):
         assert not stage.runtime.bus.wants_attempts
-    assert told(stage, "ok") == []
+    assert lines_of(stage, "ok") == []
 
 
 def test_provider_and_model_are_named(stage):
-    (line, _) = told(stage, "503, ok", target=Target(provider="claude", model="opus"))
+    (line, _) = lines_of(stage, "503, ok", target=Target(provider="claude", model="opus"))
     assert line.name == "claude/opus"
 
 
 def test_a_trip_shows_the_circuit_beside_the_call(stage):
-    lines = told(stage, "503", Policy(attempts=1, circuit=Circuit(failures=1)))
+    lines = lines_of(stage, "503", Policy(attempts=1, circuit=Circuit(failures=1)))
     assert [(line.state, line.name) for line in lines] == [("circuit open", "claude"), ("failed", "claude")]
 
 
@@ -164,7 +164,7 @@ def test_lines_hold_no_text_of_the_failure(stage):
     async def call():
         boom()
 
-    for line in told(stage, call):
+    for line in lines_of(stage, call):
         assert CANARY not in repr(line)
         assert "reset with" not in repr(line)
 

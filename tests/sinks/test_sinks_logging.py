@@ -109,13 +109,13 @@ def test_at_debug_every_attempt_and_retry_has_its_line(stage, caplog):
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG and record.name == "holdfast"] == [
         "claude attempt 1 begins",
         "claude attempt 1 failed with PROVIDER_RATE_LIMITED after 0.000 s",
-        "claude retries in 7.0 s, as the other side asked (2/3, PROVIDER_RATE_LIMITED)",
+        "claude: attempt 1 of 3 failed (PROVIDER_RATE_LIMITED, 429); next attempt in 7.0 s, as the server requested",
         "claude attempt 2 begins",
         "claude attempt 2 ended well after 0.000 s",
     ]  # fmt: skip
 
 
-def test_attempts_are_logged_where_they_are_asked_for(stage, logged):
+def test_attempts_are_logged_on_request(stage, logged):
     log_events(stage.runtime, attempts=True, levels=Levels(attempt=logging.INFO))
     stage.play("ok")
     assert [line for _, line in logged()] == ["claude attempt 1 begins", "claude attempt 1 ended well after 0.000 s"]
@@ -154,7 +154,7 @@ def test_a_cancelled_operation_is_forgotten(stage, caplog):
 
     stage.run(main())
     assert [record.getMessage() for record in caplog.records if record.name == "holdfast"] == [
-        "claude retries in 1.0 s (2/3, PROVIDER_OVERLOADED)",
+        "claude: attempt 1 of 3 failed (PROVIDER_OVERLOADED, 529); next attempt in 1.0 s",
         "claude was stopped in attempt 2 (CancelledError)",
     ]
 
@@ -209,7 +209,7 @@ FAULT = Fault.of("PROVIDER_OVERLOADED")
         (Degraded(at=1.0, reason="cached"), "the call gave a lesser answer: cached"),
         (RetryDenied(at=1.0, attempt=1, because="SYS_BUDGET_EXHAUSTED", fault=FAULT), "the call may not retry after attempt 1: SYS_BUDGET_EXHAUSTED"),
         (AgentFallback(at=1.0, from_="opus", to="haiku", fault=FAULT), "the call falls back from opus to haiku (PROVIDER_OVERLOADED)"),
-        (Repaired(at=1.0, attempt=1, action="compact", fault=FAULT), "the call tries again after compact (PROVIDER_OVERLOADED)"),
+        (Repaired(at=1.0, attempt=1, action="compact", fault=FAULT), "the call retries after compact (PROVIDER_OVERLOADED)"),
         (StreamResumed(at=1.0, how="restart", items=3, operation="claude"), "claude stream begins again after 3 items"),
         (StreamResumed(at=1.0, how="continue", items=3, operation="claude"), "claude stream goes on after 3 items"),
         (BudgetWarning(at=1.0, unit="usd", used=0.41, limit=0.5), "budget nearly spent: 0.41 of 0.5 usd"),
@@ -240,9 +240,9 @@ def test_R25_a_logger_that_raises_changes_nothing(stage, caplog):
 
     log_events(stage.runtime, Broken("broken"))
     assert stage.play("529, ok:hello") == "hello"
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert "disk full" in told
-    assert CANARY not in told
+    (report,) = [record.getMessage() for record in caplog.records]
+    assert "disk full" in report
+    assert CANARY not in report
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_wrong_level_is_refused_by_name(level):
 
 
 def test_the_summary_survives_an_operation_that_never_ends(stage, caplog):
-    """An operation whose end is never told must not be remembered for ever."""
+    """An operation whose end is never reported must not be remembered for ever."""
     caplog.set_level(logging.INFO, logger="holdfast")
     log_events(stage.runtime)
     retry = Retry(at=1.0, attempt=1, max_attempts=3, delay=1.0, fault=FAULT)

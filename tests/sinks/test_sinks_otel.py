@@ -208,12 +208,12 @@ def test_a_fallback_behind_an_open_circuit_ends_the_operation_once(stage, traced
 
 
 def test_an_agent_that_takes_over_first_of_all_ends_the_operation_once(stage, traced, tracing):
-    told = {"at": 1.0, "run": "r", "operation": "agent:opus"}
+    common = {"at": 1.0, "run": "r", "operation": "agent:opus"}
     for event in (
-        AgentFallback(**told, from_="opus", to="haiku"),
-        AttemptStarted(**told, attempt=1, via="haiku"),
-        AttemptEnded(**told, attempt=1, took=1.0, via="haiku"),
-        Recovered(**told, after=1.0, attempts=1, via="haiku"),
+        AgentFallback(**common, from_="opus", to="haiku"),
+        AttemptStarted(**common, attempt=1, via="haiku"),
+        AttemptEnded(**common, attempt=1, took=1.0, via="haiku"),
+        Recovered(**common, after=1.0, attempts=1, via="haiku"),
     ):
         stage.runtime.bus.emit(event)
     assert traced.names == ["attempt 1", "recover agent:opus"]
@@ -376,7 +376,7 @@ def test_a_call_that_the_collector_closes_ends_its_spans_and_complains_to_nobody
     assert [record for record in caplog.records if record.name.startswith("opentelemetry")] == []
 
 
-def test_operations_whose_end_is_never_told_are_ended_as_unknown(traced, monkeypatch):
+def test_operations_whose_end_is_never_reported_are_ended_as_unknown(traced, monkeypatch):
     monkeypatch.setattr(sink, "Tracker", functools.partial(Tracker, 3))
     tracing = sink._Tracing(traced.tracer, first_attempts=True)
 
@@ -452,7 +452,7 @@ def test_the_attribute_names_are_the_conventions_own_at_the_stated_version():
         ("", {}),
     ],
 )
-def test_a_target_is_told_in_the_conventions_words(operation, attributes):
+def test_a_target_has_the_attributes_of_the_conventions(operation, attributes):
     named = {"holdfast.operation": operation} if operation else {}
     assert conventions.attributes_of(operation) == {**named, **attributes}
 

@@ -75,11 +75,11 @@ def test_fallbacks_and_lesser_answers(stage, counted):
 
 
 def test_an_agent_that_takes_over_is_a_fallback(stage, counted):
-    told = {"at": 1.0, "run": "r", "operation": "agent:opus"}
+    common = {"at": 1.0, "run": "r", "operation": "agent:opus"}
     for event in (
-        AgentFallback(**told, from_="opus", to="haiku"),
-        AttemptEnded(**told, attempt=1, took=1.0, via="haiku"),
-        Recovered(**told, after=1.0, attempts=1, via="haiku"),
+        AgentFallback(**common, from_="opus", to="haiku"),
+        AttemptEnded(**common, attempt=1, took=1.0, via="haiku"),
+        Recovered(**common, after=1.0, attempts=1, via="haiku"),
     ):
         stage.runtime.bus.emit(event)
     assert counted("fallbacks_total", target="agent:opus") == 1
@@ -144,7 +144,7 @@ def test_B107_a_code_that_only_a_newer_catalog_knows_is_counted_as_other(stage, 
     assert counted.labels("attempts", "code") == {"other"}
 
 
-def test_operations_whose_end_is_never_told_are_forgotten(stage, counted):
+def test_operations_whose_end_is_never_reported_are_forgotten(stage, counted):
     failed = AttemptEnded(at=1.0, attempt=1, took=1.0, fault=Fault.of("PROVIDER_OVERLOADED"), operation="claude")
     for number in range(10_001):
         stage.runtime.bus.emit(msgspec.structs.replace(failed, run=str(number)))

@@ -64,12 +64,12 @@ def test_nothing_terminates_by_itself_but_the_log_says_what_nobody_does(stage, c
     with caplog.at_level(logging.WARNING, "holdfast"), react_to_failures(stage.runtime):
         fails(stage, BY_SEVERITY["fatal"])
     assert [record.getMessage() for record in caplog.records[1:]] == [
-        f"ACTOR_MAX_RESTARTS asks for '{reaction}' and no function was given for that"
+        f"ACTOR_MAX_RESTARTS calls for '{reaction}', and no function was given for that"
         for reaction in ("alert", "circuit", "terminate")
     ]
 
 
-def test_a_function_that_raises_is_told_and_keeps_no_other_from_being_called(stage):
+def test_a_function_that_raises_is_reported_and_the_others_are_called(stage):
     def broken(_):
         raise ZeroDivisionError("a defect")
 

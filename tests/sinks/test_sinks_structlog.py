@@ -36,7 +36,7 @@ def test_an_operation_that_was_given_up_is_one_warning(stage):
     assert [(entry["log_level"], entry["holdfast"]["fault"]["code"]) for entry in logs] == [("warning", "AUTH_FAILED")]
 
 
-def test_attempts_come_where_they_are_asked_for(stage):
+def test_attempts_come_on_request(stage):
     with capture_logs() as logs, log_to_structlog(stage.runtime, attempts=True):
         stage.play("ok")
     assert [entry["holdfast"]["type"] for entry in logs] == ["attempt-started", "attempt-ended"]
@@ -80,7 +80,7 @@ def test_no_sink_loads_the_library_of_another():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_missing_library_is_told_with_what_to_type():
+def test_a_missing_library_is_reported_with_the_command_that_installs_it():
     program = (
         "import sys\n"
         "for name in ('structlog', 'opentelemetry', 'prometheus_client'): sys.modules[name] = None\n"

@@ -42,6 +42,11 @@ def json_schema() -> dict[str, Any]:
     policy = _table(Policy, tables)
     top = {
         "enabled": {"type": "boolean", "default": True, "description": "False: every recovery is a plain call."},
+        "log": {
+            "type": "boolean",
+            "default": True,
+            "description": "False: retries, fallbacks, circuit changes and give-ups are not logged by default.",
+        },
         "base": {"enum": list(BASES), "description": "The built-in policy that the default policy starts from."},
         "profile": {
             "enum": list(PROFILES),

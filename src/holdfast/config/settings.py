@@ -34,7 +34,8 @@ CIRCUITS = {"provider": PROVIDER, "bridge": BRIDGE, "spec016": SPEC016, "actor":
 BASES: Mapping[str, Policy] = {"interactive": INTERACTIVE, "patient": PATIENT, "batch": BATCH}
 STARTS = ("base", "profile", "phase")
 """The options that choose what the default policy starts from. Only one of them may be given."""
-_TOP = ("enabled", *STARTS, "policy", "targets", "alerts")
+_SWITCHES = ("enabled", "log")
+_TOP = (*_SWITCHES, *STARTS, "policy", "targets", "alerts")
 
 _INVALID = object()
 _PARTS: tuple[type[msgspec.Struct], ...] = (Backoff, Circuit, Hedge, Quota, Threshold, Tries)
@@ -45,6 +46,7 @@ class Configurable(Protocol):
     """What settings can be applied to: a `Runtime`. Settings know nothing else about the runtime."""
 
     enabled: bool
+    log: bool
 
     def configure(self, policy: Policy, by_name: Mapping[str, Policy]) -> None:
         """Set the default policy, and the policies of targets by the names of their circuits."""
@@ -65,6 +67,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
 
     enabled: bool = True
     """False: every recovery is a plain call."""
+    log: bool = True
+    """False: the runtime does not log retries, fallbacks, circuit changes and give-ups by itself."""
     policy: Policy = INTERACTIVE
     """The policy of every target that has none of its own."""
     targets: Mapping[str, Policy] = {}
@@ -77,8 +81,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     """Where the settings come from, for people: a file's name, `the environment`, `code` …"""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.enabled, bool):
-            raise InvalidError.at("config.enabled", "true or false", self.enabled)
+        for name in _SWITCHES:
+            if not isinstance(value := getattr(self, name), bool):
+                raise InvalidError.at(f"config.{name}", "true or false", value)
         targets = {f"targets.{name}": policy for name, policy in self.targets.items()}
         for path, policy in {"policy": self.policy, **targets}.items():
             if not isinstance(policy, Policy):
@@ -96,6 +101,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
         """Make a runtime use these settings. Running calls finish on the old ones, and circuits keep their state."""
         runtime.configure(self.policy, self._by_name())
         runtime.enabled = self.enabled
+        runtime.log = self.log
 
     def _by_name(self) -> dict[str, Policy]:
         return {_circuit_name(name, "config.targets"): policy for name, policy in self.targets.items()}
@@ -122,18 +128,17 @@ def read_into(tables: Mapping[str, Any], source: str, problems: Problems) -> Con
     for name in tables:
         if name not in _TOP:
             problems.add_unknown(name, "option", name, _TOP)
-    enabled = tables.get("enabled", True)
-    if not isinstance(enabled, bool):
-        problems.add("enabled", "true or false", enabled)
+    switches = {name: tables.get(name, True) for name in _SWITCHES}
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            problems.add(name, "true or false", value)
     start, supervision = _start(tables, problems)
     policy = _overlay(Policy, start, tables.get("policy", {}), "policy", problems) or start
     targets = _targets(tables.get("targets", {}), policy, problems)
     alerts = _overlay(Alerts, Alerts(), tables.get("alerts", {}), "alerts", problems) or Alerts()
     if problems.found:
         return None
-    return Config(
-        enabled=enabled, policy=policy, targets=targets, alerts=alerts, supervision=supervision, source=source
-    )
+    return Config(**switches, policy=policy, targets=targets, alerts=alerts, supervision=supervision, source=source)
 
 
 def options_of(kind: type[msgspec.Struct]) -> dict[str, Any]:

@@ -71,6 +71,7 @@ def variables() -> Mapping[str, Any]:
     }
     return {
         _ENABLED: bool,
+        f"{_PREFIX}LOG": bool,
         f"{_PREFIX}BASE": str,
         f"{_PREFIX}PROFILE": str,
         f"{_PREFIX}PHASE": int,
@@ -145,7 +146,7 @@ def _set(tables: dict[str, Any], option: str, value: Any) -> str:
         # Only one of them may be given, and the environment wins over the file.
         for other in STARTS:
             tables.pop(other, None)
-    if option in STARTS or option == "enabled":
+    if option in STARTS or option in ("enabled", "log"):
         tables[option] = value
         return option
     policy = tables.get("policy", {})

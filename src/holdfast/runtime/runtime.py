@@ -10,12 +10,24 @@ import random
 import threading
 import time
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from holdfast import options
 from holdfast.config.sources import load
-from holdfast.events import KINDS, CircuitStateChange, Event
+from holdfast.events import (
+    KINDS,
+    AgentFallback,
+    CircuitStateChange,
+    Degraded,
+    Event,
+    Failed,
+    Fallback,
+    Recovered,
+    Repaired,
+    Retry,
+)
 from holdfast.faults import InvalidError
 from holdfast.policies.policy import INTERACTIVE
 from holdfast.runtime.bus import Bus, Handler, Subscription
@@ -54,6 +66,9 @@ class _Changes:
         self.count += 1
 
 
+_LOGGED = (Retry, Repaired, Fallback, AgentFallback, Degraded, Recovered, Failed, CircuitStateChange)
+"""What a runtime logs by itself. None of these happens in a call that works at once, so the log costs such a call nothing."""
+
 CHANGES = _Changes()
 """Counts everything that makes a recovery look again: other runtime, readers, circuits, settings."""
 
@@ -70,9 +85,11 @@ class Runtime:
         enabled: bool | None = None,
         most_circuits: int = 10_000,
         consent: Callable[[str, str, Fault], Any] | None = None,
+        log: bool = False,
     ) -> None:
         _check(clock, rng, consent)
         options.flag("runtime.waits", waits)
+        options.flag("runtime.log", log)
         options.count("runtime.most_circuits", most_circuits)
         if enabled is not None and not isinstance(enabled, bool):
             raise InvalidError.at("runtime.enabled", "True or False or None", enabled)
@@ -88,8 +105,38 @@ class Runtime:
         self.registry = Registry(most_circuits, CHANGES.happened)
         self.commands = Commands()
         """What operations that wait may be told: retry now, fall back, cancel."""
+        self.log_readers: dict[object, frozenset[type[Event]]] = {}
+        """Sinks that people read (a log, the live line) and their kinds: the runtime's own log leaves these out."""
+        self._log: Subscription | None = None
+        self._write: Handler | None = None
+        self.log = log
         self._due: Callable[[], None] | None = None
         _runtimes.add(self)
+
+    @property
+    def log(self) -> bool:
+        """Whether retries, fallbacks, circuit changes and give-ups are logged to `logging.getLogger("holdfast")`.
+
+        The default runtime does so unless `HOLDFAST_LOG=off` or `log = false` in `holdfast.toml` says otherwise. Events that a
+        log sink or the live line shows are left out, so nothing is logged twice.
+        """
+        return self._log is not None
+
+    @log.setter
+    def log(self, log: bool) -> None:
+        if log and self._log is None:
+            self._log = self.bus.subscribe(self._log_event, _LOGGED)
+        elif not log and self._log is not None:
+            self._log.cancel()
+            self._log = None
+
+    def _log_event(self, event: Event) -> None:
+        if any(type(event) in kinds for kinds in tuple(self.log_readers.values())):
+            return
+        if self._write is None:
+            # By name: the wording belongs to `sinks`, a room below this one, and a program without failures never loads it.
+            self._write = import_module("holdfast.sinks.logging").default_log()
+        self._write(event)
 
     @property
     def enabled(self) -> bool:
@@ -207,7 +254,7 @@ def default_runtime() -> Runtime:
     """
     global _default  # noqa: PLW0603 - one default per process is the point
     if _default is None:
-        runtime = Runtime()
+        runtime = Runtime(log=True)
         load().apply(runtime)
         _default = runtime
     return _default

@@ -1,21 +1,20 @@
-"""Readers of events that show them elsewhere: in logs, traces and metrics. They read, and decide nothing.
+"""Sinks read events and show them elsewhere: in logs, traces, metrics and alerts. They never decide.
 
-    logging     `log_events`: one line when an operation recovered, one warning when it was given up
+    logging     `log_events`: a line when an operation recovered, a warning when it was given up
     structlog   `log_to_structlog`: the same facts as an event dict
-    otel        `trace_recoveries`: a span per operation, a child per attempt
     live        `watch_live`: what goes on now, as lines for terminals and pages
+    otel        `trace_recoveries`: a span per operation, a child per attempt; conventions: attribute names
     prometheus  `count_events`, `count_errors`: counters and histograms with bounded labels
-    severity    `react_to_failures`: what the severity of a failure asks for
-    metric      `ErrorMetric`, `measure_errors`: each error, as it is counted
-    alerts      `raise_alerts`: the log, a function and a webhook hear when too much goes wrong
-    audit       `audit_to`: an append-only, hash-chained trail in a store
+    metric      `ErrorMetric`, `measure_errors`: what metrics count of one error
+    severity    `react_to_failures`: what the severity of a failure calls for
+    alerts      `raise_alerts`: the log, a function and a webhook are notified when too much goes wrong
+    audit       `audit_to`: an append-only, hash-chained trail in a store; audit_records: an event as a record
 
-    wording     what the lines say; facts: an event's JSON without secrets and content; conventions: names of attributes
-    audit_records  an event as an audit record
-    tracking    operations under way; reading: handlers to events; webhook: alerts to a web address
+    log_lines   the text of an event
+    reader      what every sink needs: the subscription, an event's facts, open operations
 
 Each function returns a subscription: `cancel` it, or use it as a context manager. A sink that raises is reported once and
-changes nothing (R25). Names are loaded when they are first used, so that no sink loads the library of another.
+changes nothing. A name is loaded when it is first used, so no sink loads the library of another.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Alerts (S0-33): the log, a function and a webhook hear when too much goes wrong.
+"""Alerts (S0-33): the log, a function and a webhook are notified when too much goes wrong.
 
-alerts = raise_alerts(runtime, settings.alerts)     # operations are watched from now on
-alerts.count("session_drops")                       # what the runtime does not see is told by who sees it
+    alerts = raise_alerts(runtime, settings.alerts)     # watches operations from now on
+    alerts.count("session_drops")                       # what the runtime cannot see is counted by hand
+
+Invariant: no alert delays a call. A thread of its own posts to the webhook. The webhook's address may hold a token, so it is
+never shown; it comes from the settings only, and a redirect is not followed.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from holdfast.policies.alerts import SIGNALS, Alert, AlertMachine, Alerts
 from holdfast.runtime.bus import Subscription
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
-from holdfast.sinks.reader import read
+from holdfast.sinks.reader import subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["AlertSink", "raise_alerts"]
 
 _LOG = logging.getLogger("holdfast")
-_LOUDNESS = {"ok": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
+_LEVELS = {"ok": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
 
 
 def raise_alerts(
@@ -42,10 +45,15 @@ def raise_alerts(
     *,
     tell: Callable[[Alert], object] | None = None,
 ) -> AlertSink:
-    """Watch the operations of `runtime`, or of the default one, and raise alerts. Without `alerts`, those of the settings hold.
+    """Watch the operations of `runtime`, or of the default one, and raise alerts.
 
-    Alerts go to the log, to `tell`, and to the webhook of the settings. The result is a subscription: `cancel` it, or use it as a
-    context manager.
+    `alerts` holds the thresholds; by default they are those of `holdfast.toml`. Alerts go to the log, to the function `tell`,
+    and to the webhook in `alerts`.
+
+        with raise_alerts(tell=page_somebody) as alerts:
+            alerts.count("session_drops")
+
+    Returns a subscription: `cancel` it, or use it as a context manager. Raises `InvalidError` for an option of the wrong type.
     """
     if alerts is not None and not isinstance(alerts, Alerts):
         raise InvalidError.at("alerts", "an Alerts", alerts)
@@ -57,7 +65,7 @@ def raise_alerts(
 
 
 class AlertSink(Subscription):
-    """Counts, and tells of alerts. Safe to use from any thread."""
+    """Counts signals and raises alerts; `raise_alerts` makes one. It may be used from any thread."""
 
     def __init__(self, runtime: Runtime, alerts: Alerts, tell: Callable[[Alert], object] | None) -> None:
         self._runtime = runtime
@@ -72,10 +80,13 @@ class AlertSink(Subscription):
             Degraded: lambda _: self._operation(failed=False),
             Failed: lambda _: self._operation(failed=True),
         }
-        super().__init__(read(runtime, handlers, ended=self._close).cancel)
+        super().__init__(subscribe(runtime, handlers, on_cancel=self._close).cancel)
 
     def count(self, signal: Signal) -> None:
-        """Count a reconnection that failed, a session that was dropped, a hook's message that was refused."""
+        """Count a failed reconnection, a dropped session or a failed hook: `alerts.count("hook_failures")`.
+
+        Raises `InvalidError` for an unknown signal.
+        """
         if signal not in SIGNALS:
             raise InvalidError.at("signal", f"one of {', '.join(SIGNALS)}", signal)
         with self._lock:
@@ -83,29 +94,29 @@ class AlertSink(Subscription):
         self._raise(alerts)
 
     def measured(self, metric: ErrorMetric) -> None:
-        """Count an error by its metric; for errors of clients and hooks, which no operation of the runtime tells of."""
+        """Count an error by its metric. For errors of clients and hooks: no operation of the runtime reports those."""
         if metric.category == "HOOK":
             self.count("hook_failures")
         elif metric.code == "CONN_RECONNECT_EXHAUSTED":
             self.count("reconnection_failures")
 
     def fault(self, event: Failed) -> None:
-        """Tell of one failure that is an alert by itself; for `react_to_failures(alert=…)`."""
+        """Raise an alert for one failure: `react_to_failures(alert=alerts.fault)`."""
         fault = event.fault
         self._raise([Alert(signal=fault.code, level="critical", before="ok", value=1, threshold=0)])
 
     def look(self) -> None:
-        """Tell of alerts that are over because nothing happens any more. Call it now and then where that matters."""
+        """End alerts whose cause is over although no call was made since. Call it from time to time if that matters."""
         with self._lock:
             alerts = self._machine.look(self._now())
         self._raise(alerts)
 
     def level(self, signal: Signal) -> Level:
-        """Return how a signal stands."""
+        """Return the present level of a signal."""
         return self._machine.level(signal)
 
     def _attempt_ended(self, event: AttemptEnded) -> None:
-        # One that failed is not the end of its operation.
+        # After a failed attempt the operation may go on: `Failed` reports its end.
         if event.fault is None:
             self._operation(failed=False)
 
@@ -115,20 +126,20 @@ class AlertSink(Subscription):
         self._raise(alerts)
 
     def _raise(self, alerts: list[Alert]) -> None:
-        """Perform them, outside of the lock: whoever is told may count something in turn."""
+        """Deliver alerts, outside of the lock: the function that receives one may count something in turn."""
         for alert in alerts:
-            _LOG.log(_LOUDNESS[alert.level], "alert: %s", alert.text, extra={"holdfast": {"alert": alert}})
+            _LOG.log(_LEVELS[alert.level], "alert: %s", alert.text, extra={"holdfast": {"alert": alert}})
             if self._webhook is not None:
                 self._webhook.send(alert, self._runtime.clock.wall())
             if self._tell is not None:
                 try:
                     self._tell(alert)
-                except Exception as error:  # noqa: BLE001 - a reader never breaks a call (R25)
+                except Exception as error:  # noqa: BLE001 - the function must not break the call (R25)
                     at = self._runtime.clock.wall()
                     self._runtime.bus.hook_raised(self._tell, "the function for alerts", error, at=at)
 
     def _failed(self, fault: Fault) -> None:
-        """An alert could not be posted: that breaks nothing and is told."""
+        """Report that an alert could not be posted. Nothing else depends on it."""
         reason = "an alert could not be posted to the webhook"
         self._runtime.bus.emit(SuppressedError.of(fault, reason, at=self._runtime.clock.wall()))
 
@@ -141,15 +152,17 @@ class AlertSink(Subscription):
 
 
 MOST_WAITING = 100
+"""Alerts that may wait for the webhook: a dead address must not fill the memory."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    # A redirect could send the alert, and the token in its address, to another host.
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 class Webhook:
-    """Posts alerts one after the other."""
+    """Posts alerts to a web address, one after the other, from a thread of its own."""
 
     def __init__(self, address: str, timeout: float, failed: Callable[[Fault], object]) -> None:
         self._address = address
@@ -162,12 +175,12 @@ class Webhook:
         self._lock = threading.Lock()
 
     def send(self, alert: Alert, at: float) -> None:
-        """Have an alert posted."""
+        """Queue an alert for posting."""
         document = {"schema": "holdfast.alert/1", "at": at, "text": alert.text, **msgspec.to_builtins(alert)}
         try:
             self._waiting.put_nowait(msgspec.json.encode(document))
         except queue.Full:
-            message = f"{MOST_WAITING} alerts wait for the webhook already"
+            message = f"{MOST_WAITING} alerts already wait for the webhook"
             self._failed(Fault.of("SYS_RESOURCE_EXHAUSTED", message))
             return
         with self._lock:
@@ -176,7 +189,7 @@ class Webhook:
                 self._thread.start()
 
     def close(self) -> None:
-        """Post what waits, for as long as one post may take, and end."""
+        """Post the queued alerts and stop. Waits for at most the time limit of one post: a program must be able to end."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is None:
@@ -191,7 +204,7 @@ class Webhook:
         while (body := self._waiting.get()) is not None:
             try:
                 self._post(body)
-            except Exception as error:  # noqa: BLE001 - whatever the network does, the next alert is posted
+            except Exception as error:  # noqa: BLE001 - the thread must live to post the next alert
                 self._failed(fault_of(error).masked(self._redactor))
 
     def _post(self, body: bytes) -> None:

@@ -3,8 +3,8 @@
     async with SqliteStore("work.db") as store, audit_to(store, runtime):   # written in this event loop
     with audit_to(SqliteStore("work.db"), runtime):                         # opened and written in a thread of its own
 
-Invariant: writing never slows or breaks a call. What happens is queued and written behind it; what the queue cannot hold is
-counted, and the trail says how much that was, at the place where it is missing.
+Invariant: writing never slows or breaks a call. Events are queued and written afterwards. Events that do not fit into the queue
+are counted, and a record at their place in the trail says how many are missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sinks.audit_records import CLASSES, audit_of
-from holdfast.sinks.reader import read
+from holdfast.sinks.reader import subscribe
 from holdfast.stores.records import Commit, NewAudit, check_name
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ __all__ = ["AuditTrail", "audit_to"]
 
 MOST_QUEUED = 10_000
 MOST_AT_ONCE = 200
-"""Records of one commit."""
+"""Records in one commit: a large one would hold the store's writer for too long."""
 _IN_ONE_GO = 10
-"""Records that are made before others have their turn in the event loop: about a millisecond."""
+"""Records encoded before the event loop may run something else: about a millisecond of work."""
 CHAIN = "runtime"
 
 _FIRST_PAUSE_S = 0.1
@@ -69,17 +69,22 @@ def audit_to(
     most_queued: int = MOST_QUEUED,
     redactor: Redactor | None = None,
 ) -> AuditTrail:
-    """Return the trail of what happens in `runtime`, or in the default one; it is written while its block runs.
+    """Return the audit trail of `runtime`, or of the default one. It is written while its block runs.
 
-    `async with`: the store is open, and is used in this event loop. `with`: the store is not open; a thread opens it, writes, and
-    closes it. `attempts` adds the end of every call, also of those that work at once. A restart goes on in the same chain, and
-    several processes may share one.
+    With `async with` the store must be open; it is used in this event loop. With `with` the store must not be open: a thread
+    opens it, writes, and closes it. `attempts` adds the end of every call, also of calls that work at once. After a restart the
+    same chain is continued, and several processes may share one.
+
+        async with SqliteStore("work.db") as store, audit_to(store) as trail:
+            trail.record("TrustDecision", {"tool": "bash"}, correlation="session-7")
+
+    Raises `InvalidError` for an option of the wrong type.
     """
     return AuditTrail(store, runtime, chain=chain, attempts=attempts, most_queued=most_queued, redactor=redactor)
 
 
 class AuditTrail:
-    """What happens in a runtime, on its way to a store."""
+    """Writes the events of a runtime to the audit chain of a store; `audit_to` makes one."""
 
     def __init__(
         self,
@@ -98,7 +103,7 @@ class AuditTrail:
         options.count("audit.most_queued", most_queued)
         self.chain = chain
         self.id = f"audit-{secrets.token_hex(8)}"
-        """What correlates records that belong to no run."""
+        """The correlation of records that belong to no run."""
         self._store = store
         self._runtime = default_runtime() if runtime is None else runtime
         self._attempts = attempts
@@ -117,20 +122,24 @@ class AuditTrail:
 
     @property
     def dropped(self) -> int:
-        """Records that the queue could not hold, or that could not be written before it was closed."""
+        """The number of records that did not fit into the queue, or were not written before the trail was closed."""
         return self._queue.dropped
 
     def record(self, kind: AuditClass, payload: Any, *, correlation: str) -> None:
-        """Add a record of your own. The payload is anything JSON can hold; secrets in it are masked."""
+        """Add a record of your own: `trail.record("Approval", {"by": "ann"}, correlation=run)`.
+
+        The payload is anything that JSON can hold; secrets in it are masked. Raises `InvalidError` if the trail is not open, and
+        SYS_AUDIT_CLASS_UNKNOWN or SYS_AUDIT_UNCORRELATED for a record that no chain takes.
+        """
         if self._subscription is None or self._closing:
             raise InvalidError.saying("audit.record", "an open trail: use it in `with` or `async with`", "a closed one")
         mask = self._mask()
         body = msgspec.json.encode(mask.value(payload))
-        # Refused here, where the mistake is, and not when it is written.
+        # Made here, so that a wrong class raises in the caller and not in the writing task.
         self._put(NewAudit(kind=kind, correlation=mask.text(correlation), payload=body))
 
     async def flush(self) -> None:
-        """Wait until what happened so far is in the store. For the event loop of `async with`."""
+        """Wait until everything reported so far is in the store. Call it in the event loop of `async with`."""
         while self._queue.unwritten and self._task is not None and not self._task.done():
             self._idle.clear()
             await self._idle.wait()
@@ -162,12 +171,12 @@ class AuditTrail:
         ready: list[BaseException | None] = []
         opened = threading.Event()
 
-        def tell(error: BaseException | None) -> None:
+        def started(error: BaseException | None) -> None:
             if not opened.is_set():
                 ready.append(error)
                 opened.set()
 
-        self._thread = threading.Thread(target=self._run, args=(tell,), name="holdfast-audit", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(started,), name="holdfast-audit", daemon=True)
         self._thread.start()
         opened.wait()
         if (error := ready[0]) is not None:
@@ -180,7 +189,7 @@ class AuditTrail:
         self.close()
 
     def close(self) -> None:
-        """Write what is queued and close the store. Called at the program's end too."""
+        """Write what is queued, then close the store. For a trail opened with `with`; also runs when the program ends."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -189,25 +198,25 @@ class AuditTrail:
         thread.join(_PATIENCE_S)
         self._over()
 
-    def _run(self, tell: Callable[[BaseException | None], None]) -> None:
+    def _run(self, started: Callable[[BaseException | None], None]) -> None:
         try:
-            asyncio.run(self._serve(tell))
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the thread must hear of it
-            tell(error)
+            asyncio.run(self._serve(started))
+        except BaseException as error:  # noqa: BLE001 - `__enter__` waits for this thread and must get its error
+            started(error)
             if not self._closing:
                 _LOG.error("the audit trail has ended: %s", error)
 
-    async def _serve(self, tell: Callable[[BaseException | None], None]) -> None:
+    async def _serve(self, started: Callable[[BaseException | None], None]) -> None:
         store = await self._store.__aenter__()
         try:
             self._begin(asyncio.get_running_loop())
-            tell(None)
+            started(None)
             await self._write()
         finally:
             try:
                 await store.__aexit__(None, None, None)
             except RuntimeError:
-                # At the program's end there are no executors any more. Everything is committed; nothing is lost.
+                # The interpreter is shutting down and has no executors. Everything is committed, so nothing is lost.
                 _LOG.debug("the store of the audit trail was left open at the program's end")
 
     # Both
@@ -217,12 +226,12 @@ class AuditTrail:
             raise InvalidError.saying("audit", "a trail that was not opened before", "one that was")
         self._loop = loop
         wanted = [kind for kind in CLASSES if self._attempts or kind is not AttemptEnded]
-        self._subscription = read(self._runtime, dict.fromkeys(wanted, self._put))
+        self._subscription = subscribe(self._runtime, dict.fromkeys(wanted, self._put))
         _TRAILS.add(self)
         self._put(self._own("trail-opened", pid=os.getpid(), version=__version__))
 
     def _end(self) -> None:
-        """Take no more; what is queued is still written."""
+        """Stop taking events. What is queued is still written."""
         if self._subscription is not None:
             self._subscription.cancel()
             self._put(self._own("trail-closed", dropped=self._queue.dropped))
@@ -250,7 +259,7 @@ class AuditTrail:
             for event in (*also, self._news):
                 loop.call_soon_threadsafe(event.set)
         except RuntimeError:
-            # Closed since: what is left is counted when the trail is closed.
+            # The loop closed meanwhile. Closing the trail counts what is left as dropped.
             return
 
     async def _write(self) -> None:
@@ -270,18 +279,19 @@ class AuditTrail:
         return True
 
     async def _commit(self, records: tuple[NewAudit, ...]) -> bool:
-        """Write a batch, however long the store takes to come back; while it is away the queue fills.
+        """Write a batch, and repeat until the store takes it; meanwhile the queue fills.
 
-        False: the trail is being closed, and the store is still away.
+        Return False if the trail is being closed and the store still fails.
         """
         pause = 0.0
         while True:
             last = self._closing
             try:
                 await self._store.commit(Commit(chain=self.chain, audit=records))
-            except Exception as error:  # noqa: BLE001 - the trail outlives whatever its store raises
+            except Exception as error:  # noqa: BLE001 - the trail must survive any error of its store
                 if not pause:
-                    self._tell(error)
+                    # Once per outage: a report per attempt would fill the log.
+                    self._report(error)
                 if last:
                     return False
             else:
@@ -307,14 +317,14 @@ class AuditTrail:
     def _mask(self) -> Redactor:
         return process_redactor() if self._redactor is None else self._redactor
 
-    def _tell(self, error: Exception) -> None:
-        """Say once per outage that the trail cannot be written."""
-        reason = "the audit trail cannot be written; it is kept and tried again"
+    def _report(self, error: Exception) -> None:
+        """Report that the trail cannot be written."""
+        reason = "the audit trail cannot be written; it is kept and retried"
         at = self._runtime.clock.wall()
         self._runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=at, redactor=self._mask()))
 
     def after_fork(self) -> None:
-        """A child has neither the thread nor the store's connection: it opens a trail of its own."""
+        """Stop writing in a forked child: it has neither the thread nor the connection, and opens its own trail."""
         self._queue = _Queue(1)
         self._loop = self._thread = self._task = None
         if self._subscription is not None:
@@ -323,34 +333,37 @@ class AuditTrail:
 
 
 class _Queue:
-    """What waits to be written, in order; what there was no room for is a number at its place. Safe in any thread."""
+    """Events and records that wait to be written, in order, from any thread.
+
+    A number in it stands for that many events that found no room.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._items: list[Event | NewAudit | int] = []
         self._under_way = 0
         self._missing = 0
-        """Since the last that found room."""
+        """Events without room since the last one that was queued."""
         self.dropped = 0
-        # Reentrant: a signal's handler may report in the middle of a report.
+        # Reentrant: a signal handler may emit an event while this thread holds the lock.
         self._lock = threading.RLock()
 
     def put(self, item: Event | NewAudit) -> bool:
-        """Queue it if there is room. True: somebody may have to be woken."""
+        """Queue an item if there is room. Return True if the writer may have to be woken."""
         with self._lock:
             if len(self._items) + self._under_way >= self._most:
                 self._missing += 1
                 self.dropped += 1
                 return False
-            self._tell_missing()
+            self._add_missing()
             self._items.append(item)
             return len(self._items) == 1
 
     def take(self, most: int) -> list[Event | NewAudit | int]:
-        """Take the oldest; until `done`, they count as queued."""
+        """Take the oldest items. They count as queued until `done`."""
         with self._lock:
             if len(self._items) < most:
-                self._tell_missing()
+                self._add_missing()
             batch, self._items = self._items[:most], self._items[most:]
             self._under_way = len(batch)
             return batch
@@ -364,14 +377,14 @@ class _Queue:
             return len(self._items) + self._under_way + bool(self._missing)
 
     def give_up(self) -> int:
-        """Count what is left as dropped; return how much that is."""
+        """Count what is left as dropped; return the number."""
         with self._lock:
             left = len(self._items) + self._under_way
             self.dropped += left
             self._items, self._under_way = [], 0
             return left
 
-    def _tell_missing(self) -> None:
+    def _add_missing(self) -> None:
         if self._missing:
             self._items.append(self._missing)
             self._missing = 0

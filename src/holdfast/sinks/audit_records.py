@@ -1,4 +1,4 @@
-"""An event as an audit record: its class, what it belongs to, and its facts without secrets and content."""
+"""Turns an event into an audit record: its class, its correlation, and its facts without secrets and content."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CLASSES: Mapping[type[Event], AuditClass] = {
 
 
 def audit_of(event: Event, redactor: Redactor, *, otherwise: str) -> NewAudit:
-    """Return the record of an event; one that belongs to no run is correlated with `otherwise`."""
+    """Return the record of an event. `otherwise` is the correlation of an event that belongs to no run."""
     facts = facts_of(event, redactor)
     payload: dict[str, Any] = {"event": facts.pop("type"), "at": facts.pop("at")}
     fault = getattr(event, "fault", None)

@@ -1,7 +1,6 @@
-"""The names our spans use: OpenTelemetry's own at one stated version, and ours for what it has no name for.
+"""The attribute names of our spans: OpenTelemetry's own at one stated version, and ours where it has no name.
 
-The GenAI conventions are not stable and have moved to a repository of their own since. A new version is a change of this
-page and of nothing else.
+The GenAI conventions are not stable yet. A new version of them changes this module and nothing else.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _PROVIDERS = {
     "xai": "x_ai",
     "grok": "x_ai",
 }
-"""Well-known values of the conventions, by what people call a provider. A name that is not here may be anything."""
+"""The conventions' value for each provider, by the name people use. Other names are not reported as a provider."""
 
 
 class Ours:
@@ -55,7 +54,7 @@ class Ours:
 
     OPERATION = "holdfast.operation"
     OUTCOME = "holdfast.outcome"
-    """ok, recovered, degraded, failed, cancelled; unknown where the end was never told."""
+    """ok, recovered, degraded, failed, cancelled; unknown if the end was never reported."""
     ATTEMPTS = "holdfast.attempts"
     ATTEMPT = "holdfast.attempt"
     VIA = "holdfast.via"
@@ -64,7 +63,7 @@ class Ours:
 
 
 def attributes_of(operation: str) -> Mapping[str, str]:
-    """Return what the name of an operation says about it: `tool:bash` is a tool, `claude/opus` a provider and its model."""
+    """Return the attributes that an operation's name implies: `tool:bash` is a tool, `claude/opus` a provider and a model."""
     kind, colon, name = operation.partition(":")
     known: dict[str, str] = {Ours.OPERATION: operation} if operation else {}
     if colon and kind == "tool":

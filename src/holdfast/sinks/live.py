@@ -1,10 +1,10 @@
-"""What goes on now, as data: one line per operation in trouble and per circuit that is not closed.
+"""What goes on now, as data: one line per operation that failed and has not ended, and per circuit that is not closed.
 
     with watch_live(show, runtime):     # show(line): `line.text` is "Retrying… (2/3)", `line.mark` is "⟳"
         …
 
-Terminals, pages and remote clients draw the same lines (S1-28). Invariant: a line holds names, codes, counts and times, never a
-failure's own text; every line with the same `key` replaces the one before it, until one is `over`.
+Terminals, pages and remote clients draw the same lines (S1-28). Invariant: a line holds names, codes, counts and times, never
+the text of a failure. A line replaces the earlier one with the same `key`, until one is `over`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.events import (
     StreamResumed,
 )
 from holdfast.faults import InvalidError
-from holdfast.sinks.reader import Tracker, read
+from holdfast.sinks.reader import Tracker, subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["LONG_WAIT_S", "LiveLine", "LiveState", "LiveWord", "watch_events", "watch_live"]
 
 LONG_WAIT_S = 60.0
-"""A longer wait is shown by the time of day at which it ends, not by a countdown."""
+"""A longer wait is shown by the time of day at which it ends: nobody watches a countdown that long."""
 
 
 class LiveWord(StrEnum):
@@ -54,7 +54,7 @@ class LiveWord(StrEnum):
     FAILED = "failed"
     RETRYING = "retrying"
     PAUSED = "paused"
-    """It waits for longer than one would watch."""
+    """It waits for more than a minute."""
     CIRCUIT_OPEN = "circuit open"
     FALLBACK = "fallback"
     DEGRADED = "degraded"
@@ -74,12 +74,12 @@ _MARKS = {
 
 
 class LiveLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state of one operation, or of one circuit."""
+    """The state of one operation, or of one circuit: `print(line.shown(time.time()))`."""
 
     key: str
-    """Whose line it is: a run, or `circuit:NAME`."""
+    """What the line is about: a run, or `circuit:NAME`."""
     name: str
-    """What is done, for people: `claude/opus`."""
+    """The operation's name for people: `claude/opus`."""
     at: float
     """Wall clock of the change."""
     state: LiveWord
@@ -88,11 +88,11 @@ class LiveLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     short: str
     """The same for a log: `retry 2/3`."""
     until: float | None = None
-    """Wall clock at which it goes on."""
+    """Wall clock at which the wait ends."""
     code: str = ""
-    """What it failed with: `PROVIDER_OVERLOADED (529)`."""
+    """The failure: `PROVIDER_OVERLOADED (529)`."""
     note: str = ""
-    """What else is worth knowing: `server asked for 4s`."""
+    """A hint: `server asked for 4s`."""
     over: bool = False
     """There will be no further change."""
 
@@ -102,14 +102,14 @@ class LiveLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return _MARKS[self.state]
 
     def shown(self, now: float, zone: tzinfo | None = None) -> str:
-        """Return the line for a terminal at `now`; times of day in `zone`, or as the machine has them."""
+        """Return the line for a terminal at `now`; times of day are in `zone`, or in the machine's own."""
         when = self._when(now, zone)
         return " · ".join(part for part in (f"{self.mark} {self.text}{when}", self.name, self.code, self.note) if part)
 
     def logged(self, zone: tzinfo | None = None) -> str:
         """Return the line for a pipe: `12:01:07 retry 2/3 in 3.4s claude PROVIDER_OVERLOADED (529)`."""
-        said = f"{self.short}{self._when(self.at, zone)}"
-        return " ".join(part for part in (_time(self.at, zone), said, self.name, self.code) if part)
+        change = f"{self.short}{self._when(self.at, zone)}"
+        return " ".join(part for part in (_time(self.at, zone), change, self.name, self.code) if part)
 
     def _when(self, now: float, zone: tzinfo | None) -> str:
         if self.until is None:
@@ -122,19 +122,19 @@ class LiveLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LiveState:
-    """The lines at present. Feed it every event, in order; it may be read at any time."""
+    """The lines at present: `state.apply(event)` for every event, in order, then read `state.lines`."""
 
     def __init__(self) -> None:
         self._lines: Tracker[LiveLine] = Tracker()
 
     def apply(self, event: Event) -> LiveLine | None:
-        """Take in what happened; return the line that it changed, if any."""
+        """Apply an event; return the line that it changed, if any."""
         writer = _WRITERS.get(type(event))
         if writer is None:
             return None
         line = writer(event)
         if isinstance(event, Commanded):
-            # It says why the next change comes so soon, and is no state of its own.
+            # A command explains why the next change comes so soon. It is not a state, so it does not replace the line.
             return line
         if line.over:
             self._lines.take(line.key)
@@ -144,12 +144,18 @@ class LiveState:
 
     @property
     def lines(self) -> tuple[LiveLine, ...]:
-        """What goes on, the oldest first."""
+        """The lines that are not over, the oldest first."""
         return self._lines.all()
 
 
 def watch_live(show: Callable[[LiveLine], object], runtime: Runtime | None = None) -> Subscription:
-    """Call `show` with every line as it changes, until the subscription is cancelled. A call that works has none."""
+    """Call `show` with every line that changes, until the subscription is cancelled. A call that works has no line.
+
+        with watch_live(lambda line: print(line.text)):
+            ...
+
+    While it lasts, the default runtime's own log is silent. Raises `InvalidError` if `show` is not a function.
+    """
     if not callable(show):
         raise InvalidError.at("watch_live", "a function of a LiveLine", show)
     state = LiveState()
@@ -163,8 +169,8 @@ def watch_live(show: Callable[[LiveLine], object], runtime: Runtime | None = Non
 
 
 def watch_events(handle: Callable[[Event], object], runtime: Runtime | None = None) -> Subscription:
-    """Call `handle` with the events that lines are made of, for those who keep a state of their own."""
-    return read(runtime, dict.fromkeys(_WRITERS, handle))
+    """Call `handle` with the events that change a line; for callers that keep their own `LiveState`."""
+    return subscribe(runtime, dict.fromkeys(_WRITERS, handle), replaces_log=True)
 
 
 def _retry(event: Retry) -> LiveLine:
@@ -200,42 +206,42 @@ def _fallback(event: Fallback | AgentFallback) -> LiveLine:
 
 
 def _degraded(event: Degraded) -> LiveLine:
-    said = "degraded" if event.reason == "degraded" else f"degraded: {event.reason}"
-    return _line(event, LiveWord.DEGRADED, said, said, code=_code(event.fault), over=True)
+    text = "degraded" if event.reason == "degraded" else f"degraded: {event.reason}"
+    return _line(event, LiveWord.DEGRADED, text, text, code=_code(event.fault), over=True)
 
 
 def _recovered(event: Recovered) -> LiveLine:
     via = "" if event.via == "primary" else f" via {event.via}"
-    said = f"recovered after {_calls(event.attempts)}, {event.after:.1f}s{via}"
-    return _line(event, LiveWord.OK, said, said, over=True)
+    text = f"recovered after {_calls(event.attempts)}, {event.after:.1f}s{via}"
+    return _line(event, LiveWord.OK, text, text, over=True)
 
 
 def _failed(event: Failed) -> LiveLine:
-    said = f"failed after {_calls(event.attempts)}"
+    text = f"failed after {_calls(event.attempts)}"
     note = f"next to act: {event.fault.next_actor}"
-    return _line(event, LiveWord.FAILED, said, said, code=_code(event.fault), note=note, over=True)
+    return _line(event, LiveWord.FAILED, text, text, code=_code(event.fault), note=note, over=True)
 
 
 def _cancelled(event: Cancelled) -> LiveLine:
-    said = f"cancelled after {_calls(event.attempts)}"
-    return _line(event, LiveWord.CANCELLED, said, said, over=True)
+    text = f"cancelled after {_calls(event.attempts)}"
+    return _line(event, LiveWord.CANCELLED, text, text, over=True)
 
 
 def _commanded(event: Commanded) -> LiveLine:
-    said = f"told to {event.command}{f' by {event.by}' if event.by else ''}"
-    return _line(event, LiveWord.RETRYING, said, said)
+    text = f"command {event.command}{f' from {event.by}' if event.by else ''}"
+    return _line(event, LiveWord.RETRYING, text, text)
 
 
 def _circuit(event: CircuitStateChange) -> LiveLine:
     closed = event.to is CircuitState.CLOSED
-    said = f"circuit {event.to}"
+    text = f"circuit {event.to}"
     return LiveLine(
         key=f"circuit:{event.circuit}",
         name=event.circuit.removeprefix("provider:"),
         at=event.at,
         state=LiveWord.OK if closed else LiveWord.CIRCUIT_OPEN,
-        text=said,
-        short=said,
+        text=text,
+        short=text,
         until=event.until if event.to is CircuitState.OPEN else None,
         code=str(event.reason or ""),
         over=closed,

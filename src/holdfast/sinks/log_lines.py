@@ -1,8 +1,9 @@
-"""What a person reads of an operation: one line per fact, and one that sums it up.
+"""The text of an event for people: one line per event, and one line that sums an operation up.
 
+    claude: attempt 1 of 3 failed (PROVIDER_OVERLOADED, 529); next attempt in 1.2 s
     claude recovered after 3 attempts in 3.2 s (PROVIDER_OVERLOADED ×2)
 
-Invariant: a line holds names, codes, counts and times, never a failure's own text: that may quote a prompt or a key.
+Invariant: a line holds names, codes, counts and times, never the text of a failure: that may quote a prompt or a key.
 """
 
 from __future__ import annotations
@@ -45,18 +46,25 @@ __all__ = ["Levels", "LogLines"]
 
 
 class Levels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """How loud each fact is, as `logging` counts it. `None`: it is not logged."""
+    """The level of each kind of line, as `logging` numbers them. `None` leaves the line out.
+
+    `log_events(levels=Levels(step=logging.INFO, circuit_changed=None))`. A value that is not a level raises `InvalidError`.
+    """
 
     recovered: int | None = logging.INFO
+    """An operation failed at first and then worked."""
     failed: int | None = logging.WARNING
+    """An operation was given up."""
     degraded: int | None = logging.WARNING
+    """A lesser answer was given."""
     circuit_opened: int | None = logging.WARNING
+    """A circuit opened."""
     circuit_changed: int | None = logging.INFO
     """A circuit closed, or lets a probe through."""
     warned: int | None = logging.WARNING
     """A budget is nearly spent; a failure was ignored on purpose."""
     step: int | None = logging.DEBUG
-    """A retry, a repair, a fallback, a cancellation, a command, a stream that goes on."""
+    """A retry, a repair, a fallback, a cancellation, a command, a stream that was resumed."""
     attempt: int | None = logging.DEBUG
     """A call begins or ends. Even a call without failures has these."""
 
@@ -67,8 +75,8 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
                 raise InvalidError.at(f"levels.{field}", "a level of `logging` such as logging.INFO, or None", level)
 
 
-class _Trouble:
-    """What went wrong in an operation that may still end well."""
+class _Failures:
+    """What failed so far in an operation that may still recover."""
 
     __slots__ = ("codes", "since")
 
@@ -78,14 +86,17 @@ class _Trouble:
 
 
 class LogLines:
-    """Lines for events, in the order they happened. It remembers the failures of an operation until it has ended."""
+    """Writes the line of each event. It remembers the failures of an operation until that ends.
+
+    Every event must be passed in, whether its line is shown or not: a summary is made of the events before it.
+    """
 
     def __init__(self, levels: Levels | None = None) -> None:
         if levels is not None and not isinstance(levels, Levels):
             raise InvalidError.at("levels", "a Levels", levels)
         self.levels = levels = levels or Levels()
-        self._troubles: Tracker[_Trouble] = Tracker()
-        self.lines: dict[type[Event], tuple[int | None, Callable[..., str]]] = {
+        self._failures: Tracker[_Failures] = Tracker()
+        self._writers: dict[type[Event], tuple[int | None, Callable[..., str]]] = {
             Recovered: (levels.recovered, self._recovered),
             Failed: (levels.failed, self._failed),
             Degraded: (levels.degraded, self._degraded),
@@ -103,24 +114,27 @@ class LogLines:
             BudgetWarning: (levels.warned, _budget),
             SuppressedError: (levels.warned, _suppressed),
         }
-        """For each kind of event how loud its line is and what writes it. Every event must be written, wanted or not:
-        a summary is made of what came before it."""
 
     def of(self, event: Event) -> tuple[int | None, str]:
         """Return the event's level and line."""
-        level, line = self.lines[type(event)]
+        level, line = self._writers[type(event)]
         if isinstance(event, CircuitStateChange) and event.to is CircuitState.OPEN:
             level = self.levels.circuit_opened
         return level, line(event)
 
     def _retry(self, event: Retry) -> str:
         self._remember(event, event.fault.code)
-        asked = ", as the other side asked" if event.asked else ""
-        return f"{_name(event)} retries in {event.delay:.1f} s{asked} ({event.attempt + 1}/{event.max_attempts}, {event.fault.code})"
+        status = event.fault.context.get("status")
+        code = f"{event.fault.code}, {status}" if isinstance(status, int) else event.fault.code
+        hint = ", as the server requested" if event.asked else ""
+        return (
+            f"{_name(event)}: attempt {event.attempt} of {event.max_attempts} failed ({code}); "
+            f"next attempt in {event.delay:.1f} s{hint}"
+        )
 
     def _repaired(self, event: Repaired) -> str:
         self._remember(event, event.fault.code)
-        return f"{_name(event)} tries again after {event.action}{_after(event.fault)}"
+        return f"{_name(event)} retries after {event.action}{_after(event.fault)}"
 
     def _fallback(self, event: Fallback | AgentFallback) -> str:
         if event.fault is not None:
@@ -128,14 +142,16 @@ class LogLines:
         return f"{_name(event)} falls back from {event.from_} to {event.to}{_after(event.fault)}"
 
     def _recovered(self, event: Recovered) -> str:
-        trouble = self._troubles.take(event.run)
+        failures = self._failures.take(event.run)
         via = "" if event.via == "primary" else f" via {event.via}"
-        return f"{_name(event)} recovered{via} after {_calls(event.attempts)} in {event.after:.1f} s{_counted(trouble)}"
+        return (
+            f"{_name(event)} recovered{via} after {_calls(event.attempts)} in {event.after:.1f} s{_counted(failures)}"
+        )
 
     def _failed(self, event: Failed) -> str:
-        trouble = self._troubles.take(event.run)
+        failures = self._failures.take(event.run)
         fault = event.fault
-        since = fault.attempts[0].started if fault.attempts else None if trouble is None else trouble.since
+        since = fault.attempts[0].started if fault.attempts else None if failures is None else failures.since
         took = "" if since is None else f" in {max(0.0, event.at - since):.1f} s"
         return (
             f"{_name(event)} failed after {_calls(event.attempts)}{took} ({fault.code}); "
@@ -143,20 +159,20 @@ class LogLines:
         )
 
     def _degraded(self, event: Degraded) -> str:
-        self._troubles.take(event.run)
+        self._failures.take(event.run)
         return f"{_name(event)} gave a lesser answer: {event.reason}{_after(event.fault)}"
 
     def _cancelled(self, event: Cancelled) -> str:
-        self._troubles.take(event.run)
+        self._failures.take(event.run)
         why = f" ({event.reason})" if event.reason else ""
         return f"{_name(event)} was stopped in attempt {event.attempts}{why}"
 
     def _remember(self, event: Event, code: AnyCode) -> None:
-        trouble = self._troubles.get(event.run)
-        if trouble is None:
-            trouble = _Trouble(event.at)
-            self._troubles.put(event.run, trouble)
-        trouble.codes[code] += 1
+        failures = self._failures.get(event.run)
+        if failures is None:
+            failures = _Failures(event.at)
+            self._failures.put(event.run, failures)
+        failures.codes[code] += 1
 
 
 def _attempt_started(event: AttemptStarted) -> str:
@@ -169,7 +185,7 @@ def _attempt_ended(event: AttemptEnded) -> str:
 
 
 def _commanded(event: Commanded) -> str:
-    return f"{_name(event)} was told to {event.command}{f' by {event.by}' if event.by else ''}"
+    return f"{_name(event)} got the command {event.command}{f' from {event.by}' if event.by else ''}"
 
 
 def _denied(event: RetryDenied) -> str:
@@ -213,7 +229,7 @@ def _because(code: str | None) -> str:
     return "" if code is None else f" ({code})"
 
 
-def _counted(trouble: _Trouble | None) -> str:
-    if trouble is None or not trouble.codes:
+def _counted(failures: _Failures | None) -> str:
+    if failures is None or not failures.codes:
         return ""
-    return f" ({', '.join(code if n == 1 else f'{code} ×{n}' for code, n in trouble.codes.most_common())})"
+    return f" ({', '.join(code if n == 1 else f'{code} ×{n}' for code, n in failures.codes.most_common())})"

@@ -1,4 +1,7 @@
-"""Events to the standard library's logging: quiet while all is well, one line when something recovered or was given up."""
+"""Events to the standard library's logging: `log_events`, and the log of the default runtime.
+
+Invariant: an operation that works at once logs nothing above DEBUG.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,15 @@ from holdfast.events import KINDS, AttemptEnded, AttemptStarted, Event
 from holdfast.faults import InvalidError
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sinks.log_lines import Levels, LogLines
-from holdfast.sinks.reader import facts_of, read
+from holdfast.sinks.reader import facts_of, subscribe
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.runtime.bus import Subscription
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["log_events"]
+__all__ = ["default_log", "log_events"]
 
 
 def log_events(
@@ -25,24 +30,42 @@ def log_events(
     levels: Levels | None = None,
     attempts: bool | None = None,
 ) -> Subscription:
-    """Log what happens: INFO when an operation recovered, WARNING when it was given up, DEBUG for the steps between.
+    """Log what happens in `runtime`, or in the default one: INFO when an operation recovered, WARNING when it was given up.
 
-    The record's `holdfast` attribute holds the event's JSON, secrets masked. `attempts` adds a line for the beginning and
-    end of every call, also of those that work at once; unless told, it does so if the logger is at DEBUG now.
+    The steps between are logged at DEBUG; `levels` changes that. The record's `holdfast` attribute holds the event's JSON,
+    with secrets masked. `attempts` adds a line for the beginning and end of every call, also of calls that work at once; by
+    default it does so if the logger is at DEBUG now. While the subscription lasts, the default runtime's own log is silent.
+
+        with log_events(levels=Levels(step=logging.INFO)):
+            ...
+
+    Raises `InvalidError` for an option of the wrong type.
     """
     if not isinstance(logger, (str, logging.Logger)):
         raise InvalidError.at("logger", "a logger or its name", logger)
     log = logging.getLogger(logger) if isinstance(logger, str) else logger
     lines = LogLines(levels)
+    if attempts is None:
+        level = lines.levels.attempt
+        attempts = level is not None and log.isEnabledFor(level)
+    left_out = () if attempts else (AttemptStarted, AttemptEnded)
+    handlers = dict.fromkeys((kind for kind in KINDS if kind not in left_out), _writer(log, lines))
+    return subscribe(runtime, handlers, replaces_log=True)
 
+
+def default_log() -> Callable[[Event], None]:
+    """Return what writes the log of a runtime that nobody else logs: retries and fallbacks are warnings there.
+
+    Somebody who set nothing up must still see why a call takes 20 seconds. `logging` shows warnings unless told otherwise.
+    """
+    return _writer(logging.getLogger("holdfast"), LogLines(Levels(step=logging.WARNING)))
+
+
+def _writer(log: logging.Logger, lines: LogLines) -> Callable[[Event], None]:
     def write(event: Event) -> None:
         level, line = lines.of(event)
         if level is not None and log.isEnabledFor(level):
-            # The line goes in as an argument: a `%` in a name is no format.
+            # The line is an argument, not the format: a `%` in a target's name must not be interpreted.
             log.log(level, "%s", line, extra={"holdfast": facts_of(event, process_redactor())})
 
-    level = lines.levels.attempt
-    if attempts is None:
-        attempts = level is not None and log.isEnabledFor(level)
-    silent = () if attempts else (AttemptStarted, AttemptEnded)
-    return read(runtime, {kind: write for kind in KINDS if kind not in silent})
+    return write

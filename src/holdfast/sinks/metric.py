@@ -1,4 +1,4 @@
-"""`ErrorMetric` (S0-32): one error, as it is counted."""
+"""`ErrorMetric` (S0-32): what metrics count of one error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.events import Failed
 from holdfast.faults import AnyCode, Severity
-from holdfast.sinks.reader import read
+from holdfast.sinks.reader import subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,17 +20,21 @@ if TYPE_CHECKING:
 __all__ = ["ErrorMetric", "Source", "measure_errors"]
 
 Source: TypeAlias = Literal["client", "server", "hook"]
-"""Where an error happened."""
+"""The side on which an error happened."""
 
 
 class ErrorMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One error. A record keeps whose it was; a metric with a label per session would have no bound."""
+    """One error, ready to be counted: `ErrorMetric.of(fault)`.
+
+    It names the session, so that a record can keep that. A metric must not use it as a label: there is no bound on sessions.
+    """
 
     category: str
     """The prefix of its code: CONN, AUTH, PROVIDER …"""
     code: AnyCode
     severity: Severity
     source: Source
+    """The side on which it happened."""
     session_id: str | None = None
     user_agent: str | None = None
     """The client's version."""
@@ -53,7 +57,12 @@ class ErrorMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def measure_errors(
     *readers: Callable[[ErrorMetric], object], runtime: Runtime | None = None, source: Source = "server"
 ) -> Subscription:
-    """Hand a metric to each reader whenever an operation of `runtime`, or of the default one, is given up."""
+    """Pass a metric to each reader whenever an operation of `runtime`, or of the default one, is given up.
+
+        measure_errors(count_errors(), store_metric)
+
+    Returns a subscription: `cancel` it, or use it as a context manager.
+    """
 
     def failed(event: Failed) -> None:
         metric = ErrorMetric.of(event.fault, source)
@@ -61,4 +70,4 @@ def measure_errors(
             reader(metric)
 
     handlers: dict[Any, Callable[[Any], object]] = {Failed: failed}
-    return read(runtime, handlers)
+    return subscribe(runtime, handlers)

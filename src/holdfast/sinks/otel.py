@@ -1,10 +1,10 @@
-"""Events to OpenTelemetry: one span per operation, a child per attempt, waits and fallbacks as events between them.
+"""Events to OpenTelemetry: one span per operation, a child span per attempt, waits and fallbacks as span events.
 
-Status is ERROR only where the operation failed: a failed attempt of one that recovered carries `error.type` and no more.
-While an attempt runs its span is current, so that whatever the call itself traces hangs below it.
+The status is ERROR only if the operation failed; a failed attempt of an operation that recovered only carries `error.type`.
+The span of a running attempt is current, so spans of the call itself become its children.
 
-Invariant: every span that was started is ended, once: by its end, by cancellation, or by being the oldest of too many. No
-text of a failure, prompt or answer is recorded: names, codes, counts and times only.
+Invariant: every span that was started is ended once: when the operation ends or is cancelled, or when too many are open and it
+is the oldest. Spans hold names, codes, counts and times, never the text of a failure, a prompt or an answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from holdfast.events import (
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault
 from holdfast.sinks.conventions import ERROR_TYPE, SCHEMA_URL, Ours, attributes_of
-from holdfast.sinks.reader import Tracker, read, tag_of
+from holdfast.sinks.reader import Tracker, subscribe, tag_of
 
 with needs_extra("trace_recoveries", "opentelemetry-api", "otel"):
     from opentelemetry import trace as otel
@@ -57,8 +57,12 @@ def trace_recoveries(
 ) -> Subscription:
     """Trace every operation, with `tracer_provider` or the process's own.
 
-    `first_attempts=False` gives a call that works at once one span instead of two: what it traces itself hangs below the
-    operation, and the first attempt has a span only if it failed.
+    `first_attempts=False` gives a call that works at once one span instead of two: its own spans become children of the
+    operation's span, and the first attempt has a span only if it failed.
+
+        trace_recoveries(first_attempts=False)
+
+    Returns a subscription; cancelling it ends the open spans. Importing it without OpenTelemetry raises `ModuleNotFoundError`.
     """
     tracer = otel.get_tracer("holdfast", __version__, tracer_provider, SCHEMA_URL)
     tracing = _Tracing(tracer, first_attempts=first_attempts)
@@ -67,37 +71,38 @@ def trace_recoveries(
         AttemptStarted: tracing.attempt_started,
         AttemptEnded: tracing.attempt_ended,
         Retry: tracing.retry,
-        Fallback: tracing.trouble,
-        AgentFallback: tracing.trouble,
-        Repaired: tracing.trouble,
+        Fallback: tracing.failing,
+        AgentFallback: tracing.failing,
+        Repaired: tracing.failing,
         Recovered: tracing.recovered,
         Failed: tracing.failed,
         Degraded: tracing.degraded,
         Cancelled: tracing.cancelled,
     }
-    return read(runtime, handlers, ended=tracing.stop)
+    return subscribe(runtime, handlers, on_cancel=tracing.stop)
 
 
 _NOTED = (Commanded, RetryDenied, StreamResumed, CircuitStateChange, BudgetWarning)
-"""What is an event on the span of the operation under way, if there is one, and no more."""
+"""Events that only become span events, and only while an operation's span is open."""
 
 
 class _Trace:
     """The spans of one operation."""
 
-    __slots__ = ("attempt", "began", "inside", "outside", "recording", "span", "troubled", "waited")
+    __slots__ = ("attempt", "began", "has_failed", "inside", "outside", "recording", "span", "waited")
 
     def __init__(self, span: otel.Span) -> None:
         self.span = span
         self.recording = span.is_recording()
         self.attempt: otel.Span | None = None
         self.inside: Context | None = None
-        """The context that is in force during the attempt under way."""
+        """The context during the attempt under way."""
         self.outside: Context | None = None
+        """The context to return to after the attempt."""
         self.began: float | None = None
-        """When an attempt without a span began."""
-        self.troubled = False
-        """Something failed, so a good attempt is not the last that is heard of it."""
+        """When the attempt under way began, if it has no span."""
+        self.has_failed = False
+        """Something failed, so an event of its own reports the operation's end."""
         self.waited = 0.0
 
 
@@ -133,16 +138,16 @@ class _Tracing:
             return
         fault = event.fault
         if fault is not None:
-            trace.troubled = True
+            trace.has_failed = True
             if trace.began is not None:
                 self._add_attempt(trace, event)
         _end_attempt(trace, None if fault is None else fault.code)
-        if not trace.troubled:
+        if not trace.has_failed:
             self._traces.take(event.run)
             trace.span.end()
 
     def retry(self, event: Retry) -> None:
-        self.trouble(event).waited += event.delay
+        self.failing(event).waited += event.delay
 
     def noted(self, event: Event) -> None:
         trace = self._traces.get(event.run)
@@ -167,13 +172,13 @@ class _Tracing:
         self._end(event, "cancelled", {Ours.ATTEMPTS: event.attempts})
 
     def stop(self) -> None:
-        """End what is under way: nobody will tell its end any more."""
+        """End all open spans: their ends are no longer reported."""
         self._traces.drop_all()
 
-    def trouble(self, event: Event) -> _Trace:
-        """Note it. It may be the first that is heard of the operation: an open circuit lets no attempt begin."""
+    def failing(self, event: Event) -> _Trace:
+        """Note a failure. It may be the operation's first event: an open circuit lets no attempt begin."""
         trace = self._traces.get(event.run) or self._begin(event)
-        trace.troubled = True
+        trace.has_failed = True
         self.noted(event)
         return trace
 
@@ -187,16 +192,16 @@ class _Tracing:
         return trace
 
     def _learn(self, operation: str) -> tuple[str, dict[str, Any]]:
-        """Return the name and attributes that a span of this operation begins with."""
+        """Return the name and attributes that a span of this operation starts with."""
         if len(self._known) >= _MOST_NAMES:
             self._known.clear()
-        # How a call without failures ends stands there from its beginning: setting it later costs each of them more.
+        # The attributes of a good end are set from the start: setting them later would cost every call that works.
         attributes = {**attributes_of(operation), Ours.OUTCOME: "ok", Ours.ATTEMPTS: 1}
         known = self._known[operation] = (f"recover {operation}".rstrip(), attributes)
         return known
 
     def _add_attempt(self, trace: _Trace, event: AttemptEnded) -> None:
-        """Add the span of an attempt that was not traced while it ran."""
+        """Add the span of an attempt that had none while it ran."""
         assert trace.began is not None
         trace.attempt = self._tracer.start_span(
             f"attempt {event.attempt}",
@@ -209,7 +214,7 @@ class _Tracing:
         trace = self._traces.take(event.run)
         if trace is None:
             if outcome == "cancelled":
-                return  # it was not begun, or has ended before
+                return  # The operation never started, or its span has ended.
             trace = self._begin(event)
             self._traces.take(event.run)
         _end_attempt(trace, None)
@@ -224,14 +229,14 @@ class _Tracing:
 
 
 _MOST_NAMES = 1_000
-"""Operations whose attributes are kept; names made up per call must not fill the memory."""
+"""Operations whose attributes are kept. A program that makes up a name per call must not fill the memory."""
 
-_TOLD = frozenset({"action", "because", "circuit", "from_", "how", "reason", "rule", "to", "unit"})
-"""Texts that are names. Others may be content."""
+_NAMES = frozenset({"action", "because", "circuit", "from_", "how", "reason", "rule", "to", "unit"})
+"""Text fields that hold names. Other texts may be content and are left out."""
 
 
 def _attempt(event: AttemptStarted | AttemptEnded) -> dict[str, Any]:
-    # Like an event's JSON it leaves out what is always so: each attribute costs every call.
+    # The usual value is left out: each attribute costs every call.
     if event.via == "primary":
         return {Ours.ATTEMPT: event.attempt}
     return {Ours.ATTEMPT: event.attempt, Ours.VIA: event.via}
@@ -239,23 +244,23 @@ def _attempt(event: AttemptStarted | AttemptEnded) -> dict[str, Any]:
 
 def _attributes(event: Event) -> dict[str, Any]:
     """Return the event's numbers and names."""
-    told: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for field in event.__struct_fields__:
         value = getattr(event, field)
         if field in {"at", "run", "operation", "v"} or value is None:
             continue
         if isinstance(value, Fault):
-            told[ERROR_TYPE] = value.code
-        elif isinstance(value, (int, float)) or field in _TOLD:
-            told[f"holdfast.{field.rstrip('_')}"] = value.value if isinstance(value, Enum) else value
-    return told
+            attributes[ERROR_TYPE] = value.code
+        elif isinstance(value, (int, float)) or field in _NAMES:
+            attributes[f"holdfast.{field.rstrip('_')}"] = value.value if isinstance(value, Enum) else value
+    return attributes
 
 
 def _end_attempt(trace: _Trace, code: str | None) -> None:
-    """End the attempt under way, if there is one, and put back the context it ran in."""
+    """End the attempt under way, if there is one, and restore the context from before it."""
     inside, trace.inside = trace.inside, None
-    # Attached, not detached: a token is good only in the context it was made in, and a call that is closed by the garbage
-    # collector ends in another one. There the current context is not ours, and is left alone.
+    # `attach`, not `detach`: a token is valid only in the context that made it, and a call that the garbage collector closes
+    # ends in another context. The current context there is not ours, so it stays.
     if inside is not None and trace.outside is not None and get_current() is inside:
         attach(trace.outside)
     trace.began = None

@@ -1,7 +1,7 @@
-"""Events to Prometheus: how many operations ended how, what their attempts failed with, how long recovering took.
+"""Events to Prometheus: outcomes of operations, failures of attempts, and the time that recovering took.
 
-Invariant: the number of series is bounded. Labels are targets (the first of them by name, the rest together), codes of the
-catalog and words of ours; never a run, a session or a text.
+Invariant: the number of series is bounded. Labels are targets (the first ones by name, the rest as `other`), codes of the
+catalog and our own fixed words; never a run, a session or a text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.events import (
 )
 from holdfast.extras import needs_extra
 from holdfast.faults import CATALOG
-from holdfast.sinks.reader import Tracker, read
+from holdfast.sinks.reader import Tracker, subscribe
 
 with needs_extra("count_events", "prometheus-client", "prometheus"):
     import prometheus_client as prometheus
@@ -40,25 +40,34 @@ if TYPE_CHECKING:
 __all__ = ["count_errors", "count_events"]
 
 OTHER = "other"
-"""The label of every target beyond the cap."""
+"""The label of every target beyond the limit."""
 
 _BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
-"""From a retry that is not noticed to the longest wait a server may ask for."""
+"""From a retry that nobody notices to 900 s, the longest server delay that a policy accepts by default."""
 _STATES = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitState.OPEN: 2}
 
 
 def count_events(
     registry: prometheus.CollectorRegistry | None = None, runtime: Runtime | None = None, *, most_targets: int = 100
 ) -> Subscription:
-    """Count what happens, in `registry` or the process's own. Targets beyond `most_targets` are counted as `other`."""
+    """Count what happens, in `registry` or the process's own. Targets beyond `most_targets` are counted as `other`.
+
+        count_events(most_targets=50)
+
+    Returns a subscription; cancelling it removes the metrics from the registry. Raises `InvalidError` for a wrong number and
+    `ValueError` where the registry holds metrics of these names already.
+    """
     options.count("most_targets", most_targets)
     registry = prometheus.REGISTRY if registry is None else registry
     counts = _Counts(registry, most_targets)
-    return read(runtime, counts.handlers(), ended=counts.unregister)
+    return subscribe(runtime, counts.handlers(), on_cancel=counts.unregister)
 
 
 def count_errors(registry: prometheus.CollectorRegistry | None = None) -> Callable[[ErrorMetric], None]:
-    """Return a reader for `measure_errors` that counts errors (S0-32). Sessions and clients are no labels: they have no bound."""
+    """Return a reader for `measure_errors` that counts errors: `measure_errors(count_errors())`.
+
+    Sessions and clients are not labels: their number has no bound. Raises `ValueError` if the registry holds the metric already.
+    """
     errors = prometheus.Counter(
         "holdfast_errors",
         "Errors by what they are and where they happened",
@@ -75,12 +84,12 @@ def count_errors(registry: prometheus.CollectorRegistry | None = None) -> Callab
 
 
 def _code(code: str) -> str:
-    """Return the label of a code; one of a newer catalog may be anything."""
+    """Return the label of a code. A code that this catalog lacks may be any text, so it is not a label."""
     return code if code in CATALOG else OTHER
 
 
 class _Names:
-    """The first names that come are kept; later ones are all one."""
+    """Keeps the first names it meets; all later ones share one label."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -104,8 +113,8 @@ class _Counts:
         self._registry = registry
         self._targets = _Names(most)
         self._circuits = _Names(most)
-        self._troubled: Tracker[bool] = Tracker()
-        """Operations in which something failed: a good attempt is not all that is told of their end."""
+        self._failing: Tracker[bool] = Tracker()
+        """Operations in which something failed: an event of its own reports their end, so a good attempt is not counted as one."""
         self._collectors: list[Any] = []
         self._operations = self._series(
             prometheus.Counter, "operations", "Operations by how they ended", "target", "outcome"
@@ -115,7 +124,11 @@ class _Counts:
         )
         self._failures = self._series(prometheus.Counter, "give_ups", "Operations given up, by code", "target", "code")
         self._denied = self._series(
-            prometheus.Counter, "retries_denied", "Retries that a limit of ours forbade", "target", "because"
+            prometheus.Counter,
+            "retries_denied",
+            "Retries that the quota, budget or deadline denied",
+            "target",
+            "because",
         )
         self._fallbacks = self._series(prometheus.Counter, "fallbacks", "Fallback steps tried", "target")
         self._waited = self._series(
@@ -152,19 +165,19 @@ class _Counts:
     def _attempt_ended(self, event: AttemptEnded) -> None:
         target = self._targets.label(event.operation)
         if event.fault is not None:
-            self._troubled.put(event.run, True)  # noqa: FBT003 - presence is all that matters
+            self._failing.put(event.run, True)  # noqa: FBT003 - presence is all that matters
             self._attempts(target, _code(event.fault.code)).inc()
             return
         self._attempts(target, "OK").inc()
-        if self._troubled.get(event.run) is None:
+        if self._failing.get(event.run) is None:
             self._operations(target, "ok").inc()
 
     def _retry(self, event: Retry) -> None:
-        self._troubled.put(event.run, True)  # noqa: FBT003 - ditto
+        self._failing.put(event.run, True)  # noqa: FBT003 - presence is all that matters
         self._waited(self._targets.label(event.operation)).inc(event.delay)
 
     def _fallback(self, event: Fallback | AgentFallback) -> None:
-        self._troubled.put(event.run, True)  # noqa: FBT003 - ditto
+        self._failing.put(event.run, True)  # noqa: FBT003 - presence is all that matters
         self._fallbacks(self._targets.label(event.operation)).inc()
 
     def _recovered(self, event: Recovered) -> None:
@@ -184,18 +197,18 @@ class _Counts:
 
     def _circuit_changed(self, event: CircuitStateChange) -> None:
         self._changes(self._circuits.label(event.circuit), event.to.value).inc()
-        # A state of many circuits together would say nothing.
+        # One gauge for many circuits would only show the last change of any of them.
         if self._circuits.keeps(event.circuit):
             self._state(event.circuit).set(_STATES[event.to])
 
     def _ended(self, event: Event, outcome: str) -> str:
-        self._troubled.take(event.run)
+        self._failing.take(event.run)
         target = self._targets.label(event.operation)
         self._operations(target, outcome).inc()
         return target
 
     def _series(self, kind: Any, name: str, text: str, *labels: str, **options: Any) -> Callable[..., Any]:
-        """Register a metric; return what gives the series of its labels, looked up once."""
+        """Register a metric; return a function that finds the series of given labels, and looks each up only once."""
         metric = kind(f"holdfast_{name}", text, labels, registry=self._registry, **options)
         self._collectors.append(metric)
         known: dict[tuple[str, ...], Any] = {}

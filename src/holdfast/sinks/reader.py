@@ -1,4 +1,7 @@
-"""Handlers to their events, as one subscription."""
+"""What every sink needs to read events: a subscription, an event's facts, and a bounded memory of open operations.
+
+Invariant: a sink never holds more than a fixed number of operations, and no fact it passes on holds a secret or content.
+"""
 
 from __future__ import annotations
 
@@ -17,43 +20,50 @@ if TYPE_CHECKING:
     from holdfast.events import Event
     from holdfast.faults import Redactor
 
-__all__ = ["MOST_UNDER_WAY", "Tracker", "facts_of", "read", "tag_of"]
+__all__ = ["MOST_UNDER_WAY", "Tracker", "facts_of", "subscribe", "tag_of"]
 
 MOST_UNDER_WAY = 10_000
-"""More at once are taken for leaks."""
+"""A program that has more operations open at once leaks them."""
 
 T = TypeVar("T")
 
 
-def read(
+def subscribe(
     runtime: Runtime | None,
     handlers: Mapping[type[Event], Callable[[Any], object]],
     *,
-    ended: Callable[[], object] | None = None,
+    on_cancel: Callable[[], object] | None = None,
+    replaces_log: bool = False,
 ) -> Subscription:
-    """Call each handler with the events of its kind, of `runtime` or of the default one, until it is cancelled.
+    """Call each handler with the events of its kind, from `runtime` or the default one, until it is cancelled.
 
-    One handler per kind: choosing among them for every event would cost each call that is watched. `ended` is called last.
+    There is one handler per kind: a dispatch inside the sink would cost every call that is watched. `on_cancel` runs after
+    the last event. `replaces_log`: people read this sink, so the runtime's own log leaves these kinds out meanwhile.
     """
     if runtime is not None and not isinstance(runtime, Runtime):
         raise InvalidError.at("runtime", "a Runtime", runtime)
-    read_from = runtime or default_runtime()
-    orders = [read_from.on(handler, kind) for kind, handler in handlers.items()]
+    source = runtime or default_runtime()
+    subscriptions = [source.on(handler, kind) for kind, handler in handlers.items()]
+    token = object()
+    if replaces_log:
+        source.log_readers[token] = frozenset(handlers)
 
     def cancel() -> None:
-        for order in orders:
-            order.cancel()
-        if ended is not None:
-            ended()
+        for subscription in subscriptions:
+            subscription.cancel()
+        source.log_readers.pop(token, None)
+        if on_cancel is not None:
+            on_cancel()
 
     return Subscription(cancel)
 
 
 def facts_of(event: Event, redactor: Redactor) -> dict[str, Any]:
-    """Return the fields of the event's JSON under the same names."""
+    """Return the fields of the event's JSON, under the same names, with secrets masked."""
     facts: dict[str, Any] = msgspec.to_builtins(event)
     fault = facts.get("fault")
     if fault is not None:
+        # A partial result is content: what a model wrote must not reach logs or audit trails.
         fault.pop("partial", None)
     masked: dict[str, Any] = redactor.value(facts)
     return masked
@@ -65,24 +75,26 @@ def tag_of(event: Event) -> str:
 
 
 class Tracker(Generic[T]):
-    """A bounded memory of operations. Safe to use from any thread: each step is one step of the interpreter's own."""
+    """A bounded memory of open operations, by run.
+
+    When it is full the oldest operation is dropped, so one whose end is never reported is forgotten in time. It may be used
+    from any thread: each method makes one change, and the interpreter makes that change atomically.
+    """
 
     __slots__ = ("_dropped", "_most", "_under_way", "get")
 
     def __init__(self, most: int = MOST_UNDER_WAY, dropped: Callable[[T], object] | None = None) -> None:
         self._most = most
         self._dropped = dropped
-        # Not a plain dict: there the oldest is found by iterating, which another thread's insertion would break.
+        # Not a plain dict: its oldest item is found by iterating, and an insertion by another thread would break that.
         self._under_way: OrderedDict[str, T] = OrderedDict()
         self.get = self._under_way.get
 
     def put(self, run: str, value: T) -> None:
-        """Remember the operation; the oldest goes where there are too many."""
+        """Remember the operation; drop the oldest one if there are too many."""
         self._under_way[run] = value
         if len(self._under_way) > self._most:
-            _, oldest = self._under_way.popitem(last=False)
-            if self._dropped is not None:
-                self._dropped(oldest)
+            self._drop_oldest()
 
     def take(self, run: str) -> T | None:
         """Return the operation and forget it."""
@@ -93,11 +105,14 @@ class Tracker(Generic[T]):
         return tuple(self._under_way.copy().values())
 
     def drop_all(self) -> None:
-        """Forget every operation, as if each were the oldest."""
+        """Drop every operation, the oldest first."""
         while self._under_way:
-            _, oldest = self._under_way.popitem(last=False)
-            if self._dropped is not None:
-                self._dropped(oldest)
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        _, oldest = self._under_way.popitem(last=False)
+        if self._dropped is not None:
+            self._dropped(oldest)
 
     def __len__(self) -> int:
         return len(self._under_way)

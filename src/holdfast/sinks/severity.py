@@ -1,7 +1,7 @@
 """Severity drives behaviour (S0-4): what is done about an operation that was given up.
 
-Invariant: nothing ends by surprise. Circuits are broken and sessions terminated by functions the application gives, and by
-nothing else; where there is none for what a severity asks, the log says so.
+Invariant: nothing is ended without the application's consent. Only functions that the application passes in open circuits or
+terminate sessions. If a severity calls for one that was not passed in, the log says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.policies.severity import Reaction, reactions_to
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sinks.metric import ErrorMetric
-from holdfast.sinks.reader import facts_of, read
+from holdfast.sinks.reader import facts_of, subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["react_to_failures"]
 
-_LOUDNESS = {
+_LEVELS = {
     Severity.INFO: logging.INFO,
     Severity.WARNING: logging.WARNING,
     Severity.ERROR: logging.ERROR,
@@ -33,7 +33,7 @@ _LOUDNESS = {
     Severity.FATAL: logging.CRITICAL,
 }
 _NEEDED = (Reaction.ALERT, Reaction.CIRCUIT, Reaction.TERMINATE)
-"""Reactions that are missed where nobody performs them."""
+"""Reactions that somebody must perform: the log warns where there is no function for one."""
 
 
 def react_to_failures(
@@ -46,11 +46,15 @@ def react_to_failures(
     terminate: Callable[[Failed], object] | None = None,
     logger: str | logging.Logger = "holdfast",
 ) -> Subscription:
-    """Do what the severity of a failure asks for, whenever an operation is given up: log it, and call these functions.
+    """Log every operation that is given up, and call the functions that its severity calls for.
 
-    `metrics` counts it; `notify` tells the user; `alert` calls somebody; `circuit` stops calls to what failed
-    (`manager.circuit(...).force_open()`); `terminate` ends the session. They run inside the call that failed, in this order, and
-    must be quick; one that raises is reported once and does not keep the others from being called.
+    `metrics` counts the failure; `notify` informs the user; `alert` calls somebody; `circuit` stops calls to the target that
+    failed (`manager.circuit(...).force_open()`); `terminate` ends the session. They run inside the call that failed, in this
+    order, so they must be quick. A function that raises is reported once, and the others are still called.
+
+        react_to_failures(notify=show_to_user, alert=page_somebody)
+
+    Returns a subscription: `cancel` it, or use it as a context manager. Raises `InvalidError` for what is not a function.
     """
     given = {
         Reaction.METRICS: None if metrics is None else lambda event: metrics(ErrorMetric.of(event.fault)),
@@ -62,16 +66,16 @@ def react_to_failures(
     for reaction, function in given.items():
         if function is not None and not callable(function):
             raise InvalidError.at(f"react.{reaction}", "a function or None", function)
-    reacting = _Reacting(
+    reactions = _Reactions(
         default_runtime() if runtime is None else runtime,
         {reaction: function for reaction, function in given.items() if function is not None},
         logging.getLogger(logger) if isinstance(logger, str) else logger,
     )
-    handlers: dict[Any, Callable[[Any], object]] = {Failed: reacting.failed}
-    return read(runtime, handlers)
+    handlers: dict[Any, Callable[[Any], object]] = {Failed: reactions.failed}
+    return subscribe(runtime, handlers, replaces_log=True)
 
 
-class _Reacting:
+class _Reactions:
     def __init__(
         self, runtime: Runtime, functions: dict[Reaction, Callable[[Failed], object]], log: logging.Logger
     ) -> None:
@@ -87,7 +91,7 @@ class _Reacting:
                 self._call(reaction, function, event)
             elif reaction in _NEEDED:
                 self._log.warning(
-                    "%s asks for '%s' and no function was given for that", event.fault.code, reaction.value
+                    "%s calls for '%s', and no function was given for that", event.fault.code, reaction.value
                 )
 
     def _write(self, event: Failed) -> None:
@@ -95,10 +99,10 @@ class _Reacting:
         name = event.operation or "the call"
         line = f"{fault.severity}: {name} failed ({fault.code}); next to act: {fault.next_actor}"
         facts = facts_of(event, process_redactor())
-        self._log.log(_LOUDNESS[fault.severity], "%s", line, extra={"holdfast": facts})
+        self._log.log(_LEVELS[fault.severity], "%s", line, extra={"holdfast": facts})
 
     def _call(self, reaction: Reaction, function: Callable[[Failed], object], event: Failed) -> None:
         try:
             function(event)
-        except Exception as error:  # noqa: BLE001 - a reader never breaks a call (R25), nor the readers after it
+        except Exception as error:  # noqa: BLE001 - no function may break the call (R25), nor the functions after it
             self._runtime.bus.hook_raised(function, f"the function for '{reaction}'", error, at=event.at, run=event.run)

@@ -1,4 +1,4 @@
-"""Events to structlog: the same facts as `log_events`, as an event dict."""
+"""Events to structlog: the same lines and facts as `log_events`, as an event dict."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.events import KINDS, AttemptEnded, AttemptStarted, Event
 from holdfast.extras import needs_extra
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sinks.log_lines import Levels, LogLines
-from holdfast.sinks.reader import facts_of, read
+from holdfast.sinks.reader import facts_of, subscribe
 
 with needs_extra("log_to_structlog", "structlog", "structlog"):
     import structlog
@@ -23,10 +23,14 @@ __all__ = ["log_to_structlog"]
 def log_to_structlog(
     runtime: Runtime | None = None, logger: Any = None, *, levels: Levels | None = None, attempts: bool = False
 ) -> Subscription:
-    """Log what happens to a structlog logger (`structlog.get_logger("holdfast")` unless given one).
+    """Log what happens to a structlog logger, by default `structlog.get_logger("holdfast")`.
 
-    The event is the line `log_events` writes; `holdfast` holds the event's JSON, secrets masked. `attempts` adds the
-    beginning and end of every call.
+    The event is the line that `log_events` writes; `holdfast` holds the event's JSON, with secrets masked. `attempts` adds
+    the beginning and end of every call. While the subscription lasts, the default runtime's own log is silent.
+
+        log_to_structlog(levels=Levels(step=None))
+
+    Raises `InvalidError` for an option of the wrong type. Importing it without structlog raises `ModuleNotFoundError`.
     """
     log = structlog.get_logger("holdfast") if logger is None else logger
     lines = LogLines(levels)
@@ -36,5 +40,6 @@ def log_to_structlog(
         if level is not None:
             log.log(level, line, holdfast=facts_of(event, process_redactor()))
 
-    silent = () if attempts else (AttemptStarted, AttemptEnded)
-    return read(runtime, {kind: write for kind in KINDS if kind not in silent})
+    left_out = () if attempts else (AttemptStarted, AttemptEnded)
+    handlers = dict.fromkeys((kind for kind in KINDS if kind not in left_out), write)
+    return subscribe(runtime, handlers, replaces_log=True)
