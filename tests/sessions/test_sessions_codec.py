@@ -78,7 +78,7 @@ def test_what_is_no_json_is_refused_by_name() -> None:
 
 
 def test_a_stored_value_of_another_type_is_refused() -> None:
-    with pytest.raises(InvalidError, match="step#1: expected what is stored to be Person"):
+    with pytest.raises(InvalidError, match="step#1: expected the stored value to be Person"):
         codec.decode(b'{"name": 3}', Person, "step#1")
 
 

@@ -156,7 +156,7 @@ def test_a_step_outside_of_the_turn_that_was_cut_off_does_not_end_it() -> None:
 
         await killed(store, work)
         async with Session.open("s", store=store) as session:
-            with pytest.raises(HoldfastError, match="turn 1 was cut off, and this is outside of it") as raised:
+            with pytest.raises(HoldfastError, match="turn 1 was cut off, and this call is outside of it") as raised:
                 await session.step(square, 3)
             assert code_of(raised.value) == "SESS_TURN_CONCURRENT"
             async with session.turn("q"):

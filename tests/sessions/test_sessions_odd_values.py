@@ -47,7 +47,7 @@ def test_a_turn_that_was_cut_off_is_recognised_by_what_it_was_given(given: Any) 
 
         await killed(store, work)
         async with Session.open("s", store=store) as session:
-            with pytest.raises(HoldfastError, match="given something else"):
+            with pytest.raises(HoldfastError, match="had another input"):
                 async with session.turn("another"):
                     pass
             async with session.turn(given) as turn:

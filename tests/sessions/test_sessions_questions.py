@@ -1,4 +1,4 @@
-"""Questions to people: S2-19, N2-15. Asked once, answered once, whoever answers."""
+"""Questions to people: S2-19, N2-15. QuestionRaised once, answered once, whoever answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sessions_kit import Crash, code_of, killed
 from holdfast import tool
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError, OutcomeUnknownError
 from holdfast.sessions import Answer, DeviceCode, Question, Session, answer, pending
-from holdfast.sessions.log import Asked, TurnStarted, new_entry
+from holdfast.sessions.log import QuestionRaised, TurnStarted, new_entry
 from holdfast.stores import Commit, MemoryStore, SqliteStore
 from holdfast.testing import run
 
@@ -452,7 +452,7 @@ def test_a_question_of_a_kind_that_a_newer_program_knows_is_not_guessed_at() -> 
         store = MemoryStore()
         async with Session.open("s", store=store) as session:
             await session.step(int, "3")
-            asked = Asked(id="q-1", step="?Sketch#1", turn=2, kind="Sketch")
+            asked = QuestionRaised(id="q-1", step="?Sketch#1", turn=2, kind="Sketch")
             said = (TurnStarted(turn=2), asked)
             entries = tuple(new_entry(one, f"e{n}") for n, one in enumerate(said))
             await store.commit(Commit(session="s", entries=entries))

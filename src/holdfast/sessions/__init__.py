@@ -1,15 +1,16 @@
-"""Work that survives the process doing it: sessions, their turns, and steps that are done once.
+"""Work that survives the process doing it: sessions, their turns, and steps that run once.
 
-session   `Session`: opened, worked in, resumed; turns: steps and batches in one turn
-machine   which state may follow which, and what the documents call them
-manifest  what a session was begun with, and how it differs when it is resumed; comparing: what is done about that
-log       what is written, and what follows from it; deciding: what to do about a step; codec: values as JSON
-outside   looking at a session, pausing or closing it, without its program
-moving    a session as JSON Lines, out of one store and into another; persisted: document 000's file
-retention what a store need not keep
-saving    writing to the store; leasing: being its only owner; owners: who that is
-interactions  questions to people, asked and answered once
-scopes    cancelling session, turn, stage, tool; keyed: the key a step's calls send along
+session      `Session`: open it, work in it, resume it; turn_runner: runs its turns
+turn         one turn and its steps; steps: run, repeat, or return the stored result
+journal      writes to the log and remembers it; log: the entries; codec: values as JSON
+lease        the right to write, one process at a time
+manifest     what a session was started with, and how that differs when it is resumed
+machine      the states of a session, and which may follow which
+scopes       cancellation of session, turn, stage, tool; idempotency: the key of a step's calls
+questions/   questions to people, answered once
+admin        show, pause and close a session from outside
+transfer     a session as JSON Lines, from one store to another; session_file: document 000's file
+retention    what a store need not keep
 """
 
 from __future__ import annotations

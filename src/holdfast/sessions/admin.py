@@ -1,29 +1,29 @@
-"""What may be done to a session without the program that works in it: look at it, declare its owner dead, close it.
+"""Administration of a session without the program that works in it: show it, pause it after a crash, close it.
 
-Invariant: who changes a session here owns it meanwhile. A session that a living process works in is left alone.
+Invariant: a change takes the session's lease first. A session that a living process works in is not changed.
 """
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import machine
-from holdfast.sessions.journal import audit, fresh_id
+from holdfast.sessions.journal import audit, fresh_id, memory_of
 from holdfast.sessions.lease import is_gone, take
-from holdfast.sessions.log import Said, StateChanged, TurnEnded, new_entry
+from holdfast.sessions.log import EntryBody, StateChanged, TurnEnded, new_entry
 from holdfast.sessions.manifest import Manifest, decode_manifest
-from holdfast.sessions.questions.answers import remembered
 from holdfast.sessions.questions.question import KINDS, Question, question_of
 from holdfast.stores import Checkpoint, Commit, SessionRecord, SessionState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from holdfast.runtime.runtime import Runtime
     from holdfast.stores import Lease, Store
 
 __all__ = ["Overview", "close", "find", "in_use", "make_resumable", "overview"]
@@ -33,29 +33,29 @@ _SHOWN = 5
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """A session at a glance."""
+    """What can be seen of a session from outside."""
 
     record: SessionRecord
     manifest: Manifest | None
-    """None where it cannot be read: `problem` says why."""
+    """None if it cannot be read: `problem` says why."""
     checkpoint: Checkpoint | None
     turn: int
     in_flight: bool
     steps: int
-    """Of the turn in flight: those that are stored."""
+    """The steps of the turn in flight that are in the log."""
     unknown: tuple[str, ...]
-    """The keys of steps that may have happened and are not repeated by themselves."""
+    """The keys of steps that may have happened and are not repeated automatically."""
     questions: tuple[Question, ...]
-    """Those that wait for an answer."""
+    """The questions that wait for an answer."""
     messages: int
     in_use: bool
-    """A process owns it now."""
+    """A living process owns the session."""
     problem: str = ""
-    """Why it cannot be resumed; empty where it can."""
+    """Why the session cannot be resumed; empty if it can."""
 
 
 async def find(store: Store, given: str) -> str:
-    """Return the id of a session that is given by its id or the beginning of it."""
+    """Return the id of the one session whose id is `given`, or starts with it."""
     if not given:
         raise InvalidError.at("session", "an id or the beginning of one", given)
     try:
@@ -73,20 +73,20 @@ async def find(store: Store, given: str) -> str:
     return fitting[0]
 
 
-def in_use(record: SessionRecord) -> bool:
-    """Whether a process owns a session now, as far as can be told from here."""
-    if record.owner is None or record.lease_until <= default_runtime().clock.wall():
+def in_use(record: SessionRecord, runtime: Runtime | None = None) -> bool:
+    """Whether a process owns a session now, by the clock of `runtime` and as far as this machine can tell."""
+    if record.owner is None or record.lease_until <= (runtime or default_runtime()).clock.wall():
         return False
     return not is_gone(record.owner)
 
 
-async def overview(store: Store, session: str) -> Overview:
-    """Return all that is to be seen of a session from outside."""
+async def overview(store: Store, session: str, runtime: Runtime | None = None) -> Overview:
+    """Return what can be seen of a session from outside. `runtime` is the one whose clock says whether its lease holds."""
     record = await store.session(session)
     manifest, problem = _manifest(record)
-    memory = await remembered(store, session)
+    memory = await memory_of(store, session)
     if manifest is not None:
-        problem = _problem(record, manifest, store.id)
+        problem = _problem(record, manifest, store.id, runtime)
     return Overview(
         record=record,
         manifest=manifest,
@@ -95,15 +95,15 @@ async def overview(store: Store, session: str) -> Overview:
         in_flight=memory.in_flight,
         steps=len(memory.steps),
         unknown=tuple(f"{session}/{memory.turn}/{step}" for step in memory.unknown()),
-        questions=tuple(question_of(session, asked) for asked in memory.pending() if asked.kind in KINDS),
+        questions=tuple(question_of(session, raised) for raised in memory.pending() if raised.kind in KINDS),
         messages=memory.message_count,
-        in_use=in_use(record),
+        in_use=in_use(record, runtime),
         problem=problem,
     )
 
 
 async def make_resumable(store: Store, session: str) -> Overview:
-    """Pause a session whose owner died, or raise why it cannot be resumed."""
+    """Pause a session whose owner died; raise SESS_CLOSED or SESS_NOT_RESUMABLE if it cannot be resumed."""
     record = await store.session(session)
     if record.state is SessionState.ACTIVE:
         async with _owning(store, session) as lease:
@@ -111,19 +111,22 @@ async def make_resumable(store: Store, session: str) -> Overview:
         record = await store.session(session)
     manifest = decode_manifest(session, bytes(record.manifest))
     if record.state is not SessionState.CREATED:
-        problem = machine.not_resumable(session, record.state, resumable=manifest.resumable)
-        if problem is not None:
-            raise problem
+        error = machine.not_resumable(session, record.state, resumable=manifest.resumable)
+        if error is not None:
+            raise error
     return await overview(store, session)
 
 
 async def close(store: Store, session: str, reason: str = "closed") -> None:
-    """End a session for good; a turn in flight is abandoned. Refused while a living process works in it."""
+    """Close a session for good; a turn in flight is abandoned.
+
+    Raise SESS_LEASE_LOST while a living process works in it.
+    """
     record = await store.session(session)
     machine.check(session, record.state, SessionState.CLOSED)
     async with _owning(store, session) as lease:
-        memory = await remembered(store, session)
-        ended: tuple[Said, ...] = ()
+        memory = await memory_of(store, session)
+        ended: tuple[EntryBody, ...] = ()
         if memory.in_flight:
             ended = (TurnEnded(turn=memory.turn, outcome="abandoned", reason=reason),)
         await _change(store, lease, SessionState.CLOSED, reason, ended)
@@ -138,14 +141,16 @@ async def _owning(store: Store, session: str) -> AsyncIterator[Lease]:
         await store.release(lease)
 
 
-async def _change(store: Store, lease: Lease, to: SessionState, reason: str, before: tuple[Said, ...] = ()) -> None:
+async def _change(
+    store: Store, lease: Lease, to: SessionState, reason: str, before: tuple[EntryBody, ...] = ()
+) -> None:
     was = (await store.session(lease.session)).state
     machine.check(lease.session, was, to)
-    told = audit("SessionLifecycle", lease.session, state=to.value, reason=reason, was=was.value, by="outside")
-    entries = [new_entry(said, fresh_id()) for said in before]
+    record = audit("SessionLifecycle", lease.session, state=to.value, reason=reason, was=was.value, by="outside")
+    entries = [new_entry(body, fresh_id()) for body in before]
     entries.append(new_entry(StateChanged(state=to, reason=reason), fresh_id(), f"session_{to.value}"))
     commit = Commit(
-        session=lease.session, fence=lease.fence, expect=(was,), state=to, entries=tuple(entries), audit=(told,)
+        session=lease.session, fence=lease.fence, expect=(was,), state=to, entries=tuple(entries), audit=(record,)
     )
     await store.commit(commit)
 
@@ -157,12 +162,12 @@ def _manifest(record: SessionRecord) -> tuple[Manifest | None, str]:
         return None, error.fault.message
 
 
-def _problem(record: SessionRecord, manifest: Manifest, store: str) -> str:
+def _problem(record: SessionRecord, manifest: Manifest, store: str, runtime: Runtime | None) -> str:
     if manifest.store_id != store:
         return f"it was saved in store {manifest.store_id}, this is {store}"
-    if in_use(record):
+    if in_use(record, runtime):
         return f"{record.owner} works in it"
     if record.state in (SessionState.CREATED, SessionState.ACTIVE):
         return ""
-    problem: Any = machine.not_resumable(record.id, record.state, resumable=manifest.resumable)
-    return "" if problem is None else str(problem.fault.message)
+    error = machine.not_resumable(record.id, record.state, resumable=manifest.resumable)
+    return "" if error is None else error.fault.message

@@ -1,7 +1,7 @@
-"""Values to JSON and back: what steps return and take.
+"""Arguments and results of steps, to JSON and back.
 
-Invariant: what comes back has the type its function declares, or is plain JSON. Nothing is unpickled and no class is looked up by
-a name that stands in the store.
+Invariant: a decoded result has the type its function declares, or is plain JSON. Nothing is unpickled, and no class is looked up
+by a name from the store: who can write to the store must not be able to run code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def encode(value: Any, where: str) -> bytes:
-    """Return JSON for plain values, msgspec and attrs classes, dataclasses, pydantic models and the SDKs' objects."""
+    """Return the JSON of plain values, msgspec and attrs classes, dataclasses, pydantic models and SDK objects."""
     try:
         return msgspec.json.encode(value, enc_hook=_plain)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -32,21 +32,21 @@ def encode(value: Any, where: str) -> bytes:
 
 
 def plain(value: Any, where: str) -> Any:
-    """Return a value as it comes back from the store, where no type is declared."""
+    """Return a value as the store would return it where no type is declared."""
     return msgspec.json.decode(encode_finite(value, where))
 
 
 def decode(stored: bytes, type_: Any, where: str) -> Any:
-    """Return what was stored, as `type_`."""
+    """Return a stored value as `type_`; raise `InvalidError` if it does not fit."""
     try:
         return msgspec.json.decode(stored, type=type_, dec_hook=_typed)
     except (msgspec.DecodeError, TypeError, ValueError) as error:
         expected = getattr(type_, "__name__", str(type_))
-        raise InvalidError.saying(where, f"what is stored to be {expected}", str(error)) from error
+        raise InvalidError.saying(where, f"the stored value to be {expected}", str(error)) from error
 
 
 def result_type(fn: Any) -> Any:
-    """Return the declared type of what a function returns; Any where it declares none."""
+    """Return the declared result type of a function; Any if it declares none."""
     fn = inspect.unwrap(getattr(fn, "func", fn))
     try:
         declared = typing.get_type_hints(fn).get("return", Any)
@@ -58,7 +58,10 @@ def result_type(fn: Any) -> Any:
 
 
 def encode_result(value: Any, type_: Any, where: str) -> bytes:
-    """Return the JSON of a result, or refuse it: what is stored must come back as the same, and not fail on resuming."""
+    """Return the JSON of a result; raise `InvalidError` if it would not be the same after decoding.
+
+    The error comes now, in the program that can be changed, and not when the session is resumed.
+    """
     check_stable(value, type_, where)
     stored = encode_finite(value, where)
     if type_ is not Any:
@@ -67,25 +70,26 @@ def encode_result(value: Any, type_: Any, where: str) -> bytes:
 
 
 def encode_finite(value: Any, where: str) -> bytes:
-    """Return JSON, or refuse numbers that are none: those would come back as null."""
+    """Return JSON; raise `InvalidError` for NaN and infinities: they would be stored as null."""
     stored = encode(value, where)
+    # The whole value is searched only if its JSON holds a null at all: most do not.
     if b"null" in stored:
         _check_finite(msgspec.to_builtins(value, enc_hook=_plain), where)
     return stored
 
 
 def check_stable(value: Any, type_: Any, where: str) -> None:
-    """Refuse a result that would come back as something else: its function should declare what it returns."""
+    """Raise `InvalidError` if a result needs a declared return type to be decoded, and its function declares none."""
     if type_ is Any and not _is_plain(value):
         raise InvalidError.saying(
             where,
-            "a declared return type, so that a resumed session gets the same",
+            "a declared return type, so that a resumed session gets the same value",
             f"a {type(value).__name__} without one",
         )
 
 
 def arguments_hash(args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> str:
-    """Return the hash of a call's arguments: the same for equal values, whatever their order by name."""
+    """Return the hash of a call's arguments. Equal values have the same hash, in any order of the keywords."""
     try:
         written = msgspec.json.encode([args, kwargs], enc_hook=_plain, order="deterministic")
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -118,7 +122,7 @@ def _check_finite(value: Any, where: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Pydantic's models, and so the objects of the SDKs, know their own JSON."""
+    """Return the JSON values of a pydantic model. Objects of the provider SDKs are such models."""
     dump = getattr(type(value), "model_dump", None)
     if dump is not None:
         return dump(value, mode="json")

@@ -1,4 +1,4 @@
-"""The scope a step runs in: `call_key()` inside of it is the step's own, the same after a crash."""
+"""The idempotency key of a step: inside the step `call_key()` returns it, and it is the same after a crash."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["keyed"]
 
 
-class _Step:
-    """An ambient scope that adds a key to the one around it."""
+class _KeyScope:
+    """An ambient scope that adds a key to the scope around it, and passes its deadline and budget on."""
 
     __slots__ = ("_keys", "around", "over", "run")
 
@@ -28,7 +28,7 @@ class _Step:
         self._keys = {run: run}
 
     def key_of(self, run: str) -> str:
-        """Return the key of a call made inside the step: the same program makes its calls in the same order."""
+        """Return the key of a call inside the step. The same program makes its calls in the same order, so it is stable."""
         return self._keys.setdefault(run, f"{self.run}/{len(self._keys)}")
 
     @property
@@ -45,10 +45,11 @@ class _Step:
 @contextmanager
 def keyed(run: str) -> Iterator[None]:
     """Run the block under this key."""
-    step = _Step(run, AMBIENT.get())
-    token = AMBIENT.set(step)
+    scope = _KeyScope(run, AMBIENT.get())
+    token = AMBIENT.set(scope)
     try:
         yield
     finally:
-        step.over = True
+        # A task that the step started may outlive it. It must not use the step's key any more.
+        scope.over = True
         AMBIENT.reset(token)

@@ -1,7 +1,7 @@
-"""Writing to the store as a session does, and keeping in step with what is in its log.
+"""The journal of a session: writes to its log, and keeps the session's memory in step with it.
 
-Invariant: what is remembered is exactly what the log says up to `seen`, whoever wrote it. A write that was not acknowledged did not
-happen for the session either. After three writes that failed the session is in error (S2-17).
+Invariant: the memory is exactly what the log holds up to `seen`, whoever wrote it. A write that the store did not confirm has no
+effect on the memory either. After three failed writes the session is in error (S2-17).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.recover import recover
 from holdfast.sessions import codec
-from holdfast.sessions.log import Remembered, Said, new_entry
+from holdfast.sessions.log import EntryBody, SessionMemory, new_entry
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
 from holdfast.stores.errors import damaged
 
@@ -30,26 +30,32 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.stores import Checkpoint, Entry, Store
 
-__all__ = ["Journal", "audit", "fresh_id", "read_snapshot", "recalled"]
+__all__ = ["Journal", "audit", "fresh_id", "memory_of", "read_memory", "read_snapshot"]
 
 _POLICY = Policy(circuit=None, timeout=None, deadline=None)
-"""The tries of a store's failure are the schedule's own: three, 2 and 4 s apart."""
+"""Only the schedule of a store's failure decides: three attempts, 2 and 4 s apart."""
 
 
 def fresh_id() -> str:
-    """Return an id no other entry has."""
+    """Return an id that no other entry has."""
     return secrets.token_urlsafe(12)
 
 
 def audit(kind: str, correlation: str, /, **payload: Any) -> NewAudit:
+    """Return an audit record with this payload."""
     return NewAudit(kind=kind, correlation=correlation, payload=msgspec.json.encode(payload))
 
 
-async def recalled(store: Store, session: str) -> tuple[Remembered, int]:
-    """Return what follows from a session's log, and up to which offset: from its checkpoint, and the log after it."""
+async def memory_of(store: Store, session: str) -> SessionMemory:
+    """Return what a session knows from its log, without opening it."""
+    return (await read_memory(store, session))[0]
+
+
+async def read_memory(store: Store, session: str) -> tuple[SessionMemory, int]:
+    """Read a session's checkpoint and the log after it; return the memory and the last offset in it."""
     top = (await store.session(session)).top
     checkpoint = await store.checkpoint(session)
-    memory, seen = Remembered(), 0
+    memory, seen = SessionMemory(), 0
     if checkpoint is not None:
         memory, seen = read_snapshot(session, checkpoint), checkpoint.offset
     while entries := await store.read(session, after=seen):
@@ -61,27 +67,27 @@ async def recalled(store: Store, session: str) -> tuple[Remembered, int]:
     return memory, seen
 
 
-def read_snapshot(session: str, checkpoint: Checkpoint) -> Remembered:
-    """Return what a checkpoint holds."""
+def read_snapshot(session: str, checkpoint: Checkpoint) -> SessionMemory:
+    """Return the memory that a checkpoint holds; raise SESS_MANIFEST_DRIFT if it cannot be decoded."""
     try:
-        return msgspec.json.decode(checkpoint.snapshot, type=Remembered)
+        return msgspec.json.decode(checkpoint.snapshot, type=SessionMemory)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise damaged(session, f"its checkpoint cannot be read: {error}") from error
 
 
-def _take(session: str, memory: Remembered, entry: Entry, expected: int) -> None:
+def _take(session: str, memory: SessionMemory, entry: Entry, expected: int) -> None:
     if entry.offset != expected:
         raise damaged(session, f"its entry {expected} is missing")
     memory.take(session, entry)
 
 
-def _recovered(store: Store, runtime: Runtime | None) -> Callable[[Commit], Awaitable[Receipt]]:
-    """Return the store's commit with its tries, one for all sessions on it."""
+def _recovering_commit(store: Store, runtime: Runtime | None) -> Callable[[Commit], Awaitable[Receipt]]:
+    """Return the store's `commit` with retries. All sessions of a runtime on one store share it."""
     known = _COMMITS.setdefault(store, {})
     name = 0 if runtime is None else id(runtime)
     if name not in known:
         recovery = recover(Target(tool="session-store"), _POLICY, effect="idempotent", runtime=runtime)
-        # The store is held weakly: the function lives as long as it does, and must not keep it alive.
+        # Hold the store weakly: this function is kept as long as the store lives, and must not keep it alive.
         weakly = weakref.ref(store)
 
         async def commit(what: Commit) -> Receipt:
@@ -89,6 +95,7 @@ def _recovered(store: Store, runtime: Runtime | None) -> Callable[[Commit], Awai
             assert kept is not None
             return await kept.commit(what)
 
+        # The runtime is kept beside it, so that no other runtime gets its id.
         known[name] = (runtime, recovery(commit))
     return known[name][1]
 
@@ -99,7 +106,7 @@ _COMMITS: weakref.WeakKeyDictionary[Store, dict[int, tuple[Runtime | None, Calla
 
 
 class Journal:
-    """A session's log: what is written to it, and what is remembered of it."""
+    """Writes to a session's log, and remembers what is in it."""
 
     __slots__ = ("_commit", "_early", "failed", "fence", "memory", "seen", "session", "store")
 
@@ -108,32 +115,33 @@ class Journal:
         self.session = session
         self.fence: int | None = None
         self.failed: Fault | None = None
-        """Why nothing more is written."""
-        self.memory = Remembered()
+        """Why nothing more is written: the store failed, the lease is lost, or the session was closed or left."""
+        self.memory = SessionMemory()
         self.seen = 0
-        """The log up to here is remembered."""
-        self._early: dict[int, tuple[tuple[Said, str], ...]] = {}
-        """What was written beyond `seen`, by offset: something before it is not known yet."""
-        self._commit = _recovered(store, runtime)
+        """The memory holds the log up to this offset."""
+        self._early: dict[int, tuple[tuple[EntryBody, str], ...]] = {}
+        """Our own writes beyond `seen`, by offset. They wait until an entry of another writer before them is read."""
+        self._commit = _recovering_commit(store, runtime)
 
     async def load(self) -> None:
-        """Remember the session from its checkpoint and the log after it."""
-        self.memory, self.seen = await recalled(self.store, self.session)
+        """Read the memory from the checkpoint and the log after it."""
+        self.memory, self.seen = await read_memory(self.store, self.session)
 
     async def catch_up(self) -> None:
-        """Take in what others wrote."""
+        """Apply what other writers added to the log."""
         while entries := await self.store.read(self.session, after=self.seen):
             for entry in entries:
-                # What we wrote ourselves meanwhile is known.
+                # A write of our own may have moved `seen` on while the page was read.
                 if entry.offset > self.seen:
                     _take(self.session, self.memory, entry, self.seen + 1)
                     self.seen = entry.offset
-        self._early = {first: said for first, said in self._early.items() if first > self.seen}
+        self._early = {first: bodies for first, bodies in self._early.items() if first > self.seen}
 
-    async def write(self, *said: Said, type_: str | None = None, **parts: Any) -> Receipt:
-        """Write, or raise: SESS_STORE_UNAVAILABLE after the last try, SESS_LEASE_LOST once another owns the session.
+    async def write(self, *bodies: EntryBody, type_: str | None = None, **parts: Any) -> Receipt:
+        """Append entries, with the other `parts` of the commit.
 
-        Once begun, a write is seen through, whatever becomes of the caller: its outcome decides what may be done next.
+        Raise SESS_STORE_UNAVAILABLE after the last attempt, and SESS_LEASE_LOST once another process owns the session. A write
+        that was started runs to its end even if the caller is cancelled: its outcome decides what may be done next.
         """
         if self.failed is not None:
             raise HoldfastError(self.failed)
@@ -141,15 +149,15 @@ class Journal:
         if self.fence is None and "create" not in parts:
             expected = f"`async with Session.open({self.session!r}, …) as session`"
             raise InvalidError.saying("session", expected, "a session that was not entered")
-        # No deadline or budget of the work may keep the work from being saved.
+        # No deadline and no budget of the work may keep its result from being saved.
         context = contextvars.copy_context()
         context.run(AMBIENT.set, None)
-        task = asyncio.get_running_loop().create_task(self._write(said, type_, parts), context=context)
+        task = asyncio.get_running_loop().create_task(self._write(bodies, type_, parts), context=context)
         return await asyncio.shield(task)
 
-    async def _write(self, said: tuple[Said, ...], type_: str | None, parts: dict[str, Any]) -> Receipt:
-        named = tuple((one, fresh_id()) for one in said)
-        entries = tuple(new_entry(one, id_, type_) for one, id_ in named)
+    async def _write(self, bodies: tuple[EntryBody, ...], type_: str | None, parts: dict[str, Any]) -> Receipt:
+        named = tuple((body, fresh_id()) for body in bodies)
+        entries = tuple(new_entry(body, id_, type_) for body, id_ in named)
         commit = Commit(session=self.session, fence=self.fence, entries=entries, **parts)
         try:
             receipt = await self._commit(commit)
@@ -161,28 +169,30 @@ class Journal:
             self._take(receipt, named)
         return receipt
 
-    def _take(self, receipt: Receipt, named: tuple[tuple[Said, str], ...]) -> None:
+    def _take(self, receipt: Receipt, named: tuple[tuple[EntryBody, str], ...]) -> None:
         if named:
             self._early[receipt.first] = named
-        while (said := self._early.pop(self.seen + 1, None)) is not None:
-            for one, id_ in said:
-                self.memory.apply(one, id_)
-            self.seen += len(said)
+        # Apply in the order of the log: a gap before our entries is closed by `catch_up`.
+        while (bodies := self._early.pop(self.seen + 1, None)) is not None:
+            for body, id_ in bodies:
+                self.memory.apply(body, id_)
+            self.seen += len(bodies)
 
-    async def snapshot(self, context: Any, *said: Said, **parts: Any) -> Receipt:
-        """Write a checkpoint of what is remembered, and `said` with it: both are stored, or neither.
+    async def snapshot(self, context: Any, *bodies: EntryBody, **parts: Any) -> Receipt:
+        """Write a checkpoint of the memory, and `bodies` with it: both are stored, or neither.
 
-        The checkpoint holds what follows from `said`, and stands before it in the log: read again, it changes nothing more.
+        The checkpoint already includes the effect of `bodies`, although its offset is before them. Applying them once more
+        after a restart changes nothing.
         """
         await self.catch_up()
         self.memory.context = msgspec.Raw(codec.encode_finite(context, "session.context"))
         after = msgspec.structs.replace(self.memory)
-        for one in said:
-            after.apply(one, "")
+        for body in bodies:
+            after.apply(body, "")
         checkpoint = NewCheckpoint(
             offset=self.seen,
             message_count=after.message_count,
             last_message_id=after.last_message_id,
             snapshot=msgspec.json.encode(after),
         )
-        return await self.write(*said, checkpoint=checkpoint, **parts)
+        return await self.write(*bodies, checkpoint=checkpoint, **parts)

@@ -1,4 +1,8 @@
-"""Keeping a session while it is worked on: taken at the start, renewed on the way, given back at the end."""
+"""The lease of a session: taken when the session is opened, renewed while it is open, given back when it is left.
+
+A lease names its owner: host, process, and when that process started. So other processes of the same machine can tell whether
+the owner still lives, and need not wait for the lease of a dead one to end.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +15,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
-from holdfast._platform import is_posix
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.shield import run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.clock import Clock
     from holdfast.stores import Lease, Store
 
-__all__ = ["Keeper", "is_gone", "keeper_for", "left", "take", "this_process"]
+__all__ = ["LeaseKeeper", "is_gone", "keeper_for", "left", "take", "this_process"]
 
 
 async def take(store: Store, session: str, ttl: float) -> Lease:
-    """Take a session. From a process of this machine that is known to be dead it is taken at once.
+    """Take the lease of a session; take it at once from a process of this machine that is known to be dead.
 
-    Cancelled, it is given back: nobody would, until its time is over.
+    If the caller is cancelled the lease is given back. Otherwise nobody could open the session until the lease ends.
     """
     taking = asyncio.ensure_future(_take(store, session, ttl))
     try:
@@ -37,7 +41,7 @@ async def take(store: Store, session: str, ttl: float) -> Lease:
 
 
 async def _give_back(store: Store, taking: asyncio.Future[Lease]) -> None:
-    # Whatever fails now, its time will be over.
+    # If this fails too, the lease ends by itself after its time.
     with suppress(HoldfastError):
         await store.release(await taking)
 
@@ -50,41 +54,42 @@ async def _take(store: Store, session: str, ttl: float) -> Lease:
         holder = error.fault.context.get("owner")
         if error.fault.code != "SESS_LEASE_LOST" or not isinstance(holder, str) or not is_gone(holder):
             raise
-    # In its name, for no time at all: from now on whatever the dead one still had under way is refused.
+    # Acquire it in the dead owner's name, for no time at all. That raises the fence, so a write of the dead process that is
+    # still on its way is rejected.
     await store.acquire(session, holder, 0.0)
     return await store.acquire(session, owner, ttl)
 
 
-class Keeper:
-    """Renews the leases of all sessions that are open on one store in one event loop."""
+class LeaseKeeper:
+    """Renews the leases of all sessions that are open on one store, in one event loop, by one clock."""
 
-    def __init__(self, store: Store, ttl: float) -> None:
+    def __init__(self, store: Store, ttl: float, clock: Clock) -> None:
         self._store = store
         self._ttl = ttl
+        self._clock = clock
         self._kept: dict[str, _Kept] = {}
         self._task: asyncio.Task[None] | None = None
 
     def keep(self, lease: Lease, lost: Callable[[Fault], None]) -> None:
-        """Renew a lease from now on; `lost` is called once, should it be lost."""
-        loop = asyncio.get_running_loop()
+        """Renew a lease from now on. `lost` is called once if the lease is lost."""
         if (before := self._kept.get(lease.session)) is not None:
-            # Its time was over, and the session was opened once more in this very process.
+            # The earlier lease had ended, and this same process opened the session again.
             before.lost(_lost(lease.session))
-        self._kept[lease.session] = _Kept(lease, lost, loop.time() + self._ttl)
+        self._kept[lease.session] = _Kept(lease, lost, self._clock.monotonic() + self._ttl)
         if self._task is None:
-            self._task = loop.create_task(self._run(), name="holdfast-leases")
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="holdfast-leases")
 
     async def give_back(self, session: str, fence: int) -> None:
-        """Stop renewing, and give the session back. A store that fails now forgets the lease when its time is over."""
+        """Stop renewing, and release the lease. If the store fails now, the lease ends by itself after its time."""
         kept = self._kept.get(session)
-        # What another of this process took since is not ours to give back.
+        # Another `Session` of this process may have taken it since. That lease is not ours to release.
         if kept is not None and kept.lease.fence == fence:
             self.forget(session)
             with suppress(HoldfastError):
                 await self._store.release(kept.lease)
 
     def forget(self, session: str) -> _Kept | None:
-        """Stop renewing a lease; with the last one, the task ends."""
+        """Stop renewing a lease. The task ends with the last one."""
         kept = self._kept.pop(session, None)
         if not self._kept and self._task is not None:
             self._task.cancel()
@@ -92,40 +97,47 @@ class Keeper:
         return kept
 
     def lease(self, session: str) -> Lease:
+        """Return the lease of a session as it was renewed last."""
         return self._kept[session].lease
 
     async def _run(self) -> None:
         while True:
+            # A third of the time: two renewals may fail before the lease ends.
             await asyncio.sleep(self._ttl / 3)
             for session, kept in list(self._kept.items()):
                 await self._renew(session, kept)
 
     async def _renew(self, session: str, kept: _Kept) -> None:
-        loop = asyncio.get_running_loop()
         try:
             lease = await self._store.renew(kept.lease, self._ttl)
-        except Exception as error:  # noqa: BLE001 - whatever a store raises, the leases of the others are to be renewed
-            refused = isinstance(error, HoldfastError) and error.fault.code != "SESS_STORE_UNAVAILABLE"
-            if not refused and loop.time() < kept.end:
+        except Exception as error:  # noqa: BLE001 - whatever a store raises, the other leases must still be renewed
+            rejected = isinstance(error, HoldfastError) and error.fault.code != "SESS_STORE_UNAVAILABLE"
+            if not rejected and self._clock.monotonic() < kept.end:
+                # The lease still holds: the store may be back before it ends.
                 return
             if self._kept.get(session) is not kept:
                 return
             del self._kept[session]
             kept.lost(_lost(session))
         else:
+            # The session may have been left, or opened again, while the store was renewing.
             if self._kept.get(session) is kept:
-                self._kept[session] = _Kept(lease, kept.lost, loop.time() + self._ttl)
+                self._kept[session] = _Kept(lease, kept.lost, self._clock.monotonic() + self._ttl)
 
 
-def keeper_for(store: Store, ttl: float) -> Keeper:
-    """Return the one keeper of these leases: ten thousand sessions need no more."""
+def keeper_for(store: Store, ttl: float, clock: Clock) -> LeaseKeeper:
+    """Return the one keeper of these leases: ten thousand sessions share one task."""
     loop = asyncio.get_running_loop()
     keepers = _KEEPERS.setdefault(loop, WeakKeyDictionary()).setdefault(store, {})
-    return keepers.setdefault(ttl, Keeper(store, ttl))
+    name = (ttl, id(clock))
+    if name not in keepers:
+        # The keeper holds the clock, so no other clock gets the same id.
+        keepers[name] = LeaseKeeper(store, ttl, clock)
+    return keepers[name]
 
 
 def left(session: str) -> Fault:
-    """Return why a session that was left takes nothing more."""
+    """Return the fault of a session that was left: it writes nothing more."""
     message = f"Session '{session}' was left: Session.open opens it again"
     return Fault.of("SESS_LEASE_LOST", message, context={"session_id": session})
 
@@ -138,29 +150,26 @@ class _Kept(NamedTuple):
     lease: Lease
     lost: Callable[[Fault], None]
     end: float
-    """When it is over, on the loop's clock, unless it is renewed."""
+    """When the lease ends unless it is renewed, by the keeper's monotonic clock."""
 
 
-_KEEPERS: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[Store, dict[float, Keeper]]] = (
-    WeakKeyDictionary()
-)
+_KEEPERS: WeakKeyDictionary[
+    asyncio.AbstractEventLoop, WeakKeyDictionary[Store, dict[tuple[float, int], LeaseKeeper]]
+] = WeakKeyDictionary()
 
 
 def this_process() -> str:
-    """Return a name for one owner in this process: host, process, when that began, and chance."""
+    """Return a new owner name in this process: host, process id, start of the process, and a random part."""
     pid = os.getpid()
-    return f"{socket.gethostname()}/{pid}/{_began(pid)}/{secrets.token_hex(4)}"
+    return f"{socket.gethostname()}/{pid}/{_started(pid)}/{secrets.token_hex(4)}"
 
 
 def is_gone(owner: str) -> bool:
-    """Whether an owner is known to be dead: a process of this machine that is not there any more."""
+    """Whether an owner is known to be dead: it was a process of this machine, and that process has ended."""
     host, _, rest = owner.partition("/")
     pid, _, rest = rest.partition("/")
-    began = rest.partition("/")[0]
+    started = rest.partition("/")[0]
     if host != socket.gethostname() or not pid.isdigit():
-        return False
-    # On Windows `os.kill(pid, 0)` does not look: it sends Ctrl-C. There a dead owner's lease is over when its time is.
-    if not is_posix():
         return False
     try:
         os.kill(int(pid), 0)
@@ -168,12 +177,12 @@ def is_gone(owner: str) -> bool:
         return True
     except PermissionError:
         return False
-    # The number may belong to another process by now.
-    return began != _began(int(pid))
+    # The system reuses process ids: the start tells whether it is still the same process.
+    return started != _started(int(pid))
 
 
-def _began(pid: int) -> str:
-    """When a process began, in the kernel's own count; empty where that cannot be read."""
+def _started(pid: int) -> str:
+    """Return when a process started, in the kernel's own ticks; empty where that cannot be read."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -1,6 +1,7 @@
-"""What a session writes into its log, and what follows from it.
+"""The entries that a session writes into its log, and the memory that follows from them.
 
-Invariant: `Remembered.take` is the only reader. Folding the log from its beginning, or from a checkpoint on, gives the same.
+Invariant: `SessionMemory.take` is the only reader. Folding the log from its beginning gives the same memory as folding it from a
+checkpoint on.
 """
 
 from __future__ import annotations
@@ -14,28 +15,27 @@ from holdfast.stores.errors import damaged
 
 __all__ = [
     "Answered",
-    "Asked",
+    "EntryBody",
     "Message",
-    "Remembered",
-    "Said",
+    "QuestionRaised",
+    "SessionMemory",
     "StateChanged",
     "StepEnded",
     "StepStarted",
     "TurnEnded",
     "TurnOutcome",
     "TurnStarted",
-    "Written",
     "new_entry",
     "read_entry",
 ]
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="said"):
-    """A body of the log."""
+class EntryBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="said"):
+    """The body of an entry. The tag's name and values are stored, so they never change."""
 
 
-class StateChanged(Said, frozen=True, tag="session_state"):
-    """The session went from one state to another. Its entry's type says which, `session_active` for one."""
+class StateChanged(EntryBody, frozen=True, tag="session_state"):
+    """The session went from one state to another. The entry's type names the change: `session_active` for one."""
 
     state: str
     reason: str = ""
@@ -44,155 +44,176 @@ class StateChanged(Said, frozen=True, tag="session_state"):
 TurnOutcome: TypeAlias = Literal["ok", "failed", "cancelled", "abandoned"]
 
 
-class TurnStarted(Said, frozen=True, tag="turn_started"):
+class TurnStarted(EntryBody, frozen=True, tag="turn_started"):
+    """A turn began."""
+
     turn: int
     input: Any = None
     given: str = ""
-    """The hash of the input: secrets in the input itself are masked."""
+    """The hash of the input. Secrets in the stored input are masked, so it cannot be compared itself."""
     own: bool = False
-    """It is that of steps which are in no other."""
+    """It is the session's own turn: the one of steps outside of any `turn` block."""
 
 
-class TurnEnded(Said, frozen=True, tag="turn_ended"):
+class TurnEnded(EntryBody, frozen=True, tag="turn_ended"):
+    """A turn ended."""
+
     turn: int
     outcome: TurnOutcome
     reason: str = ""
 
 
-class StepStarted(Said, frozen=True, tag="step_started"):
-    """Written before a step that may not simply be repeated."""
+class StepStarted(EntryBody, frozen=True, tag="step_started"):
+    """Written before a step that must not simply be repeated."""
 
     turn: int
     step: str
     args: str
+    """The hash of its arguments."""
     effect: str | None = None
     repeats: bool = False
-    """It was started before, without a known end."""
+    """It was started before, and that start has no known end."""
 
 
-class StepEnded(Said, frozen=True, tag="step_ended"):
+class StepEnded(EntryBody, frozen=True, tag="step_ended"):
+    """A step returned or failed."""
+
     turn: int
     step: str
     args: str
+    """The hash of its arguments."""
     ok: bool
     result: msgspec.Raw = msgspec.Raw(b"null")
-    """What it returned, or the fault it failed with."""
+    """The value it returned, or the fault it failed with."""
     unknown: bool = False
-    """It failed, and may have happened."""
+    """It failed, and may have happened nevertheless."""
 
 
-class Asked(Said, frozen=True, tag="interaction_raised"):
+class QuestionRaised(EntryBody, frozen=True, tag="interaction_raised"):
+    """A question waits for a person's answer."""
+
     id: str
     step: str
-    """Which question of the turn it is."""
+    """The question's name in its turn."""
     turn: int
     kind: str
     payload: dict[str, Any] = {}
     args: str = ""
-    """The hash of what was asked: an answer holds for just that."""
+    """The hash of kind and payload: an answer is valid for exactly this question."""
     expires_at: float | None = None
 
 
-class Answered(Said, frozen=True, tag="interaction_answered"):
+class Answered(EntryBody, frozen=True, tag="interaction_answered"):
+    """The answer to a question, as it is stored."""
+
     id: str
+    """The question's id."""
     outcome: Literal["accepted", "rejected", "timeout", "dismissed"]
     value: Any = None
     reason: str = ""
     by: str = ""
+    """Who answered."""
 
 
-class Message(Said, frozen=True, tag="message"):
+class Message(EntryBody, frozen=True, tag="message"):
     """A message of the conversation."""
 
     content: Any = None
     role: str = "user"
 
 
-Written: TypeAlias = TurnStarted | TurnEnded | StepStarted | StepEnded | Asked | Answered | Message
-_READ = msgspec.json.Decoder(Written)
-_TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(Written))
+_Known: TypeAlias = TurnStarted | TurnEnded | StepStarted | StepEnded | QuestionRaised | Answered | Message
+_READ = msgspec.json.Decoder(_Known)
+_TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(_Known))
 
 
-def read_entry(session: str, entry: Entry) -> Written | None:
-    """Return what an entry says; None where it is not ours to read. One that makes no sense is SESS_MANIFEST_DRIFT."""
+def read_entry(session: str, entry: Entry) -> EntryBody | None:
+    """Return the body of an entry, or None if it is of a type that sessions do not read.
+
+    Raise SESS_MANIFEST_DRIFT for an entry that cannot be decoded.
+    """
     if entry.type not in _TYPES:
         return None
     try:
-        said: Written = _READ.decode(entry.body)
+        body: EntryBody = _READ.decode(entry.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise damaged(session, f"its entry {entry.offset} ({entry.type}) cannot be read: {error}") from error
-    return said
+    return body
 
 
-def new_entry(said: Said, id_: str, type_: str | None = None) -> NewEntry:
-    """Return what to append, under its own type or another."""
-    return NewEntry(type=type_ or str(said.__struct_config__.tag), body=msgspec.json.encode(said), id=id_)
+def new_entry(body: EntryBody, id_: str, type_: str | None = None) -> NewEntry:
+    """Return an entry to append, of the body's own type or of `type_`."""
+    return NewEntry(type=type_ or str(body.__struct_config__.tag), body=msgspec.json.encode(body), id=id_)
 
 
-class Remembered(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a session knows from its log: all of it goes into a checkpoint."""
+class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a session knows from its log. A checkpoint stores all of it."""
 
     turn: int = 0
     """The number of the last turn."""
     in_flight: bool = False
-    """It was started and has not ended."""
+    """That turn was started and has not ended."""
     input: Any = None
-    """What it was started with."""
+    """The turn's input."""
     given: str = ""
-    """The hash of that."""
+    """The hash of the input."""
     own: bool = False
-    """It is that of steps which are in no other."""
+    """It is the session's own turn: the one of steps outside of any `turn` block."""
     steps: dict[str, StepStarted | StepEnded] = msgspec.field(default_factory=dict)
-    """Of the turn in flight, by name."""
-    asked: dict[str, Asked] = msgspec.field(default_factory=dict)
-    """Of the turn in flight, by the name of the question."""
+    """The last entry of each step of the turn in flight, by the step's name."""
+    questions: dict[str, QuestionRaised] = msgspec.field(default_factory=dict, name="asked")
+    """The questions of the turn in flight, by name. Checkpoints store them as `asked`."""
     answers: dict[str, Answered] = msgspec.field(default_factory=dict)
-    """By the question's id."""
+    """The answers, by the question's id."""
     message_count: int = 0
     last_message_id: str | None = None
     context: Any = None
-    """What the application wants to find again."""
+    """`Session.context` at the last checkpoint."""
 
     def take(self, session: str, entry: Entry) -> None:
-        """Take in the next entry of the log. What others wrote there is not ours to read."""
-        said = read_entry(session, entry)
-        if said is not None:
-            self.apply(said, entry.id)
+        """Apply the next entry of the log. Entries of other types belong to other readers and are skipped."""
+        body = read_entry(session, entry)
+        if body is not None:
+            self.apply(body, entry.id)
 
     def is_under_way(self, turn: int) -> bool:
+        """Whether this turn is the one in flight."""
         return self.in_flight and self.turn == turn
 
-    def pending(self) -> list[Asked]:
-        """Return the questions that wait for an answer."""
-        return [asked for asked in self.asked.values() if asked.id not in self.answers]
+    def pending(self) -> list[QuestionRaised]:
+        """Return the questions without an answer."""
+        return [question for question in self.questions.values() if question.id not in self.answers]
 
     def unknown(self) -> list[str]:
-        """Return the steps that may have happened and are not repeated by themselves."""
+        """Return the names of steps that may have happened and must not be repeated automatically."""
         return [
-            step
-            for step, said in self.steps.items()
-            if (said.unknown if isinstance(said, StepEnded) else said.effect == "unsafe")
+            name
+            for name, entry in self.steps.items()
+            if (entry.unknown if isinstance(entry, StepEnded) else entry.effect == "unsafe")
         ]
 
-    def apply(self, said: Said, id_: str) -> None:
-        match said:
+    def apply(self, body: EntryBody, id_: str) -> None:
+        """Apply the body of an entry with this id."""
+        match body:
             case TurnStarted():
-                self.turn, self.in_flight = said.turn, True
-                self.input, self.given, self.own = said.input, said.given, said.own
+                self.turn, self.in_flight = body.turn, True
+                self.input, self.given, self.own = body.input, body.given, body.own
             case TurnEnded():
                 self.in_flight, self.input, self.given, self.own = False, None, "", False
-                # Others may hold the old ones: a checkpoint is made of what will be remembered.
-                self.steps, self.asked, self.answers = {}, {}, {}
-            case StepStarted(turn=turn) | StepEnded(turn=turn) | Asked(turn=turn) if not self.is_under_way(turn):
-                # Its turn ended before it: it must not be taken for one of the next.
+                # New dicts, not `clear`: a checkpoint under way holds a shallow copy with the old ones.
+                self.steps, self.questions, self.answers = {}, {}, {}
+            case StepStarted(turn=turn) | StepEnded(turn=turn) | QuestionRaised(turn=turn) if not self.is_under_way(
+                turn
+            ):
+                # It was written after its turn had ended. It must not count as part of the next turn.
                 pass
             case StepStarted(step=step) | StepEnded(step=step):
-                self.steps[step] = said
-            case Asked(step=step):
-                self.asked[step] = said
+                self.steps[step] = body
+            case QuestionRaised(step=step):
+                self.questions[step] = body
             case Answered(id=question):
-                # The first answer counts; the store lets no second one in.
-                self.answers.setdefault(question, said)
+                # The first answer counts. The store's claim lets no second one in.
+                self.answers.setdefault(question, body)
             case Message():
                 self.message_count += 1
                 self.last_message_id = id_

@@ -1,10 +1,10 @@
-"""Which state of a session may follow which, and what the documents call them (C24).
+"""The states of a session: which may follow which, and the documents' names for them (C24).
 
     created ──▶ active ◀──▶ paused        closed and error are final
        │           │           │          paused and resumable is document 000's RESUMABLE
        └───────────┴───────────┴──▶ closed, error
 
-Invariant: one table. Whatever is not in it is refused, a closed session with SESS_CLOSED.
+Invariant: one table holds every transition. Any other is SESS_ILLEGAL_TRANSITION, or SESS_CLOSED for a closed session.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ STUD_EDGES: dict[tuple[StudState, str], StudState] = {
     (StudState.CLOSED, "Resume"): StudState.RESUMED,
     (StudState.RESUMED, "FirstTurn"): StudState.ACTIVE,
 }
-"""Document 002's edges, whose Closed with a snapshot is our paused."""
+"""Document 002's edges. Its `Closed` with a snapshot is our `paused`."""
 
 
 def may_become(state: SessionState, to: SessionState) -> bool:
+    """Whether a session in `state` may go to `to`."""
     return to in _FOLLOWS[state]
 
 
@@ -70,7 +71,7 @@ def sources(to: SessionState) -> tuple[SessionState, ...]:
 
 
 def check(session: str, state: SessionState, to: SessionState) -> None:
-    """Refuse what the table does not hold."""
+    """Raise SESS_ILLEGAL_TRANSITION, or SESS_CLOSED, unless the table holds this transition."""
     if may_become(state, to):
         return
     if state is SessionState.CLOSED:
@@ -80,7 +81,7 @@ def check(session: str, state: SessionState, to: SessionState) -> None:
 
 
 def not_resumable(session: str, state: SessionState, *, resumable: bool) -> HoldfastError | None:
-    """Return why a session cannot be resumed, or None (S0-20, B93, B95)."""
+    """Return the error of a session that cannot be resumed, or None (S0-20, B93, B95)."""
     if state is SessionState.CLOSED:
         return _error("SESS_CLOSED", session, state)
     if state is not SessionState.PAUSED or not resumable:
@@ -89,17 +90,17 @@ def not_resumable(session: str, state: SessionState, *, resumable: bool) -> Hold
 
 
 def closed(session: str) -> Fault:
-    """Return why a session that was closed takes nothing more (B93)."""
+    """Return the fault of a session that was closed: it writes nothing more (B93)."""
     return _error("SESS_CLOSED", session, SessionState.CLOSED).fault
 
 
 def bridge_view(state: SessionState, *, resumable: bool) -> str:
-    """Return document 000's name: its chart has RESUMABLE beside the five states (S0-18)."""
+    """Return document 000's name. Its chart has RESUMABLE beside the five states (S0-18)."""
     return "resumable" if state is SessionState.PAUSED and resumable else state.value
 
 
 def stud_view(state: SessionState, *, resumed: bool = False) -> StudState:
-    """Return document 002's name. `resumed`: its first turn since it was resumed is still to come."""
+    """Return document 002's name. `resumed`: the session was resumed and has not begun a turn since."""
     if state is SessionState.ACTIVE and resumed:
         return StudState.RESUMED
     return _STUD[state]

@@ -1,6 +1,7 @@
-"""What a session was begun with, and how what it is resumed with differs.
+"""The manifest of a session: what it was started with, and how that differs when it is resumed.
 
-Invariant: comparing is pure and per field. A part that is missing on either side never blocks; what blocks is a policy.
+Invariant: fields are compared one by one, and a field that one side lacks is no difference. Only the policy decides whether a
+difference keeps the session from being resumed.
 """
 
 from __future__ import annotations
@@ -25,28 +26,33 @@ __all__ = [
     "compare",
     "decode_manifest",
     "drift",
+    "drift_error",
     "encode_manifest",
     "mismatch",
-    "refused",
 ]
 
 DriftPolicy: TypeAlias = Literal["warn", "refuse", "accept"]
-"""What happens when a session is resumed with something else than it was begun with."""
+"""What happens if a session is resumed with other settings than it was started with."""
 
 _COMPARED = ("project_root", "mode", "model", "config", "tools")
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a session was begun with (N2-12). It holds no secret, and of settings and schemas only hashes."""
+    """What a session was started with: project, mode, model, settings and tools.
+
+    It holds no secret: of settings and tool schemas it has only hashes. `Session.open` makes it; `Manifest.hash_of` is the hash
+    it uses.
+    """
 
     session_id: str
     store_id: str
-    """Which store it belongs to."""
+    """The store that holds the session."""
     created_at: float = 0.0
+    """Wall clock of the session's runtime."""
     updated_at: float = 0.0
     project_root: str | None = None
     mode: Literal["ask", "yolo", "allowlist"] = "ask"
-    """Who answers when nobody is there: `yolo` has questions answered by themselves (N2-15)."""
+    """How questions are answered if nobody is attached: with `yolo` they answer themselves."""
     model: str | None = None
     config: str | None = None
     """The hash of the settings."""
@@ -54,22 +60,25 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """Each tool's name, and the hash of its schema."""
     resumable: bool = True
     agent_type: str = ""
-    """Document 000's `agentType`."""
+    """The kind of agent, for bridge clients (`agentType`)."""
     sm_state: dict[str, str] | None = None
-    """Document 002's state machine: `smExtId` and `stateSlotRef`."""
+    """A state machine that drives the session: `smExtId` and `stateSlotRef`."""
 
     @staticmethod
     def hash_of(value: Any) -> str:
-        """Return the hash under which settings or a tool's schema are compared."""
+        """Return the hash by which settings or a tool's schema are compared: `Manifest.hash_of({"effort": "high"})`."""
         return sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:32]
 
 
 class DriftWarning(UserWarning):
-    """A session goes on with other tools, another model or other settings than it was begun with."""
+    """A session was resumed with other tools, another model or other settings than it was started with.
+
+    `Session.open(on_drift="refuse")` makes it an error, `"accept"` stores the new values without a warning.
+    """
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """One field that differs."""
+    """One field of a manifest that differs, with its old and new value: `print(*session.drift)`."""
 
     field: str
     was: str | None
@@ -80,12 +89,15 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return its JSON, keys in order."""
+    """Return the manifest's JSON, keys in order."""
     return msgspec.json.encode(manifest, order="sorted")
 
 
 def decode_manifest(session: str, stored: bytes) -> Manifest:
-    """Read a stored manifest; one that makes no sense is SESS_MANIFEST_INVALID, and one without a store drifted (N2-12)."""
+    """Return a stored manifest.
+
+    Raise SESS_MANIFEST_INVALID if it cannot be decoded, and SESS_MANIFEST_DRIFT if it names no store (N2-12).
+    """
     try:
         manifest = msgspec.json.decode(stored, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -93,12 +105,12 @@ def decode_manifest(session: str, stored: bytes) -> Manifest:
         context = {"session_id": session, "reason": str(error)}
         raise HoldfastError(Fault.of("SESS_MANIFEST_INVALID", message, context=context)) from error
     if not manifest.store_id:
-        raise refused(session, (Drift(field="storeId", was=None, now=None),))
+        raise drift_error(session, (Drift(field="storeId", was=None, now=None),))
     return manifest
 
 
 def drift(was: Manifest, now: Manifest) -> tuple[Drift, ...]:
-    """Return every field in which two manifests differ; what one of them does not say is no difference."""
+    """Return every field in which two manifests differ. A field that one of them lacks is no difference."""
     found: list[Drift] = []
     for field in _COMPARED:
         before, after = getattr(was, field), getattr(now, field)
@@ -110,38 +122,43 @@ def drift(was: Manifest, now: Manifest) -> tuple[Drift, ...]:
 
 
 def mismatch(session: str, manifest: Manifest, store: str) -> HoldfastError | None:
-    """Return the error of a session that another store saved (B101)."""
+    """Return the error of a session that belongs to another store (B101)."""
     if manifest.store_id == store:
         return None
     context = {"session_id": session, "expected": manifest.store_id, "received": store}
     return HoldfastError(Fault.of("SESS_RESUME_MISMATCH", context=context))
 
 
-def refused(session: str, fields: tuple[Drift, ...]) -> HoldfastError:
-    told = "; ".join(str(field) for field in fields)
+def drift_error(session: str, fields: tuple[Drift, ...]) -> HoldfastError:
+    """Return SESS_MANIFEST_DRIFT with these fields."""
+    summary = "; ".join(str(field) for field in fields)
     changes = [msgspec.to_builtins(field) for field in fields]
-    context = {"session_id": session, "fields": told, "drift": changes}
+    context = {"session_id": session, "fields": summary, "drift": changes}
     return HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", context=context))
 
 
 async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftPolicy) -> tuple[Drift, ...]:
-    """Return what differs: warned of, or accepted and stored; raise where it is refused, or where the store is another."""
-    problem = mismatch(journal.session, was, now.store_id)
-    if problem is not None:
-        raise problem
+    """Return the fields that differ, after doing what the policy says: warn, or store the new values.
+
+    Raise SESS_MANIFEST_DRIFT with the policy `refuse`, and SESS_RESUME_MISMATCH if the session belongs to another store.
+    """
+    error = mismatch(journal.session, was, now.store_id)
+    if error is not None:
+        raise error
     fields = drift(was, now)
     if not fields:
         return ()
     if policy == "refuse":
-        raise refused(journal.session, fields)
-    told = audit("Integrity", journal.session, drift=[str(field) for field in fields], policy=policy)
+        raise drift_error(journal.session, fields)
+    record = audit("Integrity", journal.session, drift=[str(field) for field in fields], policy=policy)
     if policy == "warn":
-        # At the place that opens the session: compare, _open, _enter, __aenter__, there.
+        # Five frames up is the application's `async with`: compare, _open, _enter, __aenter__, there.
         warnings.warn(f"session {journal.session}: {'; '.join(map(str, fields))}", DriftWarning, stacklevel=5)
-        await journal.write(audit=(told,))
+        await journal.write(audit=(record,))
     else:
+        # The session keeps its birthday and its state machine.
         kept = msgspec.structs.replace(now, created_at=was.created_at, sm_state=was.sm_state)
-        await journal.write(audit=(told,), manifest=encode_manifest(kept))
+        await journal.write(audit=(record,), manifest=encode_manifest(kept))
     return fields
 
 

@@ -1,6 +1,7 @@
-"""What a store need not keep: sessions that are over, log that a checkpoint holds, ids that nobody sends again.
+"""Retention: drops closed sessions, log entries that a checkpoint covers, and message ids that no client sends again.
 
-Invariant: deciding is pure. Nothing is dropped that a session needs to go on, and each removal is in the audit trail before it is done.
+Invariant: `decide` is pure. Nothing is dropped that a session needs to be resumed, and each removal is in the audit trail before it
+is done. The caller passes `now`, from the clock of its runtime.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ if TYPE_CHECKING:
 __all__ = ["CHAIN", "Action", "Retention", "decide", "plan", "prune"]
 
 CHAIN = "retention"
-"""The audit chain of what was dropped."""
+"""The audit chain that records removals."""
 _DAY = 86_400.0
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long things are kept, in seconds. None keeps for ever."""
+    """How long things are kept, in seconds: `Retention(closed=7 * 86_400)`. None keeps them for ever."""
 
     closed: float | None = 30 * _DAY
-    """Sessions after they were closed."""
+    """Closed sessions, after their last entry."""
     failed: float | None = None
-    """Sessions in error, after their last entry: somebody may want to know why."""
+    """Sessions in error, after their last entry. Kept by default: somebody may want to know why they failed."""
     idle: float | None = 7 * _DAY
-    """The log behind the checkpoint of a session in which nothing happened for so long."""
+    """After this time without an entry, a session's log up to its checkpoint is dropped."""
     entries: int | None = 10_000
-    """How much of the log behind the checkpoint is kept for those who want to replay it."""
+    """The most log entries up to the checkpoint that are kept for clients that replay the log."""
     claims: float = _DAY
-    """The ids of messages: at least as long as a client may send one again, and the last thousand anyway."""
+    """Message ids. At least as long as a client may send a message again; the last thousand are always kept."""
 
     def __post_init__(self) -> None:
         for name in ("closed", "failed", "idle"):
@@ -53,9 +54,9 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     what: Literal["remove", "compact"]
     before: int = 0
-    """Compact: the entries before this offset."""
+    """With `compact`: the entries before this offset are dropped."""
     entries: int
-    """How many go."""
+    """How many entries are dropped."""
     reason: str
 
 
@@ -63,7 +64,7 @@ _Why: TypeAlias = tuple[int, str]
 
 
 def decide(record: SessionRecord, rules: Retention, now: float) -> Action | None:
-    """Decide what of a session need not be kept."""
+    """Return what to drop of a session, or None."""
     held = record.top - record.oldest + 1
     quiet = now - record.last_at
     limit = {SessionState.CLOSED: rules.closed, SessionState.ERROR: rules.failed}.get(record.state)
@@ -82,7 +83,7 @@ def decide(record: SessionRecord, rules: Retention, now: float) -> Action | None
 
 
 def _kept(rules: Retention, quiet: float) -> _Why | None:
-    """How many entries behind the checkpoint are kept, and why no more."""
+    """Return how many entries up to the checkpoint are kept, and why no more."""
     if rules.idle is not None and quiet > rules.idle:
         return 0, f"quiet for more than {rules.idle:g} s"
     return (
@@ -91,7 +92,7 @@ def _kept(rules: Retention, quiet: float) -> _Why | None:
 
 
 async def plan(store: Store, rules: Retention, now: float) -> AsyncIterator[Action]:
-    """Yield what would be dropped, session by session."""
+    """Yield what `prune` would drop, session by session."""
     after = ""
     while page := await store.sessions(after=after):
         for record in page:
@@ -101,7 +102,7 @@ async def plan(store: Store, rules: Retention, now: float) -> AsyncIterator[Acti
 
 
 async def prune(store: Store, rules: Retention, now: float) -> list[Action]:
-    """Drop what need not be kept; return what was dropped. What somebody else removes meanwhile is left out."""
+    """Drop what need not be kept; return what was dropped. Sessions that somebody else removes meanwhile are left out."""
     planned = [action async for action in plan(store, rules, now)]
     done = [action for action in planned if await _there(_drop(store, action))]
     after = ""
@@ -113,8 +114,8 @@ async def prune(store: Store, rules: Retention, now: float) -> list[Action]:
 
 
 async def _drop(store: Store, action: Action) -> None:
-    said = {"what": action.what, "entries": action.entries, "before": action.before, "reason": action.reason}
-    await store.commit(Commit(chain=CHAIN, audit=(audit("Compaction", action.session, **said),)))
+    facts = {"what": action.what, "entries": action.entries, "before": action.before, "reason": action.reason}
+    await store.commit(Commit(chain=CHAIN, audit=(audit("Compaction", action.session, **facts),)))
     if action.what == "remove":
         await store.remove(action.session)
     else:
@@ -122,7 +123,7 @@ async def _drop(store: Store, action: Action) -> None:
 
 
 async def _there(dropping: Awaitable[object]) -> bool:
-    """Do it; return whether the session was still there."""
+    """Await the removal; return whether the session still existed."""
     try:
         await dropping
     except HoldfastError as error:

@@ -1,7 +1,7 @@
-"""Cancelling part of what a session does: session > turn > stage > tool (N2-10).
+"""Cancellation of a part of a session: session > turn > stage > tool (N2-10).
 
-Invariant: cancelling a scope cancels what is inside it, innermost first, and never what is around it. What was not cancelled here
-passes through untouched.
+Invariant: cancelling a scope cancels the scopes inside it, innermost first, and never the scopes around it. A cancellation that
+came from elsewhere passes through unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Reason", "Scope", "ScopeKind"]
 
 ScopeKind: TypeAlias = Literal["session", "turn", "stage", "tool"]
 Reason: TypeAlias = Literal["user", "parent", "cap"]
-"""Somebody asked for it, the scope around was cancelled, or a limit was reached."""
+"""Why a scope was cancelled: somebody wanted it, the scope around it was cancelled, or a limit was reached."""
 
 _CODES: dict[ScopeKind, Code] = {
     "session": "SESS_CANCELLED",
@@ -31,7 +31,14 @@ _CODES: dict[ScopeKind, Code] = {
 
 
 class Scope:
-    """Something that can be cancelled as a whole: `async with Scope("turn", parent=session_scope) as scope`."""
+    """A block that can be cancelled as a whole.
+
+        async with Scope("stage", parent=turn.scope, name="tests") as scope:
+            ...                     # elsewhere: scope.cancel()
+
+    A block that was cancelled this way raises `AbortedError` with the code of its kind: SESS_CANCELLED, SESS_TURN_CANCELLED or
+    TOOL_CANCELLED.
+    """
 
     __slots__ = ("_cancelling", "_children", "_parent", "_task", "kind", "name", "reason")
 
@@ -46,9 +53,10 @@ class Scope:
         self._cancelling = 0
 
     def cancel(self, reason: Reason = "user") -> bool:
-        """Cancel it and all inside it; return whether there was something to cancel."""
+        """Cancel the scope and all scopes inside it; return whether it was running."""
         if self.reason is not None or self._task is None:
             return False
+        # Innermost first: a tool must see its own cancellation before the turn around it ends.
         for child in reversed(self._children or ()):
             child.cancel("parent")
         self.reason = reason
@@ -68,11 +76,11 @@ class Scope:
     ) -> None:
         task, self._task = self._task, None
         if self._parent is not None:
-            self._parent._drop(self)  # noqa: SLF001 - ditto
+            self._parent._drop(self)  # noqa: SLF001 - a scope and its parent are one tree
         if task is None or self.reason is None:
             return
         if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
-            # Only ours: whoever is around must see its own cancellation.
+            # Translate only our own cancellation: a scope further out must see its own.
             raise self.error() from error
 
     def _add(self, child: Scope) -> None:
@@ -84,11 +92,11 @@ class Scope:
         assert self._children is not None
         self._children.remove(child)
         if not self._children:
-            # Many scopes are idle most of the time.
+            # Most sessions are idle most of the time, so an empty list is not kept.
             self._children = None
 
     def error(self) -> AbortedError:
-        """Return what to raise where the scope was cancelled."""
+        """Return the error that a cancelled scope raises."""
         code = _CODES[self.kind]
         context = {"scope": self.kind, "name": self.name, "reason": self.reason or "user"}
         return AbortedError(Fault.of(code, context=context))

@@ -1,7 +1,7 @@
 """`Session`: work that survives the process doing it.
 
-Invariant: what a session acknowledged is in its store. Whatever stops the process, opening the session again goes on after the last
-step that is stored; nothing that may not be repeated is repeated by itself.
+Invariant: a step's result is in the store before `step` returns. Whatever stops the process, a session that is opened again
+continues after its last stored step. A step that must not be repeated is never repeated automatically.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
-from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
 from holdfast.sessions import codec, machine
 from holdfast.sessions.journal import Journal, audit
-from holdfast.sessions.lease import Keeper, keeper_for, left, take
+from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take
 from holdfast.sessions.log import Message, StateChanged, StepEnded
 from holdfast.sessions.manifest import DriftPolicy, Manifest, compare, decode_manifest, encode_manifest
 from holdfast.sessions.turn_runner import TurnRunner
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from types import TracebackType
 
+    from holdfast.clock import Clock
     from holdfast.faults import Outcome
     from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.manifest import Drift
@@ -47,20 +48,26 @@ _LEASE_S = 30.0
 
 
 class Session(TurnRunner):
-    """Work that survives the process doing it: `async with Session.open("release-42") as session`.
+    """Work that survives the process doing it.
 
-    Leaving the block in good order ends the turn and pauses the session; an exception leaves the turn in flight, and the next to
-    open the session goes on after its last stored step.
+        async with Session.open("release-42") as session:
+            plan = await session.step(make_plan, "version 2")
+            await session.step(deploy, plan)
+
+    If the program is killed and started again, the steps whose results are stored return them, and the rest runs. Leaving the block
+    without an exception ends the turn and pauses the session. An exception leaves the turn in flight: whoever opens the session next
+    continues it after its last stored step.
     """
 
     __slots__ = (
-        "_begun_with",
         "_journal",
         "_keeper",
-        "_lost_to_others",
+        "_lost",
         "_on_crash",
         "_on_drift",
         "_owns_store",
+        "_runtime",
+        "_started_with",
         "_store",
         "_strict",
         "_ttl",
@@ -72,7 +79,7 @@ class Session(TurnRunner):
         session: str,
         store: Store | str | Path | None,
         *,
-        begun_with: dict[str, Any],
+        started_with: dict[str, Any],
         strict: bool,
         on_drift: DriftPolicy,
         on_crash: str,
@@ -83,21 +90,24 @@ class Session(TurnRunner):
         options.one_of("session.on_drift", on_drift, ("warn", "refuse", "accept"))
         options.one_of("session.on_crash", on_crash, ("resume", "abandon"))
         options.seconds("session.lease", lease)
-        super().__init__(session, begun_with["mode"], interactors, runtime)
+        super().__init__(session, started_with["mode"], interactors, runtime)
         self.drift: tuple[Drift, ...] = ()
-        """What differs from what it was begun with."""
+        """The fields in which the session was resumed with other values than it was started with."""
+        self._runtime = runtime
         self._owns_store = store is None or isinstance(store, (str, Path))
-        self._store = open_store(store) if store is None or isinstance(store, (str, Path)) else store
-        self._begun_with: dict[str, Any] | None = begun_with
-        """Its manifest; None once it was compared."""
+        self._store = (
+            open_store(store, clock=_store_clock(runtime)) if store is None or isinstance(store, (str, Path)) else store
+        )
+        self._started_with: dict[str, Any] | None = started_with
+        """The fields of the manifest; None once the session was entered."""
         self._strict = strict
         self._on_drift = on_drift
         self._on_crash = on_crash
         self._ttl = lease
         self._journal = Journal(self._store, session, runtime)
-        self._keeper: Keeper
-        self._lost_to_others: Fault | None = None
-        """Why nothing more was written already before it was left."""
+        self._keeper: LeaseKeeper
+        self._lost: Fault | None = None
+        """Why the session stopped writing before its block was left."""
 
     @classmethod
     def open(
@@ -119,16 +129,25 @@ class Session(TurnRunner):
         interactors: Iterable[Interactor] = (),
         strict: bool = False,
     ) -> Session:
-        """Return a session to be entered with `async with`: made if it is not there, resumed if it is.
+        """Return a session to enter with `async with`. It is created if it does not exist, and resumed if it does.
 
-        `store` is an open one, or an address that is opened for this session; by default `stores.default_url()`.
-        `project_root`, `mode`, `model`, `config` and `tools` (a schema by name) are its manifest: what differs when it is
-        resumed is reported by `on_drift`. `on_crash="abandon"` drops a turn that was cut off and goes back to the last
-        checkpoint (document 002). `lease` is how many seconds after this process's death another machine may take over.
-        `interactors` answer its questions; with `mode="yolo"` and none of them, questions answer themselves.
-        `strict` only resumes: what is not there, not paused or not resumable is refused (S0-20).
+            async with Session.open("release-42", store="sqlite:work.db", model="opus") as session:
+                ...
+
+        `store` is an open store, or an address that is opened for this session; by default `stores.default_url()`.
+        `project_root`, `mode`, `model`, `config` and `tools` (a schema by name) are the manifest. `on_drift` decides what happens if
+        they differ when the session is resumed: `"warn"`, `"refuse"` or `"accept"`. `on_crash="abandon"` gives up a turn that was
+        cut off and returns to the last checkpoint; `"resume"` continues it. `lease` is the number of seconds after this process's
+        death until another machine may take over. `interactors` answer questions; with `mode="yolo"` and nobody attached, questions
+        answer themselves. `strict` only resumes a session, and never creates one. `runtime` is the one whose clock dates the
+        manifest and expires questions and leases, and whose readers hear of failed writes; by default the default runtime. A store
+        that is opened by address uses that clock too; an open store has its own.
+
+        Entering raises SESS_LEASE_LOST while another process works in the session, SESS_CLOSED and SESS_NOT_RESUMABLE for one that
+        cannot be resumed, SESS_MANIFEST_DRIFT if it differs and `on_drift="refuse"`, SESS_RESUME_MISMATCH if it belongs to another
+        store, and SESS_STORE_UNAVAILABLE if the store fails. With `strict` a session that does not exist is SESS_NOT_FOUND.
         """
-        begun_with = {
+        started_with = {
             "project_root": project_root,
             "mode": mode,
             "model": model,
@@ -140,7 +159,7 @@ class Session(TurnRunner):
         return cls(
             session,
             store,
-            begun_with=begun_with,
+            started_with=started_with,
             strict=strict,
             on_drift=on_drift,
             on_crash=on_crash,
@@ -151,18 +170,18 @@ class Session(TurnRunner):
 
     @property
     def state(self) -> SessionState:
-        """Where it is in its life; `error` too where its store failed for good."""
+        """The session's state. It is `error` once its store has failed for good."""
         failed = self._journal.failed
         return SessionState.ERROR if failed is not None and failed.code == "SESS_STORE_UNAVAILABLE" else self._state
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The keys of steps that may have happened and are not repeated by themselves: see `resolve`."""
+        """The keys of steps that may have happened and are not repeated automatically. `resolve` settles them."""
         memory = self._journal.memory
         return tuple(f"{self.id}/{memory.turn}/{step}" for step in memory.unknown())
 
     async def __aenter__(self) -> Self:
-        if self._begun_with is None:
+        if self._started_with is None:
             raise InvalidError.saying(
                 "session", "one that was not entered before: Session.open makes it", f"{self.id!r} again"
             )
@@ -178,15 +197,15 @@ class Session(TurnRunner):
         await self._find_or_make()
         lease = await take(self._store, self.id, self._ttl)
         self._journal.fence = lease.fence
-        self._keeper = keeper_for(self._store, self._ttl)
-        self._keeper.keep(lease, self._lost)
+        self._keeper = keeper_for(self._store, self._ttl, self._clock)
+        self._keeper.keep(lease, self._lose)
         try:
             await self._open()
         except BaseException:
             await self._give_back()
             raise
         await self._scope.__aenter__()
-        self._begun_with = None
+        self._started_with = None
         return self
 
     async def __aexit__(
@@ -194,12 +213,13 @@ class Session(TurnRunner):
     ) -> None:
         failure: BaseException | None = None
         try:
-            await wait_to_end(self._left(error))
-        except HoldfastError as problem:
+            await wait_to_end(self._exit(error))
+        except HoldfastError as unsaved:
             if error is None:
-                failure = problem
+                failure = unsaved
             else:
-                error.add_note(f"and the session could not be saved: {problem}")
+                # The application's own error is the one to see; this one is a note on it.
+                error.add_note(f"and the session could not be saved: {unsaved}")
         except asyncio.CancelledError as cut:
             failure = cut
             if error is None:
@@ -208,11 +228,11 @@ class Session(TurnRunner):
         if failure is not None:
             raise failure
 
-    async def _left(self, error: BaseException | None) -> None:
+    async def _exit(self, error: BaseException | None) -> None:
         try:
             await self._leave(error)
         finally:
-            self._lost_to_others = None if self._state is SessionState.CLOSED else self._journal.failed
+            self._lost = None if self._state is SessionState.CLOSED else self._journal.failed
             self._journal.failed = self._journal.failed or left(self.id)
             await self._give_back()
             if self._owns_store:
@@ -228,18 +248,26 @@ class Session(TurnRunner):
         try:
             await self._scope.__aexit__(kind, error, trace)
         except AbortedError:
-            if self._lost_to_others is None:
+            if self._lost is None:
                 raise
-            raise HoldfastError(self._lost_to_others) from error
+            # We cancelled the block ourselves because the lease was lost: that is the error to raise.
+            raise HoldfastError(self._lost) from error
 
     @overload
     async def step(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
     async def step(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     async def step(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Do `fn(*args)` and store what it returns; done before in this turn, return what is stored.
+        """Run `fn(*args, **kwargs)` and store its result. If the result is stored already, return it and do not run `fn`.
 
-        What may not be repeated is declared with `@tool(effect="unsafe")`: cut midway, it raises OutcomeUnknownError.
+            plan = await session.step(make_plan, "version 2")
+
+        Arguments and result must be JSON values, or of types that `fn` declares. A function that must not run twice is declared with
+        `@tool(effect="unsafe")`.
+
+        Raises what `fn` raises. `OutcomeUnknownError` if an unsafe step was cut off and may have happened (see `resolve`),
+        SESS_STEP_DRIFT if the stored step had other arguments, SESS_STORE_UNAVAILABLE and SESS_LEASE_LOST if the result could not
+        be stored, `InvalidError` if it cannot be written as JSON.
         """
         turn = await self._current()
         return await turn.step(fn, args, kwargs)
@@ -253,28 +281,49 @@ class Session(TurnRunner):
         self, fn: Callable[[Any], T], items: Iterable[Any], *, concurrency: int = 16
     ) -> AsyncIterator[Outcome[T]]: ...
     async def map(self, fn: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 16) -> Any:
-        """Do a step for each item, `concurrency` at once; yield an `Ok` or `Err` for each, in the order of the items."""
+        """Run a step for each item, `concurrency` at a time; yield an `Ok` or `Err` for each, in the order of the items.
+
+            async for outcome in session.map(summarise, documents):
+                ...
+
+        After a crash only the items without a stored result are run. Failures of the session itself (SESS_STORE_UNAVAILABLE,
+        SESS_LEASE_LOST, SESS_STEP_DRIFT) are raised, not yielded.
+        """
         turn = await self._current()
         async for outcome in turn.map(fn, items, concurrency):
             yield outcome
 
-    async def message(self, content: Any, *, role: str = "user", id: str | None = None, client: str = "") -> int:  # noqa: A002 - the word of the protocol
-        """Append a message to the log; return its offset. With an `id` the same message is stored once."""
-        said = Message(content=codec.plain(content, "session.message"), role=role)
+    async def message(self, content: Any, *, role: str = "user", id: str | None = None, client: str = "") -> int:  # noqa: A002 - the protocol's own name
+        """Append a message of the conversation to the log; return its offset.
+
+            await session.message("hello", id="m-1", client="phone")
+
+        With an `id` the same message of a client is stored once. Raises PROTO_DUPLICATE_ID if that id was used for another content.
+        """
+        message = Message(content=codec.plain(content, "session.message"), role=role)
         claim = None
         if id is not None:
-            body_hash = bytes.fromhex(codec.arguments_hash((said.content, role), {}, "message"))
+            body_hash = bytes.fromhex(codec.arguments_hash((message.content, role), {}, "message"))
             claim = Claim(client=client or "session", id=id, body_hash=body_hash)
-        receipt = await self._journal.write(said, claim=claim)
+        receipt = await self._journal.write(message, claim=claim)
         return receipt.first
 
     async def checkpoint(self) -> int:
-        """Save what is remembered, so that resuming need not read the log before it; return the offset."""
+        """Save `context` and all that the log says so far; return the log's last offset.
+
+        Resuming then reads the log only from here on. A turn's end saves one by itself.
+        """
         receipt = await self._journal.snapshot(self.context)
         return receipt.top
 
     async def resolve(self, key: str, *, happened: bool, result: Any = None) -> None:
-        """Say of a step whose outcome is unknown whether it happened: then this is its result, else it is done again."""
+        """Record whether a step whose outcome is unknown has happened.
+
+            await session.resolve(session.unknown[0], happened=True, result={"id": 7})
+
+        If it happened, `result` is the step's result from now on; if not, the step runs again. Raises `InvalidError` for a key that
+        is not in `unknown`.
+        """
         memory = self._journal.memory
         name = key.removeprefix(f"{self.id}/{memory.turn}/")
         if key not in self.unknown:
@@ -287,7 +336,10 @@ class Session(TurnRunner):
         await self._journal.write(ended, audit=(audit("Approval", key, step=name, happened=happened),))
 
     async def close(self, reason: str = "closed") -> None:
-        """End the session for good."""
+        """Close the session for good: it cannot be opened again. A turn in flight is abandoned.
+
+        await session.close("shipped")
+        """
         await self._in_order(partial(self._close, reason))
 
     async def _close(self, reason: str) -> None:
@@ -296,7 +348,7 @@ class Session(TurnRunner):
         self._journal.failed = machine.closed(self.id)
 
     def cancel(self, reason: Reason = "user") -> bool:
-        """Cancel all that the session does here: the block is left with SESS_CANCELLED."""
+        """Cancel the session's block: it raises `AbortedError` with SESS_CANCELLED. Return whether it was running."""
         return self._scope.cancel(reason)
 
     async def _open(self) -> None:
@@ -322,7 +374,7 @@ class Session(TurnRunner):
         manifest = decode_manifest(self.id, bytes(record.manifest))
         usable = {SessionState.ACTIVE} if self._strict else {SessionState.ACTIVE, SessionState.CREATED}
         if record.state not in usable:
-            # An active one is looked at once it is ours: whoever had it may still be at work.
+            # An active one is checked once we own it: another process may still work in it.
             self._check_resumable(record.state, manifest)
         if self._strict and self._on_crash == "abandon" and record.checkpoint is None:
             raise HoldfastError(Fault.of("SESS_NO_SNAPSHOT", context={"session_id": self.id}))
@@ -334,22 +386,26 @@ class Session(TurnRunner):
         try:
             await self._journal.write(create=NewSession(manifest=encode_manifest(manifest)), audit=(made,))
         except HoldfastError as error:
-            # Somebody made it meanwhile: the lease decides whose it is.
+            # Another process created it meanwhile. The lease decides who works in it.
             if error.fault.code != "SESS_ILLEGAL_TRANSITION":
                 raise
 
     def _manifest(self) -> Manifest:
-        now = default_runtime().clock.wall()
-        begun_with = self._begun_with or {}
-        return Manifest(session_id=self.id, store_id=self._store.id, created_at=now, updated_at=now, **begun_with)
+        now = self._clock.wall()
+        fields = self._started_with or {}
+        return Manifest(session_id=self.id, store_id=self._store.id, created_at=now, updated_at=now, **fields)
+
+    @property
+    def _clock(self) -> Clock:
+        return (self._runtime or default_runtime()).clock
 
     def _check_resumable(self, state: SessionState, manifest: Manifest) -> None:
-        problem = machine.not_resumable(self.id, state, resumable=manifest.resumable)
-        if problem is not None:
-            raise problem
+        error = machine.not_resumable(self.id, state, resumable=manifest.resumable)
+        if error is not None:
+            raise error
 
     async def _crashed(self) -> None:
-        """Whoever had the session died: it is paused where it was, or, if so wished, at its last checkpoint (C23)."""
+        """Pause a session whose owner died. With `on_crash="abandon"` its turn is given up too (C23)."""
         await self._go(SessionState.PAUSED, "session_paused", "crash")
         if self._on_crash == "abandon":
             await self._end("abandoned", "crash")
@@ -361,7 +417,7 @@ class Session(TurnRunner):
         self.resumed = True
 
     async def _leave(self, error: BaseException | None) -> None:
-        """Pause the session. Of turns only those that were run here end: one that was cut off before stays in flight."""
+        """Pause the session, and end a turn that ran here. A turn that was cut off before stays in flight."""
         if self._journal.failed is not None:
             return
         async with self._lock.changing:
@@ -374,14 +430,23 @@ class Session(TurnRunner):
             await self._go(SessionState.PAUSED, "session_paused", reason)
 
     async def _go(self, to: SessionState, type_: str, reason: str) -> None:
-        """Change the state: refused where it may not follow, here and by the store."""
+        """Change the state. Both the machine and the store reject a transition that is not allowed."""
         machine.check(self.id, self._state, to)
-        said = StateChanged(state=to, reason=reason)
-        told = audit("SessionLifecycle", self.id, state=to.value, reason=reason, was=self._state.value)
-        await self._journal.write(said, type_=type_, state=to, expect=(self._state,), audit=(told,))
+        change = StateChanged(state=to, reason=reason)
+        record = audit("SessionLifecycle", self.id, state=to.value, reason=reason, was=self._state.value)
+        await self._journal.write(change, type_=type_, state=to, expect=(self._state,), audit=(record,))
         self._state = to
 
-    def _lost(self, fault: Fault) -> None:
-        """Another process owns the session now: this one must stop."""
+    def _lose(self, fault: Fault) -> None:
+        """Stop working: another process owns the session now."""
         self._journal.failed = fault
         self._scope.cancel("cap")
+
+
+def _store_clock(runtime: Runtime | None) -> Clock | None:
+    """Return the clock for a store that is opened by its address; None leaves the store its own.
+
+    PostgreSQL's own clock is the server's, which is the same for all machines. Only a clock that is not the machine's, such as a
+    test's, replaces it.
+    """
+    return None if runtime is None or isinstance(runtime.clock, SystemClock) else runtime.clock

@@ -1,6 +1,7 @@
 """Document 000's file of sessions: `PersistedSession` records as one JSON list (S0-28), written and read safely (C25).
 
-Invariant: a file that is not there holds no sessions; one that cannot be read is an error that says where, and is not written over.
+Invariant: a file that does not exist holds no sessions. A file that cannot be read is an error that says where, and is never
+overwritten.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.sessions.journal import audit, fresh_id, read_snapshot
-from holdfast.sessions.log import Remembered, StateChanged, new_entry
+from holdfast.sessions.log import SessionMemory, StateChanged, new_entry
 from holdfast.sessions.manifest import Manifest, decode_manifest, encode_manifest
 from holdfast.stores import Commit, NewCheckpoint, NewSession, SessionState
 from holdfast.stores.records import MAX_OFFSET, check_name
@@ -29,10 +30,13 @@ __all__ = ["Loaded", "PersistedCheckpoint", "PersistedSession", "dump", "load", 
 
 
 _ANYTHING = "contextSnapshot"
+"""The name under which a context that is not a table is kept in ours."""
 _Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class PersistedCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A checkpoint as document 000 saves it."""
+
     message_count: Annotated[int, msgspec.Meta(ge=0, le=MAX_OFFSET)]
     last_message_id: str | None = None
     context_snapshot: Any = None
@@ -50,18 +54,23 @@ class PersistedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class Loaded(NamedTuple):
+    """The sessions of a file, and the errors of those that cannot be read."""
+
     sessions: list[PersistedSession]
     problems: list[HoldfastError]
-    """One for each session that cannot be read: SESS_MANIFEST_DRIFT, with its place in the file."""
+    """SESS_MANIFEST_DRIFT for each session that cannot be read, with its place in the file."""
 
 
 def dump(sessions: Sequence[PersistedSession]) -> bytes:
-    """Return the file's content: pretty, two spaces."""
+    """Return the file's content, indented by two spaces."""
     return msgspec.json.format(msgspec.json.encode(list(sessions)), indent=2) + b"\n"
 
 
 def save(path: str | Path, sessions: Sequence[PersistedSession]) -> None:
-    """Write all sessions to a file: the old content or the new, never half of it. A file that cannot be read is left."""
+    """Write all sessions to a file. After a crash it holds the old content or the new, never a part.
+
+    Raise if the existing file cannot be read: it is left as it is.
+    """
     path = Path(path)
     loaded = load(path)
     if loaded.problems:
@@ -76,6 +85,7 @@ def save(path: str | Path, sessions: Sequence[PersistedSession]) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+    # Without this a power cut could undo the rename.
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -84,7 +94,7 @@ def save(path: str | Path, sessions: Sequence[PersistedSession]) -> None:
 
 
 def load(path: str | Path) -> Loaded:
-    """Read a file of sessions: the good ones load, each bad one is a problem. No file, no sessions."""
+    """Read a file of sessions. A bad session becomes a problem and does not hide the good ones. No file: no sessions."""
     try:
         content = Path(path).read_bytes()
     except FileNotFoundError:
@@ -93,7 +103,7 @@ def load(path: str | Path) -> Loaded:
 
 
 def parse(content: bytes, place: str) -> Loaded:
-    """Read a file's content; raise SESS_MANIFEST_INVALID where it is no list of sessions at all."""
+    """Read a file's content; raise SESS_MANIFEST_INVALID if it is not a list at all."""
     try:
         items = msgspec.json.decode(content, type=list[msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -112,7 +122,7 @@ def parse(content: bytes, place: str) -> Loaded:
 
 
 async def persisted(store: Store, session: str) -> PersistedSession:
-    """Return a session of a store as document 000 has it."""
+    """Return a session of a store in document 000's form."""
     record = await store.session(session)
     manifest = decode_manifest(session, bytes(record.manifest))
     checkpoint = await store.checkpoint(session)
@@ -134,7 +144,10 @@ async def persisted(store: Store, session: str) -> PersistedSession:
 
 
 async def put(store: Store, session: PersistedSession) -> None:
-    """Put a session of document 000 into a store, paused at its checkpoint. One that is there already is refused."""
+    """Import a session of document 000 into a store, paused at its checkpoint.
+
+    Raise SESS_ILLEGAL_TRANSITION if the session exists already.
+    """
     check_name("session", session.id)
     manifest = Manifest(
         session_id=session.id,
@@ -158,9 +171,9 @@ async def put(store: Store, session: PersistedSession) -> None:
 def _new_checkpoint(kept: PersistedCheckpoint) -> NewCheckpoint:
     context = kept.context_snapshot
     if context is not None and not isinstance(context, dict):
-        # Ours has names; document 000's may be anything.
+        # Our context is a table; document 000's may be any value.
         context = {_ANYTHING: context}
-    memory = Remembered(message_count=kept.message_count, last_message_id=kept.last_message_id, context=context)
+    memory = SessionMemory(message_count=kept.message_count, last_message_id=kept.last_message_id, context=context)
     return NewCheckpoint(
         message_count=kept.message_count,
         last_message_id=kept.last_message_id,

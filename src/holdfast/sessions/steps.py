@@ -1,6 +1,6 @@
-"""What to do about a step, decided from what the log says of it.
+"""Decides from the log what to do about a step: run it, repeat it, or return its stored result.
 
-Invariant: a step that is done is not done again; one that may have happened and must not be repeated is not repeated.
+Invariant: a step whose result is stored is not run again. An unsafe step that may have happened is not repeated.
 """
 
 from __future__ import annotations
@@ -18,36 +18,41 @@ __all__ = ["Drifted", "Repeat", "Return", "Run", "StepDecision", "Unknown", "dec
 
 
 class Run(msgspec.Struct, frozen=True):
-    """It was never done: do it."""
+    """The log does not know the step: run it."""
 
 
 class Repeat(msgspec.Struct, frozen=True):
-    """It was begun and its end is not known, or it failed: do it again. `unknown`: it may have happened once already."""
+    """The step failed, or was started and its end is not known: run it again."""
 
     unknown: bool
+    """It may have happened once already."""
 
 
 class Return(msgspec.Struct, frozen=True):
-    """It is done: this is what it returned."""
+    """The step has a stored result: return that."""
 
     result: msgspec.Raw
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """It may have happened and must not be repeated: somebody has to look."""
+    """The step may have happened and must not be repeated: a person has to find out."""
 
 
 class Drifted(msgspec.Struct, frozen=True):
-    """It was begun with other arguments."""
+    """The log has the step with other arguments: the program has changed."""
 
     stored: str
+    """The hash of the arguments in the log."""
 
 
 StepDecision: TypeAlias = Run | Repeat | Return | Unknown | Drifted
 
 
 def decide_step(known: StepStarted | StepEnded | None, args: str, effect: Effect | None) -> StepDecision:
-    """Decide about a step that is called with arguments of this hash."""
+    """Return what to do about a step that is called with arguments of this hash.
+
+    `known` is the last entry of the log about it.
+    """
     match known:
         case None:
             return Run()
@@ -58,9 +63,13 @@ def decide_step(known: StepStarted | StepEnded | None, args: str, effect: Effect
         case StepEnded(unknown=unknown):
             return Unknown() if unknown and effect == "unsafe" else Repeat(unknown)
         case _:
+            # Started, and the process died before the end was stored.
             return Unknown() if effect == "unsafe" else Repeat(unknown=True)
 
 
 def needs_start(effect: Effect | None) -> bool:
-    """Whether it must be on record before it is done: not where doing it twice is declared harmless."""
+    """Whether the start must be in the log before the step runs.
+
+    A step that is declared harmless to repeat saves that write.
+    """
     return effect not in ("read", "idempotent")

@@ -1,10 +1,9 @@
-"""Sessions as JSON Lines: taken out of one store and put into another, whole.
+"""Transfer of a session from one store to another, as JSON Lines.
 
-A file is one session: what it is, its checkpoint, its log, its audit trail, and a last line by which a cut file is recognised.
-In the other store it is in a new epoch, and its entries are numbered and dated anew; what the audit trail was sealed with stands in
-the new records.
+A file holds one session: a head, its checkpoint, its log, its audit trail, and a last line that shows the file is complete. In the
+other store the session has a new epoch, and its entries get new numbers and dates. The new audit records hold the old hashes.
 
-Invariant: a session is put in as a whole or not at all, and never over another.
+Invariant: a session is imported as a whole or not at all, and never over an existing one.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class _End(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of these."""
+    """A line of the file: one of these is set."""
 
     head: _Head | None = None
     checkpoint: _Checkpoint | None = None
@@ -85,7 +84,10 @@ _READ = msgspec.json.Decoder(_Line)
 
 
 async def export_lines(store: Store, session: str) -> AsyncIterator[bytes]:
-    """Yield a session as JSON, line by line. What is written to it meanwhile is left out."""
+    """Yield a session as JSON, line by line. Entries that are written meanwhile are left out.
+
+    Raise SESS_NOT_FOUND for an unknown session, and SESS_MANIFEST_DRIFT if its log is damaged.
+    """
     record = await store.session(session)
     head = _Head(
         schema=SCHEMA,
@@ -119,15 +121,18 @@ async def export_lines(store: Store, session: str) -> AsyncIterator[bytes]:
 
 
 async def import_lines(store: Store, lines: Iterable[bytes]) -> str:
-    """Put an exported session into a store; return its id. One that is there already is refused and left as it is."""
-    read = _Reading(lines)
-    await store.commit(read.commit(store.id))
-    assert read.head is not None
-    return read.head.session
+    """Import an exported session into a store; return its id.
+
+    Raise SESS_MANIFEST_INVALID for a file that cannot be read, and SESS_ILLEGAL_TRANSITION if the session exists already.
+    """
+    file = _SessionFile(lines)
+    await store.commit(file.commit(store.id))
+    assert file.head is not None
+    return file.head.session
 
 
-class _Reading:
-    """A file that is read."""
+class _SessionFile:
+    """The decoded lines of a file."""
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         self.head: _Head | None = None
@@ -144,25 +149,25 @@ class _Reading:
 
     def _take(self, line: bytes, number: int) -> None:
         try:
-            said = _READ.decode(line)
-            # Parts that are taken over as they are have not been looked at yet.
+            part = _READ.decode(line)
+            # `Raw` parts were not checked by that. They must be JSON too, or the store would hold garbage.
             msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _invalid(number, str(error)) from error
-        if (self.head is None) is (said.head is None) or self._ended:
+        if (self.head is None) is (part.head is None) or self._ended:
             raise _invalid(number, "expected a line of one session, its head first and its end last")
-        if said.head is not None:
-            if said.head.schema != SCHEMA:
-                raise _invalid(number, f"expected schema {SCHEMA}, got {said.head.schema}")
-            self.head = said.head
-        elif said.checkpoint is not None:
-            self._checkpoint = said.checkpoint
-        elif said.entry is not None:
-            self._entry(said.entry, number)
-        elif said.audit is not None:
-            self._audit.append(said.audit)
-        elif said.end is not None:
-            self._end(said.end, number)
+        if part.head is not None:
+            if part.head.schema != SCHEMA:
+                raise _invalid(number, f"expected schema {SCHEMA}, got {part.head.schema}")
+            self.head = part.head
+        elif part.checkpoint is not None:
+            self._checkpoint = part.checkpoint
+        elif part.entry is not None:
+            self._entry(part.entry, number)
+        elif part.audit is not None:
+            self._audit.append(part.audit)
+        elif part.end is not None:
+            self._end(part.end, number)
 
     def _entry(self, entry: _Entry, number: int) -> None:
         assert self.head is not None
@@ -178,13 +183,13 @@ class _Reading:
         self._ended = True
 
     def commit(self, store: str) -> Commit:
-        """Return all of it as one commit."""
+        """Return the whole session as one commit."""
         head = self.head
         assert head is not None
-        # Who worked in it does not work in the copy.
+        # The process that works in the original does not work in the copy.
         state = SessionState.PAUSED if head.state is SessionState.ACTIVE else head.state
         manifest = msgspec.structs.replace(head.manifest, store_id=store, session_id=head.session)
-        came = audit(
+        arrival = audit(
             "SessionLifecycle", head.session, state=state.value, was=head.state.value, imported=True, epoch=head.epoch
         )
         return Commit(
@@ -193,7 +198,7 @@ class _Reading:
             state=state,
             entries=tuple(NewEntry(type=entry.type, id=entry.id, body=bytes(entry.body)) for entry in self._entries),
             checkpoint=self._new_checkpoint(head),
-            audit=(*map(_resealed, self._audit), came),
+            audit=(*map(_resealed, self._audit), arrival),
         )
 
     def _new_checkpoint(self, head: _Head) -> NewCheckpoint | None:
@@ -201,7 +206,7 @@ class _Reading:
         if kept is None:
             return None
         return NewCheckpoint(
-            # The first entry that is left becomes number one.
+            # The log is numbered from 1 again, also if its beginning was compacted away.
             offset=kept.offset - head.oldest + 1,
             message_count=kept.message_count,
             last_message_id=kept.last_message_id,
@@ -211,9 +216,9 @@ class _Reading:
 
 def _resealed(record: _Audit) -> NewAudit:
     payload: Any = msgspec.json.decode(record.payload)
-    said = payload if isinstance(payload, dict) else {"payload": payload}
-    said["imported"] = {"seq": record.seq, "at": record.at, "hash": record.hash}
-    return NewAudit(kind=record.kind, correlation=record.correlation, payload=msgspec.json.encode(said))
+    facts = payload if isinstance(payload, dict) else {"payload": payload}
+    facts["imported"] = {"seq": record.seq, "at": record.at, "hash": record.hash}
+    return NewAudit(kind=record.kind, correlation=record.correlation, payload=msgspec.json.encode(facts))
 
 
 def _invalid(line: int, reason: str) -> HoldfastError:

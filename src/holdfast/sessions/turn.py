@@ -1,6 +1,7 @@
-"""One turn of a session: its steps, each done once.
+"""One turn of a session: its steps, each run once.
 
-Invariant: a step's name is its function's and its n-th use in the turn, so the same program gives the same names after a crash.
+Invariant: a step is named after its function and the number of that function's uses in the turn. So the same program gives the
+same names after a crash, and finds the stored results.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.journal import Journal
     from holdfast.stores import NewAudit
 
-__all__ = ["NOT_THE_STEPS", "Locks", "Turn", "name_of"]
+__all__ = ["SESSION_FAILURES", "Locks", "Turn", "name_of"]
 
 
 class _Step(NamedTuple):
@@ -45,28 +46,38 @@ class _Step(NamedTuple):
 
 
 class Locks:
-    """What keeps turns in order. Made when the first is begun: most sessions are idle most of the time."""
+    """The locks that keep turns in order. Made with the first turn: most sessions are idle most of the time."""
 
     __slots__ = ("changing", "queue")
 
     def __init__(self) -> None:
         self.queue = asyncio.Lock()
-        """Turns wait here, first come, first served."""
+        """Held by the turn that runs: later ones wait here in order."""
         self.changing = asyncio.Lock()
-        """What begins or ends a turn, or changes the session's state, waits here for what does so already."""
+        """Held while a turn begins or ends, or the session's state changes."""
 
 
 class Turn:
-    """What a session does between two checkpoints."""
+    """One turn: what a session does between two checkpoints. `Session.turn` makes it.
+
+    async with session.turn(user_message) as turn:
+        await session.step(make_plan)
+        print(turn.number)
+    """
 
     def __init__(self, journal: Journal, number: int, scope: Scope) -> None:
         self.number = number
+        """1, 2, 3 … in the session."""
         self.scope = scope
+        """Cancels the turn; the parent of scopes of your own."""
         self._journal = journal
         self._uses: dict[str, int] = {}
 
     def cancel(self) -> bool:
-        """Cancel the turn and all it does; the session goes on."""
+        """Cancel the turn; the session goes on. Return whether the turn was running.
+
+        The turn's block raises `AbortedError` with SESS_TURN_CANCELLED.
+        """
         return self.scope.cancel("user")
 
     def next_name(self, what: str) -> str:
@@ -75,40 +86,43 @@ class Turn:
         return f"{what}#{n}"
 
     async def step(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Do a step, or return what it returned when it was done."""
+        """Run a step, or return its stored result."""
         return await self.perform(self.next_name(name_of(fn)), fn, args, kwargs)
 
     async def map(self, fn: Callable[..., Any], items: Iterable[Any], concurrency: int) -> AsyncIterator[Outcome[Any]]:
-        """Do a step for each item, so many at once; yield how each ended, in the order of the items."""
+        """Run a step for each item, `concurrency` at a time; yield the outcomes in the order of the items."""
         options.count("map.concurrency", concurrency)
         base = self.next_name(f"{name_of(fn)}[]")
-        begun: deque[asyncio.Task[Outcome[Any]]] = deque()
+        running: deque[asyncio.Task[Outcome[Any]]] = deque()
         try:
             for n, item in enumerate(items):
-                if len(begun) >= concurrency:
-                    yield await begun.popleft()
-                begun.append(asyncio.ensure_future(self._outcome(f"{base}/{n}", fn, item)))
-            while begun:
-                yield await begun.popleft()
+                if len(running) >= concurrency:
+                    yield await running.popleft()
+                running.append(asyncio.ensure_future(self._outcome(f"{base}/{n}", fn, item)))
+            while running:
+                yield await running.popleft()
         finally:
-            await _stop(begun)
+            await _stop(running)
 
     async def _outcome(self, name: str, fn: Callable[..., Any], item: Any) -> Outcome[Any]:
         try:
             return Ok(await self.perform(name, fn, (item,), {}))
         except HoldfastError as error:
-            if error.fault.code in NOT_THE_STEPS:
+            if error.fault.code in SESSION_FAILURES:
                 raise
             return Err(error.fault, error)
-        except Exception as error:  # noqa: BLE001 - how an item failed is its outcome
+        except Exception as error:  # noqa: BLE001 - any failure of an item is its outcome
             return Err(fault_of(error), error)
 
     def may_have_happened(self, name: str) -> bool:
-        """Whether a step may have happened and must not be repeated by itself."""
+        """Whether a step may have happened and must not be repeated automatically."""
         return name in self._journal.memory.unknown()
 
     async def perform(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Do the step of this name, or return what it returned when it was done."""
+        """Run the step of this name, or return its stored result.
+
+        Raise SESS_STEP_DRIFT if it was stored with other arguments, and `OutcomeUnknownError` if it may have happened.
+        """
         if not self._journal.memory.is_under_way(self.number):
             raise self._over()
         contract = contract_of(fn)
@@ -145,25 +159,25 @@ class Turn:
         try:
             stored = codec.encode_result(result, step.returns, step.name)
         except InvalidError as error:
-            # It was done, and nobody will know what it returned.
+            # The step has happened, but its result cannot be stored: an unsafe one must not be repeated.
             await self._failed(step, error, happened=True)
             raise
         await self._ended(step, stored)
         return result
 
     async def _started(self, step: _Step, *, repeats: bool) -> None:
-        """Put on record that a step begins. One that begins a second time is told in the audit trail."""
+        """Store that a step starts. A second start is recorded in the audit trail too."""
         started = StepStarted(turn=self.number, step=step.name, args=step.args, effect=step.effect, repeats=repeats)
-        told = (self._told("ToolInvocation", step, repeated=True),) if repeats else ()
-        await self._journal.write(started, audit=told)
+        records = (self._record("ToolInvocation", step, repeated=True),) if repeats else ()
+        await self._journal.write(started, audit=records)
 
     async def _ended(self, step: _Step, stored: bytes) -> None:
         ended = StepEnded(turn=self.number, step=step.name, args=step.args, ok=True, result=msgspec.Raw(stored))
-        told = (self._told("ToolInvocation", step, ok=True),) if step.effect == "unsafe" else ()
-        await self._journal.write(ended, audit=told)
+        records = (self._record("ToolInvocation", step, ok=True),) if step.effect == "unsafe" else ()
+        await self._journal.write(ended, audit=records)
 
     async def _failed(self, step: _Step, error: Exception, *, happened: bool = False) -> None:
-        """Put on record how it failed. Where an unsafe one may have happened, that is on record too."""
+        """Store how a step failed, and whether an unsafe one may have happened nevertheless."""
         fault = fault_of(error)
         happened = happened or fault.maybe_executed or isinstance(error, OutcomeUnknownError)
         unknown = step.effect == "unsafe" and happened
@@ -176,15 +190,16 @@ class Turn:
             unknown=unknown,
         )
         try:
-            await self._journal.write(ended, audit=(self._told("Fault", step, code=fault.code, unknown=unknown),))
+            await self._journal.write(ended, audit=(self._record("Fault", step, code=fault.code, unknown=unknown),))
         except HoldfastError as failure:
+            # The step's own error is the one the caller must see.
             error.add_note(f"and it could not be saved: {failure}")
 
-    def _told(self, kind: str, step: _Step, **facts: Any) -> NewAudit:
+    def _record(self, kind: str, step: _Step, **facts: Any) -> NewAudit:
         return audit(kind, self.key(step.name), step=step.name, effect=step.effect, **facts)
 
     def key(self, name: str) -> str:
-        """The stable key of a step: what a keyed tool sends along, however often it is tried."""
+        """Return the idempotency key of a step. It is the same in every attempt, also after a crash."""
         return f"{self._journal.session}/{self.number}/{name}"
 
     def _over(self) -> HoldfastError:
@@ -199,12 +214,12 @@ class Turn:
 
     def _unknown(self, name: str) -> OutcomeUnknownError:
         key = self.key(name)
-        message = f"Step {name} was begun and its end is not known; it must not be repeated by itself"
+        message = f"Step {name} was started and its end is not known; it must not be repeated automatically"
         return OutcomeUnknownError(Fault.of("TOOL_OUTCOME_UNKNOWN", message, context={"key": key, "step": name}))
 
 
-NOT_THE_STEPS = frozenset({"SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS_STEP_DRIFT"})
-"""Failures of the session: no other step would fare better."""
+SESSION_FAILURES = frozenset({"SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS_STEP_DRIFT"})
+"""Failures of the session itself: every other step would fail too, so they are no item's outcome."""
 
 
 async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:
@@ -214,13 +229,16 @@ async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:
 
 
 def _hash_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> str:
-    """Return the hash of all a function is given, also what a partial holds of it."""
+    """Return the hash of all arguments of a function, including those that a partial holds."""
     while isinstance(fn, partial):
         fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
     return codec.arguments_hash(args, kwargs, name)
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    """The function's qualified name. Without its module: that is `__main__` in one start and a package's in another."""
+    """Return the function's qualified name.
+
+    Without its module: that is `__main__` if the program is started one way, and the package's name if another.
+    """
     fn = inspect.unwrap(getattr(fn, "func", fn))
     return str(getattr(fn, "__qualname__", type(fn).__qualname__))

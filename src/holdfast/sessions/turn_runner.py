@@ -1,7 +1,8 @@
-"""The turns of a session: begun, ended, one after the other, whatever becomes of those who ask for them.
+"""Runs the turns of a session, one after the other.
 
-Invariant: beginning and ending go on when their caller is cancelled, and nothing else begins or ends meanwhile. A turn nobody holds
-any more is over when the next one begins here; should the program end before, it is in flight.
+Invariant: the beginning and the end of a turn run to completion even if their caller is cancelled, and no other turn begins or ends
+meanwhile. A turn that an exception left ends as `failed` when the next turn begins; if the program ends first, the turn stays in
+flight and can be continued.
 """
 
 from __future__ import annotations
@@ -35,38 +36,44 @@ T = TypeVar("T")
 
 
 class TurnRunner(QuestionMethods):
-    """The part of a session that runs turns."""
+    """The part of a session that runs turns; `Session` is the class to use."""
 
     __slots__ = ("_left_alone", "_locks", "_own", "_scope", "_state", "_turn", "context", "id", "resumed")
 
     def __init__(self, session: str, mode: str, interactors: Iterable[Interactor], runtime: Runtime | None) -> None:
         super().__init__(mode, interactors, runtime)
         self.id = session
+        """The session's id, as it was given to `Session.open`."""
         self.context: dict[str, Any] = {}
-        """What the application wants to find again: JSON values, saved with each checkpoint."""
+        """Values of the application that survive: anything JSON can hold, saved with each checkpoint."""
         self.resumed = False
-        """It was there before, and its first turn since is still to come."""
+        """The session existed before, and no turn has begun since it was opened."""
         self._scope = Scope("session", name=session)
         self._state = SessionState.CREATED
         self._locks: Locks | None = None
         self._turn: Turn | None = None
-        """The turn that is under way here."""
+        """The turn whose block runs now."""
         self._own: Turn | None = None
-        """The turn of steps that are in no other."""
+        """The session's own turn: the one of steps outside of any `turn` block."""
         self._left_alone: int | None = None
-        """The turn that was begun here, was not ended, and is not under way."""
+        """The number of a turn that began here, has not ended, and whose block is not running."""
 
     @property
     def in_flight(self) -> int | None:
-        """The number of the turn that was begun and has not ended."""
+        """The number of the turn that has begun and not ended, or None."""
         memory = self._journal.memory
         return memory.turn if memory.in_flight else None
 
     @asynccontextmanager
     async def turn(self, given: Any = None) -> AsyncIterator[Turn]:
-        """Run a turn: one after the other, in the order they are asked for. A failed one does not block the next.
+        """Run a turn. Turns run one after the other, in the order of these calls; a failed one does not block the next.
 
-        A turn that was cut off goes on, if it is given the same, or nothing.
+            async with session.turn(user_message) as turn:
+                plan = await session.step(make_plan, user_message)
+
+        `given` is the turn's input, anything JSON can hold. A turn that was cut off by a crash is continued if `given` is the same
+        as then, or None. Raises SESS_TURN_CONCURRENT inside another turn of the session, and if the turn that was cut off had
+        another input.
         """
         if _TURN.get() is not None and _TURN.get() is self._turn:
             raise self._busy("a turn of it is running here already")
@@ -88,11 +95,14 @@ class TurnRunner(QuestionMethods):
                 _TURN.reset(token)
 
     async def abandon(self, reason: str = "abandoned") -> None:
-        """End the turn in flight without its end; what it stored stays in the log."""
+        """Give up the turn in flight: `await session.abandon("the user changed their mind")`.
+
+        The results it stored stay in the log, but the next turn starts afresh.
+        """
         await self._end_turn("abandoned", reason)
 
     async def _current(self) -> Turn:
-        """Return the turn a step belongs to: the one it runs in, or the session's own."""
+        """Return the turn that a step belongs to: the one around it, or the session's own."""
         turn = _TURN.get()
         if turn is not None and turn is self._turn:
             return turn
@@ -111,14 +121,14 @@ class TurnRunner(QuestionMethods):
             await self._start_turn(own=True)
         elif not memory.own:
             raise self._busy(
-                f"turn {memory.turn} was cut off, and this is outside of it: go on with it in `turn`, or abandon it"
+                f"turn {memory.turn} was cut off, and this call is outside of it: continue it with `turn`, or abandon it"
             )
         self.resumed = False
         own = self._own = Turn(self._journal, memory.turn, self._scope)
         return own
 
     async def _begin(self, given: Any) -> Turn:
-        """Start a turn, or go on with the one that was cut off."""
+        """Start a turn, or continue the one that was cut off."""
         memory = self._journal.memory
         stored = codec.plain(given, "turn.given")
         known_by = codec.arguments_hash((stored,), {}, "turn.given")
@@ -128,20 +138,18 @@ class TurnRunner(QuestionMethods):
         if not memory.in_flight:
             await self._start_turn(stored, known_by)
         elif given is not None and known_by != memory.given:
-            raise self._busy(
-                f"turn {memory.turn} was cut off and was given something else: go on with it, or abandon it"
-            )
+            raise self._busy(f"turn {memory.turn} was cut off and had another input: continue it, or abandon it")
         self.resumed = False
-        # Until somebody has it: who asked for it may be gone.
+        # Until the caller has the turn: it may have been cancelled while the turn began.
         self._left_alone = memory.turn
         return Turn(self._journal, memory.turn, Scope("turn", parent=self._scope))
 
     async def _start_turn(self, given: Any = None, known_by: str = "", *, own: bool = False) -> None:
         started = TurnStarted(turn=self._journal.memory.turn + 1, input=given, given=known_by, own=own)
-        told = audit("Turn", self.id, turn=started.turn, event="started")
+        record = audit("Turn", self.id, turn=started.turn, event="started")
         if self._state is SessionState.CREATED:
             await self._go(SessionState.ACTIVE, "session_active", "first turn")
-        await self._journal.write(started, audit=(told,))
+        await self._journal.write(started, audit=(record,))
 
     async def _end_left_alone(self) -> None:
         if self._left_alone is not None and self._left_alone == self.in_flight:
@@ -151,18 +159,18 @@ class TurnRunner(QuestionMethods):
         await self._in_order(partial(self._end, outcome, reason))
 
     async def _end(self, outcome: TurnOutcome, reason: str = "") -> None:
-        """End the turn in flight; it may have been ended by itself already, abandoned say."""
+        """End the turn in flight. It may have ended already: `abandon` does that."""
         number = self.in_flight
         if number is not None:
-            told = audit("Turn", self.id, turn=number, event="ended", outcome=outcome, reason=reason)
+            record = audit("Turn", self.id, turn=number, event="ended", outcome=outcome, reason=reason)
             ended = TurnEnded(turn=number, outcome=outcome, reason=reason)
-            # With its checkpoint: a turn that has ended without the context it left would be done again by the application.
-            await self._journal.snapshot(self.context, ended, audit=(told,))
+            # One commit with its checkpoint: without the context that the turn left, the application would do it again.
+            await self._journal.snapshot(self.context, ended, audit=(record,))
         self._own = None
         self._left_alone = None
 
     async def _turn_failed(self, turn: Turn) -> None:
-        """A cancelled turn is over. One that failed is over when another begins; should the program end, it is in flight."""
+        """End a turn that was cancelled. A turn that failed ends when the next one begins, or stays in flight if the program ends."""
         if self._journal.failed is not None or self.in_flight != turn.number:
             return
         self._left_alone = turn.number
@@ -173,11 +181,11 @@ class TurnRunner(QuestionMethods):
         if turn is self._own:
             return await self._end_turn("cancelled", "dismissed")
         turn.cancel()
-        # Where the turn's own task asked, it is cancelled right here.
+        # The turn's own task may be the caller: then the cancellation is raised at this await.
         return await asyncio.sleep(0)
 
     async def _in_order(self, change: Callable[[], Awaitable[T]]) -> T:
-        """Do what changes the turn or the state after what does so already, and to its end."""
+        """Change the turn or the state: after the change under way, and to the end even if the caller is cancelled."""
 
         async def whole() -> T:
             async with self._lock.changing:
@@ -201,4 +209,4 @@ class TurnRunner(QuestionMethods):
 
 
 _TURN: ContextVar[Turn | None] = ContextVar("holdfast_turn", default=None)
-"""The turn the running code belongs to."""
+"""The turn that the running code belongs to."""

@@ -1,10 +1,10 @@
-"""Questions to people: asked in a session, answered once, by whoever is there or comes later (S2-19, N2-15).
+"""Questions to people: a session asks, and one answer counts, from whoever is attached or comes later (S2-19, N2-15).
 
-questions  the kinds, a question and an answer as values, which answer fits which question
-answering  answering from anywhere: the same process or another one, without owning the session
-desk       asking those who are attached and the log at once, in turn; the first answer counts
-methods    `ask`, `approve`, `select` … of a session
-mending    what to ask about a step that failed, and what follows from the answer
+question  the kinds; a question and an answer as values; which answer fits which question
+answers   `answer`, `pending`: answering from anywhere, also from another process, without owning the session
+broker    puts a question to everybody who is attached, and watches the log; the first answer counts
+methods   `ask`, `approve`, `select` … of a session
+remedies  what a person can do about a step that failed: `step_or_ask`
 """
 
 from __future__ import annotations

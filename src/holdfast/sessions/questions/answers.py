@@ -1,6 +1,7 @@
-"""Answering a question from anywhere: another task, another process, another machine. Owning the session is not needed.
+"""Answers to questions, from anywhere: another task, process or machine. The answerer need not own the session.
 
-Invariant: the first answer counts. It is claimed in the commit that stores it, so two cannot win, whoever they come from.
+Invariant: the first answer counts. The commit that stores it also claims the question's id, so a second answer is rejected,
+whoever it comes from.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.runtime import default_runtime
-from holdfast.sessions.journal import audit, fresh_id, recalled
-from holdfast.sessions.log import Answered, Asked, TurnEnded, new_entry, read_entry
+from holdfast.sessions.journal import audit, fresh_id, memory_of
+from holdfast.sessions.log import Answered, QuestionRaised, TurnEnded, new_entry, read_entry
 from holdfast.sessions.questions.question import (
     Answer,
     body_hash,
@@ -23,60 +24,70 @@ from holdfast.sessions.questions.question import (
 from holdfast.stores import Claim, Commit
 
 if TYPE_CHECKING:
-    from holdfast.sessions.log import Remembered
+    from holdfast.runtime.runtime import Runtime
     from holdfast.sessions.questions.question import Question
     from holdfast.stores import NewAudit, Store
 
-__all__ = ["answer", "answered_by", "audit_of", "claim_of", "pending", "refusal", "remembered"]
+__all__ = ["already_answered", "answer", "answered_by", "audit_of", "claim_of", "pending"]
 
 CLIENT = "interaction"
-"""Whose ids the claims on answers are."""
-
-
-async def remembered(store: Store, session: str) -> Remembered:
-    """Return what a session knows from its log, without opening it."""
-    return (await recalled(store, session))[0]
+"""The client name under which the store keeps the claims on answers."""
 
 
 async def pending(store: Store, session: str) -> list[Question]:
-    """Return the questions of a session that wait for an answer."""
-    memory = await remembered(store, session)
-    return [question_of(session, asked) for asked in memory.pending()]
+    """Return the questions of a session that wait for an answer.
+
+        for question in await pending(store, "release-42"):
+            print(question.prompt)
+
+    Raises SESS_NOT_FOUND for an unknown session, and SESS_MANIFEST_DRIFT if its log is damaged.
+    """
+    memory = await memory_of(store, session)
+    return [question_of(session, raised) for raised in memory.pending()]
 
 
 async def answer(
     store: Store,
     session: str,
-    id: str,  # noqa: A002 - the word of the protocol
+    id: str,  # noqa: A002 - the protocol's own name
     value: Any = None,
     *,
     approved: bool | None = None,
     by: str = "",
     kind: str | None = None,
+    runtime: Runtime | None = None,
 ) -> Answered:
-    """Answer a question; return the answer that is on record.
+    """Answer a question of a session; return the stored answer.
 
-    `value` is what the kind of question asks for, or an `Answer`; `approved=True` is the same as the value True. The same answer
-    again is fine. Refused are another one (SESS_ALREADY_ANSWERED), a late one (SESS_INTERACTION_EXPIRED), one that does not fit
-    (SESS_INTERACTION_MISMATCH), and a password: that can only be given to the program that asks.
+        async with open_store() as store:
+            await answer(store, "release-42", "q-1f2e3d", approved=True, by="ann")
+
+    `value` is what the kind of question calls for, or an `Answer`; `approved=True` is the same as the value True. `kind` checks that
+    the question is of that kind. `runtime` is the one whose clock decides whether the question has expired. The same answer may be
+    given again.
+
+    Raises SESS_ALREADY_ANSWERED if another answer came first, SESS_INTERACTION_EXPIRED if it comes too late,
+    SESS_INTERACTION_MISMATCH if it does not fit, also for a password, which only the program that asks can take, and SESS_NOT_FOUND
+    if there is no such question.
     """
     known = await _find(store, session, id)
-    question = question_of(session, known.asked)
+    question = question_of(session, known.raised)
     if kind is not None and kind != question.kind:
         raise mismatch(id, f"an answer to {question.kind}", f"one to {kind}")
     given = checked(question, _answer(value, approved=approved))
     if known.answered is not None:
         return _again(known.answered, question, given)
-    if known.over or (question.expires_at is not None and default_runtime().clock.wall() >= question.expires_at):
+    now = (runtime or default_runtime()).clock.wall()
+    if known.over or (question.expires_at is not None and now >= question.expires_at):
         raise expired(question.id)
     if is_secret(question.kind) and given.outcome == "accepted":
         raise mismatch(id, "a password given to the program that asks for it", "one through the store")
-    said = answered_by(question, given, by)
+    answered = answered_by(question, given, by)
     commit = Commit(
         session=session,
-        entries=(new_entry(said, fresh_id()),),
+        entries=(new_entry(answered, fresh_id()),),
         claim=claim_of(question, given),
-        audit=(audit_of(question, said),),
+        audit=(audit_of(question, answered),),
     )
     try:
         await store.commit(commit)
@@ -84,36 +95,38 @@ async def answer(
         if error.fault.code != "PROTO_DUPLICATE_ID":
             raise
         first = (await _find(store, session, id)).answered
-        raise refusal(id, first) from error
-    return said
+        raise already_answered(id, first) from error
+    return answered
 
 
 def answered_by(question: Question, given: Answer, by: str) -> Answered:
-    """Return what goes on record: of a secret only that it was given."""
+    """Return the log entry of an answer. Of a secret it only says that one was given."""
     value = None if is_secret(question.kind) else given.value
     return Answered(id=question.id, outcome=given.outcome, value=value, reason=given.reason, by=by)
 
 
 def claim_of(question: Question, given: Answer) -> Claim:
+    """Return the claim that makes this the only answer."""
     return Claim(client=CLIENT, id=question.id, body_hash=body_hash(question.kind, given))
 
 
-def audit_of(question: Question, said: Answered) -> NewAudit:
+def audit_of(question: Question, answered: Answered) -> NewAudit:
+    """Return the audit record of an answer."""
     return audit(
         "Approval",
         f"{question.session}/{question.turn}",
         event="answered",
         question=question.id,
         kind=question.kind,
-        outcome=said.outcome,
-        value=said.value,
-        reason=said.reason,
-        by=said.by,
+        outcome=answered.outcome,
+        value=answered.value,
+        reason=answered.reason,
+        by=answered.by,
     )
 
 
-def refusal(id_: str, first: Answered | None) -> HoldfastError:
-    """Return why an answer that came second is refused."""
+def already_answered(id_: str, first: Answered | None) -> HoldfastError:
+    """Return the error of an answer that came second."""
     if first is not None and first.outcome == "timeout":
         return expired(id_)
     context: dict[str, Any] = {"interaction_id": id_}
@@ -123,6 +136,7 @@ def refusal(id_: str, first: Answered | None) -> HoldfastError:
 
 
 def expired(id_: str, seconds: float | None = None) -> HoldfastError:
+    """Return SESS_INTERACTION_EXPIRED for this question."""
     context: dict[str, Any] = {"interaction_id": id_}
     if seconds is not None:
         context["timeout_s"] = f"{seconds:g}"
@@ -130,42 +144,42 @@ def expired(id_: str, seconds: float | None = None) -> HoldfastError:
 
 
 class _Known(NamedTuple):
-    asked: Asked
+    raised: QuestionRaised
     answered: Answered | None
     over: bool
-    """The turn that asked has ended."""
+    """The question's turn has ended."""
 
 
 async def _find(store: Store, session: str, id_: str) -> _Known:
-    memory = await remembered(store, session)
-    for asked in memory.asked.values():
-        if asked.id == id_:
-            return _Known(asked, memory.answers.get(id_), over=not memory.in_flight)
-    return await _find_in_the_past(store, session, id_)
+    memory = await memory_of(store, session)
+    for raised in memory.questions.values():
+        if raised.id == id_:
+            return _Known(raised, memory.answers.get(id_), over=not memory.in_flight)
+    return await _find_in_log(store, session, id_)
 
 
-async def _find_in_the_past(store: Store, session: str, id_: str) -> _Known:
-    """Look through all that is left of the log: the question may be one of an earlier turn."""
-    asked: Asked | None = None
+async def _find_in_log(store: Store, session: str, id_: str) -> _Known:
+    """Search the whole log: the question may belong to an earlier turn."""
+    raised: QuestionRaised | None = None
     answered: Answered | None = None
     over = False
     after = (await store.session(session)).oldest - 1
     while entries := await store.read(session, after=after):
         for entry in entries:
-            match said := read_entry(session, entry):
-                case Asked(id=id) if id == id_:
-                    asked = said
+            match body := read_entry(session, entry):
+                case QuestionRaised(id=id) if id == id_:
+                    raised = body
                 case Answered(id=id) if id == id_:
-                    answered = answered or said
+                    answered = answered or body
                 case TurnEnded():
-                    over = asked is not None
+                    over = raised is not None
                 case _:
                     pass
         after = entries[-1].offset
-    if asked is None:
+    if raised is None:
         message = f"Session '{session}' has no question '{id_}'"
         raise HoldfastError(Fault.of("SESS_NOT_FOUND", message, context={"session_id": session, "interaction_id": id_}))
-    return _Known(asked, answered, over=over)
+    return _Known(raised, answered, over=over)
 
 
 def _answer(value: Any, *, approved: bool | None) -> Answer:
@@ -177,4 +191,4 @@ def _answer(value: Any, *, approved: bool | None) -> Answer:
 def _again(first: Answered, question: Question, given: Answer) -> Answered:
     if is_same(first, question.kind, given):
         return first
-    raise refusal(question.id, first)
+    raise already_answered(question.id, first)

@@ -1,7 +1,7 @@
-"""The desk where a session's questions are put: to everybody who is attached, and to the log.
+"""`QuestionBroker`: puts a session's questions to everybody who is attached, and watches the log for answers.
 
-Invariant: a question is raised once and answered once, however many are asked, and however often its program is started again. Only
-one prompt is up at a time, in the order of asking; answers that come through the log need not wait for that.
+Invariant: a question is raised once and answered once, however many people see it and however often its program is restarted. Only
+one question is shown at a time, in order; an answer through the log need not wait for that.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from holdfast import options
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions.journal import audit
-from holdfast.sessions.log import Answered, Asked
+from holdfast.sessions.log import Answered, QuestionRaised
 from holdfast.sessions.questions import answers
 from holdfast.sessions.questions.question import (
     KINDS,
     Answer,
-    by_itself,
+    automatic_answer,
     checked,
     is_secret,
     mismatch,
+    question_hash,
     question_of,
-    same_question,
 )
 
 if TYPE_CHECKING:
@@ -35,118 +35,120 @@ if TYPE_CHECKING:
     from holdfast.sessions.journal import Journal
     from holdfast.sessions.questions.question import Interactor, Question
 
-__all__ = ["Put", "QuestionBroker"]
+__all__ = ["Prompt", "QuestionBroker"]
 
 _LOOK_S = 1.0
-"""How often the log is looked at for answers of another process."""
+"""How often the log is read for an answer of another process, in case no wake-up comes."""
 _LEAVE_S = 1.0
-"""How long a prompt that was cancelled may take to leave the screen."""
+"""How long an interactor may take to end after it was cancelled."""
 
 
-class Put(NamedTuple):
-    """What a session wants to ask."""
+class Prompt(NamedTuple):
+    """A question that a session wants to ask."""
 
     name: str
-    """Which question of the turn it is."""
+    """The question's name in its turn."""
     turn: int
     kind: str
     payload: dict[str, Any]
-    """What is stored and shown."""
+    """What is stored and shown: the prompt, the choices, the address."""
     expires: float | None = None
     user_code: str = ""
-    """What is only shown."""
+    """A code that is shown and not stored."""
     anew: bool = False
-    """A no that is on record is not taken for the answer: it is asked again."""
+    """Ask again if the stored answer is a no."""
 
 
 class QuestionBroker:
-    """Who is attached to a session, and what they are asked."""
+    """Knows who is attached to a session, and gets their answers."""
 
     def __init__(
         self, journal: Journal, *, mode: str, runtime: Runtime | None, interactors: Iterable[Interactor]
     ) -> None:
         self._journal = journal
         self._mode = mode
-        self._runtime = runtime
+        self.runtime = runtime
         self._interactors = list(interactors)
-        self._moved = asyncio.Event()
-        """Somebody came or went."""
+        self._changed = asyncio.Event()
+        """An interactor was attached or detached."""
         self._prompting = asyncio.Lock()
+        """Held while a question is shown: people see one at a time."""
 
     def attach(self, interactor: Interactor) -> None:
         self._interactors.append(interactor)
-        self._moved.set()
+        self._changed.set()
 
     def detach(self, interactor: Interactor) -> None:
         if interactor in self._interactors:
             self._interactors.remove(interactor)
-            self._moved.set()
+            self._changed.set()
 
-    async def put(self, put: Put) -> tuple[Answered, Any]:
-        """Ask, and return what is on record as the answer, and its value. Asked and answered before, that is returned."""
-        _check(put)
-        asked = self._journal.memory.asked.get(put.name)
-        if asked is not None:
+    async def ask(self, prompt: Prompt) -> tuple[Answered, Any]:
+        """Return the stored answer and its value; ask for it if there is none."""
+        _check(prompt)
+        raised = self._journal.memory.questions.get(prompt.name)
+        if raised is not None:
             await self._journal.catch_up()
-            known = self._known(put, asked)
+            known = self._known(prompt, raised)
             if known is not None:
                 return known, known.value
-        if asked is None or asked.id in self._journal.memory.answers:
-            asked = await self._raise(put)
-        return await self._answer(question_of(self._journal.session, asked, put.user_code), put.expires)
+        if raised is None or raised.id in self._journal.memory.answers:
+            raised = await self._raise(prompt)
+        return await self._answer(question_of(self._journal.session, raised, prompt.user_code), prompt.expires)
 
     def answered(self, name: str) -> Answered | None:
-        """Return the answer to a question of the turn, if it is on record."""
+        """Return the stored answer to a question of the turn, if there is one."""
         memory = self._journal.memory
-        asked = memory.asked.get(name)
-        return None if asked is None else memory.answers.get(asked.id)
+        raised = memory.questions.get(name)
+        return None if raised is None else memory.answers.get(raised.id)
 
-    def _known(self, put: Put, asked: Asked) -> Answered | None:
-        """The answer that holds. One that came too late, or cannot be had again, is asked for anew."""
-        if asked.args != same_question(put.kind, put.payload):
-            if put.anew:
+    def _known(self, prompt: Prompt, raised: QuestionRaised) -> Answered | None:
+        """Return the stored answer if it can be used. An expired one, or a password that was not stored, cannot."""
+        if raised.args != question_hash(prompt.kind, prompt.payload):
+            if prompt.anew:
                 return None
-            raise HoldfastError(Fault.of("SESS_STEP_DRIFT", context={"step": put.name, "turn": put.turn}))
-        known = self._journal.memory.answers.get(asked.id)
+            raise HoldfastError(Fault.of("SESS_STEP_DRIFT", context={"step": prompt.name, "turn": prompt.turn}))
+        known = self._journal.memory.answers.get(raised.id)
         if known is None or known.outcome not in ("accepted", "rejected"):
             return None
-        lost = is_secret(put.kind) and known.outcome == "accepted"
-        return None if lost or (put.anew and known.outcome == "rejected") else known
+        lost = is_secret(prompt.kind) and known.outcome == "accepted"
+        return None if lost or (prompt.anew and known.outcome == "rejected") else known
 
-    async def _raise(self, put: Put) -> Asked:
-        asked = Asked(
+    async def _raise(self, prompt: Prompt) -> QuestionRaised:
+        raised = QuestionRaised(
             id=f"q-{secrets.token_hex(5)}",
-            step=put.name,
-            turn=put.turn,
-            kind=put.kind,
-            payload=put.payload,
-            args=same_question(put.kind, put.payload),
-            expires_at=None if put.expires is None else self._now() + put.expires,
+            step=prompt.name,
+            turn=prompt.turn,
+            kind=prompt.kind,
+            payload=prompt.payload,
+            args=question_hash(prompt.kind, prompt.payload),
+            expires_at=None if prompt.expires is None else self._now() + prompt.expires,
         )
-        told = audit(
+        record = audit(
             "Approval",
-            f"{self._journal.session}/{put.turn}",
+            f"{self._journal.session}/{prompt.turn}",
             event="raised",
-            question=asked.id,
-            kind=put.kind,
-            prompt=put.payload.get("prompt", ""),
+            question=raised.id,
+            kind=prompt.kind,
+            prompt=prompt.payload.get("prompt", ""),
         )
-        await self._journal.write(asked, audit=(told,))
-        return asked
+        await self._journal.write(raised, audit=(record,))
+        return raised
 
     async def _answer(self, question: Question, expires: float | None) -> tuple[Answered, Any]:
         if not self._interactors:
             if self._mode == "yolo":
-                return await self._give(question, by_itself(question), "yolo")
+                return await self._store(question, automatic_answer(question), "yolo")
             if expires is None and question.expires_at is None:
+                # Without an end to wait for, the program would hang for ever.
                 raise nobody(question)
         until = question.expires_at
         if until is None and expires is not None:
             until = self._now() + expires
-        said, value = await self._race(question, until)
-        if said.outcome == "timeout":
+        answered, value = await self._race(question, until)
+        if answered.outcome == "timeout":
             raise answers.expired(question.id, expires)
-        return said, value
+        return answered, value
 
     async def _race(self, question: Question, until: float | None) -> tuple[Answered, Any]:
         watching = asyncio.ensure_future(self._watch(question, until))
@@ -154,39 +156,40 @@ class QuestionBroker:
         async with _stopped(watching, prompting):
             await asyncio.wait({watching, prompting}, return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
-                said = watching.result()
-                if not is_secret(question.kind) or said.outcome != "accepted":
-                    return said, said.value
-            # A secret is only known to whoever was given it.
+                answered = watching.result()
+                if not is_secret(question.kind) or answered.outcome != "accepted":
+                    return answered, answered.value
+            # The log does not hold a secret: only the interactor that got it can return it.
             return await prompting
 
     async def _watch(self, question: Question, until: float | None) -> Answered:
-        """Wait until an answer is on record; when the time is up, put that on record."""
+        """Wait until the log holds an answer; when the time is up, store that the question expired."""
         journal = self._journal
-        while (said := journal.memory.answers.get(question.id)) is None:
+        while (answered := journal.memory.answers.get(question.id)) is None:
             left = _LOOK_S if until is None else until - self._now()
             if left <= 0:
-                said, _ = await self._give(question, Answer(None, "timeout"), "")
-                return said
+                answered, _ = await self._store(question, Answer(None, "timeout"), "")
+                return answered
             try:
                 await journal.store.changed(journal.session, journal.seen, min(left, _LOOK_S))
                 await journal.catch_up()
             except HoldfastError as error:
                 if error.fault.code != "SESS_STORE_UNAVAILABLE":
                     raise
+                # The store may be back before the question expires.
                 await asyncio.sleep(min(left, _LOOK_S))
-        return said
+        return answered
 
     async def _prompt(self, question: Question, *, patient: bool) -> tuple[Answered, Any]:
-        """Ask everybody who is attached; `patient`: while nobody is, wait for somebody."""
+        """Ask everybody who is attached. `patient`: wait for somebody while nobody is."""
         async with self._prompting:
             prompts: dict[asyncio.Future[tuple[Answered, Any]], Interactor] = {}
             failed: list[Interactor] = []
             failure: Exception | None = None
             async with _stopped_all(prompts):
                 while True:
-                    self._moved.clear()
-                    self._meet(question, prompts, failed)
+                    self._changed.clear()
+                    self._follow_changes(question, prompts, failed)
                     if not prompts and not patient:
                         raise failure or nobody(question)
                     for prompt in await self._first(prompts):
@@ -199,18 +202,19 @@ class QuestionBroker:
                         if not isinstance(error, Exception):
                             raise error
                         failed.append(interactor)
-                        failure = _told(question, error)
+                        # The others may still answer.
+                        failure = _noted(question, error)
 
-    def _meet(
+    def _follow_changes(
         self,
         question: Question,
         prompts: dict[asyncio.Future[tuple[Answered, Any]], Interactor],
         failed: list[Interactor],
     ) -> None:
-        """Ask those who came, and no longer those who went."""
-        asked = list(prompts.values())
+        """Start asking interactors that were attached; stop asking those that were detached."""
+        known = list(prompts.values())
         for interactor in self._interactors:
-            if interactor not in asked and interactor not in failed:
+            if interactor not in known and interactor not in failed:
                 prompts[asyncio.ensure_future(self._ask(interactor, question))] = interactor
         for prompt, interactor in prompts.items():
             if interactor not in self._interactors:
@@ -219,9 +223,9 @@ class QuestionBroker:
     async def _first(
         self, prompts: dict[asyncio.Future[tuple[Answered, Any]], Interactor]
     ) -> list[asyncio.Future[tuple[Answered, Any]]]:
-        moved = asyncio.ensure_future(self._moved.wait())
-        async with _stopped(moved):
-            waiting: list[asyncio.Future[Any]] = [moved, *prompts]
+        changed = asyncio.ensure_future(self._changed.wait())
+        async with _stopped(changed):
+            waiting: list[asyncio.Future[Any]] = [changed, *prompts]
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         return [prompt for prompt in prompts if prompt.done()]
 
@@ -229,32 +233,33 @@ class QuestionBroker:
         given = checked(question, await interactor.ask(question))
         if given.outcome == "timeout":
             raise mismatch(question.id, "accepted, rejected or dismissed", "timeout")
-        return await self._give(question, given, str(getattr(interactor, "name", type(interactor).__name__)))
+        return await self._store(question, given, str(getattr(interactor, "name", type(interactor).__name__)))
 
-    async def _give(self, question: Question, given: Answer, by: str) -> tuple[Answered, Any]:
-        """Put an answer on record, or find another there."""
-        said = answers.answered_by(question, given, by)
-        told = answers.audit_of(question, said)
+    async def _store(self, question: Question, given: Answer, by: str) -> tuple[Answered, Any]:
+        """Store an answer; return it, or the one that came first."""
+        answered = answers.answered_by(question, given, by)
+        record = answers.audit_of(question, answered)
         try:
-            receipt = await self._journal.write(said, claim=answers.claim_of(question, given), audit=(told,))
+            receipt = await self._journal.write(answered, claim=answers.claim_of(question, given), audit=(record,))
         except HoldfastError as error:
             if error.fault.code != "PROTO_DUPLICATE_ID":
                 raise
         else:
             if not receipt.duplicate:
-                return said, given.value
+                return answered, given.value
         await self._journal.catch_up()
         first = self._journal.memory.answers.get(question.id)
         if first is None:
-            # Its turn ended meanwhile, and nobody asks any more.
+            # The question's turn ended meanwhile, so the memory has no answer any more.
             raise HoldfastError(Fault.of("SESS_ALREADY_ANSWERED", context={"interaction_id": question.id}))
         return first, first.value
 
     def _now(self) -> float:
-        return (self._runtime or default_runtime()).clock.wall()
+        return (self.runtime or default_runtime()).clock.wall()
 
 
 def nobody(question: Question) -> HoldfastError:
+    """Return SESS_NO_INTERACTOR for a question that nobody can answer now."""
     if is_secret(question.kind):
         # A store must not hold a password, so no other process can give it.
         how = "only a client of this program can answer it"
@@ -266,17 +271,17 @@ def nobody(question: Question) -> HoldfastError:
     return HoldfastError(Fault.of("SESS_NO_INTERACTOR", message, context=context))
 
 
-def _told(question: Question, error: Exception) -> Exception:
+def _noted(question: Question, error: Exception) -> Exception:
     error.add_note(f"while question {question.id} of session {question.session} was asked")
     return error
 
 
-def _check(put: Put) -> None:
-    options.seconds("expires", put.expires, optional=True)
-    if put.kind not in KINDS:
-        raise HoldfastError(Fault.of("SESS_INTERACTION_UNKNOWN_KIND", context={"received": put.kind}))
-    if put.kind == "Select" and not put.payload.get("choices"):
-        raise mismatch(put.name, "at least one choice", "none")
+def _check(prompt: Prompt) -> None:
+    options.seconds("expires", prompt.expires, optional=True)
+    if prompt.kind not in KINDS:
+        raise HoldfastError(Fault.of("SESS_INTERACTION_UNKNOWN_KIND", context={"received": prompt.kind}))
+    if prompt.kind == "Select" and not prompt.payload.get("choices"):
+        raise mismatch(prompt.name, "at least one choice", "none")
 
 
 @asynccontextmanager
@@ -296,7 +301,7 @@ async def _stopped_all(tasks: dict[asyncio.Future[Any], Any]) -> AsyncIterator[N
 
 
 async def _stop(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel, and wait for the end; not for ever: somebody else's prompt may hang."""
+    """Cancel tasks and wait for their end, but not for ever: an interactor of the application may hang."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()
@@ -304,4 +309,5 @@ async def _stop(tasks: Iterable[asyncio.Future[Any]]) -> None:
         await asyncio.wait(running, timeout=_LEAVE_S)
     for task in running:
         if task.done() and not task.cancelled():
+            # Read, so that asyncio does not log it as an error nobody saw.
             task.exception()

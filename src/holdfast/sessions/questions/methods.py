@@ -1,4 +1,4 @@
-"""What a session asks people: one method per kind of question."""
+"""The questions of a session: one method per kind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast.faults import AbortedError, Fault, HoldfastError
 from holdfast.sessions.questions import answers, remedies
-from holdfast.sessions.questions.broker import Put, QuestionBroker
+from holdfast.sessions.questions.broker import Prompt, QuestionBroker
 from holdfast.sessions.questions.question import question_of
 
 if TYPE_CHECKING:
@@ -27,135 +27,155 @@ T = TypeVar("T")
 
 
 class QuestionMethods(ABC):
-    """The part of a session that asks people.
+    """The part of a session that asks people; `Session` is the class to use.
 
-    A question is durable: asked and answered before in this turn, it is not asked again; one that waits for its answer is not raised
-    twice. `expires` is for how many seconds it may be answered, by the wall clock and over restarts; then SESS_INTERACTION_EXPIRED
-    is raised. Where nobody is attached, a question that expires waits for an answer through the store; one that does not halts the
-    session with SESS_NO_INTERACTOR and is kept. A question that is dismissed cancels the turn.
+    A question is durable. If it was answered before in this turn, the stored answer is returned; if it still waits for its answer,
+    it is not raised a second time. `expires` is the number of seconds in which it may be answered, by the wall clock and across
+    restarts; then SESS_INTERACTION_EXPIRED is raised. If nobody is attached, a question that expires waits for an answer through the
+    store, and one that does not expire raises SESS_NO_INTERACTOR and is kept. A question that is dismissed cancels the turn.
     """
 
-    __slots__ = ("_answering", "sign_in")
+    __slots__ = ("_broker_or_parts", "sign_in")
 
     _journal: Journal
 
     def __init__(self, mode: str, interactors: Iterable[Interactor], runtime: Runtime | None) -> None:
         self.sign_in: Callable[[Fault], Awaitable[DeviceCode]] | None = None
-        """Where a person signs in again when a step is refused for its credentials: see `step_or_ask`."""
-        self._answering: QuestionBroker | tuple[str, tuple[Interactor, ...], Runtime | None] = (
+        """Returns where a person signs in if a step fails for its credentials; `step_or_ask` calls it."""
+        self._broker_or_parts: QuestionBroker | tuple[str, tuple[Interactor, ...], Runtime | None] = (
             mode,
             tuple(interactors),
             runtime,
         )
-        """The desk, or what it will be made of: most sessions ask nothing most of the time."""
+        """The broker, or what it is made of. Most sessions ask nothing, so it is made when it is first used."""
 
     def attach(self, interactor: Interactor) -> None:
-        """Let somebody answer from now on. Several are asked at once; the first answer counts, the others are dismissed."""
+        """Let an interactor answer from now on: `session.attach(Console())`.
+
+        All attached interactors are asked at once. The first answer counts, and the others are cancelled.
+        """
         self._broker.attach(interactor)
 
     def detach(self, interactor: Interactor) -> None:
-        """No longer ask somebody."""
+        """Stop asking an interactor. A prompt that it shows is cancelled."""
         self._broker.detach(interactor)
 
     @property
     def pending(self) -> tuple[Question, ...]:
         """The questions that wait for an answer."""
-        return tuple(question_of(self._journal.session, asked) for asked in self._journal.memory.pending())
+        return tuple(question_of(self._journal.session, raised) for raised in self._journal.memory.pending())
 
     async def ask(self, prompt: str, *, expires: float | None = None) -> str:
-        """Ask for a text. A refusal is TOOL_APPROVAL_DENIED."""
+        """Ask for a text: `name = await session.ask("Which branch?")`. A no raises TOOL_APPROVAL_DENIED."""
         return str(await self._value("Ask", {"prompt": prompt}, expires))
 
     async def approve(self, prompt: str, *, expires: float | None = None) -> bool:
-        """Ask whether something may be done."""
+        """Ask for permission; return whether it was given: `if await session.approve("Deploy?", expires=3600)`."""
         return await self._yes("Approve", {"prompt": prompt}, expires)
 
     async def confirm(self, prompt: str, *, expires: float | None = None) -> bool:
-        """Ask whether something is so."""
+        """Ask whether a fact is true: `if await session.confirm("Is the site up?")`."""
         return await self._yes("Confirm", {"prompt": prompt}, expires)
 
     async def select(self, prompt: str, choices: Sequence[str], *, expires: float | None = None) -> str:
-        """Ask for one of several. A refusal is TOOL_APPROVAL_DENIED."""
+        """Ask for one of several choices: `await session.select("Where?", ["staging", "production"])`.
+
+        A no raises TOOL_APPROVAL_DENIED; an empty list of choices raises SESS_INTERACTION_MISMATCH.
+        """
         return str(await self._value("Select", {"prompt": prompt, "choices": list(choices)}, expires))
 
     async def authenticate(
         self, prompt: str, *, url: str = "", user_code: str = "", expires: float | None = None
     ) -> bool:
-        """Ask somebody to sign in elsewhere; return whether it was done. The code is shown and not stored."""
+        """Ask somebody to sign in elsewhere; return whether they did. The code is shown and not stored.
+
+        await session.authenticate("Sign in to GitHub", url="https://github.com/login/device", user_code="AB-12")
+        """
         return await self._yes("Auth.DeviceCode", {"prompt": prompt, "url": url}, expires, user_code)
 
     async def password(self, prompt: str, *, expires: float | None = None) -> str | None:
-        """Ask for a password; None where mode `yolo` answers. It is not stored: a session that is resumed asks again."""
+        """Ask for a password; return None if mode `yolo` answers. It is not stored, so a resumed session asks again.
+
+        A no raises TOOL_APPROVAL_DENIED.
+        """
         value = await self._value("Auth.Password", {"prompt": prompt}, expires)
         return None if value is None else str(value)
 
     async def answer(
         self,
-        id: str,  # noqa: A002 - the word of the protocol
+        id: str,  # noqa: A002 - the protocol's own name
         value: Any = None,
         *,
         approved: bool | None = None,
         by: str = "",
     ) -> Answered:
-        """Answer a question of this session, as `holdfast.sessions.answer` does from another process."""
+        """Answer a question of this session: `await session.answer(session.pending[0].id, approved=True)`.
+
+        `holdfast.sessions.answer` does the same from another process, and says what is raised.
+        """
         journal = self._journal
-        said = await answers.answer(journal.store, journal.session, id, value, approved=approved, by=by)
+        answered = await answers.answer(
+            journal.store, journal.session, id, value, approved=approved, by=by, runtime=self._broker.runtime
+        )
         await journal.catch_up()
-        return said
+        return answered
 
     @overload
     async def step_or_ask(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
     async def step_or_ask(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     async def step_or_ask(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Do a step; where it fails, ask a person what to do: try again, with other input, or after signing in again (S2-19).
+        """Run a step; if it fails, ask a person: retry, retry with other input, or sign in and retry.
 
-        What the person declines, and what no person can mend, raises as `step` does. After three questions it raises too.
+            await session.step_or_ask(fetch, url)
+
+        If the person declines, or no person can help, the step's error is raised as `step` raises it. After three questions it is
+        raised too.
         """
         turn = await self._current()
         return await remedies.step_or_ask(self, turn, fn, args, kwargs)
 
-    async def put(self, turn: Turn, put: Put) -> tuple[Answered, Any]:
-        """Ask one question of a turn, or return its answer; dismissed, the turn is cancelled."""
-        said, value = await self._broker.put(put)
-        if said.outcome == "dismissed":
+    async def _prompt(self, turn: Turn, prompt: Prompt) -> tuple[Answered, Any]:
+        """Return the answer to a question of a turn. If it is dismissed, the turn is cancelled."""
+        answered, value = await self._broker.ask(prompt)
+        if answered.outcome == "dismissed":
             await self._dismissed(turn)
-            context = {"session_id": self._journal.session, "interaction_id": said.id, "reason": said.reason}
-            message = f"The turn was cancelled: question {said.id} was dismissed"
+            context = {"session_id": self._journal.session, "interaction_id": answered.id, "reason": answered.reason}
+            message = f"The turn was cancelled: question {answered.id} was dismissed"
             raise AbortedError(Fault.of("SESS_TURN_CANCELLED", message, context=context))
-        return said, value
+        return answered, value
 
     async def _yes(self, kind: str, payload: dict[str, Any], expires: float | None, user_code: str = "") -> bool:
-        said, value = await self._put(kind, payload, expires, user_code)
-        return said.outcome == "accepted" and value is True
+        answered, value = await self._ask(kind, payload, expires, user_code)
+        return answered.outcome == "accepted" and value is True
 
     async def _value(self, kind: str, payload: dict[str, Any], expires: float | None) -> Any:
-        said, value = await self._put(kind, payload, expires)
-        if said.outcome != "accepted":
-            why = f": {said.reason}" if said.reason else ""
-            context = {"interaction_id": said.id, "reason": said.reason, "by": said.by}
+        answered, value = await self._ask(kind, payload, expires)
+        if answered.outcome != "accepted":
+            why = f": {answered.reason}" if answered.reason else ""
+            context = {"interaction_id": answered.id, "reason": answered.reason, "by": answered.by}
             raise HoldfastError(
-                Fault.of("TOOL_APPROVAL_DENIED", f"Question {said.id} was refused{why}", context=context)
+                Fault.of("TOOL_APPROVAL_DENIED", f"Question {answered.id} was answered with no{why}", context=context)
             )
         return value
 
-    async def _put(
+    async def _ask(
         self, kind: str, payload: dict[str, Any], expires: float | None, user_code: str = ""
     ) -> tuple[Answered, Any]:
         turn = await self._current()
         name = turn.next_name(f"?{kind}")
-        return await self.put(turn, Put(name, turn.number, kind, payload, expires, user_code))
+        return await self._prompt(turn, Prompt(name, turn.number, kind, payload, expires, user_code))
 
     @property
     def _broker(self) -> QuestionBroker:
-        if not isinstance(self._answering, QuestionBroker):
-            mode, interactors, runtime = self._answering
-            self._answering = QuestionBroker(self._journal, mode=mode, interactors=interactors, runtime=runtime)
-        return self._answering
+        if not isinstance(self._broker_or_parts, QuestionBroker):
+            mode, interactors, runtime = self._broker_or_parts
+            self._broker_or_parts = QuestionBroker(self._journal, mode=mode, interactors=interactors, runtime=runtime)
+        return self._broker_or_parts
 
     @abstractmethod
     async def _current(self) -> Turn:
-        """Return the turn a question belongs to."""
+        """Return the turn that a question belongs to."""
 
     @abstractmethod
     async def _dismissed(self, turn: Turn) -> None:

@@ -1,6 +1,6 @@
 """Questions and answers as values, and which answer fits which question.
 
-Invariant: everything here is pure. What a secret question is answered with is in no value that is stored.
+Invariant: everything here is pure. The answer to a secret question is in no value that is stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.sessions.codec import arguments_hash
 
 if TYPE_CHECKING:
-    from holdfast.sessions.log import Answered, Asked
+    from holdfast.sessions.log import Answered, QuestionRaised
 
 __all__ = [
     "KINDS",
@@ -24,17 +24,17 @@ __all__ = [
     "Kind",
     "Outcome",
     "Question",
+    "automatic_answer",
     "body_hash",
-    "by_itself",
     "checked",
     "is_secret",
     "mismatch",
+    "question_hash",
     "question_of",
-    "same_question",
 ]
 
 Kind: TypeAlias = Literal["Ask", "Approve", "Select", "Confirm", "Auth.DeviceCode", "Auth.Password"]
-"""What is asked for: a text, a yes to an action, one of several, a yes to a fact, a sign-in elsewhere, a password."""
+"""What the answer is: a text, a yes to an action, one of several choices, a yes to a fact, a sign-in elsewhere, a password."""
 
 KINDS = frozenset(get_args(Kind))
 Outcome: TypeAlias = Literal["accepted", "rejected", "timeout", "dismissed"]
@@ -43,7 +43,7 @@ _YES_OR_NO = frozenset({"Approve", "Confirm"})
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person is asked."""
+    """A question to a person, as an `Interactor` gets it: `question.prompt`, `question.choices`."""
 
     id: str
     session: str
@@ -51,20 +51,20 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     prompt: str
     choices: tuple[str, ...] = ()
-    """What to select from."""
+    """The choices of a `Select`."""
     url: str = ""
     """Where to sign in, for a device code."""
     user_code: str = ""
-    """What to type there. It is shown and not stored."""
+    """The code to type there. It is shown and not stored."""
     expires_at: float | None = None
-    """Wall clock: later answers are refused."""
+    """Wall clock. A later answer is SESS_INTERACTION_EXPIRED."""
 
     def __repr__(self) -> str:
         return f"Question(id={self.id!r}, kind={self.kind!r}, prompt={self.prompt!r})"
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a person answers: `Answer(True)`, `Answer("staging")`, `Answer.no("too risky")`, `Answer.dismissed()`."""
+    """A person's answer: `Answer(True)`, `Answer("staging")`, `Answer.no("too risky")`, `Answer.dismissed()`."""
 
     value: Any = None
     outcome: Outcome = "accepted"
@@ -72,12 +72,12 @@ class Answer(msgspec.Struct, frozen=True):
 
     @classmethod
     def no(cls, reason: str = "") -> Answer:
-        """Refuse: the action is not taken, the text or choice is not given."""
+        """Return a no: the action is not taken, or no text or choice is given."""
         return cls(None, "rejected", reason)
 
     @classmethod
     def dismissed(cls, reason: str = "") -> Answer:
-        """Put the question away: the turn that asks is cancelled."""
+        """Return an answer that dismisses the question: the turn that waits for it is cancelled."""
         return cls(None, "dismissed", reason)
 
     def __repr__(self) -> str:
@@ -86,42 +86,51 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Interactor(Protocol):
-    """Somebody who can answer: a terminal, a window, a chat. Cancelled where another answers first."""
+    """Somebody who can answer: a terminal, a window, a chat.
 
-    async def ask(self, question: Question) -> Answer: ...
+        class Console:
+            async def ask(self, question: Question) -> Answer:
+                return Answer(await read_line(question.prompt))
+
+    `ask` is cancelled if somebody else answers first. If it raises, the others are still asked.
+    """
+
+    async def ask(self, question: Question) -> Answer:
+        """Return the person's answer."""
+        ...
 
 
 def is_secret(kind: str) -> bool:
-    """Whether what it is answered with must not be stored."""
+    """Whether the answer must not be stored."""
     return kind == "Auth.Password"
 
 
-def question_of(session: str, asked: Asked, user_code: str = "") -> Question:
-    """Return what is on record as a question to show, or raise where its kind is none."""
-    if asked.kind not in KINDS:
-        context = {"received": asked.kind, "interaction_id": asked.id}
+def question_of(session: str, raised: QuestionRaised, user_code: str = "") -> Question:
+    """Return the question of a log entry; raise SESS_INTERACTION_UNKNOWN_KIND for a kind that is not known."""
+    if raised.kind not in KINDS:
+        context = {"received": raised.kind, "interaction_id": raised.id}
         raise HoldfastError(Fault.of("SESS_INTERACTION_UNKNOWN_KIND", context=context))
-    payload = asked.payload
+    payload = raised.payload
     return Question(
-        id=asked.id,
+        id=raised.id,
         session=session,
-        turn=asked.turn,
-        kind=msgspec.convert(asked.kind, Kind),
+        turn=raised.turn,
+        kind=msgspec.convert(raised.kind, Kind),
         prompt=str(payload.get("prompt", "")),
         choices=tuple(str(choice) for choice in payload.get("choices", ())),
         url=str(payload.get("url", "")),
         user_code=user_code,
-        expires_at=asked.expires_at,
+        expires_at=raised.expires_at,
     )
 
 
-def same_question(kind: str, payload: dict[str, Any]) -> str:
-    """Return the hash by which a question is recognised when it is asked again: an answer holds for what was shown."""
+def question_hash(kind: str, payload: dict[str, Any]) -> str:
+    """Return the hash that identifies a question: an answer is valid only for what was shown."""
     return arguments_hash((kind, payload), {}, "question")
 
 
 def checked(question: Question, answer: Answer) -> Answer:
-    """Return the answer in its one form, or raise SESS_INTERACTION_MISMATCH where it does not fit."""
+    """Return the answer in its normal form; raise SESS_INTERACTION_MISMATCH if it does not fit the question."""
     if answer.outcome != "accepted":
         return Answer(None, answer.outcome, answer.reason)
     value = answer.value
@@ -136,8 +145,8 @@ def checked(question: Question, answer: Answer) -> Answer:
             raise mismatch(question.id, _expected(question), _shown(question, value))
 
 
-def by_itself(question: Question) -> Answer:
-    """Return how mode `yolo` answers where nobody is there (N2-15)."""
+def automatic_answer(question: Question) -> Answer:
+    """Return the answer of mode `yolo` if nobody is attached (N2-15)."""
     match question.kind:
         case "Approve" | "Confirm":
             return Answer(value=True)
@@ -150,20 +159,24 @@ def by_itself(question: Question) -> Answer:
 
 
 def body_hash(kind: str, answer: Answer) -> bytes:
-    """Return what makes an answer the same as another. A password's hash could be guessed from, so each is its own."""
+    """Return a hash that two equal answers share.
+
+    A password could be guessed from its hash, so its hash is random.
+    """
     if is_secret(kind) and answer.outcome == "accepted":
         return secrets.token_bytes(16)
     return sha256(msgspec.json.encode((answer.outcome, answer.value))).digest()[:16]
 
 
 def is_same(answered: Answered, kind: str, answer: Answer) -> bool:
-    """Whether an answer says what is on record already."""
+    """Whether an answer equals the one that is stored."""
     if is_secret(kind) and answer.outcome == "accepted":
         return False
     return (answered.outcome, answered.value) == (answer.outcome, answer.value)
 
 
 def mismatch(id_: str, expected: str, received: str) -> HoldfastError:
+    """Return SESS_INTERACTION_MISMATCH for an answer that does not fit."""
     context = {"interaction_id": id_, "expected": expected, "received": received}
     return HoldfastError(Fault.of("SESS_INTERACTION_MISMATCH", context=context))
 
@@ -179,7 +192,7 @@ def _expected(question: Question) -> str:
 
 
 def _shown(question: Question, value: Any) -> str:
-    """What was received; of a secret only its type."""
+    """Return what was received; of a secret only its type."""
     if isinstance(value, str) and not question.kind.startswith("Auth."):
         return repr(value)
     return f"a {type(value).__name__}"

@@ -1,7 +1,7 @@
-"""What to ask about a step that failed, and what follows from the answer (S2-19).
+"""What a person can do about a step that failed (S2-19): retry it, give other input, or sign in.
 
-Invariant: a recorded yes is followed without failing again, so a resumed session takes the same way; a step that may have happened
-is never offered for a repeat. People are asked three times at most: where answers come by themselves, nothing goes on for ever.
+Invariant: a resumed session follows a stored yes without failing first, so it takes the same path. A step that may have happened
+is never offered for a retry. There are at most three questions about a step: with automatic answers it would go on for ever.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import msgspec
 from holdfast.faults import Category, Kind, NextActor, OutcomeUnknownError
 from holdfast.runtime.fault_of import fault_of
 from holdfast.sessions import codec
-from holdfast.sessions.questions.broker import Put
+from holdfast.sessions.questions.broker import Prompt
 from holdfast.sessions.questions.question import mismatch
-from holdfast.sessions.turn import NOT_THE_STEPS, name_of
+from holdfast.sessions.turn import SESSION_FAILURES, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,7 +37,13 @@ _WORDS = {"retry": "Retry the call?", "replace": "Replacement input?", "authenti
 
 
 class DeviceCode(msgspec.Struct, frozen=True):
-    """Where a person signs in, and what to type there."""
+    """The address where a person signs in, and the code to type there.
+
+    async def sign_in(fault):
+        return DeviceCode("https://github.com/login/device", user_code="AB-12")
+
+    session.sign_in = sign_in
+    """
 
     url: str
     user_code: str = ""
@@ -47,18 +53,18 @@ class DeviceCode(msgspec.Struct, frozen=True):
 
 
 class _Session(Protocol):
-    """What is needed of a session here."""
+    """The parts of a session that are used here."""
 
     sign_in: Callable[[Fault], Awaitable[DeviceCode]] | None
 
     @property
     def _broker(self) -> QuestionBroker: ...
 
-    async def put(self, turn: Turn, put: Put) -> tuple[Answered, Any]: ...
+    async def _prompt(self, turn: Turn, prompt: Prompt) -> tuple[Answered, Any]: ...
 
 
 def remedy_for(fault: Fault) -> Remedy | None:
-    """Return what a person could do about a failure; None where asking would not help."""
+    """Return what a person could do about a failure, or None if nobody could help."""
     if fault.kind in (Kind.CANCELLED, Kind.FATAL):
         return None
     if fault.category is Category.AUTH:
@@ -73,7 +79,7 @@ def remedy_for(fault: Fault) -> Remedy | None:
 async def step_or_ask(
     session: _Session, turn: Turn, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Do a step, and do with its failures what people say."""
+    """Run a step, and follow a person's decision on each failure."""
     name = turn.next_name(name_of(fn))
     attempt = name
     for n in range(1, MOST_QUESTIONS + 1):
@@ -88,23 +94,23 @@ async def step_or_ask(
                 if decided is None:
                     raise
         if isinstance(decided, str):
-            # Other input is another step. The same again is the same step: its key tells the other side so.
+            # Other input makes it another step. A plain retry is the same step with the same key, so the server can recognise it.
             attempt = f"{name}/{n + 1}"
             args = _replaced(args, decided, question)
     return await turn.perform(attempt, fn, args, kwargs)
 
 
 def _recorded(session: _Session, question: str) -> str | Literal[True] | None:
-    """Return what was decided before: the input to take, or to try again. None where nothing was, or not to."""
-    said = session._broker.answered(question)  # noqa: SLF001 - this is part of the session
-    if said is None or said.outcome != "accepted":
+    """Return the stored decision: the other input, or True to retry. None if there is none, or it was a no."""
+    answered = session._broker.answered(question)  # noqa: SLF001 - this is part of the session
+    if answered is None or answered.outcome != "accepted":
         return None
-    return said.value if isinstance(said.value, str) else True
+    return answered.value if isinstance(answered.value, str) else True
 
 
 def _remedy(turn: Turn, attempt: str, error: Exception) -> Remedy | None:
     fault = fault_of(error)
-    if fault.code in NOT_THE_STEPS or isinstance(error, OutcomeUnknownError) or turn.may_have_happened(attempt):
+    if fault.code in SESSION_FAILURES or isinstance(error, OutcomeUnknownError) or turn.may_have_happened(attempt):
         return None
     return remedy_for(fault)
 
@@ -112,19 +118,19 @@ def _remedy(turn: Turn, attempt: str, error: Exception) -> Remedy | None:
 async def _ask(
     session: _Session, turn: Turn, question: str, remedy: Remedy, fault: Fault, *, args: tuple[Any, ...]
 ) -> str | Literal[True] | None:
-    """Ask what to do about a failure; return the input to take, or that it is to be tried again; None to give up."""
-    prompt = f"{question.partition('?')[0]} failed: {fault.message}. {_WORDS[remedy]}"
-    payload: dict[str, Any] = {"prompt": prompt}
+    """Ask what to do about a failure. Return the other input, True to retry, or None to give up."""
+    text = f"{question.partition('?')[0]} failed: {fault.message}. {_WORDS[remedy]}"
+    payload: dict[str, Any] = {"prompt": text}
     code = DeviceCode("")
     if remedy == "replace":
-        payload["prompt"] = f"{prompt} It was {codec.encode(args, question).decode()}"
+        payload["prompt"] = f"{text} It was {codec.encode(args, question).decode()}"
     if remedy == "authenticate":
         if session.sign_in is not None:
             code = await session.sign_in(fault)
         payload["url"] = code.url
-    put = Put(question, turn.number, _KIND[remedy], payload, None, code.user_code, anew=True)
-    said, value = await session.put(turn, put)
-    if said.outcome != "accepted":
+    prompt = Prompt(question, turn.number, _KIND[remedy], payload, None, code.user_code, anew=True)
+    answered, value = await session._prompt(turn, prompt)  # noqa: SLF001 - this is part of the session
+    if answered.outcome != "accepted":
         return None
     if remedy == "replace":
         return str(value)
@@ -132,7 +138,7 @@ async def _ask(
 
 
 def _replaced(args: tuple[Any, ...], text: str, question: str) -> tuple[Any, ...]:
-    """Return the arguments with what was typed: the text itself for a single text, else JSON."""
+    """Return the arguments that a person typed: the text itself in place of a single text, else JSON."""
     if len(args) == 1 and isinstance(args[0], str):
         return (text,)
     try:
