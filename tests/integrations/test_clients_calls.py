@@ -131,7 +131,7 @@ def test_an_open_circuit_sends_nothing():
     claude = holdfast.anthropic.recovering(
         anthropic_on(wire), runtime=runtime, policy=Policy(attempts=1, wait_for_circuit=False)
     )
-    while runtime.registry.get("provider:anthropic").breaker.recorded_state is CircuitState.CLOSED:
+    while runtime.registry.get("provider:anthropic")._breaker.recorded_state is CircuitState.CLOSED:
         with pytest.raises(anthropic.APIStatusError):
             claude.messages.create(**ASKED)
     sent = len(wire.requests)
@@ -235,7 +235,7 @@ def test_fifty_threads_share_one_client():
     for thread in threads:
         thread.join()
     assert len(wire.requests) == 50
-    assert runtime.registry.get("provider:anthropic").breaker.successes == 50
+    assert runtime.registry.get("provider:anthropic")._breaker.successes == 50
 
 
 # --- retries of others ---

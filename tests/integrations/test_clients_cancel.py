@@ -84,11 +84,11 @@ def test_wherever_it_waits_a_cancelled_task_leaves_nothing_behind(scene, script,
     begun = len(heard.of(AttemptStarted))
     settled = Counter()
     for line in runtime.registry:
-        breaker = line.breaker
+        breaker = line._breaker
         settled[line.name.partition(":")[0]] += (
             breaker.successes + breaker.failures + breaker.ignored + breaker.cancelled
         )
     assert settled == {"provider": begun, "model": begun, "key": begun}
-    main = runtime.registry.get("provider:anthropic").breaker
+    main = runtime.registry.get("provider:anthropic")._breaker
     assert main.successes == (0 if was_cancelled else 1)
     assert all(body.closed for body in slow.bodies)

@@ -58,7 +58,7 @@ class Assistant:
         return sum(request.model == model for request in self.provider.requests)
 
     def circuit(self, provider):
-        return self.runtime.registry.get(f"provider:{provider}").breaker.recorded_state
+        return self.runtime.registry.get(f"provider:{provider}")._breaker.recorded_state
 
 
 def test_S1_15_each_way_in_its_turn():

@@ -160,7 +160,7 @@ def test_a_key_whose_circuit_is_open_is_passed_over():
     wire, (runtime, _) = Wire(by_key={"a": [REFUSED], "b": [message()]}), world()
     claude = pool(wire, runtime, policy=Policy(circuit=circuit))
     claude.messages.create(**ASKED)
-    shut = [line for line in runtime.registry if line.breaker.recorded_state is CircuitState.OPEN]
+    shut = [line for line in runtime.registry if line._breaker.recorded_state is CircuitState.OPEN]
     assert [line.name.partition("/")[0] for line in shut] == ["key:anthropic"]
     runtime.sleep(100)  # the key's rest is over, its circuit is still open
     for _ in range(3):
@@ -188,11 +188,11 @@ def test_a_stream_moves_to_another_key_before_its_first_content():
 def test_one_outcome_for_the_whole_gives_every_permit_back():
     wire, (runtime, _) = Wire(by_key={"a": [REFUSED], "b": [message()]}), world()
     pool(wire, runtime, policy=Policy(counts="operation")).messages.create(**ASKED)
-    lines = [line.breaker for line in runtime.registry if line.name != "provider:anthropic"]
+    lines = [line._breaker for line in runtime.registry if line.name != "provider:anthropic"]
     assert sum(b.successes + b.failures + b.ignored + b.cancelled for b in lines) == 4, (
         "model and key, for each of both"
     )
-    assert runtime.registry.get("provider:anthropic").breaker.successes == 1
+    assert runtime.registry.get("provider:anthropic")._breaker.successes == 1
 
 
 def test_closing_the_pool_closes_every_client():

@@ -71,7 +71,7 @@ def test_a_failure_before_the_first_content_stays_unseen(early):
     assert len(wire.requests) == len(heard.of(AttemptStarted)) == 2
     assert len(heard.of(Recovered)) == 1
     line = runtime.registry.get("provider:anthropic")
-    assert (line.breaker.successes, line.breaker.failures) == (1, 1)
+    assert (line._breaker.successes, line._breaker.failures) == (1, 1)
 
 
 @each_early_failure
@@ -151,7 +151,7 @@ def test_a_failure_after_the_first_content_is_a_cut_with_what_arrived(late):
     assert said(got) == ["Hel"]
     assert caught.value.partial.payload == got
     assert len(wire.requests) == 1
-    assert runtime.registry.get("provider:anthropic").breaker.failures == 1
+    assert runtime.registry.get("provider:anthropic")._breaker.failures == 1
     assert len(heard.of(Failed)) == 1
 
 
@@ -209,7 +209,7 @@ def test_a_stream_that_is_left_early_says_nothing_about_the_provider():
         next(stream)
     del stream
     gc.collect()
-    breaker = runtime.registry.get("provider:anthropic").breaker
+    breaker = runtime.registry.get("provider:anthropic")._breaker
     assert (breaker.successes, breaker.failures, breaker.ignored) == (0, 0, 1)
     assert len(heard.of(Cancelled)) == 1
 
@@ -221,7 +221,7 @@ def test_a_stream_that_is_closed_early_and_still_held_is_left():
         next(stream)
     assert len(heard.of(Cancelled)) == 1
     assert stream.response.is_closed
-    assert runtime.registry.get("provider:anthropic").breaker.ignored == 1
+    assert runtime.registry.get("provider:anthropic")._breaker.ignored == 1
 
 
 def test_a_helper_that_is_closed_early_and_still_held_is_left():
@@ -251,7 +251,7 @@ def test_a_stream_that_is_closed_after_its_end_ended_well():
     with claude.messages.create(**ASKED, stream=True) as stream:
         for _ in stream:
             pass
-    assert (heard.of(Cancelled), runtime.registry.get("provider:anthropic").breaker.successes) == ([], 1)
+    assert (heard.of(Cancelled), runtime.registry.get("provider:anthropic")._breaker.successes) == ([], 1)
 
 
 def test_cancelling_the_reader_is_no_failure():
@@ -275,7 +275,7 @@ def test_cancelling_the_reader_is_no_failure():
             await task
 
     in_time(runtime, cancelled())
-    breaker = runtime.registry.get("provider:anthropic").breaker
+    breaker = runtime.registry.get("provider:anthropic")._breaker
     assert (breaker.failures, breaker.cancelled, len(heard.of(Cancelled))) == (0, 1, 1)
 
 
@@ -409,4 +409,4 @@ def test_a_failed_event_after_the_first_content_is_handed_on_as_the_sdk_does():
     events = list(gpt.responses.create(model="gpt-test", input="hi", stream=True))
     assert events[-1].type == "response.failed"
     assert (len(wire.requests), len(heard.of(Failed))) == (1, 1)
-    assert runtime.registry.get("provider:openai").breaker.failures == 1
+    assert runtime.registry.get("provider:openai")._breaker.failures == 1

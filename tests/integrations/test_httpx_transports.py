@@ -243,7 +243,7 @@ def test_each_host_has_its_circuit_and_an_open_one_sends_nothing():
     side, (runtime, _) = Side(httpx2, 503), world()
     transport = RecoveringTransport(httpx2.MockTransport(side), runtime=runtime, policy=Policy(attempts=1))
     with httpx2.Client(transport=transport) as client:
-        while runtime.registry.get("provider:api.test").breaker.recorded_state is CircuitState.CLOSED:
+        while runtime.registry.get("provider:api.test")._breaker.recorded_state is CircuitState.CLOSED:
             client.get(URL)
         sent = len(side.sent)
         with pytest.raises(CircuitOpenError):

@@ -161,8 +161,8 @@ def test_a_model_chosen_by_the_call_has_a_circuit_of_its_own():
         model, runtime, _ = on(provider, gpt, name="router")
         model.bind(model="gpt-5-mini").invoke("hello")
         model.invoke("hello")
-    assert runtime.registry.known("model:router/gpt-5-mini").breaker.failures == 1
-    assert runtime.registry.known("model:router/gpt-5").breaker.failures == 0
+    assert runtime.registry.known("model:router/gpt-5-mini")._breaker.failures == 1
+    assert runtime.registry.known("model:router/gpt-5")._breaker.failures == 0
 
 
 @each_model
@@ -173,7 +173,7 @@ def test_each_key_has_a_circuit_of_its_own(model_of):
             model.invoke("hello")
         model.invoke("hello")
     keys = [line for line in runtime.registry if line.name.startswith("key:")]
-    assert [line.breaker.failures for line in keys] == [1], [line.name for line in runtime.registry]
+    assert [line._breaker.failures for line in keys] == [1], [line.name for line in runtime.registry]
     assert "test" not in keys[0].name
 
 
@@ -209,7 +209,7 @@ def test_budgets_are_charged_what_the_answers_say():
 def test_an_open_circuit_sends_nothing():
     with in_memory("529, loop") as provider:
         model, runtime, _ = on(provider, claude, policy=Policy(attempts=1))
-        runtime.registry.get("provider:anthropic").breaker.force_open(0.0)
+        runtime.registry.get("provider:anthropic")._breaker.force_open(0.0)
         with pytest.raises(CircuitOpenError):
             model.invoke("hello")
     assert provider.counters.received == 0
@@ -228,7 +228,7 @@ def test_a_call_that_is_cancelled_says_nothing_about_the_provider():
 
     run(leave(), clock=runtime.clock)
     assert len(heard.of(Cancelled)) == 1
-    assert runtime.registry.get("provider:openai").breaker.failures == 0
+    assert runtime.registry.get("provider:openai")._breaker.failures == 0
 
 
 def test_a_hang_has_the_policys_limit():
@@ -417,7 +417,7 @@ def test_who_leaves_a_stream_early_says_nothing_about_the_provider():
         stream.close()
     assert len(heard.of(Cancelled)) == 1
     line = runtime.registry.get("provider:anthropic")
-    assert (line.breaker.successes, line.breaker.failures) == (0, 0)
+    assert (line._breaker.successes, line._breaker.failures) == (0, 0)
 
 
 # --- other runnables ---

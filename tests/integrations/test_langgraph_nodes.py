@@ -133,7 +133,7 @@ def test_an_interrupt_is_no_failure_and_is_not_retried(later):
     assert heard.of(Failed) == heard.of(Cancelled) == heard.of(Retry) == []
     assert [event.fault for event in heard.of(AttemptEnded)] == [None]
     line = runtime.registry.get("provider:asker")
-    assert (line.breaker.successes, line.breaker.failures) == (0, 0)
+    assert (line._breaker.successes, line._breaker.failures) == (0, 0)
     assert go(Command(resume="yes")) == {"said": "yes"}
 
 

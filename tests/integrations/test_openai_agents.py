@@ -86,7 +86,7 @@ class Stage:
         return events, result.final_output
 
     def breaker(self, name: str = "provider:provider.test"):
-        return self.runtime.registry.get(name).breaker
+        return self.runtime.registry.get(name)._breaker
 
     @property
     def received(self) -> int:
@@ -321,7 +321,7 @@ def test_a_stream_that_fails_after_it_is_a_cut_with_what_arrived(kind, late):
         stage.stream(stage.model(kind))
     assert caught.value.partial.complete > 0
     assert stage.received == 1
-    assert sum(line.breaker.failures for line in stage.runtime.registry) == len(stage.heard.of(Failed)) == 1
+    assert sum(line._breaker.failures for line in stage.runtime.registry) == len(stage.heard.of(Failed)) == 1
 
 
 @each_model

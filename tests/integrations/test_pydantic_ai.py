@@ -111,7 +111,7 @@ def test_each_key_has_a_circuit_of_its_own(model_of):
     with pytest.raises(ModelHTTPError):
         in_time(runtime, Agent(model).run("hello"))
     keys = [line for line in runtime.registry if line.name.startswith("key:")]
-    assert [line.breaker.failures for line in keys] == [1], [line.name for line in runtime.registry]
+    assert [line._breaker.failures for line in keys] == [1], [line.name for line in runtime.registry]
 
 
 def test_it_is_a_model_like_the_one_inside():
@@ -131,9 +131,9 @@ def test_a_hang_has_the_policys_limit_and_a_cancelled_request_counts_for_nothing
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    before = runtime.registry.get("provider:anthropic").breaker.failures
+    before = runtime.registry.get("provider:anthropic")._breaker.failures
     in_time(runtime, leave())
-    assert runtime.registry.get("provider:anthropic").breaker.failures == before
+    assert runtime.registry.get("provider:anthropic")._breaker.failures == before
     assert len(heard.of(Cancelled)) == 1
     assert provider.counters.received == 3
 
@@ -170,7 +170,7 @@ def test_a_failure_before_the_first_content_stays_unseen(model_of, early):
     assert in_time(runtime, words(model, [])) == SAID
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 2
     assert len(heard.of(Recovered)) == 1
-    assert runtime.registry.get(f"provider:{model.system}").breaker.successes == 1
+    assert runtime.registry.get(f"provider:{model.system}")._breaker.successes == 1
 
 
 @each_model
@@ -220,7 +220,7 @@ def test_a_streamed_refusal_of_the_model_is_an_answer_and_no_cut():
     with pytest.raises(ContentFilterError, match="I will not"):
         in_time(runtime, words(RecoveringModel(inner, runtime=runtime), []))
     assert len(wire.requests) == 1
-    assert runtime.registry.get("provider:openai").breaker.failures == 0
+    assert runtime.registry.get("provider:openai")._breaker.failures == 0
 
 
 @each_model
@@ -255,7 +255,7 @@ def test_who_leaves_a_stream_early_says_nothing_about_the_provider():
     in_time(runtime, leave())
     assert heard.of(Failed) == []
     line = runtime.registry.get("provider:anthropic")
-    assert (line.breaker.successes, line.breaker.failures) == (0, 0)
+    assert (line._breaker.successes, line._breaker.failures) == (0, 0)
 
 
 def test_its_own_deadlines_still_hold():
@@ -278,7 +278,7 @@ def test_a_fallback_model_around_models_that_recover_knows_an_open_circuit():
     model = FallbackModel(first, RecoveringModel(gpt(up), runtime=runtime), fallback_on=FALLBACK_ON)
     assert in_time(runtime, Agent(model).run("hello")).output == SAID
     assert (down.counters.received, up.counters.received) == (2, 1)
-    runtime.registry.get("provider:anthropic").breaker.force_open(runtime.clock.monotonic())
+    runtime.registry.get("provider:anthropic")._breaker.force_open(runtime.clock.monotonic())
     with pytest.raises(CircuitOpenError):
         in_time(runtime, Agent(first).run("hello"))
     assert in_time(runtime, Agent(model).run("hello")).output == SAID
@@ -329,7 +329,7 @@ def test_control_flow_is_never_retried_nor_counted(signal):
     assert len(heard.of(AttemptStarted)) == 1
     assert heard.of(Failed) == heard.of(Cancelled) == heard.of(Retry) == []
     line = runtime.registry.get("provider:local")
-    assert (line.breaker.successes, line.breaker.failures) == (0, 0)
+    assert (line._breaker.successes, line._breaker.failures) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from holdfast.policies.quota import Quota, QuotaMachine
 
 
 def granted(machine: QuotaMachine, now: float, most: int = 1000) -> int:
-    return sum(machine.ask(now) for _ in range(most))
+    return sum(machine.withdraw(now) for _ in range(most))
 
 
 def test_R35_a_hundred_failing_callers_make_at_most_ten_retries_and_the_floor():
@@ -39,7 +39,7 @@ def test_R38_one_call_a_minute_still_gets_its_retry():
     for minute in range(10):
         now = minute * 60.0
         machine.called(now)
-        assert machine.ask(now)
+        assert machine.withdraw(now)
 
 
 def test_R39_a_success_gives_back_what_was_withdrawn():
@@ -64,21 +64,21 @@ def test_calls_earn_retries_for_one_window_only():
     for _ in range(10):
         machine.called(0.0)
     assert machine.left(8.9) == 5
-    assert not machine.ask(10.0)
+    assert not machine.withdraw(10.0)
 
 
 def test_a_withdrawn_retry_is_forgotten_after_the_window():
     machine = QuotaMachine(Quota(share=0, floor=1, window=10))
-    assert machine.ask(0.0)
-    assert not machine.ask(9.9)
-    assert machine.ask(11.0)
+    assert machine.withdraw(0.0)
+    assert not machine.withdraw(9.9)
+    assert machine.withdraw(11.0)
 
 
 def test_R71_zero_means_zero():
     machine = QuotaMachine(Quota(share=0, floor=0))
     for _ in range(100):
         machine.called(0.0)
-    assert not machine.ask(0.0)
+    assert not machine.withdraw(0.0)
 
 
 def test_a_share_that_binary_numbers_miss_by_a_hair_is_whole():
@@ -105,7 +105,7 @@ def test_R35_no_interleaving_exceeds_the_bound(steps, share, floor):
             machine.succeeded(now)
             if retries:
                 retries.pop()
-        elif machine.ask(now):
+        elif machine.withdraw(now):
             retries.append(now)
             recent = [sum(now - time < 10 for time in times) for times in (retries, calls)]
             assert recent[0] <= floor + share * recent[1] + 1e-6

@@ -43,7 +43,7 @@ class World:
         return line
 
     def state(self, name: str) -> CircuitState:
-        return self.line(name).breaker.state(self.now)
+        return self.line(name)._breaker.state(self.now)
 
     def of(self, kind: type[Any]) -> list[Any]:
         return self.events.of(kind)
@@ -55,12 +55,12 @@ class World:
 
 def settled(line: TargetState) -> int:
     """Permits that came back, however."""
-    breaker = line.breaker
+    breaker = line._breaker
     return breaker.successes + breaker.failures + breaker.ignored + breaker.cancelled
 
 
 def probes_out(line: TargetState) -> int:
-    return len(line.breaker._probes_out or ())
+    return len(line._breaker._probes_out or ())
 
 
 def assert_places_free(line: TargetState) -> None:
@@ -205,7 +205,7 @@ async def _cancelled_run(
             outs = min(begun, 1) if getattr(scenario, "per_operation", False) else begun
             assert settled(line) == outs, f"cancelled at suspension {nth}: {outs} permits, {settled(line)} settled"
             failed = [event for event in world.of(AttemptEnded) if event.fault is not None]
-            assert line.breaker.failures <= len(failed)
+            assert line._breaker.failures <= len(failed)
             assert probes_out(line) == 0
             assert_places_free(line)
     return True

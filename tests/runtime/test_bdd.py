@@ -133,7 +133,7 @@ def test_S1_31_an_agent_falls_back_to_a_simpler_one(simple_works: bool) -> None:
         assert told[0].for_user()
     assert builder.calls == 3
     assert [event.to for event in world.of(Fallback)] == ["builder-simple"]
-    assert world.line("agent:builder").breaker.failures == 1
+    assert world.line("agent:builder")._breaker.failures == 1
 
 
 def test_S1_32_a_tool_that_takes_too_long_is_cancelled() -> None:

@@ -14,8 +14,8 @@ from holdfast import Backoff, Policy, Runtime, recover
 from holdfast.events import Cancelled, Commanded, Failed, Fallback, Recovered, Retry
 from holdfast.faults import AbortedError
 from holdfast.runtime import commands as room
-from holdfast.runtime.aborting import AbortableOperation
 from holdfast.runtime.drivers import drive_async
+from holdfast.runtime.operation import Operation
 from holdfast.testing import Capture, Midpoint, VirtualClock
 
 SLOW = Policy(attempts=3, circuit=LOOSE)
@@ -167,7 +167,7 @@ def test_where_the_fallbacks_fail_too_it_is_the_primarys_own_error_that_surfaces
     with pytest.raises(ConnectionResetError) as caught:
         world.run(both(ask(), act()))
     assert caught.value is primary.raised[0]
-    assert any("somebody asked for the fallbacks" in note for note in caught.value.__notes__)
+    assert any("a person chose the fallbacks" in note for note in caught.value.__notes__)
     assert len(world.of(Failed)) == 1
 
 
@@ -234,7 +234,7 @@ def test_cancel_ends_it_and_counts_nothing():
     with pytest.raises(AbortedError, match="claude was cancelled by a command after 1 attempts"):
         world.run(both(world.recover("claude", SLOW).call(primary.acall), act()))
     line = world.line("provider:claude")
-    assert (settled(line), line.breaker.failures) == (1, 1)  # the attempt that failed before, and no more
+    assert (settled(line), line._breaker.failures) == (1, 1)  # the attempt that failed before, and no more
     assert_places_free(line)
     assert [kind for kind in kinds(world) if kind in {Commanded, Cancelled, Failed}] == [Commanded, Cancelled]
     assert world.now == 0
@@ -306,7 +306,7 @@ def test_a_wait_that_heeds_a_signal_heeds_commands_too():
         await asyncio.sleep(0.12)
         world.runtime.commands.retry_now(wait.run)
 
-    op = AbortableOperation(plan, threading.Event())
+    op = Operation(plan, abort=threading.Event())
     assert world.run(both(drive_async(op, flaky.acall, (), {}), act())) == "ok"
     assert world.now == pytest.approx(0.12)
 

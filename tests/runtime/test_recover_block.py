@@ -67,7 +67,7 @@ def test_R18_who_asks_to_stop_leaves_the_loop(form: str, stop: type[BaseExceptio
     world = World()
     with pytest.raises(stop):
         attempts_of(world, form, Flaky(stop()))
-    assert world.line("provider:a").breaker.cancelled == 1
+    assert world.line("provider:a")._breaker.cancelled == 1
 
 
 @FORMS
@@ -166,7 +166,7 @@ def test_break_inside_the_block_is_a_good_end(form: str) -> None:
                 break
 
     sync() if form == "sync" else world.run(later())
-    assert world.line("provider:a").breaker.successes == 1
+    assert world.line("provider:a")._breaker.successes == 1
 
 
 @FORMS

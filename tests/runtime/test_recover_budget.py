@@ -57,7 +57,7 @@ def test_a_spent_budget_refuses_the_next_call_before_it_is_made(world: World) ->
             world.recover("a", STEADY).call(work)
     assert work.calls == 1
     assert fault_of(failed.value).context["unit"] == "attempts"
-    assert world.line("provider:a").breaker.failures == 0
+    assert world.line("provider:a")._breaker.failures == 0
 
 
 @pytest.mark.parametrize("option", ["attempts", "usd", "tokens", "turns"])

@@ -47,14 +47,14 @@ async def _gated(world: World) -> None:
     assert limiter is not None
     assert limiter._places is not None
     limiter._places.acquire()
-    asyncio.get_running_loop().call_later(3, limiter.leave, 0)
+    asyncio.get_running_loop().call_later(3, limiter.release, 0)
     asyncio.get_running_loop().call_later(4_000, lambda: None)
     try:
         await recovery.call(Flaky(reset(), takes=1).acall)
     finally:
         if asyncio.get_running_loop().time() < 3:
             limiter.release(0)
-            limiter.leave = lambda _: None  # type: ignore[method-assign] # the other one has left already
+            limiter.release = lambda _: None  # type: ignore[method-assign] # the other one has left already
 
 
 async def _hedged(world: World) -> None:
@@ -194,7 +194,7 @@ def test_R45_a_cancelled_probe_gives_its_place_back_and_the_next_caller_probes()
         assert world.state("provider:a") is CircuitState.CLOSED
 
     world.run(main())
-    breaker = world.line("provider:a").breaker
+    breaker = world.line("provider:a")._breaker
     assert (breaker.successes, breaker.failures, breaker.cancelled) == (1, 1, 1)
 
 
@@ -226,7 +226,7 @@ def test_R65_when_timeout_and_outer_cancel_race_the_outer_cancel_wins(first: str
 
     world.run(main())
     assert balance == [1]
-    assert world.line("provider:a").breaker.cancelled == 1
+    assert world.line("provider:a")._breaker.cancelled == 1
     assert not world.of(Failed)
 
 
@@ -278,8 +278,8 @@ def test_R65_two_of_our_own_limits_at_one_moment_the_outer_one_ends_both() -> No
 
     world.run(main())
     # Both were late, and both circuits know: else a service that hangs would never open the inner one.
-    assert world.line("provider:inner").breaker.failures == 1
-    assert world.line("provider:outer").breaker.failures == 1
+    assert world.line("provider:inner")._breaker.failures == 1
+    assert world.line("provider:outer")._breaker.failures == 1
 
 
 def test_R65_a_function_that_swallows_our_cancellation_keeps_its_answer() -> None:
@@ -407,7 +407,7 @@ def test_R18_what_asks_to_stop_is_never_retried_nor_counted(stop: type[BaseExcep
     with pytest.raises(stop):
         world.recover("a", everything, effect="read").call(work)
     assert work.calls == 1
-    assert world.line("provider:a").breaker.cancelled == 1
+    assert world.line("provider:a")._breaker.cancelled == 1
     assert [type(event) for event in world.events] == [AttemptStarted, Cancelled]
 
 
@@ -423,7 +423,7 @@ def test_R18_what_asks_to_stop_during_the_wait_ends_it(stop: type[BaseException]
     with pytest.raises(stop):
         world.recover("a", Policy(counts="operation")).call(work)
     assert work.calls == 1
-    assert world.line("provider:a").breaker.cancelled == 1
+    assert world.line("provider:a")._breaker.cancelled == 1
     assert len(world.of(Cancelled)) == 1
 
 
@@ -436,5 +436,5 @@ def test_R18_a_coroutine_closed_half_way_settles_its_permit() -> None:
         coroutine.close()
 
     world.run(main())
-    breaker = world.line("provider:a").breaker
+    breaker = world.line("provider:a")._breaker
     assert breaker.cancelled == 1

@@ -28,7 +28,6 @@ def forked(code: str) -> list[str]:
 _HEAD = """
 import asyncio, os, threading
 from holdfast import Backoff, Circuit, DeadlineError, Policy, Runtime, recover, tool
-from holdfast.runtime import threads
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.tool import call_key
 
@@ -57,10 +56,10 @@ def test_a_child_forked_while_every_lock_is_held_can_call() -> None:
         without_target = recover(lambda: "ok")
         for fn in (named, with_runtime, without_target):
             fn()
-        held = [default_runtime().registry._lock, own.registry._lock, default_runtime().bus._lock, own.bus._lock, threads._lock]
-        held += [line.lock for runtime in (own, default_runtime()) for line in runtime.registry]
+        held = [default_runtime().registry._lock, own.registry._lock, default_runtime().bus._lock, own.bus._lock, default_runtime().abandoned_threads.lock]
+        held += [line._lock for runtime in (own, default_runtime()) for line in runtime.registry]
         held += [line.limiter._lock for runtime in (own, default_runtime()) for line in runtime.registry]
-        held += [without_target.__holdfast_plan__.line.lock]
+        held += [without_target.__holdfast_plan__.state._lock]
         for lock in held:
             lock.acquire()
 
@@ -109,8 +108,8 @@ def test_threads_left_behind_in_the_parent_do_not_count_in_the_child() -> None:
             recover("a", Policy(timeout=0.01, attempts=1), threads=True).call(never.wait)
         except DeadlineError:
             pass
-        assert threads.left_behind() == 1
-        in_children(1, lambda: str(threads.left_behind()))
+        assert default_runtime().abandoned_threads.count == 1
+        in_children(1, lambda: str(default_runtime().abandoned_threads.count))
     """)
     assert out == ["0"]
 

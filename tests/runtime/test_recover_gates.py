@@ -78,7 +78,7 @@ def test_R14_fifty_threads_share_five_places() -> None:
     line = runtime.registry.known("provider:a")
     assert line is not None
     assert_places_free(line)
-    assert line.breaker.successes == 50
+    assert line._breaker.successes == 50
 
 
 def test_R69_a_cancelled_waiter_frees_its_place_and_the_next_runs() -> None:
@@ -136,7 +136,7 @@ def test_a_full_queue_refuses_and_is_no_failure_of_the_callee() -> None:
     assert (first, second) == ("ok", "ok")
     assert isinstance(third, HoldfastError)
     assert third.fault.code == "SYS_BULKHEAD_FULL"
-    assert world.line("provider:a").breaker.failures == 0
+    assert world.line("provider:a")._breaker.failures == 0
     assert_places_free(world.line("provider:a"))
 
 
@@ -188,7 +188,7 @@ def test_a_start_beyond_the_deadline_is_refused_with_the_wait_in_it() -> None:
         recovery.call(Flaky())
     assert failed.value.fault.code == "SYS_RATE_LIMITED"
     assert failed.value.fault.retry_after == 10
-    assert world.line("provider:a").breaker.failures == 0
+    assert world.line("provider:a")._breaker.failures == 0
 
 
 def test_a_cancelled_start_is_given_to_the_next() -> None:
@@ -298,7 +298,7 @@ def test_R53_the_callers_own_mistakes_do_not_count_against_the_provider(failure:
     for _ in range(20):
         with pytest.raises(ScriptedHTTPError):
             world.recover("claude", TRIPS).call(script(failure))
-    breaker = world.line("provider:claude").breaker
+    breaker = world.line("provider:claude")._breaker
     assert (breaker.failures, breaker.ignored) == (0, 20)
     assert world.state("provider:claude") is CircuitState.CLOSED
 
@@ -349,7 +349,7 @@ def test_R61_each_attempt_counts_or_each_operation(counts: Any, failures: int) -
     policy = Policy(circuit=LOOSE, counts=counts)
     with pytest.raises(ConnectionResetError):
         world.recover("a", policy).call(Always(reset))
-    breaker = world.line("provider:a").breaker
+    breaker = world.line("provider:a")._breaker
     assert (breaker.failures, settled(world.line("provider:a"))) == (failures, failures)
     assert world.recover("a", policy).call(Flaky(reset())) == "ok"
     assert breaker.successes == 1
@@ -361,7 +361,7 @@ def test_R61_an_operation_that_ends_at_its_deadline_still_counts_as_one_failure(
     policy = Policy(circuit=LOOSE, counts="operation", timeout=5, deadline=8)
     with pytest.raises(TimeoutError):
         world.run(world.recover("agent:a", policy).call(Flaky(takes=60).acall))
-    breaker = world.line("agent:a").breaker
+    breaker = world.line("agent:a")._breaker
     assert (breaker.failures, settled(world.line("agent:a"))) == (1, 1)
 
 
@@ -416,7 +416,7 @@ def test_R14_fifty_threads_trip_one_circuit_once() -> None:
     assert line is not None
     assert len(changes) == 1
     assert ends.count("ConnectionResetError") + ends.count("CircuitOpenError") == 50
-    assert line.breaker.failures == settled(line) == ends.count("ConnectionResetError") >= 5
+    assert line._breaker.failures == settled(line) == ends.count("ConnectionResetError") >= 5
 
 
 # --- reload, conflicts, many names ---
@@ -468,11 +468,11 @@ def test_R85_every_option_behind_a_name_may_change_with_a_reload() -> None:
         line = world.line("provider:a")
         plan = recovery._plan
         assert policy.circuit in {None, line.circuit}
-        assert policy.retry_quota in {None, line.quota}
+        assert policy.retry_quota in {None, line._quota}
         assert (plan.limiter is None) == (policy.concurrency is None and policy.per_second is None)
     world.runtime.configure(Policy(), {"provider:a": Policy(concurrency=9)})
     assert recovery.call(Flaky()) == "ok"
-    assert world.line("provider:a").gate_of == (9, None, None)
+    assert world.line("provider:a")._limiter_options == (9, None, None)
 
 
 def test_R85_a_call_settles_where_it_was_admitted_whatever_changed_meanwhile() -> None:
@@ -511,7 +511,7 @@ def test_R87_ten_thousand_names_are_bounded_and_what_is_open_or_held_stays() -> 
         world.recover("down", policy).call(Always(reset))
     world.recover("held", policy).call(Flaky())
     held = world.line("provider:held")
-    held.breaker.disable(world.now)
+    held._breaker.disable(world.now)
     world.clock.advance(1)
     for number in range(10_000):
         world.recover(f"name-{number}", policy).call(Flaky())
@@ -570,7 +570,7 @@ def test_who_wants_no_circuit_is_never_refused(order: str) -> None:
 def test_who_wants_no_circuit_heeds_one_that_is_held_open_by_hand(order: str) -> None:
     world = World()
     plain, _ = _plain_beside(world, order, circuit=Circuit(failures=1, rate=None))
-    world.line("provider:a").breaker.force_open(world.now)
+    world.line("provider:a")._breaker.force_open(world.now)
     with pytest.raises(CircuitOpenError):
         plain.call(Flaky())
 

@@ -86,7 +86,7 @@ def test_when_all_fail_the_attempt_failed_once() -> None:
     race = Race((4, reset()), (4, reset()), (1, "second attempt"))
     assert hedged(world, race, Hedge(after=1)) == "second attempt"
     line = world.line("provider:a")
-    assert (line.breaker.failures, line.breaker.successes) == (1, 1)
+    assert (line._breaker.failures, line._breaker.successes) == (1, 1)
 
 
 def test_two_that_end_in_one_turn_one_good_one_bad_lose_no_exception() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Budget, HoldfastError, OutcomeUnknownError, Policy, Quota, Runtime
 from holdfast.faults import Fault
-from holdfast.policies.retry import Again, GiveUp, Reason
+from holdfast.policies.decide import GiveUp, Reason, Retry
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import Plan
@@ -27,7 +27,7 @@ def begun(policy=None, **options):
 
 def test_its_word_stands_where_the_policy_would_say_otherwise():
     op = begun()
-    assert op.failed(KeyError("a programming error"), Again(2.5, 9)) == 2.5
+    assert op.failed(KeyError("a programming error"), Retry(2.5, 9)) == 2.5
     op.admit()
     assert op.failed(TimeoutError("worth a retry"), GiveUp(Reason.UNWANTED)) is None
     assert (op.attempts, op.reason) == (2, Reason.UNWANTED)
@@ -35,32 +35,32 @@ def test_its_word_stands_where_the_policy_would_say_otherwise():
 
 def test_a_refused_answer_may_be_decided_too():
     op = begun()
-    assert op.rejected(Fault.of("PROVIDER_OUTPUT_INVALID"), Again(1.0, 9)) == 1.0
+    assert op.unacceptable(Fault.of("PROVIDER_OUTPUT_INVALID"), Retry(1.0, 9)) == 1.0
     op.admit()
     with pytest.raises(HoldfastError):
-        op.rejected(Fault.of("PROVIDER_OUTPUT_INVALID"), GiveUp(Reason.ATTEMPTS))
+        op.unacceptable(Fault.of("PROVIDER_OUTPUT_INVALID"), GiveUp(Reason.ATTEMPTS))
 
 
 def test_no_wait_ends_after_the_deadline():
     op = begun(Policy(timeout=None, deadline=10.0))
-    assert op.failed(TimeoutError(), Again(9.9, 9)) == 9.9
+    assert op.failed(TimeoutError(), Retry(9.9, 9)) == 9.9
     op.admit()
-    assert op.failed(TimeoutError(), Again(10.0, 9)) is None
+    assert op.failed(TimeoutError(), Retry(10.0, 9)) is None
     assert op.reason is Reason.DEADLINE
 
 
 def test_a_spent_budget_and_a_spent_quota_forbid_it():
     with Budget(attempts=1):
         op = begun()
-        assert op.failed(TimeoutError(), Again(1.0, 9)) is None
+        assert op.failed(TimeoutError(), Retry(1.0, 9)) is None
         assert op.reason is Reason.BUDGET
     assert AMBIENT.get() is None
     op = begun(Policy(retry_quota=Quota(share=0, floor=0)))
-    assert op.failed(TimeoutError(), Again(1.0, 9)) is None
+    assert op.failed(TimeoutError(), Retry(1.0, 9)) is None
     assert op.reason is Reason.QUOTA
 
 
 def test_what_may_have_happened_and_must_not_happen_twice_is_not_repeated():
     op = begun(effect="unsafe")
     with pytest.raises(OutcomeUnknownError):
-        op.failed(TimeoutError("sent, no answer"), Again(1.0, 9))
+        op.failed(TimeoutError("sent, no answer"), Retry(1.0, 9))

@@ -77,5 +77,5 @@ def test_a_circuit_that_a_rate_limit_opened_stays_open_as_long_as_the_limit_says
     policy = Policy(attempts=1, max_retry_after=100.0, circuit=Circuit(failures=1))
     with pytest.raises(HoldfastError):
         world.recover("claude", policy).call(Flaky(limited))
-    until = world.line("provider:claude").breaker.open_until
+    until = world.line("provider:claude")._breaker.open_until
     assert until == pytest.approx(world.now + open_for)

@@ -88,7 +88,7 @@ def test_the_identical_request_is_never_sent_again(events):
     with pytest.raises(HoldfastError) as raised:
         ask("x" * 40)
     assert len(model.asked) == 1
-    assert "the repair for it could not help" in raised.value.__notes__[0]
+    assert "the repair for it did not help" in raised.value.__notes__[0]
     assert [event.fault.code for event in of(Failed, events)] == ["PROVIDER_CONTEXT_OVERFLOW"]
 
 

@@ -49,7 +49,7 @@ from holdfast.events import (
     RetryDenied,
     SuppressedError,
 )
-from holdfast.policies.retry import LONGEST_CIRCUIT_WAIT_S, RETURN_SPREAD
+from holdfast.policies.decide import LONGEST_CIRCUIT_WAIT_S, RETURN_SPREAD
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.testing import ScriptedHTTPError, script, seeded
 
@@ -273,7 +273,7 @@ def test_R25_an_accept_that_raises_or_answers_nonsense_lets_the_answer_through(f
     assert got == "answer"
     assert work.calls == 1
     assert len(world.of(SuppressedError)) == 1
-    assert settled(world.line("provider:a")) == world.line("provider:a").breaker.successes == 1
+    assert settled(world.line("provider:a")) == world.line("provider:a")._breaker.successes == 1
 
 
 def test_R25_an_event_handler_that_raises_is_reported_once_and_changes_nothing(
@@ -327,7 +327,7 @@ def test_R14_fifty_tasks_share_a_policy_and_nothing_else(n: int) -> None:
     for error, work in zip(errors, works, strict=True):
         assert error is work.raised[-1]
         assert [attempt.number for attempt in fault_of(error).attempts] == [1, 2, 3]
-    assert world.line("provider:a").breaker.failures == 3 * n
+    assert world.line("provider:a")._breaker.failures == 3 * n
     assert len({event.run for event in world.of(Failed)}) == n
 
 
@@ -354,7 +354,7 @@ def test_R14_fifty_threads_share_a_policy_and_nothing_else() -> None:
     assert all(error is work.raised[-1] for error, work in zip(errors, works, strict=True))
     line = runtime.registry.known("provider:a")
     assert line is not None
-    assert line.breaker.failures == settled(line) == 150
+    assert line._breaker.failures == settled(line) == 150
 
 
 def test_R15_a_recovery_inside_itself_keeps_its_own_count() -> None:
@@ -472,7 +472,7 @@ def test_R23_each_is_awaited_under_recovery_and_none_leaks_a_coroutine(kind: str
     assert thing.calls == 2
     assert world.waits() == [1]
     line = world.line("provider:a")
-    assert (line.breaker.successes, line.breaker.failures) == (1, 1)
+    assert (line._breaker.successes, line._breaker.failures) == (1, 1)
 
 
 def test_R23_what_is_given_later_has_the_time_limit_and_the_places_too() -> None:
@@ -778,7 +778,7 @@ def test_R34_one_that_was_refused_from_the_start_measures_each_wait_from_its_own
     def probed_by_others(event: object) -> None:
         """While it waits, the circuit opens again for another 30 s."""
         if isinstance(event, Retry) and world.now < 60:
-            world.line("provider:a").breaker._stay_open_until(world.now + 30)
+            world.line("provider:a")._breaker._stay_open_until(world.now + 30)
 
     world.runtime.on(probed_by_others)
     patient = world.recover("a", Policy(circuit=circuit, timeout=5, wait_for_circuit=True, deadline=None))

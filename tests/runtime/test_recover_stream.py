@@ -114,7 +114,7 @@ def test_R75_after_the_first_item_a_typed_error_carries_the_partial() -> None:
     assert error.fault.partial.complete == 2
     assert source.opened == 1
     assert len(world.of(Failed)) == 1
-    assert world.line("provider:a").breaker.failures == 1
+    assert world.line("provider:a")._breaker.failures == 1
 
 
 def test_R75_items_that_are_not_text_are_kept_as_a_list() -> None:
@@ -277,7 +277,7 @@ def test_R78_leaving_early_closes_the_source_and_counts_nothing(after: int) -> N
         assert_places_free(world.line("provider:a"))
 
     world.run(main())
-    breaker = world.line("provider:a").breaker
+    breaker = world.line("provider:a")._breaker
     assert (breaker.successes, breaker.failures, breaker.ignored) == (0, 0, 1)
     assert [type(event) for event in world.events] == [AttemptStarted, Cancelled]
     assert world.of(Cancelled)[0].reason == "left early"
@@ -339,7 +339,7 @@ def test_R79_what_the_consumer_raises_does_not_restart_the_source(error: BaseExc
     assert (source.opened, source.closed) == (1, 1)
     assert not world.of(Retry)
     assert not world.of(Failed)
-    assert world.line("provider:a").breaker.ignored == 1
+    assert world.line("provider:a")._breaker.ignored == 1
     assert [event.reason for event in world.of(Cancelled)] == [type(error).__name__]
 
 

@@ -13,41 +13,48 @@ import pytest
 from recover_kit import Flaky, reset
 
 from holdfast import DeadlineError, HoldfastError, Policy, Runtime, fault_of, recover
-from holdfast.runtime import threads
+from holdfast.runtime import limits
 from holdfast.runtime.ambient import AMBIENT
 
 SHORT = 0.02
 
 
 @pytest.fixture
-def release() -> Iterator[threading.Event]:
-    """Set at the end of the test, so that what hangs ends; the count must then go back to where it was."""
+def runtime() -> Runtime:
+    return Runtime(waits=False)
+
+
+@pytest.fixture
+def release(runtime: Runtime) -> Iterator[threading.Event]:
+    """Set at the end of the test, so that what hangs ends; then no thread may be counted any more."""
     event = threading.Event()
-    before = threads.left_behind()
     yield event
     event.set()
     for _ in range(1000):
-        if threads.left_behind() == before:
+        if runtime.abandoned_threads.count == 0:
             return
         threading.Event().wait(0.005)
-    pytest.fail(f"expected {before} threads left behind, got {threads.left_behind()}")
+    pytest.fail(f"expected no abandoned thread, got {runtime.abandoned_threads.count}")
 
 
 def limited(runtime: Runtime, *, attempts: int = 1, timeout: float = SHORT) -> Any:
     return recover("tool:sync", Policy(timeout=timeout, attempts=attempts), threads=True, runtime=runtime)
 
 
-def test_R67_the_caller_goes_on_at_the_limit_and_the_thread_is_counted(release: threading.Event) -> None:
-    before = threads.left_behind()
+def test_R67_the_caller_goes_on_at_the_limit_and_the_thread_is_counted(
+    runtime: Runtime, release: threading.Event
+) -> None:
     with pytest.raises(DeadlineError) as failed:
-        limited(Runtime(waits=False)).call(release.wait)
-    assert threads.left_behind() == before + 1
+        limited(runtime).call(release.wait)
+    assert runtime.abandoned_threads.count == 1
     assert failed.value.fault.code == "TOOL_TIMEOUT"
 
 
-def test_R67_beyond_the_cap_no_thread_is_started(release: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "MOST_LEFT_BEHIND", threads.left_behind() + 2)
-    recovery = limited(Runtime(waits=False))
+def test_R67_beyond_the_cap_no_thread_is_started(
+    runtime: Runtime, release: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_ABANDONED", 2)
+    recovery = limited(runtime)
     for _ in range(2):
         with pytest.raises(DeadlineError):
             recovery.call(release.wait)

@@ -320,5 +320,5 @@ def test_a_hang_that_the_recovery_around_it_ends_counts_on_the_circuit_if_it_was
     outer = world.recover("agent:asker", Policy(timeout=10, attempts=1))
     with pytest.raises(DeadlineError):
         world.run(outer.call(inner))
-    breaker = world.runtime.registry.get("provider:claude").breaker
+    breaker = world.runtime.registry.get("provider:claude")._breaker
     assert (breaker.failures, breaker.cancelled) == (failures, 1 - failures)

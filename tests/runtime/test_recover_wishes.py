@@ -63,7 +63,7 @@ def test_never_retry_wins_over_retry_on_and_over_the_classifier(runtime):
     with pytest.raises(TimeoutError):
         shop.call(calls)
     assert calls.calls == 2
-    assert "the caller asked for no retry of it" in caught.value.__notes__[0]
+    assert "the caller does not want it retried" in caught.value.__notes__[0]
     assert [event.exhausted for event in capture.of(Failed)] == [False, False]
 
 

@@ -52,7 +52,7 @@ def test_R85_a_circuit_keeps_its_state_under_other_settings(runtime, way):
         runtime.configure(*((policy, {}) if way == "default" else (INTERACTIVE, {"provider:claude": policy})))
 
     def state() -> CircuitState:
-        return runtime.registry.get("provider:claude").breaker.state(runtime.clock.monotonic())
+        return runtime.registry.get("provider:claude")._breaker.state(runtime.clock.monotonic())
 
     @recover("claude", runtime=runtime)
     def ask(fails: bool) -> str:

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.policies.circuit import Verdict
-from holdfast.runtime import charging, permits, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.callables import is_async
-from holdfast.runtime.chain import Chain
 from holdfast.runtime.drivers import drive, drive_async
-from holdfast.runtime.fallback import drive_chain, drive_chain_async
+from holdfast.runtime.fallback import Chain, drive_chain, drive_chain_async
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import Plan
 
@@ -52,13 +49,7 @@ class PassingOperation(Operation):
         if not isinstance(error, Signal):
             super().stopped(error)
             return
-        now = self.plan.monotonic()
-        permits.settle(self, Verdict.IGNORED, now)
-        charging.ended(self, None)
-        if self.plan.watched:
-            reports.attempt_ended(self, now, None)
-        if self.first_failure is not None:
-            reports.recovered(self, now)
+        self._passed()
 
 
 class Calls:

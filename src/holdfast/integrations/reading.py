@@ -19,7 +19,6 @@ from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.drivers import leave, pause
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.limiter import acquire
 from holdfast.runtime.partials import Delivered
 from holdfast.runtime.stream import StreamOf
 from holdfast.runtime.surroundings import Surroundings, admit
@@ -139,14 +138,15 @@ class _Reading(Generic[T]):
         if not self._over:
             self._over = True
             self._op.abandoned(None)
-        self._op.over = True
+        self._op.end()
         self._close()
 
     def _begin(self) -> None:
         op = self._op
         self._surroundings = admit(op)
         if (limiter := op.plan.limiter) is not None:
-            self._place = (limiter, acquire(limiter, op))
+            self._place = (limiter, limiter.acquire(op.plan.runtime, op.deadline))
+            op.call_starts()
 
     def _step(self) -> T:
         token = AMBIENT.set(self._op)

@@ -20,7 +20,7 @@ from holdfast.manager.options import (
     FallbackStep,
 )
 from holdfast.policies.circuit import BreakerMetrics
-from holdfast.runtime.abort import Abort
+from holdfast.runtime.adapter import Abort
 
 __all__ = [
     "EVENT_NAMES",

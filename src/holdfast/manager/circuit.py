@@ -41,8 +41,8 @@ class CircuitHandle:
 
     @property
     def state(self) -> CircuitState:
-        line = self._runtime.registry.known(self.name)
-        return CircuitState.CLOSED if line is None else self._read(line, lambda breaker, now: breaker.state(now))
+        state = self._runtime.registry.known(self.name)
+        return CircuitState.CLOSED if state is None else state.circuit_state(self._runtime.clock.monotonic())
 
     @property
     def failures(self) -> int:
@@ -63,10 +63,10 @@ class CircuitHandle:
 
     def metrics(self) -> BreakerMetrics:
         """Return how it is doing, in numbers (N1-6)."""
-        line = self._runtime.registry.known(self.name)
-        if line is None:
+        state = self._runtime.registry.known(self.name)
+        if state is None:
             return Breaker(Circuit(), self.name).metrics(self._runtime.clock.monotonic())
-        return self._read(line, lambda breaker, now: breaker.metrics(now))
+        return state.metrics(self._runtime.clock.monotonic())
 
     @overload
     def execute(
@@ -100,36 +100,31 @@ class CircuitHandle:
 
     def circuit_for(self, policy: Policy) -> Circuit | None:
         """Return the settings it has, or else the policy's."""
-        line = self._runtime.registry.known(self.name)
-        return policy.circuit if line is None or line.circuit is None else line.circuit
+        state = self._runtime.registry.known(self.name)
+        return policy.circuit if state is None or state.circuit is None else state.circuit
 
     def _record(self, verdict: Verdict, code: Code | None) -> None:
         now = self._runtime.clock.monotonic()
-        line = self._serving(now)
-        if line.refuses(now):
+        state = self._serving(now)
+        if state.rejects(now):
             return
-        permit = line.admit(now)
+        permit = state.admit(now)
         if isinstance(permit, Permit):
-            line.settle(permit, verdict, now, code)
-        self._runtime.report_transitions(line)
+            state.settle(permit, verdict, now, code)
+        self._runtime.report_transitions(state)
 
     def _change(self, change: Callable[[Breaker, float], None]) -> None:
         now = self._runtime.clock.monotonic()
-        line = self._serving(now)
-        with line.lock:
-            change(line.breaker, now)
-        self._runtime.report_transitions(line)
+        state = self._serving(now)
+        state.change_circuit(change, now)
+        self._runtime.report_transitions(state)
 
     def _serving(self, now: float) -> TargetState:
-        """Return the line, with the settings it would get from the first call."""
-        line = self._runtime.registry.get(self.name)
-        if line.circuit is None:
-            line.serve(self._runtime.policy_for(self.target), now)
-        return line
-
-    def _read(self, line: TargetState, read: Callable[[Breaker, float], T]) -> T:
-        with line.lock:
-            return read(line.breaker, self._runtime.clock.monotonic())
+        """Return the target's state, with the settings it would get from the first call."""
+        state = self._runtime.registry.get(self.name)
+        if state.circuit is None:
+            state.serve(self._runtime.policy_for(self.target), now)
+        return state
 
     def __repr__(self) -> str:
         return f"<circuit {self.name}: {self.state}>"

@@ -21,7 +21,6 @@ from holdfast.manager.circuit import CircuitHandle
 from holdfast.manager.metrics import ResilienceMetrics, Tallies
 from holdfast.manager.options import AgentExecutionContext, ExecutionOptions, agents_in_place
 from holdfast.policies.target import target_of
-from holdfast.runtime.aborting import AbortableOperation
 from holdfast.runtime.callables import is_async
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.fallback import drive_chain, drive_chain_async
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
     from holdfast.faults import Outcome
     from holdfast.policies import Policy
     from holdfast.policies.target import Aim
-    from holdfast.runtime.abort import Abort
+    from holdfast.runtime.adapter import Abort
     from holdfast.runtime.bus import Handler, Subscription
-    from holdfast.runtime.chain import Chain
+    from holdfast.runtime.fallback import Chain
     from holdfast.runtime.listening import Listening
 
 __all__ = ["EVENT_NAMES", "ResilienceManager"]
@@ -77,7 +76,7 @@ class ResilienceManager:
 
     def get_circuit_states(self) -> dict[str, CircuitState]:
         """Return the state of every circuit there is, by name."""
-        return {line.name: self.get_circuit(line.name).state for line in self._runtime.registry}
+        return {state.name: self.get_circuit(state.name).state for state in self._runtime.registry}
 
     def reset_circuit(self, name: Aim) -> bool:
         """Close a circuit and forget what led here; False where there is none of that name."""
@@ -89,7 +88,7 @@ class ResilienceManager:
 
     def reset_all_circuits(self) -> int:
         """Close every circuit; return how many there are."""
-        return sum(self.reset_circuit(line.name) for line in self._runtime.registry)
+        return sum(self.reset_circuit(state.name) for state in self._runtime.registry)
 
     # --- executing ---
 
@@ -198,7 +197,7 @@ class ResilienceManager:
     ) -> tuple[Any, Operation | None]:
         if plan.off:
             return operation(), None
-        op = _operation(plan, abort)
+        op = Operation(plan, abort=abort)
         try:
             value = drive(op, operation, (), {}) if chain is None else drive_chain(op, chain, operation, (), {})
         except BaseException as error:
@@ -212,7 +211,7 @@ class ResilienceManager:
     ) -> tuple[Any, Operation | None]:
         if plan.off:
             return await operation(), None
-        op = _operation(plan, abort)
+        op = Operation(plan, abort=abort)
         try:
             if chain is None:
                 value = await drive_async(op, operation, (), {})
@@ -258,9 +257,9 @@ class ResilienceManager:
     def _with_circuit_there_is(self, policy: Policy, options: ExecutionOptions) -> Policy:
         """Somebody may have given the circuit settings of its own already; then those hold."""
         for _, name in options.target.names:
-            line = self._runtime.registry.known(name)
-            if line is not None and line.circuit is not None and "circuit" not in line.renewing:
-                return policy.replace(circuit=line.circuit)
+            state = self._runtime.registry.known(name)
+            if state is not None and state.has_current_circuit:
+                return policy.replace(circuit=state.circuit)
         return policy
 
 
@@ -269,10 +268,6 @@ def _check_execution(operation: Any, options: Any) -> None:
         raise InvalidError.at("execute", "a function", operation)
     if not isinstance(options, ExecutionOptions):
         raise InvalidError.at("execute.options", "ExecutionOptions", options)
-
-
-def _operation(plan: Plan, abort: Abort | None) -> Operation:
-    return Operation(plan) if abort is None else AbortableOperation(plan, abort)
 
 
 def _ok(value: T, op: Operation | None) -> Ok[T]:

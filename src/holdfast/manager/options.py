@@ -19,9 +19,9 @@ from holdfast.policies.circuit import Circuit
 from holdfast.policies.fallback import Consent, When
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.target import Target
-from holdfast.runtime.abort import Abort
+from holdfast.runtime.adapter import Abort
 from holdfast.runtime.cache import CacheStore
-from holdfast.runtime.chain import Chain
+from holdfast.runtime.fallback import Chain
 
 if TYPE_CHECKING:
     from holdfast.policies import Policy
@@ -197,8 +197,8 @@ def agents_in_place(context: AgentExecutionContext, run: Callable[[str], Any], f
     """Return the chain of agents that take over when `first`, the agent itself, has failed."""
     names = agent_chain(context.agent_id) if context.fallback_agents is None else context.fallback_agents
     chain = Chain(first)
-    chain.told_as = AgentFallback
-    chain.begins_with = context.agent_id
+    chain.event = AgentFallback
+    chain.primary_name = context.agent_id
     for name in names:
         chain.fallback(lambda name=name: run(name), name=name)
     if context.notify is not None:

@@ -1,6 +1,6 @@
-"""What is suspicious about a policy that is valid: it will not do what its numbers say, or do more than somebody expects.
+"""Advice about a valid policy that will not do what its numbers say, or will do more than its author expects.
 
-Invariant: a warning is about something that was written down; what our own defaults do is at most a note.
+Invariant: a warning is about a number the user chose; a consequence of our own defaults is at most a note.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 def advice(policy: Policy) -> tuple[Advice, ...]:
     """Return what is suspicious about a policy, the most serious first."""
-    told = [*_unlimited(policy), *_waits(policy), *_calls(policy), *_circuit(policy)]
-    return tuple(sorted(told, key=lambda each: each.level == "note"))
+    found = [*_unlimited(policy), *_waits(policy), *_calls(policy), *_circuit(policy)]
+    return tuple(sorted(found, key=lambda each: each.level == "note"))
 
 
 def _unlimited(policy: Policy) -> Iterator[Advice]:

@@ -1,7 +1,7 @@
 """What a policy will do, before it does it: its waits, and the most calls and seconds it can take.
 
-Invariant: no run of the policy takes more calls or longer than the worst case told here, waits that the other side asks for
-aside; those are told apart.
+Invariant: no run of the policy makes more calls or takes longer than the worst case computed here. Delays that the other
+side requests come on top of it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def outlook(policy: Policy) -> tuple[Outlook, ...]:
 
 
 def _schedules(policy: Policy) -> list[Outlook]:
-    told = []
+    found = []
     for schedule in Schedule:
         codes = tuple(
             entry.code
@@ -58,15 +58,15 @@ def _schedules(policy: Policy) -> list[Outlook]:
             if entry.schedule is schedule and entry.retryable and entry.code not in policy.per_code
         )
         if codes:
-            told.append(_told(policy, schedule.value, codes, policy.tries(Fault.of(codes[0]))))
-    return told
+            found.append(_outlook_of(policy, schedule.value, codes, policy.tries(Fault.of(codes[0]))))
+    return found
 
 
 def _own_codes(policy: Policy) -> list[Outlook]:
-    return [_told(policy, code, (code,), tries) for code, tries in policy.per_code.items()]
+    return [_outlook_of(policy, code, (code,), tries) for code, tries in policy.per_code.items()]
 
 
-def _told(policy: Policy, what: str, codes: tuple[Code, ...], tries: Tries) -> Outlook:
+def _outlook_of(policy: Policy, what: str, codes: tuple[Code, ...], tries: Tries) -> Outlook:
     backoff = tries.backoff
     waits = tuple(
         Wait(retry=retry, least=backoff.shortest(retry), most=backoff.longest(retry))

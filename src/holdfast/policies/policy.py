@@ -142,7 +142,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         """Return a copy with some options changed. It is checked like a new policy and raises `InvalidError`."""
         return self._replaced(changes)
 
-    def tries(self, fault: Fault, *, wished: bool = False) -> Tries:
+    def tries(self, fault: Fault, *, overridden: bool = False) -> Tries:
         """Return how often and when a call that ended in `fault` is made: by `per_code`, else this policy, else its profile.
 
         If the caller overrides the fault's retryability, a schedule without retries is replaced by that of transient faults.
@@ -150,7 +150,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         own = self.per_code.get(fault.code)
         if own is not None:
             return own
-        schedule = Schedule.TRANSIENT if wished and fault.schedule in _RARELY else fault.schedule
+        schedule = Schedule.TRANSIENT if overridden and fault.schedule in _RARELY else fault.schedule
         usual = PROFILES[self.profile].schedules[schedule]
         # The usual case returns the profile's own value: this runs for each failure.
         if self.attempts is None and self.backoff is None:

@@ -62,7 +62,7 @@ class QuotaMachine:
         # The tally's own method, without a wrapper: every call of a user runs it.
         self.called = self._calls.add
 
-    def ask(self, now: float) -> bool:
+    def withdraw(self, now: float) -> bool:
         """Withdraw one retry. False: the quota is spent and the retry must not be made."""
         if self._retries.total(now) + 1 > self._floor + self._share * self._calls.total(now):
             return False
@@ -74,5 +74,5 @@ class QuotaMachine:
         self._retries.take_back(now, retries)
 
     def left(self, now: float) -> int:
-        """Return how many retries `ask` would grant now."""
+        """Return how many retries `withdraw` would grant now."""
         return max(0, int(self._floor + self._share * self._calls.total(now) - self._retries.total(now)))

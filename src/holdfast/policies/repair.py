@@ -1,4 +1,4 @@
-"""Recovery beyond retrying: change the request, the credential or the model, then send it (DESIGN section 4).
+"""Repairs: what can be changed about a failed request (its size, its credential, its model) before it is sent again.
 
 Invariant: each repair is used at most its number of times in one operation, and no request that was sent and failed is
 sent again unchanged, unless what changed is the credential it is sent with.
@@ -39,11 +39,16 @@ USUAL: dict[Action, tuple[Code, ...]] = {
     "decompose": ("PROVIDER_CONTEXT_OVERFLOW", "TASK_CONTEXT_EXHAUSTED", "TASK_OUTPUT_EXHAUSTED"),
     "ask": ("AUTH_REQUIRED", "AUTH_FORBIDDEN", "PROVIDER_CONTENT_POLICY", "TOOL_INPUT_INVALID"),
 }
-"""What each kind is for, unless told otherwise."""
+"""The codes that each kind of repair answers by default."""
 
 
 class Changed:
-    """The arguments to call with instead: `return Changed(shorter, model="haiku")`."""
+    """The arguments of the next attempt, returned by a repair.
+
+    @answer.repair("compact")
+    def shorten(fault, question):
+        return Changed(question[:1000])
+    """
 
     __slots__ = ("args", "kwargs")
 
@@ -59,7 +64,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
     codes: tuple[Code, ...]
     times: int = 1
     same_request: bool = False
-    """What it changes is not in the request (a refreshed credential), so the same one may be sent again."""
+    """The repair changes something outside the request, such as a credential, so the same request may be sent again."""
 
     def __post_init__(self) -> None:
         options.count(f"repair {self.name}: times", self.times)
@@ -80,7 +85,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repairs:
-    """The repairs of one operation: which comes next, and what was sent already."""
+    """The repairs of one operation: how often each was used, and which requests were sent already."""
 
     __slots__ = ("_repairs", "_sent", "_used")
 
@@ -90,7 +95,7 @@ class Repairs:
         self._sent: list[tuple[tuple[Any, ...], Mapping[str, Any]]] = []
 
     def choose(self, fault: Fault) -> int | None:
-        """Return which repair to try for this failure, counted as used; None where there is none left."""
+        """Return the index of the repair to run for this failure and count it as used; None where none is left."""
         for index, repair in enumerate(self._repairs):
             if fault.code in repair.codes and self._used[index] < repair.times:
                 self._used[index] += 1
@@ -98,7 +103,7 @@ class Repairs:
         return None
 
     def sent(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Take note of a request that failed."""
+        """Remember a request that failed."""
         self._sent.append((args, kwargs))
 
     def repeats(self, changed: Changed) -> bool:
@@ -107,6 +112,6 @@ class Repairs:
             try:
                 if bool(args == changed.args and kwargs == changed.kwargs):
                     return True
-            except Exception:  # noqa: BLE001, S112 - an array's == has no truth; the repair says it changed something
+            except Exception:  # noqa: BLE001, S112 - comparing arrays may raise; then trust the repair that it changed something
                 continue
         return False

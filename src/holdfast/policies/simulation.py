@@ -1,4 +1,4 @@
-"""An outage under a policy, played through in virtual time with the very machines that decide in earnest.
+"""Simulate an outage under a policy in virtual time, with the same machines that decide in production.
 
 Invariant: the same policy, outage, load and chance give the same result; nothing waits.
 """
@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast import options
-from holdfast.events import CircuitState
 from holdfast.faults import Code, Fault, InvalidError, Scope
 from holdfast.policies.circuit import Breaker, Circuit, Permit, Rejection, Verdict, counted_by
+from holdfast.policies.decide import Decider, Facts, GiveUp, Reason, Retry
 from holdfast.policies.quota import QuotaMachine
-from holdfast.policies.retry import Again, Retrying
 
 if TYPE_CHECKING:
     from holdfast.clock import Rng
@@ -29,7 +28,7 @@ _METRICS_ONLY = Circuit(mode="metrics-only")
 
 
 class Outage(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens: who calls how often, and when every call fails."""
+    """The simulated load, and when every call fails."""
 
     begins: float = 5.0
     ends: float = 60.0
@@ -66,7 +65,7 @@ class Moment(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """The result of a simulation."""
 
     operations: int
     calls: int
@@ -74,7 +73,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Calls made during the outage: each of them failed."""
     succeeded: int
     hit: int
-    """Operations that failed or were refused at least once."""
+    """Operations that failed or were rejected at least once."""
     recovered: int
     """Those of them that succeeded in the end."""
     blocked: int
@@ -102,26 +101,28 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulate(policy: Policy, outage: Outage, rng: Rng) -> Report:
-    """Play the outage through and return what came of it."""
-    play = _Play(policy, outage, rng)
-    play.run()
-    return play.report()
+    """Run the simulation and return its result."""
+    simulation = _Simulation(policy, outage, rng)
+    simulation.run()
+    return simulation.report()
 
 
-class _Op:
+class _Call:
     """One operation under way."""
 
-    __slots__ = ("deadline", "hit", "permit", "retries", "retrying")
+    __slots__ = ("attempts", "deadline", "decider", "hit", "permit")
 
     def __init__(self, policy: Policy, began: float) -> None:
         self.deadline = None if policy.deadline is None else began + policy.deadline
-        self.retrying = Retrying(policy)
+        self.decider = Decider(policy)
         self.permit: Permit | None = None
-        self.retries = 0
+        self.attempts = 0
         self.hit = False
 
 
-class _Play:
+class _Simulation:
+    """A queue of moments in virtual time, and the machines that decide at each of them."""
+
     def __init__(self, policy: Policy, outage: Outage, rng: Rng) -> None:
         self.policy = policy
         self.outage = outage
@@ -130,25 +131,27 @@ class _Play:
         self.quota = None if policy.retry_quota is None else QuotaMachine(policy.retry_quota)
         self.fault = Fault.of(outage.code)
         self.verdict = Verdict.IGNORED if counted_by(self.fault, (Scope.PROVIDER,)) is None else Verdict.FAILURE
-        self.heap: list[tuple[float, int, _Op | None, bool | None]] = []
-        """When, which, and what: an operation begins (None), a call begins (None), or one ends (good or not)."""
+        self.heap: list[tuple[float, int, _Call | None, bool | None]] = []
+        """When, which, and what: an operation begins (None), an attempt begins (None), or an attempt ends (good or not)."""
         self.order = 0
         self.moments: list[Moment] = []
         self.operations = self.calls = self.wasted = self.succeeded = self.hit = self.recovered = self.blocked = 0
         self.back: float | None = None
         self.awaited: Rejection | None = None
-        """The opening that somebody waits for."""
+        """The rejection whose end another caller already waits for."""
 
     def run(self) -> None:
         self._later(self._pause(), None, None)
         while self.heap:
-            now, _, op, ended = heapq.heappop(self.heap)
-            if op is None:
+            now, _, call, ended = heapq.heappop(self.heap)
+            if call is None:
                 self._operation(now)
             elif ended is None:
-                self._attempt(op, now)
+                self._attempt(call, now)
+            elif ended:
+                self._succeeded(call, now)
             else:
-                self._ended(op, now, good=ended)
+                self._failed(call, now)
 
     def report(self) -> Report:
         return Report(
@@ -169,79 +172,77 @@ class _Play:
         self.operations += 1
         if self.quota is not None:
             self.quota.called(now)
-        self._attempt(_Op(self.policy, now), now)
+        self._attempt(_Call(self.policy, now), now)
         self._later(now + self._pause(), None, None)
 
-    def _attempt(self, op: _Op, now: float) -> None:
-        if op.permit is None:
+    def _attempt(self, call: _Call, now: float) -> None:
+        if call.permit is None:
             permit = self.breaker.admit(now)
             if isinstance(permit, Rejection):
-                self._refused(op, permit, now)
+                self._rejected(call, permit, now)
                 return
-            op.permit = permit
+            call.permit = permit
         self.calls += 1
         down = self.outage.begins <= now < self.outage.ends
         self.wasted += down
-        op.retrying.attempts += 1
-        self._later(now + (self.outage.fails_in if down else self.outage.answers_in), op, not down)
+        call.attempts += 1
+        self._later(now + (self.outage.fails_in if down else self.outage.answers_in), call, not down)
 
-    def _refused(self, op: _Op, rejection: Rejection, now: float) -> None:
+    def _rejected(self, call: _Call, rejection: Rejection, now: float) -> None:
         self._moment(now).blocked += 1
-        self._mark_hit(op)
+        self._mark_hit(call)
         left = None if rejection.retry_at is None else max(0.0, rejection.retry_at - now)
-        again = op.retrying.decide(
-            Fault.of("CIRCUIT_OPEN", retry_after=left),
-            now=now,
-            deadline=op.deadline,
-            rng=self.rng,
-            effect=None,
-            prompt=rejection is not self.awaited,
-        )
+        first_to_wait = rejection is not self.awaited
         self.awaited = rejection
-        if isinstance(again, Again):
-            self._later(now + again.delay, op, None)
-        else:
-            self.blocked += 1
+        self._decide(call, Fault.of("CIRCUIT_OPEN", retry_after=left), now, first_to_wait=first_to_wait)
 
-    def _ended(self, op: _Op, now: float, *, good: bool) -> None:
-        if good:
-            self._settle(op, Verdict.SUCCESS, now)
-            self._moment(now).good += 1
-            self.succeeded += 1
-            self.recovered += op.hit
-            if self.back is None and now >= self.outage.ends:
-                self.back = now - self.outage.ends
-            if self.quota is not None and op.retries:
-                self.quota.succeeded(now, op.retries)
-            return
+    def _succeeded(self, call: _Call, now: float) -> None:
+        self._settle(call, Verdict.SUCCESS, now)
+        self._moment(now).good += 1
+        self.succeeded += 1
+        self.recovered += call.hit
+        if self.back is None and now >= self.outage.ends:
+            self.back = now - self.outage.ends
+        if self.quota is not None and call.attempts > 1:
+            self.quota.succeeded(now, call.attempts - 1)
+
+    def _failed(self, call: _Call, now: float) -> None:
         self._moment(now).failed += 1
-        self._mark_hit(op)
+        self._mark_hit(call)
         per_operation = self.policy.counts == "operation"
-        reopened = None if per_operation else self._settle(op, self.verdict, now)
-        again = op.retrying.decide(
-            self.fault,
+        reopened_for = None if per_operation else self._settle(call, self.verdict, now)
+        goes_on = self._decide(call, self.fault, now, first_to_wait=reopened_for is not None, reopened_for=reopened_for)
+        if per_operation and not goes_on:
+            self._settle(call, self.verdict, now)
+
+    def _decide(
+        self, call: _Call, fault: Fault, now: float, *, first_to_wait: bool, reopened_for: float | None = None
+    ) -> bool:
+        """Ask the decision machine and perform its answer; return whether the operation goes on."""
+        facts = Facts(
+            fault=fault,
             now=now,
-            deadline=op.deadline,
             rng=self.rng,
-            effect=None,
-            prompt=reopened is not None,
-            reopened=reopened,
+            attempts=call.attempts,
+            deadline=call.deadline,
+            waits_for_circuit=bool(self.policy.wait_for_circuit),
+            open_until=self.breaker.rejects_until,
+            first_to_wait=first_to_wait,
+            reopened_for=reopened_for,
         )
-        if isinstance(again, Again) and self._may_retry(now, again.delay):
-            op.retries += 1
-            self._later(now + again.delay, op, None)
-        elif per_operation:
-            self._settle(op, self.verdict, now)
+        if self.quota is not None:
+            quota = self.quota
+            facts.withdraw_retry = lambda: quota.withdraw(now)
+        decision = call.decider.decide(facts)
+        if isinstance(decision, Retry):
+            self._later(now + decision.delay, call, None)
+            return True
+        self.blocked += isinstance(decision, GiveUp) and decision.reason is Reason.CIRCUIT
+        return False
 
-    def _may_retry(self, now: float, delay: float) -> bool:
-        if not self.policy.wait_for_circuit and self.breaker.state(now + delay) is CircuitState.OPEN:
-            self.blocked += 1
-            return False
-        return self.quota is None or self.quota.ask(now)
-
-    def _settle(self, op: _Op, verdict: Verdict, now: float) -> float | None:
-        """Return for how long the circuit is open again, if the call was a bad probe of it."""
-        permit, op.permit = op.permit, None
+    def _settle(self, call: _Call, verdict: Verdict, now: float) -> float | None:
+        """Settle the permit; return for how long the circuit is open again where the call was a failed probe."""
+        permit, call.permit = call.permit, None
         if permit is None:
             return None
         self.breaker.settle(permit, verdict, now, code=self.outage.code)
@@ -252,13 +253,13 @@ class _Play:
         self.awaited = self.breaker.rejection
         return max(0.0, until - now)
 
-    def _mark_hit(self, op: _Op) -> None:
-        self.hit += not op.hit
-        op.hit = True
+    def _mark_hit(self, call: _Call) -> None:
+        self.hit += not call.hit
+        call.hit = True
 
-    def _later(self, at: float, op: _Op | None, ended: bool | None) -> None:  # noqa: FBT001 - three states of one event
+    def _later(self, at: float, call: _Call | None, ended: bool | None) -> None:  # noqa: FBT001 - three states of one event
         self.order += 1
-        heapq.heappush(self.heap, (at, self.order, op, ended))
+        heapq.heappush(self.heap, (at, self.order, call, ended))
 
     def _pause(self) -> float:
         """Return the time to the next operation: they come independently of each other."""

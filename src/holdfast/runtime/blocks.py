@@ -4,8 +4,8 @@
         async with attempt:
             …
 
-Invariant: the loop ends with the first attempt that ends well, or by raising. A call is admitted when its block is entered,
-so an attempt whose block never was holds nothing.
+Invariant: the loop ends with the first attempt that ends well, or by raising. An attempt is admitted when its block is
+entered, so an attempt whose block is never entered holds nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from holdfast.faults import InvalidError
 from holdfast.runtime import errors
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.drivers import begin_limit, leave, pause, pause_async
-from holdfast.runtime.limiter import acquire, acquire_async
 
 if TYPE_CHECKING:
     from contextvars import Token
@@ -44,7 +43,7 @@ class BlockAttempt:
         """Counted from 1."""
         self.entered = False
         self.over = False
-        """It ended well, or was given up: the loop is done."""
+        """The attempt ended well or the operation gave up: the loop is done."""
         self.delay = 0.0
         """Seconds to wait before the next one, where this one failed."""
 
@@ -89,12 +88,13 @@ class BlockAttempt:
         self.entered = True
 
     def _admitted(self) -> float | None:
-        """Begin the call; return the seconds to wait where it must wait for that, or raise why it must not be made."""
+        """Admit the attempt; return the seconds to wait where it must wait, or raise why it must not be made."""
         op = self._op
         try:
             op.admit()
             if (limiter := op.plan.limiter) is not None:
-                self._place = (limiter, acquire(limiter, op))
+                self._place = (limiter, limiter.acquire(op.plan.runtime, op.deadline))
+                op.call_starts()
         except BaseException as error:
             delay = self._failed(error)
             if delay is None:
@@ -107,7 +107,8 @@ class BlockAttempt:
         try:
             op.admit()
             if (limiter := op.plan.limiter) is not None:
-                self._place = (limiter, await acquire_async(limiter, op))
+                self._place = (limiter, await limiter.acquire_async(op.plan.runtime, op.deadline))
+                op.call_starts()
         except BaseException as error:
             delay = self._failed(error)
             if delay is None:
@@ -116,7 +117,7 @@ class BlockAttempt:
         return None
 
     def _end(self, error: BaseException | None) -> bool:
-        """Settle, and swallow a failure that will be tried again."""
+        """Settle the attempt; return True to swallow a failure that is retried."""
         if self._token is not None:
             leave(self._token)
         if self._place is not None:
@@ -125,7 +126,7 @@ class BlockAttempt:
         op = self._op
         if error is None:
             op.succeeded()
-            self.over = op.over = True
+            self.over = True
             return False
         delay = self._failed(error)
         if delay is None:
@@ -135,7 +136,7 @@ class BlockAttempt:
 
     def _failed(self, error: BaseException) -> float | None:
         delay = self._op.failed(error)
-        self.over = self._op.over = delay is None
+        self.over = delay is None
         return delay
 
 

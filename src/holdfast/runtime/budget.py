@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.ambient import Ambient
 
-__all__ = ["Budget"]
+__all__ = ["Budget", "Charges"]
 
 
 class Budget:
@@ -113,7 +113,7 @@ class Budget:
         outer = None if around is None else around.budget
         if outer is not None:
             self._lock = outer._lock  # noqa: SLF001 - one lock guards the whole tree
-        parent = None if outer is None else outer._open()  # noqa: SLF001 - ditto
+        parent = None if outer is None else outer._open()  # noqa: SLF001 - one ledger tree
         self._ledger = Ledger(self._limits, now=default_runtime().clock.monotonic(), parent=parent)
         self._token = AMBIENT.set(self)
         return self
@@ -176,3 +176,43 @@ class Budget:
             lines = self._open().warnings(runtime.clock.monotonic())
         for line in lines:
             runtime.bus.emit(BudgetWarning(at=runtime.clock.wall(), unit=line.unit, used=line.used, limit=line.limit))
+
+
+class Charges:
+    """What one operation's attempts cost its budget. A call is charged once, however many recoveries are around it.
+
+    An attempt that makes its calls through other recoveries is charged by those; its own charge is only what its answer
+    reports beyond their answers.
+    """
+
+    __slots__ = ("_answers_inside", "_budget")
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._answers_inside: list[object] | None = None
+        """Answers of recoveries inside the present attempt; None where it makes its calls itself."""
+
+    def begin(self, *, again: bool) -> None:
+        """Charge an attempt that begins; a recovery inside it may take that back."""
+        self._answers_inside = None
+        self._budget.attempt_begun(again=again)
+
+    def take_back(self, *, again: bool) -> None:
+        """A recovery inside the attempt makes the calls and is charged for them."""
+        if self._answers_inside is None:
+            self._answers_inside = []
+            self._budget.attempt_taken_back(again=again)
+
+    def end(self, answer: object, outer: Charges | None, *, again: bool) -> None:
+        """Charge what an attempt used, as its answer reports it, and pass the answer on to the operation around."""
+        inside = self._answers_inside
+        reports_usage = usage_of(answer) is not None
+        if inside is None or (reports_usage and all(answer is not other for other in inside)):
+            self._budget.attempt_ended(answer, again=again)
+        if outer is not None and reports_usage:
+            outer.remember(answer)
+
+    def remember(self, answer: object) -> None:
+        """Remember an answer that a recovery inside the attempt was charged for."""
+        if self._answers_inside is not None:
+            self._answers_inside.append(answer)

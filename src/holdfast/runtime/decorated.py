@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.repair import Repair
 from holdfast.runtime.callables import is_async, name_of, refuse_generator
-from holdfast.runtime.chain import Chain, check_step
 from holdfast.runtime.drivers import drive, drive_async
-from holdfast.runtime.fallback import drive_chain, drive_chain_async
+from holdfast.runtime.fallback import Chain, check_step, drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
-from holdfast.runtime.plain import begin
 from holdfast.runtime.plan import PLAN_ATTRIBUTE
 from holdfast.runtime.runtime import CHANGES
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code, Fault, Outcome
     from holdfast.policies.repair import Action
-    from holdfast.runtime.chain import CacheStore, Consent, When
+    from holdfast.runtime.fallback import CacheStore, Consent, When
     from holdfast.runtime.plan import Plan
 
 __all__ = ["AsyncRecovered", "Recovered", "decorate", "outcome_of"]
@@ -173,10 +171,10 @@ def outcome_of(plan: Plan, chain: Chain) -> Any:
 
 def _repair(plan: Plan, fn: Callable[..., Any]) -> Any:
     def repair(*words: str, times: int = 1) -> Callable[[F], F]:
-        def add(mender: F) -> F:
-            check_step("repair", mender, fn)
-            plan.repairs.append((Repair.of(words, name_of(mender).rpartition(".")[2], times), mender))
-            return mender
+        def add(repairer: F) -> F:
+            check_step("repair", repairer, fn)
+            plan.repairs.append((Repair.of(words, name_of(repairer).rpartition(".")[2], times), repairer))
+            return repairer
 
         return add
 
@@ -214,7 +212,7 @@ def _sync(plan: Plan, chain: Chain, fn: Callable[..., Any]) -> Any:
 
 def _outcome_async(plan: Plan, chain: Chain, fn: Any) -> Any:
     async def outcome(*args: Any, **kwargs: Any) -> Outcome[Any]:
-        op = begin(plan.fresh())
+        op = Operation(plan.fresh())
         call = drive_async(op, fn, args, kwargs)
         return await _concluded(op, drive_chain_async(op, chain, call, args, kwargs) if _chains(op, chain) else call)
 
@@ -223,10 +221,10 @@ def _outcome_async(plan: Plan, chain: Chain, fn: Any) -> Any:
 
 def _outcome(plan: Plan, chain: Chain, fn: Any) -> Any:
     def outcome(*args: Any, **kwargs: Any) -> Any:
-        op = begin(plan.fresh())
+        op = Operation(plan.fresh())
         try:
             value = drive_chain(op, chain, fn, args, kwargs) if _chains(op, chain) else drive(op, fn, args, kwargs)
-        except Exception as error:  # noqa: BLE001 - that is what an outcome is
+        except Exception as error:  # noqa: BLE001 - an outcome holds any error
             return Err(fault_of(error), error)
         return _concluded(op, value) if hasattr(value, "__await__") else _ok(op, value)
 
@@ -236,7 +234,7 @@ def _outcome(plan: Plan, chain: Chain, fn: Any) -> Any:
 async def _concluded(op: Operation, call: Awaitable[Any]) -> Outcome[Any]:
     try:
         value = await call
-    except Exception as error:  # noqa: BLE001 - ditto
+    except Exception as error:  # noqa: BLE001 - an outcome holds any error
         return Err(fault_of(error), error)
     return _ok(op, value)
 

@@ -1,6 +1,6 @@
-"""The two drivers: they make the calls and sleep; an `Operation` says what happens next.
+"""The drivers: they make the calls and sleep, in a task or in a thread. An `Operation` says what happens next.
 
-Invariant: both are the same loop. Whatever is decided is decided in `Operation`.
+Invariant: both drivers are the same loop. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.runtime import errors, permits
-from holdfast.runtime.abort import parts_of
+from holdfast.runtime import errors
 from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.answers import fault_in, throw_away, throw_away_async
 from holdfast.runtime.commands import TaskWait, ThreadWait
-from holdfast.runtime.limits import Wheels
-from holdfast.runtime.repair import mend, repair_async
-from holdfast.runtime.results import refusal, throw_away, throw_away_async
+from holdfast.runtime.hedge import race
+from holdfast.runtime.limits import Wheels, call_in_thread
+from holdfast.runtime.repair import repair, repair_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from contextvars import Token
 
+    from holdfast.runtime.adapter import Abort
     from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.commands import Wait
     from holdfast.runtime.limits import Limit
@@ -28,17 +29,19 @@ if TYPE_CHECKING:
 
 __all__ = ["begin_limit", "drive", "drive_async", "leave", "limited", "pause", "pause_async"]
 
+ABORT_CHECK_S = 0.05
+"""How soon a wait notices the caller's signal. Every kind of signal can be asked, but only few can be awaited."""
 
-async def drive_async(
+
+async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would cost a frame per call
     op: Operation,
     fn: Callable[..., Awaitable[Any]],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    begun: bool = False,  # noqa: FBT001, FBT002 - keyword-only it would make every call dearer on Python 3.11
+    begun: bool = False,  # noqa: FBT001, FBT002 - a keyword-only argument makes every call slower on Python 3.11
 ) -> Any:
-    """Make the call until it succeeds or there is a reason not to. `begun`: its first attempt is admitted already."""
+    """Make the call until it succeeds or the operation gives up. `begun`: the first attempt is admitted already."""
     plan = op.plan
-    perform = plan.perform_async
     token = AMBIENT.set(op)
     try:
         while True:
@@ -48,77 +51,122 @@ async def drive_async(
                     begun = False
                 else:
                     op.admit()
-                if perform is None:
-                    # As `limited` does it, without its frame: nearly every call comes this way.
+                if plan.is_plain:
+                    # The same as `limited`, without its frame: nearly every call comes this way.
                     limit = begin_limit(op)
                     value = await fn(*args, **kwargs)
                     if limit is not None:
                         limit.end()
                 else:
-                    value = await perform(op, fn, args, kwargs)
+                    value = await _attempt_async(op, fn, args, kwargs)
             except BaseException as error:
-                delay = op.failed(error) if limit is None else failed_in_time(op, limit, error)
+                delay = op.failed(error) if limit is None else _failed_under_limit(op, limit, error)
                 if delay is None:
                     raise
             else:
-                fault = None if plan.accept is None else refusal(op, value)
+                fault = None if plan.accept is None else fault_in(op, value)
                 if fault is None:
                     op.succeeded(value)
                     return value
-                delay = op.rejected(fault)
+                delay = op.unacceptable(fault)
                 await throw_away_async(op, value)
             await pause_async(op, delay)
-            if op.mending is not None:
+            if op.due_repair is not None:
                 args, kwargs = await repair_async(op, args, kwargs)
     finally:
-        op.over = True
+        if not op.over:
+            op.end()
         leave(token)
 
 
 def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Make the call until it succeeds or there is a reason not to; the thread sleeps in between."""
+    """Make the call until it succeeds or the operation gives up; the thread sleeps in between."""
     plan = op.plan
-    perform = plan.perform
+    is_plain = plan.limiter is None and not plan.threads
     token = AMBIENT.set(op)
     try:
         while True:
             try:
                 op.admit()
-                value = fn(*args, **kwargs) if perform is None else perform(op, fn, args, kwargs)
+                value = fn(*args, **kwargs) if is_plain else _attempt(op, fn, args, kwargs)
             except BaseException as error:
                 delay = op.failed(error)
                 if delay is None:
                     raise
             else:
                 if hasattr(value, "__await__"):
-                    # Not async by its looks, but what it gives must be awaited: the call is not over yet (R23).
-                    return drive_on(op, value, fn, args, kwargs)
-                fault = None if plan.accept is None else refusal(op, value)
+                    # The function does not look async, but its result must be awaited: the call is not over yet (R23).
+                    return _drive_awaitable(op, value, fn, args, kwargs)
+                fault = None if plan.accept is None else fault_in(op, value)
                 if fault is None:
                     op.succeeded(value)
                     return value
-                delay = op.rejected(fault)
+                delay = op.unacceptable(fault)
                 throw_away(op, value)
             pause(op, delay)
-            if op.mending is not None:
-                args, kwargs = mend(op, args, kwargs)
+            if op.due_repair is not None:
+                args, kwargs = repair(op, args, kwargs)
     finally:
-        op.over = True
+        if not op.over:
+            op.end()
         AMBIENT.reset(token)
 
 
-async def drive_on(
-    op: Operation, given: Awaitable[Any], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+async def _drive_awaitable(
+    op: Operation, first: Awaitable[Any], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Await what a sync call has given; where that fails, make the call again. The one begun is the first attempt."""
-    pending = [given]
-    op.over = False
+    """Await the result of a sync call, which is the first attempt; where that fails, make the call again."""
+    pending = [first]
+    op.enter()
 
-    async def go_on(*args: Any, **kwargs: Any) -> Any:
+    async def await_or_call(*args: Any, **kwargs: Any) -> Any:
         value = pending.pop() if pending else fn(*args, **kwargs)
         return await value if hasattr(value, "__await__") else value
 
-    return await drive_async(op, go_on, args, kwargs, begun=True)
+    return await drive_async(op, await_or_call, args, kwargs, begun=True)
+
+
+# --- one attempt ---
+
+
+async def _attempt_async(
+    op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """Make one async call behind the target's limiter and with hedges, where the policy has them."""
+    if op.plan.hedge is not None:
+        fn, args, kwargs = race, (op, fn, args, kwargs), {}
+    limiter = op.plan.limiter
+    if limiter is None:
+        return await limited(op, fn, args, kwargs)
+    ticket = await limiter.acquire_async(op.plan.runtime, op.deadline)
+    op.call_starts()
+    try:
+        return await limited(op, fn, args, kwargs)
+    finally:
+        limiter.release(ticket)
+
+
+def _attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Make one sync call behind the target's limiter, and in a thread that can be abandoned, where that is wanted."""
+    limiter = op.plan.limiter
+    if limiter is None:
+        return _call(op, fn, args, kwargs)
+    ticket = limiter.acquire(op.plan.runtime, op.deadline)
+    op.call_starts()
+    try:
+        return _call(op, fn, args, kwargs)
+    finally:
+        limiter.release(ticket)
+
+
+def _call(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    limit = op.limit() if op.plan.threads else None
+    if limit is None:
+        return fn(*args, **kwargs)
+    done, value = call_in_thread(op.plan.runtime.abandoned_threads, limit, fn, args, kwargs)
+    if not done:
+        raise errors.timed_out(op)
+    return value
 
 
 async def limited(
@@ -141,13 +189,12 @@ async def limited(
     return value
 
 
-def failed_in_time(op: Operation, limit: Limit, error: BaseException) -> float | None:
-    """Take in a failure under a limit, as `Operation.failed` does; what the limit itself cancelled is our own error."""
+def _failed_under_limit(op: Operation, limit: Limit, error: BaseException) -> float | None:
+    """Take in a failure under a limit, as `Operation.failed` does. A cancellation by the limit becomes our own error."""
     if not limit.end() or not isinstance(error, asyncio.CancelledError):
         if op.around is not None and isinstance(error, asyncio.CancelledError) and limit.due:
-            # A recovery around it with the same limit came first: it was late all the same, and its circuits are told.
-            now = op.plan.monotonic()
-            permits.settle_failure(op, errors.lateness(op, now), now)
+            # A recovery around it with the same limit fired first. The callee was late all the same, so its circuit counts it.
+            op.timed_out(errors.lateness(op, op.plan.monotonic()))
         return op.failed(error)
     late = errors.timed_out(op)
     try:
@@ -174,53 +221,67 @@ def begin_limit(op: Operation) -> Limit | None:
     return wheels.begin(op.attempt_started) if seconds == wheels.seconds else wheels.begin_own(seconds)
 
 
+# --- waits between attempts ---
+
+
 async def pause_async(op: Operation, seconds: float) -> None:
-    """Wait before the next attempt; a command ends the wait and may end the operation."""
-    if seconds <= 0 or not op.plan.runtime.waits:
-        op.failed_with = None
-        await _let_others_run(op)
+    """Wait before the next attempt. A command ends the wait and may end the operation."""
+    runtime = op.plan.runtime
+    if seconds <= 0 or not runtime.waits:
+        op.waited_for(0.0, None)
+        await _yield_to_others(op)
         return
-    wait = TaskWait(op, seconds)
-    with _told(wait):
-        for part in (seconds,) if op.abort is None else parts_of(op.abort, seconds):
+    wait = TaskWait(op.waiting(seconds), runtime)
+    with _commandable(op, wait):
+        for part in _parts(op.abort, seconds):
             await wait.sleep(part)
-            if wait.told is not None:
+            if wait.command is not None:
                 break
-    if wait.told is not None:
-        op.commanded(wait)
+    op.waited_for(wait.lasted(), wait.command)
 
 
 def pause(op: Operation, seconds: float) -> None:
-    """Wait before the next attempt, in a thread; ditto."""
-    if seconds <= 0 or not op.plan.runtime.waits:
-        op.failed_with = None
+    """Wait before the next attempt in a thread. A command ends the wait and may end the operation."""
+    runtime = op.plan.runtime
+    if seconds <= 0 or not runtime.waits:
+        op.waited_for(0.0, None)
         return
-    wait = ThreadWait(op, seconds)
-    with _told(wait):
-        for part in (seconds,) if op.abort is None else parts_of(op.abort, seconds):
+    wait = ThreadWait(op.waiting(seconds), runtime)
+    with _commandable(op, wait):
+        for part in _parts(op.abort, seconds):
             wait.sleep(part)
-            if wait.told is not None:
+            if wait.command is not None:
                 break
-    if wait.told is not None:
-        op.commanded(wait)
+    op.waited_for(wait.lasted(), wait.command)
 
 
 @contextmanager
-def _told(wait: Wait) -> Iterator[None]:
-    """Let the wait inside be told something; where it is cut short, the operation is stopped."""
-    commands = wait.op.plan.runtime.commands
-    commands.enter(wait)
+def _commandable(op: Operation, wait: Wait) -> Iterator[None]:
+    """Let the wait inside be commanded; where an exception cuts it short, the operation is stopped."""
+    commands = wait.runtime.commands
+    commands.register(wait)
     try:
         yield
     except BaseException as stop:
-        wait.op.stopped(stop)
+        op.stopped(stop)
         raise
     finally:
-        commands.leave(wait)
+        commands.unregister(wait)
 
 
-async def _let_others_run(op: Operation) -> None:
-    """Suspend once, where there is nothing to wait for."""
+def _parts(abort: Abort | None, seconds: float) -> Iterator[float]:
+    """Cut a wait into parts short enough to notice the caller's signal; none are left once it is set."""
+    if abort is None:
+        yield seconds
+        return
+    left = seconds
+    while left > 0 and not abort.is_set():
+        yield min(left, ABORT_CHECK_S)
+        left -= ABORT_CHECK_S
+
+
+async def _yield_to_others(op: Operation) -> None:
+    """Suspend once even where there is nothing to wait for, so that a loop of failures does not block the event loop."""
     try:
         await asyncio.sleep(0)
     except BaseException as stop:
@@ -229,8 +290,9 @@ async def _let_others_run(op: Operation) -> None:
 
 
 def leave(token: Token[Ambient | None]) -> None:
+    """Leave an operation's scope."""
     try:  # noqa: SIM105 - every call passes here, and a context manager would cost more than the reset
         AMBIENT.reset(token)
     except ValueError:
-        # A coroutine that is closed by the garbage collector ends in another context, where there is nothing to reset.
+        # The garbage collector closes a coroutine in another context, where there is nothing to reset.
         pass

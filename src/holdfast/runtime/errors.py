@@ -1,4 +1,4 @@
-"""The errors of an operation that are ours: late, refused, cancelled by its caller, of unknown outcome.
+"""The errors of an operation that are ours: timed out, rejected by a circuit, aborted by its caller, of unknown outcome.
 
 Invariant: each carries what the operation has tried so far.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.operation import Operation
     from holdfast.runtime.registry import TargetState
 
-__all__ = ["aborted", "deadline_passed", "outcome_unknown", "refused", "timed_out"]
+__all__ = ["aborted", "deadline_passed", "lateness", "outcome_unknown", "rejected", "timed_out"]
 
 _TIMEOUT_CODES: dict[Scope, Code] = {Scope.PROVIDER: "PROVIDER_TIMEOUT", Scope.TOOL: "TOOL_TIMEOUT"}
 
@@ -44,25 +44,21 @@ def lateness(op: Operation, now: float) -> Fault:
 
 
 def deadline_passed(op: Operation, limit: float | None = None) -> DeadlineError:
-    """Return what to raise when the time for the whole is over."""
+    """Return what to raise when the deadline of the whole operation has passed."""
     if limit is None:
         limit = 0.0 if op.deadline is None else max(0.0, op.deadline - op.started)
     fault = Fault.of("SYS_DEADLINE_EXCEEDED", context={"limit_s": round(limit, 3)})
     return DeadlineError(fault.with_attempts(op.history))
 
 
-def refused(op: Operation, line: TargetState, rejection: Rejection, now: float) -> CircuitOpenError:
-    """Return what to raise where a circuit refuses the call: who, why, and until when."""
+def rejected(op: Operation, state: TargetState, rejection: Rejection, now: float) -> CircuitOpenError:
+    """Return what to raise where a circuit rejects the call: which circuit, why, and until when."""
     left = None if rejection.retry_at is None else max(0.0, rejection.retry_at - now)
-    told = line.refusal
-    if told is None or told[0] is not rejection:
-        # An open circuit may refuse many callers: what it tells them is worded once.
-        told = line.refusal = (rejection, _refusal(op, rejection, left, now))
-    fault = told[1]
+    fault = state.fault_of(rejection, lambda: _rejection_fault(op, rejection, left, now))
     return CircuitOpenError(msgspec.structs.replace(fault, retry_after=left, context=fault.context.copy()))
 
 
-def _refusal(op: Operation, rejection: Rejection, left: float | None, now: float) -> Fault:
+def _rejection_fault(op: Operation, rejection: Rejection, left: float | None, now: float) -> Fault:
     context: dict[str, Any] = {"circuit": rejection.name, "reason": rejection.reason or "held open by hand"}
     if left is None:
         context["until"] = "it is released"
@@ -73,13 +69,13 @@ def _refusal(op: Operation, rejection: Rejection, left: float | None, now: float
 
 
 def aborted(op: Operation, by: str = "its caller") -> AbortedError:
-    """Return what to raise when the caller's signal is set, or a command says so."""
+    """Return what to raise when the caller's signal is set, or a person commands it."""
     message = f"{op.plan.name or 'The call'} was cancelled by {by} after {op.attempts} attempts"
     return AbortedError(Fault.of("SYS_CANCELLED", message).with_attempts(op.history))
 
 
 def outcome_unknown(op: Operation, fault: Fault) -> OutcomeUnknownError:
-    """Return what to raise where an unsafe call may have happened; its key finds out."""
+    """Return what to raise where an unsafe call may have happened; its key helps to find out."""
     message = f"{op.plan.name or 'The call'} failed and may have happened: {fault.message}"
     context = {**fault.context, "key": op.run, "failed_with": fault.code}
     unknown = Fault.of("TOOL_OUTCOME_UNKNOWN", message, cause=fault.cause, context=context)

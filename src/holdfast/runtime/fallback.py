@@ -1,71 +1,393 @@
-"""Calls with a fallback chain behind them: the two drivers that make the calls a walk asks for.
+"""Fallbacks: what answers when a call has failed for good. Other functions, the cache, a degraded answer, a notification.
 
-Invariant: whatever the walk decides, its generator is closed and the scope of the operation is left.
+A `Chain` is configured once, on the decorated function. `drive_chain` makes the call and, when it has failed for good, walks
+down the chain. The walk is written once for tasks and threads: it yields the calls to make and receives their results.
+
+Invariant: the error of every step is kept, the primary's first, and the primary's error is raised when all fail. A step that
+could never work where its function is called is rejected when it is added.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.faults import AbortedError
+import msgspec
+
+from holdfast import options
+from holdfast.events import AgentFallback, Degraded, Fallback
+from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError, Scope
+from holdfast.policies.decide import Ask, Skip, can_fall_back, decide_step
+from holdfast.policies.fallback import Consent, When, check_when, meets
+from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.answers import close_answer
+from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
+from holdfast.runtime.callables import is_async, name_of
 from holdfast.runtime.drivers import drive, leave, limited
-from holdfast.runtime.walking import walk_down
+from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of
+from holdfast.runtime.plan import PLAN_ATTRIBUTE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Generator, Iterator
 
-    from holdfast.runtime.chain import Chain
+    from holdfast.policies.decide import Take
     from holdfast.runtime.operation import Operation
-    from holdfast.runtime.walking import Call
 
-__all__ = ["drive_chain", "drive_chain_async"]
+__all__ = ["CacheStore", "Chain", "Consent", "Step", "When", "check_step", "drive_chain", "drive_chain_async"]
+
+
+# --- the chain, as it is configured ---
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One other way of doing it."""
+
+    name: str
+    fn: Any
+    when: Any = None
+    offers: frozenset[str] | None = None
+    consent: Any = "configured"
+
+
+class Chain:
+    """What answers when the primary call has failed for good."""
+
+    def __init__(self, fn: Callable[..., Any], name: str = "") -> None:
+        self.configured = False
+        """At least one step, cache, degraded answer or notification was added."""
+        self.event: type[Fallback | AgentFallback] = Fallback
+        """The kind of event that reports a step."""
+        self.primary_name = "primary"
+        """What its events call the call itself."""
+        self.fn = fn
+        self._fn_name = name or name_of(fn)
+        self.steps: tuple[Step, ...] = ()
+        self.degraded_answer: Callable[..., Any] | None = None
+        self.notification: Callable[[Fault], object] | None = None
+        self._ttl = 0.0
+        self._store: CacheStore | None = None
+        self._key: Callable[..., str] | None = None
+
+    # These methods stand on the decorated function.
+
+    def fallback(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        when: When | None = None,
+        name: str = "",
+        offers: frozenset[str] | None = None,
+        consent: Consent = "configured",
+    ) -> Any:
+        """Add a function to call when the primary has failed for good; steps are called in the order they are added."""
+        if fn is None:
+            return lambda later: self.fallback(later, when=when, name=name, offers=offers, consent=consent)
+        check_step("fallback", fn, self.fn)
+        check_when(f"fallback {name or name_of(fn)}: when", when)
+        options.one_of("fallback.consent", consent, ("configured", "ask"))
+        options.names("fallback.offers", offers, optional=True)
+        if not isinstance(name, str):
+            raise InvalidError.at("fallback.name", "a name", name)
+        step = Step(name=name or name_of(fn).rpartition(".")[2], fn=fn, when=when, offers=offers, consent=consent)
+        self.steps = (*self.steps, step)
+        self.configured = True
+        return fn
+
+    def cached(self, *, ttl: float, key: Callable[..., str] | None = None, store: CacheStore | None = None) -> None:
+        """When the steps have failed, answer with the last good answer to the same call, if it is younger than `ttl`."""
+        options.seconds("cached.ttl", ttl)
+        if key is not None and not callable(key):
+            raise InvalidError.at("cached.key", "a function of the call's arguments that returns a text", key)
+        if store is not None and not (callable(getattr(store, "get", None)) and callable(getattr(store, "put", None))):
+            raise InvalidError.at("cached.store", "a CacheStore, with `get` and `put`", store)
+        self._ttl, self._key = ttl, key
+        self._store = MemoryCache() if store is None else store
+        self.configured = True
+
+    def degraded(self, fn: Any) -> Any:
+        """Set the function that answers when everything has failed; it gets the fault, then the call's arguments."""
+        check_step("degraded", fn, self.fn)
+        self.degraded_answer = fn
+        self.configured = True
+        return fn
+
+    def notify(self, fn: Any) -> Any:
+        """Set the function that is called with the fault when every step has failed; the error is raised afterwards."""
+        check_step("notify", fn, self.fn)
+        self.notification = fn
+        self.configured = True
+        return fn
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the fallbacks, in order."""
+        return tuple(step.name for step in self.steps)
+
+    def ends_with(self, step: Step) -> bool:
+        """Whether nothing behind this step could answer."""
+        return step is self.steps[-1] and self.degraded_answer is None and self._store is None
+
+    # The cache.
+
+    def keep(self, op: Operation, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Keep a good answer for later. A cache that fails does not fail the call (S2-10)."""
+        if self._store is None:
+            return
+        try:
+            key = key_of(self._key, self._fn_name, args, kwargs)
+            if key is None:
+                self._warn_without_key(op)
+            else:
+                self._store.put(key, value, op.plan.monotonic(), self._ttl)
+        except Exception as error:  # noqa: BLE001 - the store and the key function are the user's
+            reports.suppressed(op, error, "the cache of a fallback failed")
+
+    def _warn_without_key(self, op: Operation) -> None:
+        """Warn once about a cache that can keep nothing (in methods, `self` is an argument, too)."""
+        where = f"cached of {self._fn_name}"
+        error = InvalidError.saying(where, "arguments that can be written as JSON, or key=", "others: nothing is kept")
+        runtime = op.plan.runtime
+        runtime.bus.hook_raised(self, where, error, at=runtime.clock.wall(), run=op.run)
+
+    def recall(self, op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the answer kept for this very call, or `Missing`."""
+        if self._store is None:
+            return Missing
+        try:
+            key = key_of(self._key, self._fn_name, args, kwargs)
+            return Missing if key is None else self._store.get(key, op.plan.monotonic())
+        except Exception as error:  # noqa: BLE001 - the store and the key function are the user's
+            reports.suppressed(op, error, "the cache of a fallback failed")
+            return Missing
+
+
+def check_step(what: str, step: Any, of: Any) -> None:
+    """Raise `InvalidError` for a step that could not be called where its function is."""
+    if not callable(step):
+        raise InvalidError.at(f"{what} of {name_of(of)}", "a function", step)
+    if is_async(step) and not is_async(of):
+        raise InvalidError.saying(
+            f"{what} of {name_of(of)}", "a plain function, as the function itself is", "an async function"
+        )
+
+
+# --- the walk down the chain ---
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """What the driver must call next; it sends the value, or throws the error, back into the walk."""
+
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+class _Walk:
+    """One walk down the chain: what failed so far, and what comes next."""
+
+    def __init__(self, op: Operation, chain: Chain, error: Exception) -> None:
+        self.op = op
+        self.chain = chain
+        self.error: Exception | None = error
+        self.primary = self.latest = fault_of(error)
+        self.failed: list[dict[str, str]] = []
+
+    def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[_Call, Any, Any]:
+        """Return the first answer; raise the primary's error if there is none."""
+        if not can_fall_back(self.primary) or self._is_defect(self._primary_error(), self.primary):
+            raise self._exhausted()
+        for step in self.chain.steps:
+            self.op.check_abort()
+            decision = self._decide(step)
+            if isinstance(decision, Ask) and not (yield from self._consent(step)):
+                decision = Skip("consent was not given")
+            if isinstance(decision, Skip):
+                self.failed.append({"step": step.name, "skipped": decision.reason})
+                continue
+            reports.fell_back(self.op, self.chain.primary_name, step.name, self.latest, self.chain.event)
+            self.op.begin_step(step.name, last=self.chain.ends_with(step))
+            try:
+                value = yield _Call(step.fn, args, kwargs)
+            except Exception as failure:  # noqa: BLE001 - a step may raise anything
+                self._step_failed(step.name, failure)
+            else:
+                self.op.step_answered(value)
+                return value
+        return (yield from self._last_resorts(args, kwargs))
+
+    def _decide(self, step: Step) -> Take | Ask | Skip:
+        op = self.op
+        return decide_step(
+            condition_met=self._meets_condition(step),
+            needs=op.plan.needs,
+            offers=step.offers,
+            circuit_open=_is_open(step.fn),
+            consent=step.consent,
+            budget_spent=op.budget is not None and op.budget.exhausted(op.plan.monotonic()) is not None,
+        )
+
+    def _meets_condition(self, step: Step) -> bool:
+        try:
+            return meets(step.when, self.latest, self.primary)
+        except Exception as error:  # noqa: BLE001 - a condition that raises is reported and skips its step (R25)
+            reports.suppressed(self.op, error, f"the condition of fallback {step.name} raised")
+            return False
+
+    def _consent(self, step: Step) -> Generator[_Call, Any, bool]:
+        """Ask the user. Where nobody can be asked, or the question fails, there is no consent (R25)."""
+        self.op.extend_deadline()
+        consent = self.op.plan.runtime.consent
+        try:
+            return _is_yes((yield _Call(consent, (self.op.plan.name, step.name, self.latest), {})))
+        except Exception as failure:  # noqa: BLE001 - the callback is the user's
+            reports.suppressed(self.op, failure, f"asking for consent to fallback {step.name} raised")
+            return False
+
+    def _last_resorts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[_Call, Any, Any]:
+        """Answer from the cache, or with a degraded answer; else notify and raise the primary's error."""
+        chain = self.chain
+        kept = chain.recall(self.op, args, kwargs)
+        if kept is not Missing:
+            self._degraded("cached")
+            return kept
+        self.op.extend_deadline()
+        if chain.degraded_answer is not None:
+            try:
+                value = yield _Call(chain.degraded_answer, (self.primary, *args), kwargs)
+            except Exception as failure:  # noqa: BLE001 - a step may raise anything
+                self._step_failed("degraded", failure)
+            else:
+                self._degraded("degraded")
+                return value
+        self.op.extend_deadline()
+        if chain.notification is not None:
+            try:
+                yield _Call(chain.notification, (self._exhausted_fault(),), {})
+            except Exception as failure:  # noqa: BLE001 - the error to raise is the primary's (R25)
+                reports.suppressed(self.op, failure, "the notification of a failed chain raised")
+        raise self._exhausted()
+
+    def _step_failed(self, name: str, error: Exception) -> None:
+        """Keep a step's error. A defect in its code is raised at once: it must not look like an outage (R74)."""
+        if self.op.passes(error):
+            self.op.failed(error)
+            raise error
+        fault = fault_of(error)
+        is_defect = self._is_defect(error, fault)
+        self.op.step_failed(fault, remember=not is_defect)
+        if is_defect:
+            reports.failed(self.op, fault)
+            raise error
+        self.latest = fault
+        self.failed.append({"step": name, "code": fault.code, "message": fault.message})
+
+    def _is_defect(self, error: Exception, fault: Fault) -> bool:
+        """Whether it is a defect in somebody's code. Wrong arguments are a model's mistake only where a tool was called."""
+        if fault.code == "TOOL_INPUT_INVALID" and isinstance(error, TypeError):
+            return Scope.TOOL not in self.op.plan.scopes
+        return fault.code == "SYS_PROGRAMMING_ERROR"
+
+    def _degraded(self, via: str) -> None:
+        op, runtime = self.op, self.op.plan.runtime
+        op.degrade(via)
+        if runtime.bus.wants(Degraded):
+            event = Degraded(
+                at=runtime.clock.wall(), run=op.run, operation=op.plan.name, reason=via, fault=self.primary
+            )
+            runtime.bus.emit(event)
+
+    def _primary_error(self) -> Exception:
+        assert self.error is not None
+        return self.error
+
+    def _exhausted(self) -> Exception:
+        """Return the primary's error, with what became of every step on its fault."""
+        fault = msgspec.structs.replace(
+            self.primary,
+            attempts=self.op.history or self.primary.attempts,
+            context={**self.primary.context, "fallbacks": self.failed} if self.failed else self.primary.context,
+        )
+        # The error passes through this walk's frames: if the walk kept it, it would keep itself alive.
+        error = self._primary_error()
+        self.error = None
+        error.__dict__[FAULT_ATTRIBUTE] = fault
+        if isinstance(error, HoldfastError):
+            error.fault = fault
+        for record in self.failed:
+            how = record.get("skipped") or f"{record['code']} {record['message']}"
+            error.add_note(f"holdfast: fallback {record['step']}: {how}")
+        reports.failed(self.op, fault)
+        return error
+
+    def _exhausted_fault(self) -> Fault:
+        """Return the fault for the notification that nothing is left to try."""
+        steps = [record["step"] for record in self.failed]
+        context = {"name": self.op.plan.name, "steps": steps, "primary": self.primary.code}
+        return Fault.of("SYS_FALLBACKS_EXHAUSTED", context=context, cause=self.primary.cause)
+
+
+def _is_yes(answer: object) -> bool:
+    if hasattr(answer, "__await__"):
+        # A coroutine is true like any object, but a question that was not even asked must not count as a yes.
+        close_answer(answer)
+        raise InvalidError.saying("consent", "a plain function, as the call itself is", "an async function")
+    return bool(answer)
+
+
+def _is_open(fn: Any) -> bool:
+    """Whether a step that is itself recovered would be rejected by its circuit: then calling it is pointless."""
+    plan = getattr(fn, PLAN_ATTRIBUTE, None)
+    return plan is not None and plan.fresh().rejects()
+
+
+# --- the drivers of a chain ---
 
 
 async def drive_chain_async(
     op: Operation, chain: Chain, call: Awaitable[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
     """Await the call; when it has failed for good, walk down the chain."""
-    op.has_fallbacks = True
+    op.expect_fallbacks()
     try:
         value = await call
     except AbortedError:
         raise
-    except Exception as error:  # noqa: BLE001 - each step decides what it answers; what none answers is raised again
-        return await fall_back_async(op, chain, error, args, kwargs)
+    except Exception as error:
+        if op.passes(error):
+            raise
+        return await _walk_async(op, _Walk(op, chain, error).run(args, kwargs))
     chain.keep(op, value, args, kwargs)
     return value
 
 
 def drive_chain(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Make the call; when it has failed for good, walk down the chain."""
-    op.has_fallbacks = True
+    op.expect_fallbacks()
     try:
         value = drive(op, fn, args, kwargs)
     except AbortedError:
         raise
-    except Exception as error:  # noqa: BLE001 - ditto
-        return fall_back(op, chain, error, args, kwargs)
+    except Exception as error:
+        if op.passes(error):
+            raise
+        return _walk(op, _Walk(op, chain, error).run(args, kwargs))
     if hasattr(value, "__await__"):
         return drive_chain_async(op, chain, value, args, kwargs)
     chain.keep(op, value, args, kwargs)
     return value
 
 
-async def fall_back_async(
-    op: Operation, chain: Chain, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Any:
-    """Perform the walk in a task; a step has the time limit of an attempt."""
-    walk = walk_down(op, chain, error, args, kwargs)
-    del error  # an exception in a frame that it passes through keeps itself alive
+async def _walk_async(op: Operation, walk: Generator[_Call, Any, Any]) -> Any:
+    """Make the calls of a walk in a task; a step has the time limit of an attempt."""
     with _in_scope(op, walk):
         try:
             call = next(walk)
             while True:
                 try:
-                    value = await limited(op, _awaiting, (call,), {})
+                    value = await limited(op, _awaited, (call,), {})
                 except Exception as failure:  # noqa: BLE001 - the walk decides
                     call = walk.throw(failure)
                 else:
@@ -74,17 +396,15 @@ async def fall_back_async(
             return end.value
 
 
-def fall_back(op: Operation, chain: Chain, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Perform the walk in a thread."""
-    walk = walk_down(op, chain, error, args, kwargs)
-    del error  # ditto
+def _walk(op: Operation, walk: Generator[_Call, Any, Any]) -> Any:
+    """Make the calls of a walk in a thread."""
     with _in_scope(op, walk):
         try:
             call = next(walk)
             while True:
                 try:
                     value = call.fn(*call.args, **call.kwargs)
-                except Exception as failure:  # noqa: BLE001 - ditto
+                except Exception as failure:  # noqa: BLE001 - the walk decides
                     call = walk.throw(failure)
                 else:
                     call = walk.send(value)
@@ -93,9 +413,9 @@ def fall_back(op: Operation, chain: Chain, error: Exception, args: tuple[Any, ..
 
 
 @contextmanager
-def _in_scope(op: Operation, walk: Generator[Call, Any, Any]) -> Iterator[None]:
-    """Put the operation in force again while its fallbacks are tried; who stops it is told, and the walk is closed."""
-    op.over = False
+def _in_scope(op: Operation, walk: Generator[_Call, Any, Any]) -> Iterator[None]:
+    """Put the operation's scope in force while its fallbacks are called, and close the walk however it ends."""
+    op.enter()
     token = AMBIENT.set(op)
     try:
         yield
@@ -106,10 +426,10 @@ def _in_scope(op: Operation, walk: Generator[Call, Any, Any]) -> Iterator[None]:
         raise
     finally:
         walk.close()
-        op.over = True
+        op.end()
         leave(token)
 
 
-async def _awaiting(call: Call) -> Any:
+async def _awaited(call: _Call) -> Any:
     value = call.fn(*call.args, **call.kwargs)
     return await value if inspect.isawaitable(value) else value

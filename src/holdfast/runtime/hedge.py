@@ -1,7 +1,7 @@
-"""A second call when the first is late; whichever answers first wins.
+"""Hedge: a second call when the first is late. Whichever answers first wins.
 
-Invariant: when the attempt is over no call of it is left running, and every call that was added is charged. Added calls are
-held to the places and the pace of the name like any other, but do not wait for them: late help is none.
+Invariant: when the attempt is over, none of its calls is left running, and every added call is charged. Added calls need a
+place and a start of the target's limiter like any other call, but they do not wait for them: a hedge that waits is too late.
 """
 
 from __future__ import annotations
@@ -10,57 +10,50 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from holdfast.policies.hedge import next_hedge
-from holdfast.runtime.drivers import limited
-from holdfast.runtime.results import throw_away_async
+from holdfast.runtime.answers import throw_away_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from holdfast.policies.hedge import Hedge, HedgeMachine
+    from holdfast.policies.hedge import Hedge
     from holdfast.runtime.operation import Operation
 
-__all__ = ["hedging"]
+__all__ = ["race"]
 
 
-def hedging(hedge: Hedge, machine: HedgeMachine) -> Callable[..., Awaitable[Any]]:
-    """Return the way of making an attempt that adds calls to a late one."""
-
-    async def race(
-        op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
-        running = {_start(fn, args, kwargs)}
-        done: set[asyncio.Task[Any]] = set()
-        winner: asyncio.Task[Any] | None = None
-        added = most = 0
+async def race(
+    op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """Make one attempt, and add calls to it while it is late."""
+    hedge = op.plan.hedge
+    assert hedge is not None
+    running = {_start(fn, args, kwargs)}
+    done: set[asyncio.Task[Any]] = set()
+    winner: asyncio.Task[Any] | None = None
+    added = considered = 0
+    try:
+        while winner is None:
+            wait = _next(op, hedge, considered)
+            done, running = await asyncio.wait(running, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            winner = _winner(done, running)
+            if done:
+                continue
+            considered += 1
+            if _may_add(op):
+                added += 1
+                running.add(_start(fn, args, kwargs))
+            else:
+                # One rejection ends hedging for this attempt: the limits will hardly be free a moment later.
+                considered = hedge.most
+        op.plan.state.answered_in(op.plan.monotonic() - op.attempt_started)
+        return winner.result()
+    finally:
         try:
-            while winner is None:
-                wait = _next(op, hedge, machine, most)
-                done, running = await asyncio.wait(running, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
-                winner = _winner(done, running)
-                if done:
-                    continue
-                most += 1
-                if _may_add(op):
-                    added += 1
-                    running.add(_start(fn, args, kwargs))
-                else:
-                    most = hedge.most
-            _took(op, machine)
-            return winner.result()
+            await _stop(op, (running | done) - {winner})
         finally:
-            try:
-                await _stop(op, (running | done) - {winner})
-            finally:
-                _give_back(op, added)
-            # A task in a frame that its exception passes through keeps that exception alive.
-            del done, winner
-
-    async def hedged(
-        op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
-        return await limited(op, race, (op, fn, args, kwargs), {})
-
-    return hedged
+            _release(op, added)
+        # A task in a frame that its exception passes through keeps that exception alive.
+        del done, winner
 
 
 def _start(fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> asyncio.Task[Any]:
@@ -70,28 +63,21 @@ def _start(fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Map
     return asyncio.create_task(call())
 
 
-def _next(op: Operation, hedge: Hedge, machine: HedgeMachine, added: int) -> float | None:
-    with op.plan.line.lock:
-        after = machine.after()
+def _next(op: Operation, hedge: Hedge, considered: int) -> float | None:
     return next_hedge(
         hedge,
-        after=after,
+        after=op.plan.state.hedges_after(),
         started=op.attempt_started,
-        added=added,
+        added=considered,
         now=op.plan.monotonic(),
         quota_allows=True,
     )
 
 
-def _took(op: Operation, machine: HedgeMachine) -> None:
-    with op.plan.line.lock:
-        machine.took(op.plan.monotonic() - op.attempt_started)
+def _release(op: Operation, added: int) -> None:
+    """Release the places of the added calls and charge the calls.
 
-
-def _give_back(op: Operation, added: int) -> None:
-    """Leave the places of the calls that were added, and charge them.
-
-    What they used nobody knows; the one that answers is charged with its answer (R90).
+    Their usage is not known; the call that answers is charged with its answer (R90).
     """
     limiter = op.plan.limiter
     for _ in range(added):
@@ -102,11 +88,11 @@ def _give_back(op: Operation, added: int) -> None:
 
 
 def _may_add(op: Operation) -> bool:
-    """A refusal keeps the next call from being added and leaves those that run alone (R37)."""
+    """Whether budget, quota and limiter allow one more call. If not, the calls that run go on (R37)."""
     now = op.plan.monotonic()
     if op.budget is not None and op.budget.exhausted(now) is not None:
         return False
-    if op.plan.rationed and not op.plan.line.may_retry(now):
+    if op.plan.rationed and not op.plan.state.withdraw_retry(now):
         return False
     if op.plan.limiter is not None and not op.plan.limiter.try_acquire(now):
         return False
@@ -117,7 +103,7 @@ def _may_add(op: Operation) -> bool:
 
 def _winner(done: set[asyncio.Task[Any]], running: set[asyncio.Task[Any]]) -> asyncio.Task[Any] | None:
     """Return the call that decides: one that answered, or a failed one where no other is left."""
-    # Each is asked for its exception: one that nobody asks for is logged as lost.
+    # Reading each task's exception marks it as seen; asyncio logs an exception that nobody reads.
     good = [task for task in done if not task.cancelled() and task.exception() is None]
     if good:
         return good[0]
@@ -125,7 +111,7 @@ def _winner(done: set[asyncio.Task[Any]], running: set[asyncio.Task[Any]]) -> as
 
 
 async def _stop(op: Operation, others: set[asyncio.Task[Any]]) -> None:
-    """Stop the calls that lost; an answer that came all the same is closed, since nobody will see it (R27)."""
+    """Stop the calls that lost. If one of them has answered meanwhile, its answer is closed (R27)."""
     for task in others:
         task.cancel()
     if others:

@@ -1,29 +1,40 @@
-"""Places and pace: how many calls to a name run at once, and how many start per second.
+"""The limiter of a target: how many calls run at once, and how many start per second.
 
-Invariant: whoever was let in goes out once, however the call ends; a waiter that is cancelled frees its place in the queue
-(R69). Callers of any thread and event loop share one queue.
+Invariant: whoever acquired a place releases it once, however the call ends. A caller that is cancelled while it waits frees
+its place in the queue (R69). Callers of any thread and event loop share one queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place
 from holdfast.policies.rate_limit import RateLimit, RateLimitMachine
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable
 
-    from holdfast.runtime.operation import Operation
+    from holdfast.clock import Clock
 
-__all__ = ["Limiter", "acquire", "acquire_async", "limited_by", "limited_call", "limiter_for"]
+__all__ = ["Limiter", "limiter_for"]
+
+
+class Sleeper(Protocol):
+    """The parts of a runtime that a wait needs."""
+
+    clock: Clock
+    waits: bool
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep in a thread."""
+        ...
 
 
 class Limiter:
-    """The places and the pace of one name."""
+    """The places and the pace of one target."""
 
     def __init__(self, name: str, bulkhead: Bulkhead | None, rate: RateLimit | None) -> None:
         self.name = name
@@ -34,58 +45,43 @@ class Limiter:
         self._pace = None if rate is None else RateLimitMachine(rate)
         self._wakers: dict[int, Callable[[], None]] = {}
 
-    # --- places ---
+    async def acquire_async(self, runtime: Sleeper, deadline: float | None) -> int:
+        """Wait for a place and for the start of the call; return the ticket for `release`.
 
-    async def enter_async(self, op: Operation) -> int:
-        """Take a place, waiting for one if need be; return the ticket to leave with."""
-        if self._places is None:
-            return 0
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-
-        def come() -> None:
-            if not turn.done():
-                turn.set_result(None)
-
-        def wake() -> None:
-            loop.call_soon_threadsafe(come)
-
-        ticket = self._enter(wake)
-        if not ticket:
-            return 0
-        timer = None if op.deadline is None else loop.call_later(_left(op), lambda: turn.done() or turn.cancel("late"))
+        Raises `HoldfastError` where the queue is full, or where the wait would pass the deadline.
+        """
+        ticket = await self._place_async(runtime.clock, deadline)
         try:
-            await turn
-        except BaseException as error:
-            self._cancel(ticket)
-            if isinstance(error, asyncio.CancelledError) and error.args == ("late",):
-                raise self._full() from None
+            now = runtime.clock.monotonic()
+            if wait := self._reserve_start(now, deadline):
+                try:
+                    await asyncio.sleep(wait if runtime.waits else 0)
+                except BaseException:
+                    self._cancel_start(now + wait)
+                    raise
+        except BaseException:
+            self.release(ticket)
             raise
-        finally:
-            if timer is not None:
-                timer.cancel()
         return ticket
 
-    def enter(self, op: Operation) -> int:
-        """Take a place, blocking the thread for one if need be; return the ticket to leave with."""
-        if self._places is None:
-            return 0
-        turn = threading.Event()
-        ticket = self._enter(turn.set)
-        if not ticket:
-            return 0
+    def acquire(self, runtime: Sleeper, deadline: float | None) -> int:
+        """Do the same in a thread, which blocks meanwhile."""
+        ticket = self._place(runtime.clock, deadline)
         try:
-            came = turn.wait(None if op.deadline is None else _left(op))
+            now = runtime.clock.monotonic()
+            if wait := self._reserve_start(now, deadline):
+                try:
+                    runtime.sleep(wait)
+                except BaseException:
+                    self._cancel_start(now + wait)
+                    raise
         except BaseException:
-            self._cancel(ticket)
+            self.release(ticket)
             raise
-        if not came:
-            self._cancel(ticket)
-            raise self._full()
         return ticket
 
     def try_acquire(self, now: float) -> bool:
-        """Take a place and a start if both are to be had at once; then `leave(0)` gives the place back."""
+        """Take a place and a start if both are free now; never wait. `release(0)` gives the place back."""
         with self._lock:
             if self._pace is not None and self._pace.peek(now) > 0:
                 return False
@@ -96,13 +92,63 @@ class Limiter:
             return True
 
     def release(self, ticket: int) -> None:
-        """Give the place to whoever is next."""
+        """Give the place to the next waiter."""
         if self._places is not None:
             with self._lock:
                 following = self._places.release(ticket)
             self._wake(following)
 
+    # --- places ---
+
+    async def _place_async(self, clock: Clock, deadline: float | None) -> int:
+        if self._places is None:
+            return 0
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[bool] = loop.create_future()
+
+        def finish(came: bool) -> None:  # noqa: FBT001 - a callback of the loop takes positional arguments
+            if not turn.done():
+                turn.set_result(came)
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(finish, True)  # noqa: FBT003 - a callback of the loop
+
+        ticket = self._enter(wake)
+        if not ticket:
+            return 0
+        timer = None if deadline is None else loop.call_later(_left(clock, deadline), finish, False)  # noqa: FBT003 - a callback of the loop
+        try:
+            came = await turn
+        except BaseException:
+            self._cancel(ticket)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if not came:
+            self._cancel(ticket)
+            raise self._full()
+        return ticket
+
+    def _place(self, clock: Clock, deadline: float | None) -> int:
+        if self._places is None:
+            return 0
+        turn = threading.Event()
+        ticket = self._enter(turn.set)
+        if not ticket:
+            return 0
+        try:
+            came = turn.wait(None if deadline is None else _left(clock, deadline))
+        except BaseException:
+            self._cancel(ticket)
+            raise
+        if not came:
+            self._cancel(ticket)
+            raise self._full()
+        return ticket
+
     def _enter(self, wake: Callable[[], None]) -> int:
+        """Take a place at once (0), or a place in the queue (its ticket)."""
         assert self._places is not None
         with self._lock:
             entry = self._places.acquire()
@@ -121,7 +167,7 @@ class Limiter:
         self._wake(following)
 
     def _wake(self, ticket: int | None) -> None:
-        """Wake a waiter; one whose event loop is gone passes its turn on."""
+        """Wake a waiter. One whose event loop is closed passes its place on to the next."""
         while ticket is not None and (wake := self._wakers.pop(ticket, None)) is not None:
             try:
                 wake()
@@ -138,103 +184,29 @@ class Limiter:
 
     # --- pace ---
 
-    def start_in(self, op: Operation) -> float:
-        """Reserve a start and return the wait for it; refuse where that would pass the deadline."""
+    def _reserve_start(self, now: float, deadline: float | None) -> float:
+        """Reserve a start and return the wait for it."""
         if self._pace is None or self._rate is None:
             return 0.0
-        now = op.plan.monotonic()
         with self._lock:
             wait = self._pace.reserve(now)
-            if op.deadline is None or now + wait < op.deadline:
+            if deadline is None or now + wait < deadline:
                 return wait
             self._pace.cancel(now + wait)
         context = {"limit": self._rate.per_second, "name": self.name}
         raise HoldfastError(Fault.of("SYS_RATE_LIMITED", retry_after=wait, context=context))
 
-    def start_cancelled(self, start: float) -> None:
+    def _cancel_start(self, start: float) -> None:
         if self._pace is not None:
             with self._lock:
                 self._pace.cancel(start)
 
 
 def limiter_for(name: str, concurrency: int | None, waiting: int | None, per_second: float | None) -> Limiter:
-    """Return the limiter that these options of a policy ask for."""
+    """Return the limiter that these options of a policy describe."""
     bulkhead = None if concurrency is None else Bulkhead(concurrency=concurrency, waiting=waiting)
     return Limiter(name, bulkhead, None if per_second is None else RateLimit(per_second=per_second))
 
 
-def limited_by(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return `call` (one way of making an attempt) behind the limiter of the name it is made to."""
-
-    async def gated_call(
-        op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
-        limiter = op.plan.limiter
-        assert limiter is not None
-        ticket = await acquire_async(limiter, op)
-        try:
-            return await call(op, fn, args, kwargs)
-        finally:
-            limiter.release(ticket)
-
-    return gated_call
-
-
-def limited_call(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Make one sync attempt behind the limiter of the name it is made to."""
-    limiter = op.plan.limiter
-    assert limiter is not None
-    ticket = acquire(limiter, op)
-    try:
-        call = op.plan.call
-        return fn(*args, **kwargs) if call is None else call(op, fn, args, kwargs)
-    finally:
-        limiter.release(ticket)
-
-
-async def acquire_async(limiter: Limiter, op: Operation) -> int:
-    """Wait for a place and for the start; return the ticket to `leave` with. Waiting is not the callee's time."""
-    ticket = await limiter.enter_async(op)
-    try:
-        if wait := limiter.start_in(op):
-            await _start_async(limiter, op, wait)
-    except BaseException:
-        limiter.release(ticket)
-        raise
-    op.attempt_started = op.plan.monotonic()
-    return ticket
-
-
-def acquire(limiter: Limiter, op: Operation) -> int:
-    """The same in a thread."""
-    ticket = limiter.enter(op)
-    try:
-        if wait := limiter.start_in(op):
-            _start(limiter, op, wait)
-    except BaseException:
-        limiter.release(ticket)
-        raise
-    op.attempt_started = op.plan.monotonic()
-    return ticket
-
-
-async def _start_async(limiter: Limiter, op: Operation, wait: float) -> None:
-    start = op.plan.monotonic() + wait
-    try:
-        await asyncio.sleep(wait if op.plan.runtime.waits else 0)
-    except BaseException:
-        limiter.start_cancelled(start)
-        raise
-
-
-def _start(limiter: Limiter, op: Operation, wait: float) -> None:
-    start = op.plan.monotonic() + wait
-    try:
-        op.plan.runtime.sleep(wait)
-    except BaseException:
-        limiter.start_cancelled(start)
-        raise
-
-
-def _left(op: Operation) -> float:
-    return 0.0 if op.deadline is None else max(0.0, op.deadline - op.plan.monotonic())
+def _left(clock: Clock, deadline: float) -> float:
+    return max(0.0, deadline - clock.monotonic())

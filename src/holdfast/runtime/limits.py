@@ -1,29 +1,37 @@
-"""Time limits on tasks: one timer per event loop and duration serves all calls that have that limit.
+"""Time limits on tasks and threads.
 
-Calls with the same limit expire in the order they began, so a plain dict is a queue of them, the first is the only one
+In tasks, one timer per event loop and duration serves all calls with that limit. Calls with the same limit expire in the order they began, so a plain dict is a queue of them, the first is the only one
 that needs a timer, and a call that ends in time costs one insertion and one deletion. That is how a whole recovered call
 can cost less than one `asyncio.timeout`.
 
-Invariant: after `end`, the task has exactly as many cancellations pending as others asked for.
+A thread cannot be stopped. When its time is over the caller goes on, the thread is counted until it ends by itself, and
+beyond a cap no new one is started: the leak is bounded and visible.
+
+Invariant: after `Limit.end`, the task has exactly as many cancellations pending as others requested. No thread started here
+keeps the interpreter from exiting (R67).
 """
 
 from __future__ import annotations
 
+import contextvars
+import threading
 from asyncio import Task, current_task, get_running_loop
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.faults import Fault, HoldfastError
+
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from holdfast.clock import Clock
 
-__all__ = ["Limit", "Wheels"]
+__all__ = ["MOST_ABANDONED", "AbandonedThreads", "Limit", "Wheels", "call_in_thread"]
 
 _NEARLY = 0.01
-"""The share of a limit that a limit around it, which began a little earlier, may end before it."""
+"""A limit around this one may have begun a little earlier; its end counts as this one's within this share of the limit."""
 
 
 class Limit(msgspec.Struct, eq=False):
@@ -41,11 +49,11 @@ class Limit(msgspec.Struct, eq=False):
 
     @property
     def due(self) -> bool:
-        """Whether its time is over, or as good as over."""
+        """Whether its time is over, or nearly over."""
         return self.expires - self.wheel.monotonic() <= self.wheel.seconds * _NEARLY
 
     def end(self) -> bool:
-        """Stop the clock. Return whether the cancellation just seen, if any, was ours alone.
+        """Stop the clock; return whether the cancellation just seen was ours alone.
 
         A cancellation from outside that came at the same moment wins (R65).
         """
@@ -68,7 +76,7 @@ class _Wheel:
         self.seconds = seconds
         self.monotonic = monotonic
         self.single = single
-        """Made for one call whose limit is its own, such as what is left of a deadline; its timer ends with it."""
+        """Made for one call with a limit of its own, such as the rest of a deadline; its timer ends with that call."""
         self.running: dict[Limit, None] = {}
         self.handle: TimerHandle | None = None
 
@@ -84,11 +92,11 @@ class _Wheel:
         return limit
 
     def set_timer(self, limit: Limit) -> None:
-        # The loop may count time from another start than we do, so it is told a duration.
+        # The loop may count time from another start than our clock, so it gets a duration.
         self.handle = self.loop.call_later(max(0.0, limit.expires - self.monotonic()), self.fire)
 
     def fire(self) -> None:
-        """End what is due and set the timer for what is next."""
+        """Cancel the calls that are due and set the timer for the next one."""
         self.handle = None
         now = self.monotonic()
         due = []
@@ -136,3 +144,80 @@ class Wheels:
         wheel = live[id(loop)] = _Wheel(loop, self.seconds, self._monotonic)
         self._by_loop = live
         return wheel
+
+
+MOST_ABANDONED = 64
+"""Threads of one runtime that may still run after their callers went on."""
+
+
+class AbandonedThreads:
+    """Counts the threads of a runtime that still run calls whose time was over."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lock = threading.Lock()
+
+    def after_fork(self) -> None:
+        """The threads of the parent process do not exist in this one, and one of them may hold the lock."""
+        self.count, self.lock = 0, threading.Lock()
+
+
+def call_in_thread(
+    abandoned: AbandonedThreads,
+    seconds: float,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> tuple[bool, Any]:
+    """Call `fn` in a thread and wait at most `seconds`; return whether it ended, and its result.
+
+    Raises what `fn` raises, and `HoldfastError` where too many threads are abandoned already.
+    """
+    if abandoned.count >= MOST_ABANDONED:
+        context = {"limit": MOST_ABANDONED, "name": "calls that never returned"}
+        raise HoldfastError(Fault.of("SYS_BULKHEAD_FULL", retryable=False, context=context))
+    call = _ThreadCall(abandoned, fn, args, kwargs)
+    # A daemon thread does not hold up the interpreter's exit.
+    threading.Thread(target=contextvars.copy_context().run, args=(call.run,), daemon=True).start()
+    return (True, call.result()) if call.wait(seconds) else (False, None)
+
+
+class _ThreadCall:
+    def __init__(
+        self, abandoned: AbandonedThreads, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        self._abandoned = abandoned
+        self._fn, self._args, self._kwargs = fn, args, kwargs
+        self._over = threading.Event()
+        self._is_abandoned = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._value = self._fn(*self._args, **self._kwargs)
+        except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
+            self._error = error
+        with self._abandoned.lock:
+            self._over.set()
+            self._abandoned.count -= self._is_abandoned
+
+    def wait(self, seconds: float) -> bool:
+        if self._over.wait(seconds):
+            return True
+        with self._abandoned.lock:
+            # The call may have ended between the timeout and the lock.
+            if self._over.is_set():
+                return True
+            self._is_abandoned = True
+            self._abandoned.count += 1
+            return False
+
+    def result(self) -> Any:
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # in a frame that it passes through it would keep itself alive
+        return self._value

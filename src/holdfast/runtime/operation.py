@@ -1,7 +1,7 @@
-"""One operation: the calls, waits and verdicts between a user's call and its answer.
+"""One operation: the attempts, waits and decisions between a user's call and its answer.
 
-Drivers (async, sync, stream, block) make the calls and sleep; what happens next is decided here, once for all of them.
-The duty of a driver:
+Drivers (async, sync, stream, block) make the calls and sleep. What happens next is decided in `policies/decide.py`; this
+module gathers the facts for that decision and performs it. A driver does this:
 
     operation.admit()                  raises one of our own errors where no call may be made
     … make the call …
@@ -9,108 +9,110 @@ The duty of a driver:
     delay = operation.failed(error)    None: raise the error again; else wait that long and begin again
     operation.stopped(error)           when the wait itself is cut short
 
-A driver that decides by rules of its own hands its decision to `failed` or `rejected`; what protects the caller still
-holds: an unsafe call is not repeated, no wait ends after the deadline, budget, circuit and quota must agree.
+A driver with rules of its own passes its proposal to `failed` or `unacceptable`. What protects the caller still holds: an
+unsafe call is not repeated, no wait ends after the deadline, and budget, circuit and quota must agree.
 
-Invariant: every permit is settled exactly once, cancellation passes through uncounted, and the exception that surfaces
-is the one the call raised, unless the failure is ours.
+Invariant: only this module writes an operation's attributes. Every permit is settled exactly once, cancellation passes
+through uncounted, and the exception that surfaces is the one the call raised, unless the failure is ours.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.events import CircuitState
-from holdfast.faults import (
-    AbortedError,
-    Attempt,
-    BudgetError,
-    CircuitOpenError,
-    Fault,
-    HoldfastError,
-    OutcomeUnknownError,
-    Scope,
-)
-from holdfast.policies.circuit import Verdict, counted_by
-from holdfast.policies.effect import leaves_outcome_unknown
+from holdfast.faults import AbortedError, Attempt, BudgetError, CircuitOpenError, HoldfastError, OutcomeUnknownError
+from holdfast.policies.circuit import Rejection, Verdict, counted_by
+from holdfast.policies.decide import Decider, Facts, GiveUp, Reason, Retry, RunRepair
 from holdfast.policies.models.prices import LIST_PRICES
 from holdfast.policies.models.usage import model_of, usage_of
 from holdfast.policies.repair import Repairs
-from holdfast.policies.retry import Again, GiveUp, Reason, Retrying
-from holdfast.runtime import charging, errors, permits, reports
+from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT, in_force
+from holdfast.runtime.budget import Charges
+from holdfast.runtime.commands import Waiting
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, fault_of, forget_account, gave_up_in, leave_account
-from holdfast.runtime.repair import DueRepair
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.events import Command
+    from holdfast.faults import Fault
     from holdfast.policies.circuit import Permit
-    from holdfast.policies.retry import Decision
-    from holdfast.runtime.abort import Abort
+    from holdfast.policies.decide import Decision
+    from holdfast.policies.repair import Repair
+    from holdfast.runtime.adapter import Abort, Adapter
     from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.budget import Budget
-    from holdfast.runtime.commands import Wait
-    from holdfast.runtime.plan import Plan
+    from holdfast.runtime.plan import Plan, ScopedPermit
     from holdfast.runtime.registry import TargetState
 
-__all__ = ["Operation"]
-
-# Looked up with every call: a global costs less than an enum's member.
-_SUCCESS = Verdict.SUCCESS
-_CLOSED = CircuitState.CLOSED
+__all__ = ["DueRepair", "Operation"]
 
 _runs = itertools.count(1)
 _process = os.urandom(4).hex()
 
 
+class DueRepair:
+    """A repair that the driver must perform before the next attempt."""
+
+    __slots__ = ("error", "fault", "fn", "repair")
+
+    def __init__(self, repair: Repair, fn: Callable[..., Any], fault: Fault, error: Exception) -> None:
+        self.repair = repair
+        self.fn = fn
+        self.fault = fault
+        self.error = error
+
+
 class Operation:
-    """The state of one call through a plan. One is made for every call, so what few calls need stays in the class."""
+    """The state of one call through a plan. Every call makes one, so what few calls need is a class attribute."""
 
     waited = 0.0
     """Seconds slept before the present attempt."""
-    others: tuple[tuple[TargetState, Permit, Scope], ...] = ()
+    adapter: Adapter | None = None
+    abort: Abort | None = None
+    """The caller's signal to stop; it also ends waits."""
+    others: tuple[ScopedPermit, ...] = ()
     """Permits of the circuits besides the main one."""
-    retrying: Retrying | None = None
+    decider: Decider | None = None
     history: tuple[Attempt, ...] = ()
     """The attempts that failed."""
     first_failure: float | None = None
     blamed: Fault | None = None
-    """Where one outcome is counted for the whole: the latest failure that was the callee's."""
+    """The latest failure that is the callee's, where the circuit counts one outcome per operation."""
     moves = 0
-    """Attempts after which it went on elsewhere at once, with another key: they are no retries of the same."""
+    """Attempts that moved on to another key at once; they are not retries of the same call."""
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
     degraded = False
-    """A lesser answer was given."""
+    """A lesser answer was returned."""
     has_fallbacks = False
-    """What to do when it has failed for good is decided elsewhere, and told there."""
+    """Something else answers, or reports the failure, when it has failed for good."""
     last_resort = False
     """It has come to the last of its fallbacks."""
-    repairs: Repairs | None = None
-    mending: DueRepair | None = None
-    """A repair that the driver must perform before the next attempt."""
+    due_repair: DueRepair | None = None
     outer_deadline: float | None = None
     """The deadline of the scope around."""
-    abort: Abort | None = None
-    """The caller's signal to stop; a wait ends when it is set."""
     failed_with: tuple[Exception, Fault] | None = None
-    """For the wait that comes next, where there are fallbacks: somebody may ask for them."""
-    inside: list[object] | None = None
-    """Answers of recoveries inside the present attempt, which were charged for them; None where there are none."""
+    """The failure before the present wait, where there are fallbacks: a person may command them during the wait."""
+    charges: Charges | None = None
+    """What its attempts cost the budget around; None where there is no budget."""
     first_to_wait = False
-    """Nobody else waits for the circuit that refused it."""
-    reopened: float | None = None
-    """The attempt just made was a circuit's probe, and has opened it again for so many seconds."""
+    """No other caller waits for the circuit that rejected it."""
+    reopened_for: float | None = None
+    """The attempt just made was a circuit's probe, and the circuit is open again for so many seconds."""
     over = False
     """It has ended: what still runs in its context is not in its scope."""
     _run = ""
 
-    def __init__(self, plan: Plan) -> None:
-        # What every call reads is set here: through the instance, a class's attribute takes three times as long.
+    def __init__(self, plan: Plan, adapter: Adapter | None = None, abort: Abort | None = None) -> None:
+        # What every call reads is set here: reading a class attribute through the instance takes three times as long.
         self.plan = plan
         self.attempts = 0
         """Calls made so far."""
@@ -119,11 +121,13 @@ class Operation:
         self.around: Ambient | None = None
         """The scope it runs in."""
         self.eventful = False
-        """There is more to do at the end than to settle one permit: somebody watches, pays, or something has failed."""
+        """There is more to do than to settle one permit: somebody watches or pays, or something has failed."""
         self.started = self.attempt_started = now = plan.monotonic()
         self.deadline: float | None = None if plan.deadline is None else now + plan.deadline
+        if adapter is not None or abort is not None:
+            self.adapter, self.abort, self.eventful = adapter, abort, True
         around = AMBIENT.get()
-        if around is not None and (around := in_force(around)) is not None:
+        if around is not None and (around := in_force(around)) is not None and not plan.off:
             self._narrow(around)
 
     @property
@@ -144,41 +148,95 @@ class Operation:
     @property
     def waits_for_circuit(self) -> bool:
         """Whether it waits for an open circuit instead of giving up at once (R34)."""
-        return bool(self.plan.policy.wait_for_circuit)
+        wanted = self.plan.policy.wait_for_circuit
+        if wanted is None:
+            return self.adapter is not None and self.adapter.waits_by_default and self._is_alone()
+        return wanted
 
-    @property
-    def is_alone(self) -> bool:
+    def _is_alone(self) -> bool:
         """Whether nothing around it would answer in its place: no fallbacks, or this is the last of them."""
         outer = self.outer
         while outer is not None and (outer.over or outer.last_resort or not outer.has_fallbacks):
             outer = outer.outer
         return outer is None
 
+    # --- attempts ---
+
     def admit(self) -> None:
-        """Begin an attempt, or raise why there is none: the circuit, the deadline or the budget forbids it."""
-        plan = self.plan
+        """Begin an attempt, or raise why there is none: the circuit, the deadline, the budget or the caller forbids it."""
         now = self.started
         if self.attempts or self.eventful or self.around is not None:
-            now = self.attempt_started = plan.monotonic()
-            self._check_scope(now)
-        line = plan.line
-        breaker = line.breaker
-        if breaker.recorded_state is _CLOSED and self.permit is None:
-            # No lock: nothing is decided here. A circuit that opens at this very moment takes this call as begun before.
-            self.permit = breaker.admit(now)  # type: ignore[assignment] # a closed one refuses nobody
-        elif self.permit is None:
-            permits.admit_with_care(self, now)
+            now = self._check_scope()
+        plan = self.plan
+        if self.permit is None:
+            self.permit = plan.admit(now)
+            if self.permit is None and not plan.off and plan.obeys(plan.state):
+                self.permit = self._ask(plan.state, now)
         self.attempts += 1
         if plan.eventful or self.budget is not None:
             self._admitted(now)
 
-    def takes_over(self, before: Operation, via: str) -> None:
-        """Go on where another way has failed: one story, told under one run."""
-        self._run = before.run
-        self.first_failure = before.started if before.first_failure is None else before.first_failure
+    def _check_scope(self) -> float:
+        """Check what may forbid another attempt before any circuit is asked; return the time."""
+        if self.abort is not None and self.abort.is_set():
+            raise errors.aborted(self)
+        if self.adapter is not None and not self.plan.off and (plan := self.adapter.choose(self)) is not None:
+            self._use(plan)
+        now = self.attempt_started = self.plan.monotonic()
+        if self.deadline is not None and now >= self.deadline:
+            raise errors.deadline_passed(self)
+        if self.budget is not None:
+            if not self.attempts and (outer := self.outer) is not None:
+                # This nested operation makes the calls, so the outer attempt is not charged.
+                outer.calls_inside()
+            spent = self.budget.exhausted(now)
+            if spent is not None:
+                raise BudgetError.because(**spent)
+        return now
+
+    def _use(self, plan: Plan) -> None:
+        """Go on with another plan, such as one with another key."""
+        if self.others and plan is not self.plan:
+            # Where one outcome is counted for the whole operation, the permits of the key that is left go back.
+            others, self.others = self.others, ()
+            self.plan.settle(None, others, Verdict.IGNORED, self.plan.monotonic(), self.run)
+        self.plan = plan
+
+    def _ask(self, state: TargetState, now: float) -> Permit:
+        """Ask a circuit that is not closed for a permit."""
+        permit = state.admit(now)
+        self.plan.runtime.report_transitions(state, self.run)
+        if isinstance(permit, Rejection):
+            if self.waits_for_circuit and (self.deadline is None or (permit.retry_at or now) < self.deadline):
+                self.first_to_wait = state.is_first_to_wait(permit)
+            raise errors.rejected(self, state, permit, now)
+        return permit
+
+    def _admitted(self, now: float) -> None:
+        """Do what only some operations need at the beginning of an attempt."""
         self.eventful = True
-        self.has_fallbacks = True
-        self.via = via
+        plan = self.plan
+        if plan.other_states and not self.others:
+            self._ask_others(now)
+        if self.attempts == 1 and plan.rationed:
+            plan.state.called(now)
+        self._charge_attempt()
+        if plan.watched:
+            reports.attempt_started(self)
+
+    def _ask_others(self, now: float) -> None:
+        """Ask the circuits besides the main one. A rejection by one gives back what the others had granted."""
+        for state, scope in self.plan.other_states:
+            permit = state.admit_if_closed(now)
+            if permit is None and self.plan.obeys(state):
+                try:
+                    permit = self._ask(state, now)
+                except Exception:
+                    self.attempts -= 1
+                    self._settle(Verdict.CANCELLED, now)
+                    raise
+            if permit is not None:
+                self.others = (*self.others, (state, permit, scope))
 
     def limit(self) -> float | None:
         """Return how many seconds the attempt just begun may take."""
@@ -188,50 +246,64 @@ class Operation:
         left = self.deadline - self.attempt_started
         return left if allowed is None or left < allowed else allowed
 
+    def call_starts(self) -> None:
+        """The call itself begins now: waiting for the limiter is not the callee's time."""
+        self.attempt_started = self.plan.monotonic()
+
+    # --- how an attempt ends ---
+
     def succeeded(self, value: object = None) -> None:
-        """The attempt just made gave a good answer."""
+        """The attempt just made returned a good answer."""
         plan = self.plan
         now = plan.monotonic()
         permit, self.permit = self.permit, None
-        if permit is not None:
-            line = plan.line
-            breaker = line.breaker
-            # As `with` does it, for half of what it costs on Python 3.11: every call comes here.
-            line.lock.acquire()
-            try:
-                breaker.settle(permit, _SUCCESS, now)
-            finally:
-                line.lock.release()
-            if breaker.pending:
-                plan.runtime.report_transitions(line, self.run)
-        if self.eventful:
+        self.over = True
+        if permit is not None and plan.state.succeed(permit, now):
+            plan.runtime.report_transitions(plan.state, self.run)
+        if self.eventful and not plan.off:
             self._ended_well(value, now)
 
-    def failed(self, error: BaseException, decision: Decision | None = None) -> float | None:
+    def _ended_well(self, value: object, now: float) -> None:
+        plan = self.plan
+        if self.others:
+            others, self.others = self.others, ()
+            plan.settle(None, others, Verdict.SUCCESS, now, self.run)
+        if self.adapter is not None:
+            self.adapter.succeeded(self)
+        self._charge_answer(value)
+        if plan.watched:
+            reports.attempt_ended(self, now, None)
+        if self.first_failure is not None:
+            if plan.rationed:
+                plan.state.return_retries(now, len(self.history))
+            reports.recovered(self, now)
+
+    def failed(self, error: BaseException, proposal: Retry | GiveUp | None = None) -> float | None:
         """Take in how the attempt ended; return the seconds to wait before the next one, or None to let `error` through.
 
-        Where what surfaces is ours, it is raised from here.
+        Where the error that surfaces is ours, it is raised from here.
         """
+        if self.plan.off:
+            self.over = True
+            return None
         if not isinstance(error, Exception) or isinstance(error, AbortedError):
             self.stopped(error)
             return None
-        if not self.attempts and isinstance(error, CircuitOpenError) and not self.waits_for_circuit:
-            # Nothing was called, so there is nothing to recognise, settle or tell on the error that it does not say.
-            self._refused(error)
+        if self.passes(error):
+            self._passed()
             return None
-        return self._answer(error, self._fault(error), self.plan.monotonic(), decision)
+        if not self.attempts and isinstance(error, CircuitOpenError) and not self.waits_for_circuit:
+            # Nothing was called, so there is nothing to recognise or settle, and the error already says everything.
+            self._rejected_at_once(error)
+            return None
+        if proposal is None and self.adapter is not None and self.attempts > len(self.history):
+            proposal = self.adapter.propose(self, error)
+        return self._respond(error, self._fault(error), proposal)
 
-    def _refused(self, error: CircuitOpenError) -> None:
-        self.reason = Reason.CIRCUIT
-        if self.around is not None:
-            error.__dict__[GAVE_UP_IN] = self.around.run
-        if not self.has_fallbacks:
-            reports.failed(self, error.fault)
-
-    def rejected(self, fault: Fault, decision: Decision | None = None) -> float:
+    def unacceptable(self, fault: Fault, proposal: Retry | GiveUp | None = None) -> float:
         """Take in an answer that was not accepted; return the seconds to wait, or raise an error that carries it."""
         error = HoldfastError(fault)
-        delay = self._answer(error, fault, self.plan.monotonic(), decision)
+        delay = self._respond(error, fault, proposal)
         try:
             if delay is None:
                 raise error
@@ -240,215 +312,165 @@ class Operation:
             del error
         return delay
 
+    def timed_out(self, fault: Fault) -> None:
+        """Count a call that a limit around this operation cancelled at the moment its own limit was due."""
+        self._settle_failure(fault, self.plan.monotonic())
+
     def stopped(self, error: BaseException) -> None:
-        """Somebody asked to stop: give every permit back and count nothing (R45)."""
-        now = self.plan.monotonic()
-        permits.settle(self, Verdict.CANCELLED, now)
-        reports.cancelled(self, error)
-
-    def commanded(self, wait: Wait) -> None:
-        """Obey what somebody told it during a wait: go on at once, or raise (see `Commands`)."""
-        self.waited = wait.lasted()
-        if wait.told == "cancel":
-            stop = errors.aborted(self, by="a command")
-            self.stopped(stop)
-            raise stop
-        if wait.told == "fall-back" and wait.failed_with is not None:
-            (error, fault), wait.failed_with = wait.failed_with, None
-            self._decided(Reason.COMMANDED, made=True)
-            self._give_up(error, fault, Reason.COMMANDED, self.plan.monotonic())
-            try:
-                raise error
-            finally:
-                # An exception in a frame that it passes through keeps itself alive.
-                del error
-
-    def heed_abort(self) -> None:
-        """Raise where the caller's signal is set, between two ways of doing it."""
-        if self.abort is not None and self.abort.is_set():
-            error = errors.aborted(self)
-            self.stopped(error)
-            raise error
-
-    def abandoned(self, error: BaseException | None) -> None:
-        """The caller turned away before the end: nothing is known about the callee (R78)."""
-        now = self.plan.monotonic()
-        permits.settle(self, Verdict.IGNORED, now)
-        if self.attempts or (error is not None and not isinstance(error, Exception)):
+        """Somebody wants it to stop: give every permit back and count nothing (R45)."""
+        self.over = True
+        self.failed_with = None
+        if not self.plan.off:
+            self._settle(Verdict.CANCELLED, self.plan.monotonic())
             reports.cancelled(self, error)
 
+    def abandoned(self, error: BaseException | None) -> None:
+        """The caller left before the end: nothing is known about the callee (R78)."""
+        self.over = True
+        if not self.plan.off:
+            self._settle(Verdict.IGNORED, self.plan.monotonic())
+            if self.attempts or (error is not None and not isinstance(error, Exception)):
+                reports.cancelled(self, error)
+
     def cut_off(self, error: Exception) -> None:
-        """It failed where nothing more may be tried: settle and give up."""
+        """It failed after a part was delivered, and the caller wants no part twice: settle and give up."""
         fault, now = self._fault(error), self.plan.monotonic()
-        permits.settle_failure(self, fault, now)
+        self._settle_failure(fault, now)
         self._remember(fault, now)
-        self._give_up(error, fault, Reason.PARTIAL, now)
+        self._perform(self._decide(error, fault, now, final=Reason.PARTIAL), error, fault, now)
 
-    def timeline(self, value: object) -> tuple[Attempt, ...]:
-        """Return every attempt, the good one last with what its answer says it used."""
-        usage = usage_of(value)
-        last = Attempt(
-            number=self.attempts,
-            started=self.wall(self.attempt_started),
-            took=self.plan.monotonic() - self.attempt_started,
-            waited=self.waited,
-            via=self.via,
-            usd=LIST_PRICES.cost(model_of(value), usage),
-            tokens=None if usage is None else usage.total,
-        )
-        return (*self.history, last)
+    def passes(self, error: Exception) -> bool:
+        """Whether the exception steers a framework and is no failure."""
+        return self.adapter is not None and isinstance(error, self.adapter.passing)
 
-    def _ended_well(self, value: object, now: float) -> None:
-        if self.others:
-            permits.settle_others(self, _SUCCESS, now)
-        charging.ended(self, value)
+    def _passed(self) -> None:
+        self.over = True
+        now = self.plan.monotonic()
+        self._settle(Verdict.IGNORED, now)
+        self._charge_answer(None)
         if self.plan.watched:
             reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
-            if self.plan.rationed:
-                self.plan.line.retried_well(now, len(self.history))
             reports.recovered(self, now)
 
-    # --- the scope around ---
+    def _rejected_at_once(self, error: CircuitOpenError) -> None:
+        self.over = True
+        self.reason = Reason.CIRCUIT
+        if self.around is not None:
+            error.__dict__[GAVE_UP_IN] = self.around.run
+        if not self.has_fallbacks:
+            reports.failed(self, error.fault)
 
-    def _narrow(self, around: Ambient) -> None:
-        """Take on what the scope around leaves."""
-        self.around = around
-        self.budget = around.budget
-        outer = self.outer_deadline = around.deadline
-        if outer is not None and (self.deadline is None or outer < self.deadline):
-            self.deadline = outer
+    # --- what a failure leads to ---
 
-    def _check_scope(self, now: float) -> None:
-        if self.deadline is not None and now >= self.deadline:
-            raise errors.deadline_passed(self)
-        if self.budget is not None:
-            if not self.attempts:
-                charging.entered(self)
-            spent = self.budget.exhausted(now)
-            if spent is not None:
-                raise BudgetError.because(**spent)
-
-    def _admitted(self, now: float) -> None:
-        """Do what only some operations need at the beginning of an attempt."""
-        self.eventful = True
-        plan = self.plan
-        if plan.other_lines and not self.others:
-            permits.admit_others(self, now)
-        if self.attempts == 1 and plan.rationed:
-            plan.line.called(now)
-        charging.begun(self)
-        if plan.watched:
-            reports.attempt_started(self)
-
-    # --- what a failure means ---
-
-    def _answer(self, error: Exception, fault: Fault, now: float, decided: Decision | None) -> float | None:
-        # A call that our own protections refused was not made: there is nothing to settle or to remember.
+    def _respond(self, error: Exception, fault: Fault, proposal: Retry | GiveUp | None) -> float | None:
+        now = self.plan.monotonic()
+        # Where our own protections rejected the call, it was not made: there is nothing to settle or to remember.
         made = self.attempts > len(self.history)
         if made:
             if not self.plan.per_operation:
-                permits.settle_failure(self, fault, now)
+                self._settle_failure(fault, now)
             elif counted_by(fault, self.plan.scopes) is not None:
                 self.blamed = fault
             self._remember(fault, now)
         else:
-            self.eventful = True  # it will ask again later than it began
-        if self.plan.repairs and self._mend(error, fault, now):
-            self._decided("repair", made=made)
-            return 0.0
-        decision = self._decide(error, fault, now) if decided is None else self._allowed(decided, fault, now)
-        if isinstance(decision, Again):
-            self._decided("retry", made=made)
-            reports.retry(self, fault, decision)
-            self.waited = decision.delay
-            if self.has_fallbacks:
-                self.failed_with = (error, fault)
-            return decision.delay
-        self._decided(decision.reason, made=made)
-        self._give_up(error, fault, decision.reason, now)
-        return None
+            self.reopened_for = None
+            self.eventful = True  # the next attempt must read the clock again
+        return self._perform(self._decide(error, fault, now, proposal), error, fault, now, made=made)
 
-    def _decided(self, then: str, *, made: bool) -> None:
+    def _decide(
+        self,
+        error: Exception,
+        fault: Fault,
+        now: float,
+        proposal: Retry | GiveUp | None = None,
+        final: Reason | None = None,
+    ) -> Decision:
+        """Gather the facts and ask the decision machine."""
+        plan = self.plan
+        if self.decider is None:
+            repairs = Repairs(repair for repair, _ in plan.repairs) if plan.repairs else None
+            self.decider = Decider(plan.policy, repairs)
+        facts = Facts(
+            fault=fault,
+            now=now,
+            rng=plan.runtime.rng,
+            attempts=self.attempts - self.moves,
+            deadline=self.deadline,
+            effect=plan.effect,
+            final=final,
+            proposal=proposal,
+            nested=self._gave_up_inside(error),
+            budget_spent=self.budget is not None and self.budget.exhausted(now) is not None,
+            waits_for_circuit=self.waits_for_circuit,
+            open_until=plan.state.rejects_until if plan.obeys(plan.state) else None,
+            reopened_for=self.reopened_for,
+            first_to_wait=self.first_to_wait,
+        )
+        if plan.overrides is not None:
+            facts.override = plan.overrides.of(error, plan.runtime, self.run)
+        if plan.rationed:
+            facts.withdraw_retry = partial(plan.state.withdraw_retry, now)
+        return self.decider.decide(facts)
+
+    def _perform(
+        self, decision: Decision, error: Exception, fault: Fault, now: float, *, made: bool = False
+    ) -> float | None:
+        if isinstance(decision, GiveUp):
+            self._note(decision.reason, made=made)
+            self._give_up(error, fault, decision.reason, now)
+            return None
+        if isinstance(decision, RunRepair):
+            self._note("repair", made=made)
+            self.due_repair = DueRepair(*self.plan.repairs[decision.index], fault, error)
+            return 0.0
+        self._note("retry", made=made)
+        reports.retry(self, fault, decision)
+        self.waited = decision.delay
+        self.moves += decision.elsewhere
+        if self.has_fallbacks:
+            self.failed_with = (error, fault)
+        return decision.delay
+
+    def _note(self, then: str, *, made: bool) -> None:
         """Write down what follows from the attempt just remembered."""
         if made:
             self.history = (*self.history[:-1], msgspec.structs.replace(self.history[-1], then=then))
 
-    def _mend(self, error: Exception, fault: Fault, now: float) -> bool:
-        """Whether a repair is due. It wins over sending the same again, and is bounded by its times and the scope."""
-        plan = self.plan
-        if self.repairs is None:
-            self.repairs = Repairs(repair for repair, _ in plan.repairs)
-        if leaves_outcome_unknown(plan.effect, fault) or (self.deadline is not None and now >= self.deadline):
-            return False
-        if self.budget is not None and self.budget.exhausted(now) is not None:
-            return False
-        chosen = self.repairs.choose(fault)
-        if chosen is None:
-            return False
-        self.mending = DueRepair(*plan.repairs[chosen], fault, error)
-        return True
+    def take_repair(self) -> DueRepair:
+        """Return the repair that is due; the driver performs it now."""
+        due, self.due_repair = self.due_repair, None
+        assert due is not None
+        return due
 
-    def give_up_unrepaired(self, error: Exception, fault: Fault) -> None:
-        """The repair could not help: what the call failed with is final."""
-        self._give_up(error, fault, Reason.UNREPAIRED, self.plan.monotonic())
-
-    def _decide(self, error: Exception, fault: Fault, now: float) -> Decision:
-        plan = self.plan
-        if self._gave_up_inside(error):
-            return GiveUp(Reason.NESTED)
-        retrying = self.retrying
-        if retrying is None:
-            retrying = self.retrying = Retrying(plan.policy, waits=self.waits_for_circuit)
-        retrying.attempts = self.attempts - self.moves
-        wish = None if plan.overrides is None else plan.overrides.of(error, plan.runtime, self.run)
-        decision = retrying.decide(
-            fault,
-            now=now,
-            deadline=self.deadline,
-            rng=plan.runtime.rng,
-            effect=plan.effect,
-            wish=wish,
-            prompt=self.first_to_wait,
-            reopened=self.reopened,
-        )
-        return decision if isinstance(decision, GiveUp) else self._granted(decision, now)
-
-    def _allowed(self, decided: Decision, fault: Fault, now: float) -> Decision:
-        """Hold a driver's own decision against what protects the caller."""
-        if leaves_outcome_unknown(self.plan.effect, fault):
-            return GiveUp(Reason.UNSAFE)
-        if isinstance(decided, GiveUp):
-            return decided
-        if self.deadline is not None and now + decided.delay >= self.deadline:
-            return GiveUp(Reason.DEADLINE)
-        return self._granted(decided, now)
-
-    def _granted(self, decision: Again, now: float) -> Decision:
-        """Ask what else must agree to another attempt: the budget, the circuit, the quota."""
-        plan = self.plan
-        if self.budget is not None and self.budget.exhausted(now) is not None:
-            return GiveUp(Reason.BUDGET)
-        line = plan.line
-        if not self.waits_for_circuit and plan.heeds(line) and line.refuses(now + decision.delay):
-            # Waiting would end at a closed door; and who tripped the circuit must see why (R55).
-            return GiveUp(Reason.CIRCUIT)
-        return decision if not plan.rationed or line.may_retry(now) else GiveUp(Reason.QUOTA)
+    def not_repaired(self, due: DueRepair) -> None:
+        """The repair did not help: the failure of the call is final."""
+        now = self.plan.monotonic()
+        decision = self._decide(due.error, due.fault, now, final=Reason.UNREPAIRED)
+        self._perform(decision, due.error, due.fault, now)
 
     def _fault(self, error: Exception) -> Fault:
+        if self.adapter is not None and (fault := self.adapter.fault_of(error)) is not None:
+            return fault
         if FAULT_ATTRIBUTE in error.__dict__ and not self._gave_up_inside(error):
             # Another operation raised this very object before; its verdict and history are not ours.
             forget_account(error)
         return fault_of(error, provider=self.plan.provider, now=self.plan.runtime.clock.wall())
 
     def _gave_up_inside(self, error: Exception) -> bool:
-        """Whether a recovery inside this one has given up on the error. It would have asked for our run's name."""
+        """Whether a recovery inside this one gave up on the error. That recovery would have read our run's name."""
         return bool(self._run) and gave_up_in(error, self._run)
 
     def _remember(self, fault: Fault, now: float) -> None:
         if self.first_failure is None:
             self.first_failure = now
         self.eventful = True
+        self._add_attempt(fault, now)
+        self._charge_answer(None)
+        if self.plan.watched:
+            reports.attempt_ended(self, now, fault)
+
+    def _add_attempt(self, fault: Fault, now: float) -> None:
         attempt = Attempt(
             number=self.attempts,
             code=fault.code,
@@ -460,16 +482,14 @@ class Operation:
             via=self.via,
         )
         self.history = (*self.history, attempt)
-        charging.ended(self, None)
-        if self.plan.watched:
-            reports.attempt_ended(self, now, fault)
 
     def _give_up(self, error: Exception, fault: Fault, reason: Reason, now: float) -> None:
+        self.over = True
         self.reason = reason
         if self.plan.per_operation:
-            permits.settle_failure(self, self.blamed or fault, now)
+            self._settle_failure(self.blamed or fault, now)
         if reason is not Reason.NESTED:
-            # For whoever sees it next this failure is final: what could be tried was tried (S2-14).
+            # For everybody who sees it next this failure is final: what could be tried was tried (S2-14).
             fault = msgspec.structs.replace(fault, retryable=False, attempts=self.history)
         surfacing = errors.outcome_unknown(self, fault) if reason is Reason.UNSAFE else error
         fault = surfacing.fault if isinstance(surfacing, OutcomeUnknownError) else fault
@@ -482,7 +502,180 @@ class Operation:
             if surfacing is not error:
                 raise surfacing from error
         finally:
-            del surfacing  # ditto
+            # An exception in a frame that it passes through keeps itself alive.
+            del surfacing
+
+    # --- permits ---
+
+    def _settle(self, verdict: Verdict, now: float) -> None:
+        permit, self.permit = self.permit, None
+        others, self.others = self.others, ()
+        self.plan.settle(permit, others, verdict, now, self.run if permit or others else "")
+
+    def _settle_failure(self, fault: Fault, now: float) -> None:
+        permit, self.permit = self.permit, None
+        others, self.others = self.others, ()
+        self.reopened_for = self.plan.settle_failure(permit, others, fault, now, self.run)
+        if self.reopened_for is not None:
+            self.first_to_wait = True
+
+    # --- waits ---
+
+    def waiting(self, seconds: float) -> Waiting:
+        """Return the wait that begins now, as those who may command it see it."""
+        until = self.plan.runtime.clock.wall() + seconds
+        return Waiting(self.run, self.plan.name, self.attempts, until, self.has_fallbacks)
+
+    def waited_for(self, seconds: float, command: Command | None) -> None:
+        """The wait is over after so many seconds. Obey the command that ended it: go on at once, or raise."""
+        failed_with, self.failed_with = self.failed_with, None
+        if command is None:
+            return
+        self.waited = seconds
+        if command == "cancel":
+            stop = errors.aborted(self, by="a command")
+            self.stopped(stop)
+            raise stop
+        if command == "fall-back" and failed_with is not None:
+            error, fault = failed_with
+            del failed_with
+            now = self.plan.monotonic()
+            self._perform(self._decide(error, fault, now, final=Reason.COMMANDED), error, fault, now, made=True)
+            try:
+                raise error
+            finally:
+                del error  # in a frame that it passes through it would keep itself alive
+
+    def check_abort(self) -> None:
+        """Raise where the caller's signal is set, between two ways of doing it."""
+        if self.abort is not None and self.abort.is_set():
+            error = errors.aborted(self)
+            self.stopped(error)
+            raise error
+
+    # --- fallbacks ---
+
+    def expect_fallbacks(self) -> None:
+        """Something else answers, or reports the failure, when this operation has failed for good."""
+        self.has_fallbacks = True
+
+    def enter(self) -> None:
+        """Its scope is in force again: the awaited result or a fallback belongs to it."""
+        self.over = False
+
+    def end(self) -> None:
+        """Its scope ends: tasks that still run in its context are no longer part of it."""
+        self.over = True
+
+    def extend_deadline(self) -> None:
+        """Give the next fallback what is left of the deadline, and never less than one attempt may take.
+
+        A callee that hangs uses up the whole deadline, and that is when its fallbacks are needed. The deadline of the scope
+        around still holds.
+        """
+        now = self.attempt_started = self.plan.monotonic()
+        least = self.plan.timeout or self.plan.deadline
+        if self.deadline is not None and least is not None:
+            ends = now + least if self.outer_deadline is None else min(now + least, self.outer_deadline)
+            self.deadline = max(self.deadline, ends)
+
+    def begin_step(self, name: str, *, last: bool) -> None:
+        """The next fallback is called."""
+        self.extend_deadline()
+        self.via = name
+        self.last_resort = last
+        self.attempts += 1
+        self.waited = 0.0
+        self._charge_attempt()
+        if self.plan.watched:
+            reports.attempt_started(self)
+
+    def step_answered(self, value: object) -> None:
+        """The fallback just called returned a good answer."""
+        now = self.plan.monotonic()
+        self._charge_answer(value)
+        if self.first_failure is None:
+            self.first_failure = self.started
+        if self.plan.watched:
+            reports.attempt_ended(self, now, None)
+        reports.recovered(self, now)
+
+    def step_failed(self, fault: Fault, *, remember: bool) -> None:
+        """The fallback just called failed; a defect in its code is not remembered as an attempt."""
+        now = self.plan.monotonic()
+        self._charge_answer(None)
+        if self.plan.watched:
+            reports.attempt_ended(self, now, fault)
+        if remember:
+            self._add_attempt(fault, now)
+
+    def degrade(self, via: str) -> None:
+        """A lesser answer is returned: a cached one, or the one for when everything has failed."""
+        self.via = via
+        self.degraded = True
+
+    def take_over(self, before: Operation, via: str, *, last: bool) -> None:
+        """Go on where another operation has failed; both share one run in the events."""
+        self._run = before.run
+        self.first_failure = before.started if before.first_failure is None else before.first_failure
+        self.eventful = True
+        self.has_fallbacks = True
+        self.via = via
+        self.last_resort = last
+
+    # --- the budget around ---
+
+    def calls_inside(self) -> None:
+        """An operation inside the present attempt makes the calls and is charged for them."""
+        if self.charges is not None:
+            self.charges.take_back(again=self._is_recovery())
+
+    def _charge_attempt(self) -> None:
+        if self.charges is not None:
+            self.charges.begin(again=self._is_recovery())
+
+    def _charge_answer(self, answer: object) -> None:
+        if self.charges is None:
+            return
+        if self.adapter is not None and answer is not None:
+            answer = self.adapter.reported(answer)
+        outer = self.outer
+        self.charges.end(answer, None if outer is None else outer.charges, again=self._is_recovery())
+
+    def _is_recovery(self) -> bool:
+        """Whether the present attempt would not have been made if the first one, here or around, had succeeded."""
+        part: Operation | None = self
+        while part is not None:
+            if part.attempts > 1:
+                return True
+            part = part.outer
+        return False
+
+    # --- the scope around, and time ---
+
+    def _narrow(self, around: Ambient) -> None:
+        """Take on the deadline and the budget of the scope around."""
+        self.around = around
+        self.budget = around.budget
+        if self.budget is not None:
+            self.charges = Charges(self.budget)
+        outer = self.outer_deadline = around.deadline
+        if outer is not None and (self.deadline is None or outer < self.deadline):
+            self.deadline = outer
+
+    def timeline(self, value: object) -> tuple[Attempt, ...]:
+        """Return every attempt; the good one comes last, with the usage its answer reports."""
+        usage = usage_of(value)
+        last = Attempt(
+            number=self.attempts,
+            started=self.wall(self.attempt_started),
+            took=self.plan.monotonic() - self.attempt_started,
+            waited=self.waited,
+            via=self.via,
+            usd=LIST_PRICES.cost(model_of(value), usage),
+            tokens=None if usage is None else usage.total,
+        )
+        return (*self.history, last)
 
     def wall(self, monotonic: float) -> float:
         """Return a monotonic reading of this operation on the wall clock."""

@@ -1,6 +1,6 @@
-"""What callers say about their own failures: worth another call, or not. What they do not name the classifier decides.
+"""`retry_on` and `never_retry`: what callers know about their own exceptions and the classifier cannot know.
 
-Invariant: cancellation and its kin can be named nowhere, and a function that raises has said nothing.
+Invariant: neither can name a cancellation. If a predicate raises, it is ignored and logged once.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["Overrides", "RetryOn", "overrides_of"]
 
 RetryOn: TypeAlias = "type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]"
-"""Which failures are meant: a type, several, or a function that looks at the exception."""
+"""Which exceptions: a type, several types, or a predicate of the exception."""
 
 
 class Overrides:
-    """Both lists of a recovery."""
+    """Both options of a recovery."""
 
     __slots__ = ("_never", "_on")
 
@@ -31,7 +31,7 @@ class Overrides:
         self._never = never
 
     def of(self, error: Exception, runtime: Runtime, run: str) -> bool | None:
-        """Return whether the caller wants another call after `error`; None where nothing was said."""
+        """Return True to retry `error`, False not to, None to leave it to the classifier."""
         if self._names(self._never, "never_retry", error, runtime, run):
             return False
         return True if self._names(self._on, "retry_on", error, runtime, run) else None
@@ -50,7 +50,7 @@ class Overrides:
 
 
 def overrides_of(on: RetryOn | None, never: RetryOn | None) -> Overrides | None:
-    """Check both options; None where neither is given."""
+    """Check both options and return them; None where neither is given. Raises `InvalidError`."""
     _check("recover.retry_on", on)
     _check("recover.never_retry", never)
     return None if on is None and never is None else Overrides(on, never)

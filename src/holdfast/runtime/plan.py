@@ -1,45 +1,51 @@
-"""`Plan`: everything an operation reads, looked up once: runtime, policy, circuits, limits.
+"""`Plan`: everything an operation reads, looked up once: runtime, policy, target states, limits.
 
-Invariant: a plan never changes once it is in use. When `CHANGES` says so, `fresh` gives another one, and calls under way
-finish on theirs (R85). A plan made at import time serves every thread and event loop.
+Invariant: a plan never changes once it is in use. When `CHANGES` counts a change, `fresh` returns another plan, and calls
+under way finish on theirs (R85). A plan made at import time serves every thread and event loop.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast import options
-from holdfast.faults import InvalidError, Scope
-from holdfast.policies.effect import repeats_unknown
+from holdfast.faults import InvalidError, Schedule, Scope
+from holdfast.policies.circuit import Verdict, counted_by
+from holdfast.policies.decide import is_repeatable
 from holdfast.policies.policy import Policy
 from holdfast.policies.target import Target, target_of
 from holdfast.runtime.callables import name_of
-from holdfast.runtime.drivers import limited
-from holdfast.runtime.hedge import hedging
-from holdfast.runtime.limiter import limited_by, limited_call
 from holdfast.runtime.limits import Wheels
-from holdfast.runtime.registry import TargetState, own_state
 from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
-from holdfast.runtime.threads import threaded
 from holdfast.runtime.tool import ToolContract, contract_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
-    from holdfast.policies.effect import Effect
+    from holdfast.faults import Fault
+    from holdfast.policies.circuit import Permit
+    from holdfast.policies.decide import Effect
     from holdfast.policies.repair import Repair
     from holdfast.policies.target import Aim
+    from holdfast.runtime.answers import Accept
     from holdfast.runtime.overrides import Overrides
-    from holdfast.runtime.results import Accept
+    from holdfast.runtime.registry import TargetState
 
-__all__ = ["PLAN_ATTRIBUTE", "Plan"]
+__all__ = ["PLAN_ATTRIBUTE", "Plan", "ScopedPermit"]
 
 PLAN_ATTRIBUTE = "__holdfast_plan__"
 """Where a decorated function keeps its plan."""
 
-_NOWHERE = ((Scope.PROCESS, ""),)
-"""The circuit of a recovery without a target: its own."""
+_NO_TARGET = ((Scope.PROCESS, ""),)
+"""The scope of a recovery without a target."""
+
+ScopedPermit: TypeAlias = "tuple[TargetState, Permit, Scope]"
+"""A permit of a circuit besides the main one."""
+
+
+def _no_permit(now: float) -> None:
+    """Admit a call that nobody counts, because recovery is switched off."""
 
 
 class Plan:
@@ -48,8 +54,9 @@ class Plan:
     runtime: Runtime
     policy: Policy
     accept: Accept | None
-    line: TargetState
-    other_lines: tuple[tuple[TargetState, Scope], ...]
+    state: TargetState
+    """The state of the main target: the most specific name the call has."""
+    other_states: tuple[tuple[TargetState, Scope], ...]
 
     def __init__(
         self,
@@ -72,78 +79,78 @@ class Plan:
         options.flag("recover.threads", threads)
         if runtime is not None and not isinstance(runtime, Runtime):
             raise InvalidError.at("recover.runtime", "a Runtime", runtime)
-        contract = None if effect is None else ToolContract(effect=effect)
         self.target = Target() if aim is None else target_of(aim)
         self.name = str(self.target)
         self.provider = self.target.provider
-        self._given_accept = accept
         self.needs = needs
         self.threads = threads
+        """Sync attempts run in a thread that can be abandoned when their time is over."""
         self.alone = alone
-        """It shares nothing with other calls to its target, no circuit either."""
+        """It shares nothing with other calls to its target, not even a circuit."""
         self.overrides = overrides
-        """What the caller says about its own failures."""
-        self.contract = contract
+        self.contract = None if effect is None else ToolContract(effect=effect)
+        self.repairs: list[tuple[Repair, Callable[..., Any]]] = []
+        """The repairs and the functions that perform them, in the order they were added."""
+        self._given_accept = accept
         self._given_policy = policy
         self._given_runtime = runtime
-        self.own_line = own_state("")
-        self.repairs: list[tuple[Repair, Callable[..., Any]]] = []
-        """What may be put right, and by whom; in the order they were added."""
+        self._own_state: TargetState | None = None
         self.look_up()
 
     def look_up(self) -> None:
-        """Look everything up: the runtime, the policy, the circuits. For a plan that nobody uses yet."""
+        """Look up the runtime, the policy and the target states. Only for a plan that nobody uses yet."""
         self.seen = CHANGES.count
         runtime = self.runtime = self._given_runtime or default_runtime()
         runtime.catch_up()
-        self.monotonic = runtime.clock.monotonic
-        policy = self._contracted(self._given_policy or runtime.policy_for(self.target))
-        self.policy = policy
-        self.effect = None if self.contract is None else self.contract.effect
         self.off = not runtime.enabled
-        self.timeout = policy.timeout
-        self.deadline = policy.deadline
-        limits = [limit for limit in (policy.timeout, policy.deadline) if limit is not None]
-        self.wheels = Wheels(min(limits), runtime.clock) if limits and not self.off else None
-        self.per_operation = policy.counts == "operation"
-        self.count_all = policy.circuit is not None and policy.circuit.count_all
-        self.watched = runtime.bus.wants_attempts
-        self._bind_lines(runtime, policy)
-        self.breaks = policy.circuit is not None
-        """It heeds the circuits of its names; one that is held open by hand everybody heeds."""
+        self.monotonic = runtime.clock.monotonic
+        policy = self.policy = self._with_contract(self._given_policy or runtime.policy_for(self.target))
+        self.effect = None if self.contract is None else self.contract.effect
+        self._look_up_limits(runtime, policy)
+        self._look_up_states(runtime, policy)
+        self.watched = runtime.bus.wants_attempts and not self.off
+        """Somebody reads the events of every attempt."""
         self.rationed = policy.retry_quota is not None
         """Its retries are a share of its calls."""
-        self.eventful = self.watched or bool(self.other_lines) or self.rationed
-        self.limiter = (
-            None if self.off or (policy.concurrency is None and policy.per_second is None) else self.line.limiter
-        )
-        self.call = threaded if self.threads and not self.off else None
-        """How a sync attempt is made behind its limiter; None: plainly."""
-        self.perform = limited_call if self.limiter else self.call
-        self.perform_async = None if self.off else self._way_of_calling()
+        self.eventful = not self.off and (self.watched or bool(self.other_states) or self.rationed)
+        """Even an attempt that goes well has more to do than to settle one permit."""
         self.accept = None if self.off else self._given_accept
 
-    def _bind_lines(self, runtime: Runtime, policy: Policy) -> None:
-        now = self.monotonic()
+    def _look_up_limits(self, runtime: Runtime, policy: Policy) -> None:
+        self.timeout = None if self.off else policy.timeout
+        self.deadline = None if self.off else policy.deadline
+        limits = [limit for limit in (self.timeout, self.deadline) if limit is not None]
+        self.wheels = Wheels(min(limits), runtime.clock) if limits else None
+        # A hedge repeats the call, so it needs an effect that may be repeated.
+        self.hedge = policy.hedge if is_repeatable(self.effect) else None
+
+    def _look_up_states(self, runtime: Runtime, policy: Policy) -> None:
         names = self.target.names
-        self.scopes = tuple(scope for scope, _ in names or _NOWHERE)
+        self.scopes = tuple(scope for scope, _ in names or _NO_TARGET)
         shared = [] if self.alone else [runtime.registry.get(name) for _, name in names]
-        lines = shared or [self.own_line]
-        for line in lines:
-            line.serve(policy, now)
-        self.line = lines[0]
-        self.other_lines = tuple(zip(lines[1:], self.scopes[1:], strict=False))
+        states = shared or [self._unshared_state(runtime)]
+        now = self.monotonic()
+        for state in states:
+            state.serve(policy, now)
+        self.state = states[0]
+        self.other_states = tuple(zip(states[1:], self.scopes[1:], strict=False))
+        self.admit: Callable[[float], Permit | None] = _no_permit if self.off else self.state.admit_if_closed
+        self.breaks = policy.circuit is not None
+        """It obeys the circuits of its names. A circuit that is held open by hand is obeyed by everybody."""
+        self.per_operation = policy.counts == "operation"
+        self.counts_all = policy.circuit is not None and policy.circuit.count_all
+        limits_calls = policy.concurrency is not None or policy.per_second is not None
+        self.limiter = self.state.limiter if limits_calls and not self.off else None
+        self.is_plain = self.limiter is None and (self.hedge is None or self.off)
+        """An async attempt is nothing but the call under its time limit."""
 
-    def _way_of_calling(self) -> Callable[..., Awaitable[Any]] | None:
-        """Return how one async attempt is made; None: plainly. Hedges only where a repeated call does no harm."""
-        line = self.line
-        if self.policy.hedge is not None and line.hedge_machine is not None and repeats_unknown(self.effect):
-            way = hedging(self.policy.hedge, line.hedge_machine)
-            return limited_by(way) if self.limiter else way
-        return limited_by(limited) if self.limiter else None
+    def _unshared_state(self, runtime: Runtime) -> TargetState:
+        if self._own_state is None:
+            self._own_state = runtime.registry.unnamed(f"function:{self.name}" if self.name else "")
+        return self._own_state
 
-    def _contracted(self, policy: Policy) -> Policy:
-        """A tool's own contract wins over the policy it is called with (Part 6 c)."""
+    def _with_contract(self, policy: Policy) -> Policy:
+        """Apply a tool's own contract, which wins over the policy it is called with."""
         contract = self.contract
         if contract is None:
             return policy
@@ -154,8 +161,10 @@ class Plan:
             policy = policy.replace(attempts=contract.retry.attempts, backoff=contract.retry.backoff)
         return policy
 
+    # --- other plans ---
+
     def fresh(self) -> Plan:
-        """Return this plan or, where something has changed, another that was looked up again."""
+        """Return this plan, or another one that was looked up again where something has changed."""
         if self.seen == CHANGES.count:
             return self
         other = copy.copy(self)
@@ -163,10 +172,9 @@ class Plan:
         return other
 
     def copy_for(self, fn: Any) -> Plan:
-        """Return a plan of `fn`'s own, with what it declares about itself; without a target, with a circuit of its own."""
+        """Return a plan of `fn`'s own, with what `fn` declares about itself; without a target, with a circuit of its own."""
         other = self._with(contract_of(fn) or self.contract, fn)
-        if not self.target.names:
-            other.own_line = own_state(f"function:{other.name}")
+        other._own_state = None  # noqa: SLF001 - its own class
         other.look_up()
         return other
 
@@ -187,7 +195,7 @@ class Plan:
         return other
 
     def named(self, fn: Any) -> Plan:
-        """Return this plan or, where it has no name, one that is called as `fn` is."""
+        """Return this plan or, where it has no name, one with the name of `fn`."""
         if self.name:
             return self
         other = copy.copy(self)
@@ -210,13 +218,50 @@ class Plan:
         other.name = self.name or name_of(fn)
         return other
 
-    def refuses(self) -> bool:
-        """Whether a call now would be refused by a circuit."""
-        now = self.monotonic()
-        return any(
-            self.heeds(line) and line.refuses(now) for line in (self.line, *(line for line, _ in self.other_lines))
-        )
+    # --- circuits ---
 
-    def heeds(self, line: TargetState) -> bool:
-        """Whether a call is refused where this circuit is open."""
-        return self.breaks or line.breaker.held
+    def obeys(self, state: TargetState) -> bool:
+        """Whether an open circuit of this state rejects the calls of this plan."""
+        return self.breaks or state.is_held
+
+    def rejects(self) -> bool:
+        """Whether a circuit would reject a call now."""
+        now = self.monotonic()
+        states = (self.state, *(state for state, _ in self.other_states))
+        return any(self.obeys(state) and state.rejects(now) for state in states)
+
+    def settle(
+        self, permit: Permit | None, others: tuple[ScopedPermit, ...], verdict: Verdict, now: float, run: str
+    ) -> None:
+        """Settle every permit of an attempt in the same way."""
+        if permit is not None and self.state.settle(permit, verdict, now):
+            self.runtime.report_transitions(self.state, run)
+        for state, other, _ in others:
+            if state.settle(other, verdict, now):
+                self.runtime.report_transitions(state, run)
+
+    def settle_failure(
+        self, permit: Permit | None, others: tuple[ScopedPermit, ...], fault: Fault, now: float, run: str
+    ) -> float | None:
+        """Settle every permit after a failure, which counts on one circuit at most: the one of its scope.
+
+        Return for how long a circuit is open again, where the attempt was its probe.
+        """
+        main = self.scopes[0]
+        counted = main if self.counts_all else counted_by(fault, self.scopes)
+        reopened = None
+        permits = others if permit is None else ((self.state, permit, main), *others)
+        for state, held, scope in permits:
+            verdict = Verdict.FAILURE if scope is counted else Verdict.IGNORED
+            changed = state.settle(held, verdict, now, fault.code, self._requested_pause(fault))
+            if held.probe and verdict is Verdict.FAILURE:
+                reopened = state.reopened_for(now)
+            if changed:
+                self.runtime.report_transitions(state, run)
+        return reopened
+
+    def _requested_pause(self, fault: Fault) -> float | None:
+        """Return how long a rate limit lasts, if it names a time. Other failures that name a time only guess."""
+        if fault.schedule is not Schedule.RATE_LIMIT or fault.retry_after is None:
+            return None
+        return min(fault.retry_after, self.policy.max_retry_after)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from holdfast.faults import InvalidError
 from holdfast.runtime.blocks import AsyncAttempts, Attempts
 from holdfast.runtime.callables import is_async, refuse_generator
-from holdfast.runtime.chain import Chain
 from holdfast.runtime.decorated import decorate, outcome_of
 from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.fallback import Chain
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.overrides import overrides_of
-from holdfast.runtime.plain import begin
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.stream import StreamOf
 
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
     from holdfast.faults import Outcome
     from holdfast.policies import Effect, Policy
     from holdfast.policies.target import Aim
+    from holdfast.runtime.answers import Accept
     from holdfast.runtime.decorated import AsyncRecovered, Recovered
     from holdfast.runtime.overrides import RetryOn
-    from holdfast.runtime.results import Accept
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.stream import AfterFirst
 
@@ -119,7 +118,7 @@ class Recovery:
         return _later(plan, fn, args, kwargs) if is_async(fn) else drive(Operation(plan), fn, args, kwargs)
 
     @overload
-    def outcome(  # type: ignore[overload-overlap] # ditto
+    def outcome(  # type: ignore[overload-overlap] # the first overload that fits counts
         self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, Outcome[T]]: ...
     @overload
@@ -149,11 +148,11 @@ class Recovery:
 
     def __aiter__(self) -> AsyncAttempts:
         """Loop over attempts at a block: `async for attempt in recover(…): async with attempt: …`."""
-        return AsyncAttempts(begin(self._for_block()))
+        return AsyncAttempts(Operation(self._for_block()))
 
     def __iter__(self) -> Attempts:
         """Loop over attempts at a block: `for attempt in recover(…): with attempt: …`."""
-        return Attempts(begin(self._for_block()))
+        return Attempts(Operation(self._for_block()))
 
     def _called(self, fn: Callable[..., Any]) -> Plan:
         refuse_generator(fn)

@@ -1,14 +1,16 @@
-"""What all calls to one name share: its circuit, its retry quota, its places and its pace.
+"""The registry of targets: what all calls to one name share. Its circuit, retry quota, hedge statistics and limiter.
 
-Invariant: one name has one state however many callers, threads and event loops use it, and in whatever order they come. What
-a policy does not ask for (no circuit, no quota, no places) does not concern its calls; others may still ask for it. The registry
-is bounded: lines that are closed and idle go first, and nobody keeps using a line that has gone.
+Nobody outside this module touches a circuit's machine or a lock: callers use the methods of `TargetState`. That is the seam
+behind which state can be shared between processes.
+
+Invariant: one name has one state, however many callers, threads and event loops use it, and in whatever order they come.
+A policy that has no circuit (no quota, no limits) is not concerned by the one of its name; other policies may still bring
+one. The registry is bounded: closed and idle targets are dropped first, and nobody keeps using a state that was dropped.
 """
 
 from __future__ import annotations
 
 import operator
-import os
 import threading
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
@@ -16,6 +18,8 @@ from weakref import WeakSet
 from holdfast.events import CircuitState
 from holdfast.faults import InvalidError
 from holdfast.policies.circuit import Breaker, Circuit
+from holdfast.policies.circuit import Permit as _Permit
+from holdfast.policies.circuit import Verdict as _Verdict
 from holdfast.policies.hedge import HedgeMachine
 from holdfast.policies.quota import QuotaMachine
 from holdfast.runtime.limiter import limiter_for
@@ -25,220 +29,338 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code, Fault
     from holdfast.policies import Policy
-    from holdfast.policies.circuit import Permit, Rejection, Verdict
+    from holdfast.policies.circuit import BreakerMetrics, Permit, Rejection, Transition, Verdict
     from holdfast.policies.hedge import Hedge
     from holdfast.policies.quota import Quota
     from holdfast.runtime.limiter import Limiter
 
-__all__ = ["Registry", "TargetState", "own_state"]
+__all__ = ["Registry", "TargetState"]
 
 _METRICS_ONLY = Circuit(mode="metrics-only")
-"""What counts calls where no circuit is wanted."""
-_GATE = "concurrency, waiting, per_second"
-_NO_GATE = (None, None, None)
-_ALL = frozenset({"circuit", "retry_quota", "hedge", _GATE})
+"""Counts calls where no policy has a circuit."""
+_LIMITER_OPTIONS = "concurrency, waiting, per_second"
+_NO_LIMITER = (None, None, None)
+_ALL = frozenset({"circuit", "retry_quota", "hedge", _LIMITER_OPTIONS})
 _NONE: frozenset[str] = frozenset()
-# Needed for each of many circuits, and a global is looked up faster than an enum's member.
+# Every call reads these, and a global is faster than an enum's member.
 _CLOSED: Final = CircuitState.CLOSED
+_SUCCESS: Final = _Verdict.SUCCESS
 
 
 class TargetState:
-    """The state behind one name. Its methods may be called from any thread."""
+    """The state behind one name. Its methods may be called from any thread.
+
+    Methods that return True for "changed" leave transitions of the circuit to be read with `take_transitions`.
+    """
 
     __slots__ = (
         "__weakref__",
-        "awaited",
-        "breaker",
+        "_awaited",
+        "_breaker",
+        "_hedge",
+        "_hedge_machine",
+        "_limiter_options",
+        "_lock",
+        "_quota",
+        "_quota_machine",
+        "_rejection",
+        "_renewed",
         "circuit",
-        "gate_of",
-        "hedge",
-        "hedge_machine",
         "limiter",
-        "lock",
         "name",
-        "quota",
-        "quota_machine",
-        "refusal",
-        "renewing",
     )
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.lock = threading.Lock()
         self.circuit: Circuit | None = None
-        self.breaker = Breaker(_METRICS_ONLY, name)
-        self.quota: Quota | None = None
-        self.quota_machine: QuotaMachine | None = None
-        self.hedge: Hedge | None = None
-        self.hedge_machine: HedgeMachine | None = None
-        self.gate_of: tuple[int | None, int | None, float | None] | None = None
+        """The settings of its circuit; None until a policy brings some."""
         self.limiter: Limiter | None = None
-        self.refusal: tuple[Rejection, Fault] | None = None
-        """What the callers it refuses are told: in an outage they are many, and until the next change it is the same."""
-        self.awaited: Rejection | None = None
-        """The refusal that somebody waits for already; who comes later need not be there the moment it ends."""
-        self.renewing = _NONE
-        """The settings have changed: in these options the next policy that it serves may differ from the last."""
+        self._lock = threading.Lock()
+        self._breaker = Breaker(_METRICS_ONLY, name)
+        self._quota: Quota | None = None
+        self._quota_machine: QuotaMachine | None = None
+        self._hedge: Hedge | None = None
+        self._hedge_machine: HedgeMachine | None = None
+        self._limiter_options: tuple[int | None, int | None, float | None] | None = None
+        self._rejection: tuple[Rejection, Fault] | None = None
+        """The fault of the present rejection. In an outage it rejects many callers, and the fault is the same for all."""
+        self._awaited: Rejection | None = None
+        """The rejection whose end a caller already waits for."""
+        self._renewed = _NONE
+        """The settings were reloaded: in these options the next policy may differ from the last one."""
+
+    # --- the circuit ---
+
+    def admit_if_closed(self, now: float) -> Permit | None:
+        """Return a permit for one call where the circuit is closed, else None: then somebody must look closer."""
+        breaker = self._breaker
+        if breaker.recorded_state is not _CLOSED:
+            return None
+        # No lock: a closed circuit decides nothing here. A circuit that opens at this very moment either still grants the
+        # permit, and treats the call as begun before, or rejects it, and the caller looks closer.
+        permit = breaker.admit(now)
+        return permit if permit.__class__ is _Permit else None
 
     def admit(self, now: float) -> Permit | Rejection:
-        with self.lock:
-            return self.breaker.admit(now)
+        """Return a permit for one call, or why the call must not be made."""
+        with self._lock:
+            return self._breaker.admit(now)
+
+    def succeed(self, permit: Permit, now: float) -> bool:
+        """Settle a permit after a good answer; return whether the circuit changed."""
+        # `with` would do the same for twice the time on Python 3.11, and every call comes here.
+        lock = self._lock
+        lock.acquire()
+        try:
+            breaker = self._breaker
+            breaker.settle(permit, _SUCCESS, now)
+            return bool(breaker.pending)
+        finally:
+            lock.release()
 
     def settle(
-        self, permit: Permit, verdict: Verdict, now: float, code: Code | None = None, asked: float | None = None
-    ) -> None:
-        with self.lock:
-            self.breaker.settle(permit, verdict, now, code=code, requested=asked)
+        self, permit: Permit, verdict: Verdict, now: float, code: Code | None = None, requested: float | None = None
+    ) -> bool:
+        """Settle a permit after a call that did not go well; return whether the circuit changed."""
+        with self._lock:
+            self._breaker.settle(permit, verdict, now, code=code, requested=requested)
+            return bool(self._breaker.pending)
 
-    def refuses(self, now: float) -> bool:
-        """Whether a call now would be refused; asking changes nothing."""
-        with self.lock:
-            return self.breaker.state(now) is CircuitState.OPEN
+    @property
+    def is_closed(self) -> bool:
+        """Whether its circuit is closed, as of the last call."""
+        return self._breaker.recorded_state is _CLOSED
 
-    def may_retry(self, now: float) -> bool:
-        """Withdraw one retry from the quota."""
-        machine = self.quota_machine
+    @property
+    def is_held(self) -> bool:
+        """Whether a person holds its circuit open or disabled it. A circuit that is held open rejects every policy's calls."""
+        return self._breaker.held
+
+    @property
+    def rejects_until(self) -> float | None:
+        """When its circuit ends rejecting calls; infinity while it is held open; None where it is not open."""
+        with self._lock:
+            return self._breaker.rejects_until
+
+    def circuit_state(self, now: float) -> CircuitState:
+        """Return the state of its circuit; reading changes nothing."""
+        with self._lock:
+            return self._breaker.state(now)
+
+    def rejects(self, now: float) -> bool:
+        """Whether its circuit would reject a call now; reading changes nothing."""
+        return self.circuit_state(now) is CircuitState.OPEN
+
+    def metrics(self, now: float) -> BreakerMetrics:
+        """Return how its circuit is doing, in numbers."""
+        with self._lock:
+            return self._breaker.metrics(now)
+
+    def change_circuit(self, change: Callable[[Breaker, float], None], now: float) -> None:
+        """Change the circuit by hand: `Breaker.reset`, `Breaker.force_open`, `Breaker.release`."""
+        with self._lock:
+            change(self._breaker, now)
+
+    def take_transitions(self) -> tuple[Transition, ...]:
+        """Return the changes of the circuit since they were last taken, oldest first."""
+        with self._lock:
+            return self._breaker.take_transitions()
+
+    def fault_of(self, rejection: Rejection, make: Callable[[], Fault]) -> Fault:
+        """Return the fault of a rejection; `make` is called once for all callers that get the same rejection."""
+        known = self._rejection
+        if known is None or known[0] is not rejection:
+            known = self._rejection = (rejection, make())
+        return known[1]
+
+    def is_first_to_wait(self, rejection: Rejection) -> bool:
+        """Register a caller that waits for the end of a rejection; return whether it is the first one."""
+        is_first = self._awaited is not rejection
+        self._awaited = rejection
+        return is_first
+
+    def reopened_for(self, now: float) -> float | None:
+        """Return for how long the circuit is open after a failed probe, whose caller is the first to wait; None: not open."""
+        with self._lock:
+            until = self._breaker.open_until
+            if until is None:
+                return None
+            self._awaited = self._breaker.rejection
+            return max(0.0, until - now)
+
+    # --- the retry quota ---
+
+    def withdraw_retry(self, now: float) -> bool:
+        """Take one retry from the quota; False where it is used up."""
+        machine = self._quota_machine
         if machine is None:
             return True
-        with self.lock:
-            return machine.ask(now)
+        with self._lock:
+            return machine.withdraw(now)
 
     def called(self, now: float) -> None:
-        """A first attempt is made; it earns a share of a retry."""
-        if self.quota_machine is not None:
-            with self.lock:
-                self.quota_machine.called(now)
+        """Count a first attempt; it earns a share of a retry."""
+        if self._quota_machine is not None:
+            with self._lock:
+                self._quota_machine.called(now)
 
-    def retried_well(self, now: float, retries: int) -> None:
-        """Retries paid off: the quota gets back what was withdrawn (R39)."""
-        if self.quota_machine is not None:
-            with self.lock:
-                self.quota_machine.succeeded(now, retries)
+    def return_retries(self, now: float, retries: int) -> None:
+        """Give back the retries of an operation that succeeded in the end (R39)."""
+        if self._quota_machine is not None:
+            with self._lock:
+                self._quota_machine.succeeded(now, retries)
+
+    # --- hedges ---
+
+    def hedges_after(self) -> float | None:
+        """Return after how many seconds a late call gets a second one; None while too little is known."""
+        machine = self._hedge_machine
+        if machine is None:
+            return None
+        with self._lock:
+            return machine.after()
+
+    def answered_in(self, seconds: float) -> None:
+        """Remember how long an answer took."""
+        if self._hedge_machine is not None:
+            with self._lock:
+                self._hedge_machine.took(seconds)
+
+    # --- settings ---
 
     def serve(self, policy: Policy, now: float) -> None:
-        """Take on a policy's circuit, quota, hedges and places; two that disagree about one name are a mistake (R86)."""
-        with self.lock:
+        """Take on a policy's circuit, quota, hedges and limits.
+
+        Raises `InvalidError` where two policies disagree about one name (R86).
+        """
+        with self._lock:
             if self._is_new("circuit", self.circuit, policy.circuit):
                 self.circuit = policy.circuit
-                self.breaker.reconfigure(policy.circuit or _METRICS_ONLY, now)
-            if self._is_new("retry_quota", self.quota, policy.retry_quota):
-                self.quota = policy.retry_quota
-                self.quota_machine = None if self.quota is None else QuotaMachine(self.quota)
-            if self._is_new("hedge", self.hedge, policy.hedge):
-                self.hedge = policy.hedge
-                self.hedge_machine = None if self.hedge is None else HedgeMachine(self.hedge)
-            limiter = (policy.concurrency, policy.waiting, policy.per_second)
-            wanted = None if limiter == _NO_GATE else limiter
-            if self._is_new(_GATE, self.gate_of, wanted):
-                self.gate_of = wanted
+                self._breaker.reconfigure(policy.circuit or _METRICS_ONLY, now)
+            if self._is_new("retry_quota", self._quota, policy.retry_quota):
+                self._quota = policy.retry_quota
+                self._quota_machine = None if self._quota is None else QuotaMachine(self._quota)
+            if self._is_new("hedge", self._hedge, policy.hedge):
+                self._hedge = policy.hedge
+                self._hedge_machine = None if self._hedge is None else HedgeMachine(self._hedge)
+            options = (policy.concurrency, policy.waiting, policy.per_second)
+            wanted = None if options == _NO_LIMITER else options
+            if self._is_new(_LIMITER_OPTIONS, self._limiter_options, wanted):
+                self._limiter_options = wanted
                 self.limiter = None if wanted is None else limiter_for(self.name, *wanted)
 
-    def after_fork(self) -> None:
-        """What other threads of the parent held here, locks and places, nobody will give back."""
-        self.lock = threading.Lock()
-        if self.limiter is not None and self.gate_of is not None:
-            self.limiter = limiter_for(self.name, *self.gate_of)
+    def renew(self) -> None:
+        """The settings were reloaded: the next policy may bring others. The state survives (R85)."""
+        self._renewed = _ALL
 
-    def _is_new(self, option: str, had: Any, wanted: Any) -> bool:
-        """Whether a policy brings something else than there was. One that asks for nothing leaves it to the others (R85)."""
+    @property
+    def has_current_circuit(self) -> bool:
+        """Whether a policy brought circuit settings since the last reload."""
+        return self.circuit is not None and "circuit" not in self._renewed
+
+    def _is_new(self, option: str, present: Any, wanted: Any) -> bool:
+        """Whether a policy brings something new. A policy without the option leaves it to the others (R85)."""
         if wanted is None:
             return False
-        renewing = option in self.renewing
-        if renewing:
-            self.renewing -= {option}
-        if wanted == had:
+        renewed = option in self._renewed
+        if renewed:
+            self._renewed -= {option}
+        if wanted == present:
             return False
-        if had is None or renewing:
+        if present is None or renewed:
             return True
-        raise InvalidError.saying(f"policy.{option} of {self.name}", f"what it already has, {had!r}", repr(wanted))
+        raise InvalidError.saying(f"policy.{option} of {self.name}", f"what it already has, {present!r}", repr(wanted))
 
+    def after_fork(self) -> None:
+        """Replace the lock and the limiter: threads of the parent may hold them and do not exist in this process."""
+        self._lock = threading.Lock()
+        if self.limiter is not None and self._limiter_options is not None:
+            self.limiter = limiter_for(self.name, *self._limiter_options)
 
-_nameless: WeakSet[TargetState] = WeakSet()
-"""The lines that stand in no registry."""
+    # --- for the registry ---
 
-
-def own_state(name: str) -> TargetState:
-    """Return the line of a recovery without a target: nobody finds it by name."""
-    line = TargetState(name)
-    _nameless.add(line)
-    return line
+    @property
+    def opens(self) -> int:
+        """How often its circuit opened."""
+        return self._breaker.opens
 
 
 class Registry:
-    """The lines of a runtime by name."""
+    """The target states of a runtime, by name."""
 
     def __init__(self, most: int, evicted: Callable[[], None]) -> None:
         self._most = most
         self._evicted = evicted
         self._lock = threading.Lock()
-        self._lines: dict[str, TargetState] = {}
-        self._opens_gone = 0
+        self._states: dict[str, TargetState] = {}
+        self._unnamed: WeakSet[TargetState] = WeakSet()
+        self._opens_of_evicted = 0
 
     def get(self, name: str) -> TargetState:
-        """Return the line of this name, new if there is none."""
-        line = self._lines.get(name)
-        if line is None:
+        """Return the state of this name; it is created where there is none."""
+        state = self._states.get(name)
+        if state is None:
             with self._lock:
-                line = self._lines.get(name)
-                if line is None:
-                    if len(self._lines) >= self._most:
+                state = self._states.get(name)
+                if state is None:
+                    if len(self._states) >= self._most:
                         self._evict_idle()
-                    line = self._lines[name] = TargetState(name)
-        return line
-
-    def renew(self) -> None:
-        """The settings have changed: each line takes the next policy it serves for its own. Its state survives (R85)."""
-        for line in self:
-            line.renewing = _ALL
-
-    def opens(self) -> int:
-        """Return how often circuits opened, those that have gone included."""
-        with self._lock:
-            return self._opens_gone + sum(line.breaker.opens for line in self._lines.values())
+                    state = self._states[name] = TargetState(name)
+        return state
 
     def known(self, name: str) -> TargetState | None:
-        return self._lines.get(name)
+        """Return the state of this name, or None."""
+        return self._states.get(name)
+
+    def unnamed(self, label: str) -> TargetState:
+        """Return a new state for a recovery without a target. Nobody finds it by name, and it lives as long as its user."""
+        state = TargetState(label)
+        self._unnamed.add(state)
+        return state
+
+    def renew(self) -> None:
+        """The settings were reloaded: each target takes on the next policy it serves."""
+        for state in self:
+            state.renew()
+
+    def opens(self) -> int:
+        """Return how often circuits opened, evicted ones included."""
+        with self._lock:
+            return self._opens_of_evicted + sum(state.opens for state in self._states.values())
 
     def __iter__(self) -> Iterator[TargetState]:
         with self._lock:
-            return iter(tuple(self._lines.values()))
+            return iter(tuple(self._states.values()))
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._states)
 
     def after_fork(self) -> None:
-        """A lock that another thread of the parent held would never be released here."""
+        """Replace every lock: a thread of the parent may hold one and does not exist in this process."""
         self._lock = threading.Lock()
-        for line in self._lines.values():
-            line.after_fork()
+        for state in (*self._states.values(), *self._unnamed):
+            state.after_fork()
 
     def _evict_idle(self) -> None:
-        """Drop the tenth that was quiet longest. An open circuit is knowledge and stays while there is a closed one.
+        """Drop the tenth that was idle longest. An open circuit is knowledge: it stays while there is a closed one to drop.
 
-        One that somebody holds by hand stays anyway: they would not hear that it is gone.
+        A circuit that a person holds is never dropped, because that person would not notice.
         """
         closed: list[TargetState] = []
         others: list[TargetState] = []
-        for line in self._lines.values():
-            if not line.breaker.held:
-                (closed if line.breaker.recorded_state is _CLOSED else others).append(line)
-        count = max(1, len(self._lines) // 10)
-        closed.sort(key=_QUIET_SINCE)
+        for state in self._states.values():
+            if not state.is_held:
+                (closed if state.is_closed else others).append(state)
+        count = max(1, len(self._states) // 10)
+        closed.sort(key=_IDLE_SINCE)
         if len(closed) < count:
-            closed += sorted(others, key=_QUIET_SINCE)
-        for line in closed[:count]:
-            del self._lines[line.name]
-            self._opens_gone += line.breaker.opens
+            closed += sorted(others, key=_IDLE_SINCE)
+        for state in closed[:count]:
+            del self._states[state.name]
+            self._opens_of_evicted += state.opens
         self._evicted()
 
 
-# A key in C that gives plain floats: all calls wait for this, and a tuple for each of many circuits wakes the collector.
-_QUIET_SINCE = operator.attrgetter("breaker.idle_since")
-
-
-def _after_fork() -> None:
-    for line in tuple(_nameless):
-        line.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+# A sort key in C that returns plain floats: callers wait while this runs, and a tuple for each of many states would wake the
+# garbage collector.
+_IDLE_SINCE = operator.attrgetter("_breaker.idle_since")

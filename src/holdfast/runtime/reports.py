@@ -20,12 +20,12 @@ from holdfast.events import (
     RetryDenied,
     SuppressedError,
 )
-from holdfast.policies.retry import Reason
+from holdfast.policies.decide import Reason
 from holdfast.runtime.fault_of import fault_of
 
 if TYPE_CHECKING:
     from holdfast.faults import Code, Fault
-    from holdfast.policies.retry import Again
+    from holdfast.policies.decide import Retry as RetryDecision
     from holdfast.runtime.operation import Operation
 
 __all__ = [
@@ -51,18 +51,18 @@ _DENIED_BY: dict[Reason, Code] = {
 """Which rule of ours forbade a retry that the failure deserved (R35)."""
 
 _WHY = {
-    Reason.PERMANENT: "sending the same again would not help",
+    Reason.PERMANENT: "sending the same request again would not help",
     Reason.ATTEMPTS: "all attempts were used",
     Reason.DEADLINE: "the next wait would pass the deadline",
-    Reason.RETRY_AFTER: "the other side asks for a longer wait than is allowed",
+    Reason.RETRY_AFTER: "the other side requests a longer wait than the policy accepts",
     Reason.UNSAFE: "the call may have happened and must not happen twice",
     Reason.UNKNOWN: "the failure is not recognised and the call's effect is not declared repeatable",
     Reason.CIRCUIT: "the circuit is open",
-    Reason.UNWANTED: "the caller asked for no retry of it",
-    Reason.COMMANDED: "somebody asked for the fallbacks",
-    Reason.UNREPAIRED: "the repair for it could not help",
+    Reason.UNWANTED: "the caller does not want it retried",
+    Reason.COMMANDED: "a person chose the fallbacks",
+    Reason.UNREPAIRED: "the repair for it did not help",
     Reason.PARTIAL: "a part was delivered already",
-    Reason.NESTED: "a recovery inside it has already tried what could be tried",
+    Reason.NESTED: "a recovery inside it has already tried everything",
     Reason.QUOTA: "retries have used their share of the traffic",
     Reason.BUDGET: "the budget is spent",
 }
@@ -72,7 +72,7 @@ _OUR_WHY: dict[Code, str] = {
     "SYS_DEADLINE_EXCEEDED": "its time is over",
     "SYS_BUDGET_EXHAUSTED": "the budget is spent",
 }
-"""What is permanent because of our own limits is told as such."""
+"""Failures that are permanent because of our own limits have a reason of their own."""
 
 
 def attempt_started(op: Operation) -> None:
@@ -97,7 +97,7 @@ def attempt_ended(op: Operation, now: float, fault: Fault | None) -> None:
         )
 
 
-def retry(op: Operation, fault: Fault, again: Again) -> None:
+def retry(op: Operation, fault: Fault, decision: RetryDecision) -> None:
     bus = op.plan.runtime.bus
     if bus.wants(Retry):
         bus.emit(
@@ -106,10 +106,10 @@ def retry(op: Operation, fault: Fault, again: Again) -> None:
                 run=op.run,
                 operation=op.plan.name,
                 attempt=op.attempts,
-                max_attempts=again.of,
-                delay=again.delay,
+                max_attempts=decision.of,
+                delay=decision.delay,
                 fault=fault,
-                asked=again.asked,
+                asked=decision.requested,
             )
         )
 
@@ -165,18 +165,18 @@ def failed(op: Operation, fault: Fault) -> None:
 
 
 def suppressed(op: Operation, error: Exception, reason: str) -> None:
-    """Something beside the call failed and is left out on purpose (S2-10)."""
+    """Report an error that is ignored on purpose, with the reason (S2-10)."""
     if not op.plan.off:
         op.plan.runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=_now(op), run=op.run))
 
 
 def fell_back(
-    op: Operation, primary: str, step: str, fault: Fault, told_as: type[Fallback | AgentFallback] = Fallback
+    op: Operation, primary: str, step: str, fault: Fault, event: type[Fallback | AgentFallback] = Fallback
 ) -> None:
-    """Tell that the next step of a chain is tried."""
+    """Report that the next step of a chain is called."""
     bus = op.plan.runtime.bus
-    if bus.wants(told_as):
-        bus.emit(told_as(at=_now(op), run=op.run, operation=op.plan.name, from_=primary, to=step, fault=fault))
+    if bus.wants(event):
+        bus.emit(event(at=_now(op), run=op.run, operation=op.plan.name, from_=primary, to=step, fault=fault))
 
 
 def account(op: Operation, fault: Fault, reason: Reason) -> str:

@@ -32,6 +32,7 @@ from holdfast.faults import InvalidError
 from holdfast.policies.policy import INTERACTIVE
 from holdfast.runtime.bus import Bus, Handler, Subscription
 from holdfast.runtime.commands import Commands
+from holdfast.runtime.limits import AbandonedThreads
 from holdfast.runtime.listening import Listening
 from holdfast.runtime.registry import Registry
 
@@ -104,7 +105,8 @@ class Runtime:
         self.bus = Bus(CHANGES.happened)
         self.registry = Registry(most_circuits, CHANGES.happened)
         self.commands = Commands()
-        """What operations that wait may be told: retry now, fall back, cancel."""
+        """Commands to operations that wait: retry now, fall back, cancel."""
+        self.abandoned_threads = AbandonedThreads()
         self.log_readers: dict[object, frozenset[type[Event]]] = {}
         """Sinks that people read (a log, the live line) and their kinds: the runtime's own log leaves these out."""
         self._log: Subscription | None = None
@@ -171,7 +173,7 @@ class Runtime:
         CHANGES.happened()
 
     def catch_up(self) -> None:
-        """Do what `before_next_call` asked for."""
+        """Do what `before_next_call` left to do."""
         due, self._due = self._due, None
         if due is not None:
             due()
@@ -203,13 +205,15 @@ class Runtime:
         self.registry.after_fork()
         self.bus.after_fork()
         self.commands.after_fork()
+        self.abandoned_threads.after_fork()
         if isinstance(self.rng, random.Random):
             self.rng.seed()
 
-    def report_transitions(self, line: TargetState, run: str = "") -> None:
-        """Tell of a circuit's changes, outside its lock."""
-        with line.lock:
-            transitions = line.breaker.take_transitions()
+    def report_transitions(self, state: TargetState, run: str = "") -> None:
+        """Emit the changes of a circuit as events, outside its lock."""
+        transitions = state.take_transitions()
+        if not transitions:
+            return
         to_wall = self.clock.wall() - self.clock.monotonic()
         for change in transitions:
             until = None if change.until is None else change.until + to_wall
@@ -217,7 +221,7 @@ class Runtime:
                 CircuitStateChange(
                     at=change.at + to_wall,
                     run=run,
-                    circuit=line.name,
+                    circuit=state.name,
                     from_=change.from_,
                     to=change.to,
                     reason=change.reason,
@@ -238,8 +242,8 @@ def _check(clock: Any, rng: Any, consent: Any) -> None:
 
 def enabled_by_environment() -> bool:
     """Whether `HOLDFAST_ENABLED` (or its alias `RESILIENCE_ENABLED`) leaves recovery on."""
-    said = os.environ.get("HOLDFAST_ENABLED", os.environ.get("RESILIENCE_ENABLED", "true"))
-    return said.strip().lower() not in {"false", "0", "no", "off"}
+    value = os.environ.get("HOLDFAST_ENABLED", os.environ.get("RESILIENCE_ENABLED", "true"))
+    return value.strip().lower() not in {"false", "0", "no", "off"}
 
 
 _runtimes: WeakSet[Runtime] = WeakSet()
@@ -263,7 +267,7 @@ def default_runtime() -> Runtime:
 @contextmanager
 def use_runtime(runtime: Runtime) -> Iterator[Runtime]:
     """Make `runtime` the default for the whole process while the block runs; for tests and applications' start."""
-    global _default  # noqa: PLW0603 - ditto
+    global _default  # noqa: PLW0603 - one default per process is the point
     before, _default = _default, runtime
     CHANGES.happened()
     try:

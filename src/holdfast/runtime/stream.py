@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Ty
 from holdfast import options
 from holdfast.events import StreamResumed
 from holdfast.faults import Fault, HoldfastError, InvalidError, StreamCutError
-from holdfast.policies.fallback import answerable, check_when, meets
+from holdfast.policies.decide import can_fall_back
+from holdfast.policies.fallback import check_when, meets
 from holdfast.policies.models.tool_calls import OpenCall
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.answers import close_answer_async
 from holdfast.runtime.callables import name_of
 from holdfast.runtime.drivers import leave, pause_async
 from holdfast.runtime.fault_of import fault_of, forget_account
-from holdfast.runtime.limiter import acquire_async
 from holdfast.runtime.limits import Wheels
+from holdfast.runtime.operation import Operation
 from holdfast.runtime.partials import Delivered
-from holdfast.runtime.plain import begin
-from holdfast.runtime.results import discard_async
 from holdfast.runtime.surroundings import Surroundings, admit
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from holdfast.policies.fallback import When
     from holdfast.runtime.limiter import Limiter
     from holdfast.runtime.limits import Limit
-    from holdfast.runtime.operation import Operation
     from holdfast.runtime.plan import Plan
 
 __all__ = ["ALIVE", "AfterFirst", "Stream", "StreamOf"]
@@ -124,7 +123,7 @@ class StreamOf(Generic[P, T]):
         plan = self.plan = self.plan.fresh()
         if plan.runtime is not self._runtime:
             self._bind()
-        return begin(plan)
+        return Operation(plan)
 
     def _bind(self) -> None:
         """Take the clock of the runtime that is in use."""
@@ -180,7 +179,8 @@ class Stream(Generic[T]):
             raise InvalidError.saying("stream", "one `async with` per stream", "a stream that was entered before")
         self._entered = True
         self._op = self._of.begin()
-        self._op.has_fallbacks = bool(self._ways)
+        if self._ways:
+            self._op.expect_fallbacks()
         self._began = self._op.plan.monotonic()
         return self
 
@@ -191,7 +191,7 @@ class Stream(Generic[T]):
         if not self._over:
             self._over = True
             self._op.abandoned(error)
-        self._op.over = True
+        self._op.end()
         await self._close()
 
     def __aiter__(self) -> Self:
@@ -228,7 +228,8 @@ class Stream(Generic[T]):
         op = self._op
         self._surroundings = admit(op)
         if (limiter := op.plan.limiter) is not None:
-            self._place = (limiter, await acquire_async(limiter, op))
+            self._place = (limiter, await limiter.acquire_async(op.plan.runtime, op.deadline))
+            op.call_starts()
         self._fresh = True
 
     async def _next(self) -> T:
@@ -299,7 +300,7 @@ class Stream(Generic[T]):
         place, self._place = self._place, None
         try:
             if source is not None:
-                await discard_async(source)
+                await close_answer_async(source)
         finally:
             if place is not None:
                 limiter, ticket = place
@@ -347,14 +348,13 @@ class Stream(Generic[T]):
             return False
         latest = fault_of(error)
         primary = latest if self._primary is None else fault_of(self._primary)
-        while self._ways and answerable(latest):
+        while self._ways and can_fall_back(latest):
             way, self._ways = self._ways[0], self._ways[1:]
-            if meets(way.when, latest, primary) and not way.of.plan.fresh().refuses():
+            if meets(way.when, latest, primary) and not way.of.plan.fresh().rejects():
                 self._primary = self._primary or error
                 reports.fell_back(self._op, "primary", way.name, latest)
                 before, self._of, self._op = self._op, way.of, way.of.begin()
-                self._op.takes_over(before, way.name)
-                self._op.last_resort = not self._ways
+                self._op.take_over(before, way.name, last=not self._ways)
                 return True
         self._over = True
         reports.failed(self._op, primary)

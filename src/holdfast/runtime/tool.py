@@ -12,7 +12,7 @@ import msgspec
 from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.policies.backoff import Tries
-from holdfast.policies.effect import EFFECTS, Effect
+from holdfast.policies.decide import EFFECTS, Effect
 from holdfast.runtime.ambient import AMBIENT
 
 if TYPE_CHECKING:

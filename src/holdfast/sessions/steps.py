@@ -12,7 +12,7 @@ import msgspec
 from holdfast.sessions.log import StepEnded, StepStarted
 
 if TYPE_CHECKING:
-    from holdfast.policies.effect import Effect
+    from holdfast.policies.decide import Effect
 
 __all__ = ["Drifted", "Repeat", "Return", "Run", "StepDecision", "Unknown", "decide_step", "needs_start"]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from holdfast.faults import Outcome
-    from holdfast.policies.effect import Effect
+    from holdfast.policies.decide import Effect
     from holdfast.sessions.journal import Journal
     from holdfast.stores import NewAudit
 

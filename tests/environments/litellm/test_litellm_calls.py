@@ -134,7 +134,7 @@ def test_a_call_that_is_cancelled_says_nothing_about_the_provider(asking, stage,
             await task
 
     asyncio.run(cancelled())
-    breaker = runtime.registry.get("provider:it").breaker
+    breaker = runtime.registry.get("provider:it")._breaker
     assert (breaker.failures, breaker.cancelled, provider.counters.received) == (0, 1, 1)
     assert len(heard.of(Cancelled)) == 1
 

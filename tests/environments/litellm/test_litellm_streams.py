@@ -62,7 +62,7 @@ def test_a_failure_after_it_is_a_cut_with_what_arrived(fn, late, asking, stage, 
     assert ends(chunks) == []
     assert caught.value.partial.complete == len(chunks)
     assert provider.counters.received == 1
-    assert sum(line.breaker.failures for line in runtime.registry) == len(heard.of(Failed)) == 1
+    assert sum(line._breaker.failures for line in runtime.registry) == len(heard.of(Failed)) == 1
 
 
 TOOL = {
@@ -112,7 +112,7 @@ def test_a_stream_stays_litellms_own(fn, asking, stage, runtime):
         assert isinstance(stream, litellm.CustomStreamWrapper)
         next(stream)
         stream.close()
-    breaker = runtime.registry.get("provider:it").breaker
+    breaker = runtime.registry.get("provider:it")._breaker
     assert (breaker.successes, breaker.failures, breaker.ignored) == (0, 0, 1)
 
 

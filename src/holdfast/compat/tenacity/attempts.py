@@ -16,7 +16,7 @@ from holdfast.compat.tenacity.state import RetryAction, RetryCallState, TryAgain
 from holdfast.compat.tenacity.stop import most_attempts, why_stopped
 from holdfast.compat.tenacity.wait import seconds
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError, OutcomeUnknownError, Partial
-from holdfast.policies.retry import Again, GiveUp, Reason
+from holdfast.policies.decide import GiveUp, Reason, Retry
 from holdfast.runtime import errors
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.drivers import begin_limit, leave
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.compat.tenacity.state import Future, RetryObject, Statistics
-    from holdfast.policies.retry import Decision
     from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.plan import Plan
@@ -153,9 +152,9 @@ class Attempts:
             return GiveUp(Reason.UNWANTED)
         if (yield from self._evaluate("stop", retrying.stop, otherwise=True)):
             return GiveUp(why_stopped(retrying.stop, state))
-        return Again(state.upcoming_sleep, most_attempts(retrying.stop, state.attempt_number))
+        return Retry(state.upcoming_sleep, most_attempts(retrying.stop, state.attempt_number))
 
-    def _settle(self, outcome: Future, decision: Decision) -> float | None:
+    def _settle(self, outcome: Future, decision: Retry | GiveUp) -> float | None:
         """Settle the attempt. Return the seconds to wait, or None to give up: the operation may have its own reason for that."""
         error = outcome.exception()
         if error is not None:
@@ -165,7 +164,7 @@ class Attempts:
             "PROVIDER_OUTPUT_INVALID", "The result calls for another attempt", partial=Partial(payload=outcome.result())
         )
         try:
-            return self.op.rejected(fault, decision)
+            return self.op.unacceptable(fault, decision)
         # It must reach the user: a retry of this call could repeat an effect.
         except OutcomeUnknownError:
             raise

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from holdfast import options
 from holdfast.compat.tenacity.wait import Duration, seconds
-from holdfast.policies.retry import Reason
+from holdfast.policies.decide import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.faults import Fault, HoldfastError, Scope
 from holdfast.integrations.clients.flowing import Flowing
 from holdfast.integrations.clients.requests import effect_of, model_of, replayable
-from holdfast.policies.circuit import Verdict
-from holdfast.policies.retry import Again, GiveUp, Reason
+from holdfast.policies.decide import GiveUp, Reason, Retry
 from holdfast.policies.target import Target
-from holdfast.runtime import permits
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
 
 if TYPE_CHECKING:
     from holdfast.integrations.clients.dialect import Dialect
     from holdfast.integrations.clients.pool import Member, Pool
-    from holdfast.policies.retry import Decision
     from holdfast.runtime.surroundings import Tokens
 
 __all__ = ["ClientOperation", "StreamOperation"]
@@ -44,7 +41,7 @@ class ClientOperation(Operation):
     def waits_for_circuit(self) -> bool:
         """Whether it waits for an open circuit: as the policy says, else where nothing around it could answer."""
         wanted = self.plan.policy.wait_for_circuit
-        return self.is_alone if wanted is None else wanted
+        return self._is_alone() if wanted is None else wanted
 
     def admit(self) -> None:
         """Begin an attempt with the key that is next."""
@@ -56,7 +53,7 @@ class ClientOperation(Operation):
         self.pool.succeeded(self.member)
         super().succeeded(value)
 
-    def failed(self, error: BaseException, decision: Decision | None = None) -> float | None:
+    def failed(self, error: BaseException, decision: Retry | GiveUp | None = None) -> float | None:
         """Take in a failure; where it is the key's own, another key is asked at once."""
         if decision is None and isinstance(error, Exception) and self.attempts > len(self.history):
             decision = self._own_decision(error)
@@ -75,13 +72,10 @@ class ClientOperation(Operation):
                 Fault.of("SYS_RATE_LIMITED", message, retry_after=choice.wait, context={"name": self.pool.name})
             )
         member = self.pool.members[choice.index]
-        if self.others and member is not self.member:
-            # Where one outcome is counted for the whole, the permits of the key that was left go back.
-            permits.settle_others(self, Verdict.IGNORED, now)
         self.member = member
-        self.plan = self.pool.plan(member, self.model, self.declared)
+        self._use(self.pool.plan(member, self.model, self.declared))
 
-    def _own_decision(self, error: Exception) -> Decision | None:
+    def _own_decision(self, error: Exception) -> Retry | GiveUp | None:
         if not replayable(self.options):
             return GiveUp(Reason.UNWANTED)
         if not self.pool.several:
@@ -94,7 +88,7 @@ class ClientOperation(Operation):
         self.pool.failed(self.member, fault, now)
         return self._moving_on(fault, now)
 
-    def _moving_on(self, fault: Fault, now: float) -> Decision | None:
+    def _moving_on(self, fault: Fault, now: float) -> Retry | GiveUp | None:
         """Go on with another key: now if one is ready, else when the first will be, if that is before this one."""
         wait = self.pool.soonest(now, self._shut(now))
         if wait is None:
@@ -102,9 +96,9 @@ class ClientOperation(Operation):
         tries = self.plan.policy.tries(fault)
         if wait <= 0.0 and self.moves < len(self.pool.members) - 1:
             self.moves += 1
-            return Again(0.0, max(tries.attempts, self.attempts + 1))
+            return Retry(0.0, max(tries.attempts, self.attempts + 1))
         sooner = fault.retryable and fault.retry_after is not None and wait < fault.retry_after
-        return Again(wait, tries.attempts, asked=True) if sooner and self._tried() < tries.attempts else None
+        return Retry(wait, tries.attempts, requested=True) if sooner and self._tried() < tries.attempts else None
 
     def _tried(self) -> int:
         return self.attempts - self.moves
@@ -115,7 +109,7 @@ class ClientOperation(Operation):
         name = self.pool.name
         names = ((m.index, Target(provider=name, credential=m.credential).names[-1][1]) for m in self.pool.members)
         known = ((index, lines.known(circuit)) for index, circuit in names)
-        return frozenset(index for index, line in known if line is not None and line.refuses(now))
+        return frozenset(index for index, line in known if line is not None and line.rejects(now))
 
 
 class StreamOperation(Flowing, ClientOperation):

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from holdfast.extras import missing_extra
-from holdfast.policies.retry import GiveUp, Reason
+from holdfast.policies.decide import GiveUp, Reason
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
     from holdfast.policies import Effect
-    from holdfast.policies.retry import Decision
+    from holdfast.policies.decide import Retry
     from holdfast.runtime.plan import Plan
 
     class Transport(httpx.BaseTransport, httpx2.BaseTransport):  # type: ignore[misc] # each has its own Request
@@ -86,7 +86,7 @@ class Sending(Operation):
         super().__init__(plan)
         self._repeats = repeats
 
-    def failed(self, error: BaseException, decision: Decision | None = None) -> float | None:
+    def failed(self, error: BaseException, decision: Retry | GiveUp | None = None) -> float | None:
         """Give up at once on a request that must not be sent twice."""
         if decision is None and not self._repeats and self.attempts > len(self.history):
             decision = GiveUp(Reason.UNWANTED)

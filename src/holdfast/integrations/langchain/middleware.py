@@ -30,7 +30,7 @@ from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_i
 from holdfast.integrations.langchain.retries import without_retries
 from holdfast.integrations.passing import Calls
 from holdfast.integrations.recovery_warning import warn
-from holdfast.policies.effect import EFFECTS
+from holdfast.policies.decide import EFFECTS
 from holdfast.policies.target import Target
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.plan import PLAN_ATTRIBUTE

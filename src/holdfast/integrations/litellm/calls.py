@@ -14,9 +14,8 @@ from holdfast.integrations.litellm.streams import LiteStream, open_stream, open_
 from holdfast.integrations.recovery_warning import RECOVERS
 from holdfast.policies import Policy
 from holdfast.runtime.callables import is_async
-from holdfast.runtime.chain import Chain
 from holdfast.runtime.drivers import drive, drive_async
-from holdfast.runtime.fallback import drive_chain, drive_chain_async
+from holdfast.runtime.fallback import Chain, drive_chain, drive_chain_async
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.surroundings import Surroundings

@@ -15,7 +15,7 @@ from holdfast.faults import Fault, HoldfastError
 from holdfast.integrations.clients.flowing import Flowing
 from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.clients.streams import AsyncEvents, Events
-from holdfast.runtime.results import discard, discard_async
+from holdfast.runtime.answers import close_answer, close_answer_async
 
 __all__ = ["LiteStream", "open_stream", "open_stream_async"]
 
@@ -40,7 +40,7 @@ def open_stream(op: LiteStream, stream: Any) -> Any:
     except StopIteration:
         watched.nothing_more()
     except BaseException:
-        discard(stream)
+        close_answer(stream)
         raise
     return _taken_over(op, stream, watched)
 
@@ -56,7 +56,7 @@ async def open_stream_async(op: LiteStream, stream: Any) -> Any:
     except StopAsyncIteration:
         watched.nothing_more()
     except BaseException:
-        await discard_async(stream)
+        await close_answer_async(stream)
         raise
     return _taken_over(op, stream, watched)
 

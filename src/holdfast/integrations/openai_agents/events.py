@@ -13,7 +13,7 @@ from agents import AgentsException
 from holdfast.faults import AbortedError, Fault
 from holdfast.integrations.clients.attentive import End
 from holdfast.integrations.clients.openai import OPENAI
-from holdfast.runtime.results import discard_async
+from holdfast.runtime.answers import close_answer_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -58,7 +58,7 @@ class Events:
         return self._held.popleft() if self._held else await self._next()
 
     async def aclose(self) -> None:
-        await discard_async(self._source)
+        await close_answer_async(self._source)
 
     async def _next(self) -> Any:
         try:

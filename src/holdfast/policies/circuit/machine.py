@@ -184,6 +184,13 @@ class Breaker:
         return _HALF_OPEN if until is not None and now >= until else self.recorded_state
 
     @property
+    def rejects_until(self) -> float | None:
+        """When it ends rejecting calls; infinity while it is held open; None where it is not open."""
+        if self.recorded_state is not _OPEN:
+            return None
+        return math.inf if self.open_until is None else self.open_until
+
+    @property
     def held(self) -> bool:
         """Whether an operator holds it open or has disabled it. Such a breaker must not be evicted."""
         return self.disabled or self.isolations > 0

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from holdfast import Backoff, Circuit, Policy, Tries
 from holdfast.faults import CATALOG, Fault
 from holdfast.policies.advice import advice
+from holdfast.policies.decide import Decider, Facts, Retry
 from holdfast.policies.outlook import Outlook, outlook
 from holdfast.policies.policy import BATCH, INTERACTIVE, PATIENT
-from holdfast.policies.retry import Again, Retrying
 
 
 def told(policy: Policy, what: str) -> Outlook:
@@ -71,12 +71,11 @@ backoffs = st.builds(
 def test_what_happens_is_within_what_was_told(backoff, attempts, seed):
     policy = Policy(attempts=attempts, backoff=backoff, deadline=None)
     each = told(policy, "transient")
-    retrying, rng, waits = Retrying(policy), Random(seed), []
+    decider, rng, waits = Decider(policy), Random(seed), []
     fault = Fault.of("PROVIDER_OVERLOADED")
     for call in range(1, 20):
-        retrying.attempts = call
-        decision = retrying.decide(fault, now=0, deadline=None, rng=rng, effect=None)
-        if not isinstance(decision, Again):
+        decision = decider.decide(Facts(fault=fault, now=0, rng=rng, attempts=call))
+        if not isinstance(decision, Retry):
             break
         waits.append(decision.delay)
     assert call == each.calls

@@ -7,32 +7,33 @@ from typing import Any, get_args
 import pytest
 
 from holdfast import CODES, Category, Fault, InvalidError
-from holdfast.policies.fallback import Ask, CategoryName, Skip, Try, answerable, check_when, consider, meets
+from holdfast.policies.decide import Ask, Skip, Take, can_fall_back, decide_step
+from holdfast.policies.fallback import CategoryName, check_when, meets
 
 RESET = Fault.of("CONN_RESET")
 LIMITED = Fault.of("PROVIDER_RATE_LIMITED")
 NOTHING: frozenset[str] = frozenset()
 
 
-def considered(**facts: Any) -> Any:
-    plain = {"met": True, "needs": NOTHING, "offers": None, "circuit_open": False, "consent": "configured"}
-    return consider(**{**plain, **facts})
+def decided(**facts: Any) -> Any:
+    plain = {"condition_met": True, "needs": NOTHING, "offers": None, "circuit_open": False, "consent": "configured"}
+    return decide_step(**{**plain, **facts})
 
 
 def test_S1_16_a_step_is_tried_unless_something_speaks_against_it() -> None:
-    assert considered() == Try()
-    assert considered(consent="ask") == Ask()
-    assert considered(met=False) == Skip("its condition is not met")
-    assert considered(circuit_open=True) == Skip("its circuit is open")
-    assert considered(circuit_open=True, consent="ask") == Skip("its circuit is open")
+    assert decided() == Take()
+    assert decided(consent="ask") == Ask()
+    assert decided(condition_met=False) == Skip("its condition is not met")
+    assert decided(circuit_open=True) == Skip("its circuit is open")
+    assert decided(circuit_open=True, consent="ask") == Skip("its circuit is open")
 
 
 def test_R73_what_is_needed_and_not_offered_is_named() -> None:
     needs = frozenset({"vision", "tools"})
-    assert considered(needs=needs, offers=frozenset({"vision"})) == Skip("it lacks tools")
-    assert considered(needs=needs, offers=NOTHING) == Skip("it lacks tools, vision")
-    assert considered(needs=needs, offers=needs | {"more"}) == Try()
-    assert considered(needs=needs, offers=None) == Try()
+    assert decided(needs=needs, offers=frozenset({"vision"})) == Skip("it lacks tools")
+    assert decided(needs=needs, offers=NOTHING) == Skip("it lacks tools, vision")
+    assert decided(needs=needs, offers=needs | {"more"}) == Take()
+    assert decided(needs=needs, offers=None) == Take()
 
 
 @pytest.mark.parametrize(
@@ -71,5 +72,5 @@ def test_the_words_a_type_checker_takes_for_a_category_are_the_categories() -> N
 
 
 def test_R74_a_mistake_and_a_call_that_may_have_happened_are_not_answered_by_another_way() -> None:
-    refused = {code for code in CODES if not answerable(Fault.of(code))}
+    refused = {code for code in CODES if not can_fall_back(Fault.of(code))}
     assert refused == {"SYS_PROGRAMMING_ERROR", "TOOL_OUTCOME_UNKNOWN", "SYS_CANCELLED"}

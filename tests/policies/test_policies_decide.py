@@ -1,4 +1,4 @@
-"""The retry decision as arithmetic."""
+"""The decision machine: every reason to retry, repair, fall back or give up."""
 
 from __future__ import annotations
 
@@ -9,38 +9,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import CODES, Backoff, Fault, Policy, Tries
-from holdfast.policies.effect import EFFECTS
-from holdfast.policies.retry import LONGEST_CIRCUIT_WAIT_S, NEXT_PROBE_S, RETURN_SPREAD, Again, GiveUp, Reason, Retrying
+from holdfast.policies.decide import (
+    EFFECTS,
+    LONGEST_CIRCUIT_WAIT_S,
+    NEXT_PROBE_S,
+    RETURN_SPREAD,
+    Decider,
+    Facts,
+    GiveUp,
+    Reason,
+    Retry,
+    RunRepair,
+)
+from holdfast.policies.repair import Repair, Repairs
 from holdfast.testing import Midpoint, Scripted, seeded
 
 RESET = Fault.of("CONN_RESET")
 LIMITED = Fault.of("PROVIDER_RATE_LIMITED")
 
 
-def decide(
-    fault: Fault,
-    policy: Policy | None = None,
-    *,
-    attempts: int = 1,
-    deadline: float | None = None,
-    effect: Any = None,
-    rng: Any = None,
-    prompt: bool = False,
-) -> Any:
-    retrying = Retrying(policy or Policy())
-    retrying.attempts = attempts
-    return retrying.decide(fault, now=0.0, deadline=deadline, rng=rng or Midpoint(), effect=effect, prompt=prompt)
+def facts(fault: Fault, policy: Policy | None = None, **known: Any) -> Facts:
+    """Return facts in which nothing but the failure speaks against another call."""
+    waits = bool((policy or Policy()).wait_for_circuit)
+    return Facts(**{"fault": fault, "now": 0.0, "rng": Midpoint(), "attempts": 1, "waits_for_circuit": waits, **known})
+
+
+def decide(fault: Fault, policy: Policy | None = None, **known: Any) -> Any:
+    """Return the first decision of an operation."""
+    return Decider(policy or Policy()).decide(facts(fault, policy, **known))
 
 
 def waits(policy: Policy, *faults: Fault, deadline: float | None = None) -> list[float]:
-    """Fail with one fault after the other; return the waits until it gives up."""
-    retrying = Retrying(policy)
+    """Fail with one fault after the other; return the delays until the machine gives up."""
+    decider = Decider(policy)
     out: list[float] = []
     now = 0.0
-    for fault in faults:
-        retrying.attempts += 1
-        decision = retrying.decide(fault, now=now, deadline=deadline, rng=Midpoint(), effect=None)
-        if isinstance(decision, GiveUp):
+    for attempt, fault in enumerate(faults, 1):
+        decision = decider.decide(facts(fault, policy, attempts=attempt, now=now, deadline=deadline))
+        if not isinstance(decision, Retry):
             break
         out.append(decision.delay)
         now += decision.delay
@@ -66,7 +72,7 @@ def test_R2_what_is_permanent_is_given_up_at_once() -> None:
 
 def test_R11_a_wait_that_would_end_at_the_deadline_is_not_begun() -> None:
     assert decide(RESET, deadline=1.0) == GiveUp(Reason.DEADLINE)
-    assert decide(RESET, deadline=1.001) == Again(1.0, 3)
+    assert decide(RESET, deadline=1.001) == Retry(1.0, 3)
 
 
 def test_R11_used_up_attempts_are_told_before_the_deadline() -> None:
@@ -75,8 +81,8 @@ def test_R11_used_up_attempts_are_told_before_the_deadline() -> None:
 
 def test_R29_what_the_other_side_asks_for_is_never_cut_short() -> None:
     asked = Fault.of("PROVIDER_RATE_LIMITED", retry_after=30.0)
-    assert decide(asked) == Again(30.0, 6, asked=True)
-    assert decide(asked, Policy(backoff=Backoff(cap=1))) == Again(30.0, 6, asked=True)
+    assert decide(asked) == Retry(30.0, 6, requested=True)
+    assert decide(asked, Policy(backoff=Backoff(cap=1))) == Retry(30.0, 6, requested=True)
     for draw in (0.0, 0.5, 0.999):
         delay = decide(asked, Policy(spread=0.2), rng=Scripted(draw)).delay
         assert 30 <= delay <= 36
@@ -85,7 +91,7 @@ def test_R29_what_the_other_side_asks_for_is_never_cut_short() -> None:
 def test_R31_beyond_what_is_allowed_it_is_given_up_at_once() -> None:
     asked = Fault.of("PROVIDER_RATE_LIMITED", retry_after=901.0)
     assert decide(asked) == GiveUp(Reason.RETRY_AFTER)
-    assert decide(asked, Policy(max_retry_after=3600)) == Again(901.0, 6, asked=True)
+    assert decide(asked, Policy(max_retry_after=3600)) == Retry(901.0, 6, requested=True)
     assert decide(asked, Policy(max_retry_after=0)) == GiveUp(Reason.RETRY_AFTER)
 
 
@@ -93,7 +99,7 @@ def test_R31_how_long_to_wait_is_the_policys_to_say_although_the_classifier_woul
     """The classifier calls a failure whose wait is over 15 minutes not retryable."""
     judged = Fault.of("PROVIDER_RATE_LIMITED", retry_after=1800.0, retryable=False)
     assert decide(judged) == GiveUp(Reason.RETRY_AFTER)
-    assert decide(judged, Policy(max_retry_after=3600)) == Again(1800.0, 6, asked=True)
+    assert decide(judged, Policy(max_retry_after=3600)) == Retry(1800.0, 6, requested=True)
     short = Fault.of("PROVIDER_RATE_LIMITED", retry_after=18.0, retryable=False)
     assert decide(short, Policy(max_retry_after=3600)) == GiveUp(Reason.PERMANENT)
     permanent = Fault.of("PROVIDER_BILLING", retry_after=1800.0, retryable=False)
@@ -104,9 +110,9 @@ def test_R34_an_open_circuit_is_waited_for_only_by_the_patient() -> None:
     refused = Fault.of("CIRCUIT_OPEN", retry_after=20.0)
     assert decide(refused) == GiveUp(Reason.CIRCUIT)
     patient = Policy(wait_for_circuit=True)
-    assert decide(refused, patient, prompt=True) == Again(20.0, 2, asked=True)
+    assert decide(refused, patient, first_to_wait=True) == Retry(20.0, 2, requested=True)
     assert decide(refused, patient, deadline=20.0) == GiveUp(Reason.DEADLINE)
-    assert decide(Fault.of("CIRCUIT_OPEN"), patient, prompt=True).delay == NEXT_PROBE_S
+    assert decide(Fault.of("CIRCUIT_OPEN"), patient, first_to_wait=True).delay == NEXT_PROBE_S
 
 
 @pytest.mark.parametrize("retry_after", [20.0, 600.0, None])
@@ -127,19 +133,15 @@ def test_who_waits_for_a_circuit_returns_later_by_a_share_of_all_it_has_waited()
     assert decide(refused, patient.replace(spread=0.5), rng=Scripted(0.25)).delay == pytest.approx(25.0)
 
 
-def test_who_waits_for_a_circuit_and_is_its_probe_waits_on_as_the_others_do() -> None:
-    retrying = Retrying(Policy(wait_for_circuit=True))
-    for retrying.attempts in range(1, 20):
-        decision = retrying.decide(
-            RESET, now=0.0, deadline=None, rng=Midpoint(), effect=None, prompt=True, reopened=19.5
-        )
-        assert decision == Again(19.5, retrying.attempts + 1, asked=True)
-    plain = [
-        retrying.decide(RESET, now=0.0, deadline=None, rng=Midpoint(), effect=None)
-        for retrying.attempts in (20, 21, 22)
-    ]
-    assert [isinstance(decision, Again) for decision in plain] == [True, True, False], "then it has all its attempts"
-    assert isinstance(decide(RESET, Policy()), Again)
+def test_an_operation_that_waits_for_a_circuit_and_was_its_probe_waits_on() -> None:
+    policy = Policy(wait_for_circuit=True)
+    decider = Decider(policy)
+    for attempts in range(1, 20):
+        decision = decider.decide(facts(RESET, policy, attempts=attempts, first_to_wait=True, reopened_for=19.5))
+        assert decision == Retry(19.5, attempts + 1, requested=True)
+    plain = [decider.decide(facts(RESET, policy, attempts=attempts)) for attempts in (20, 21, 22)]
+    assert [isinstance(decision, Retry) for decision in plain] == [True, True, False], "then it has all its attempts"
+    assert isinstance(decide(RESET, Policy()), Retry)
 
 
 def test_no_call_is_lost_because_it_returned_later_than_it_might() -> None:
@@ -152,7 +154,7 @@ def test_no_call_is_lost_because_it_returned_later_than_it_might() -> None:
 def test_S2_10_the_unknown_is_repeated_only_where_that_is_harmless(effect: Any) -> None:
     decision = decide(Fault.of("SYS_UNKNOWN", retryable=True, maybe_executed=False), effect=effect)
     if effect in ("read", "idempotent", "keyed"):
-        assert isinstance(decision, Again)
+        assert isinstance(decision, Retry)
         assert decision.of == 2
     else:
         assert decision == GiveUp(Reason.UNKNOWN)
@@ -162,13 +164,13 @@ def test_an_unsafe_call_that_may_have_happened_is_never_repeated_whatever_the_po
     for policy in (Policy(), Policy(attempts=9), Policy(per_code={"CONN_RESET": Tries(attempts=9)})):
         assert decide(RESET, policy, effect="unsafe") == GiveUp(Reason.UNSAFE)
     refused = Fault.of("CONN_REFUSED", maybe_executed=False)
-    assert isinstance(decide(refused, effect="unsafe"), Again)
+    assert isinstance(decide(refused, effect="unsafe"), Retry)
 
 
 def test_numbers_for_a_code_win_over_all_others_and_make_it_retryable() -> None:
     own = Tries(attempts=2, backoff=Backoff(initial=7, jitter=0))
     policy = Policy(attempts=9, per_code={"AUTH_FAILED": own})
-    assert decide(Fault.of("AUTH_FAILED"), policy) == Again(7.0, 2)
+    assert decide(Fault.of("AUTH_FAILED"), policy) == Retry(7.0, 2)
     assert decide(Fault.of("AUTH_FAILED"), policy, attempts=2) == GiveUp(Reason.ATTEMPTS)
 
 
@@ -193,7 +195,7 @@ def test_whatever_fails_the_laws_hold(
 ) -> None:  # fmt: skip
     fault = Fault.of(code, retryable=retryable, retry_after=asked, maybe_executed=executed)
     decision = decide(fault, policy, attempts=attempts, deadline=left, effect=effect, rng=seeded(seed))
-    if isinstance(decision, Again):
+    if isinstance(decision, Retry):
         assert 0 <= decision.delay <= max(policy.max_retry_after * 1.2, 160)
         assert left is None or decision.delay < left
         assert not (effect == "unsafe" and executed)
@@ -204,13 +206,12 @@ def test_whatever_fails_the_laws_hold(
 
 
 def _decisions(policy: Policy, *codes: str) -> list[str]:
-    retrying = Retrying(policy)
-    told = []
+    decider = Decider(policy)
+    written = []
     for number, code in enumerate(codes, 1):
-        retrying.attempts = number
-        decision = retrying.decide(Fault.of(code), now=0.0, deadline=None, rng=Midpoint(), effect=None)
-        told.append(f"{decision.delay:g}/{decision.of}" if isinstance(decision, Again) else str(decision.reason))
-    return told
+        decision = decider.decide(facts(Fault.of(code), policy, attempts=number))
+        written.append(f"{decision.delay:g}/{decision.of}" if isinstance(decision, Retry) else str(decision.reason))
+    return written
 
 
 def test_a_blip_after_a_rate_limit_has_all_its_tries():
@@ -227,3 +228,95 @@ def test_the_largest_number_bounds_the_whole():
 
 def test_attempts_that_were_given_count_every_call_whatever_failed():
     assert _decisions(Policy(attempts=2), "PROVIDER_RATE_LIMITED", "PROVIDER_OVERLOADED") == ["5/2", "attempts"]
+
+
+# --- every reason, in the order in which the machine looks for it ---
+
+OVERFLOW = Fault.of("PROVIDER_CONTEXT_OVERFLOW")
+NO_RETRY_LEFT: dict[str, Any] = {"withdraw_retry": lambda: False}
+
+
+@pytest.mark.parametrize(
+    ("reason", "fault", "policy", "known"),
+    [
+        (Reason.PERMANENT, Fault.of("AUTH_FAILED"), Policy(), {}),
+        (Reason.ATTEMPTS, RESET, Policy(attempts=2), {"attempts": 2}),
+        (Reason.DEADLINE, RESET, Policy(), {"deadline": 1.0}),
+        (Reason.RETRY_AFTER, Fault.of("PROVIDER_RATE_LIMITED", retry_after=901.0), Policy(), {}),
+        (Reason.UNSAFE, RESET, Policy(), {"effect": "unsafe"}),
+        (Reason.UNKNOWN, Fault.of("SYS_UNKNOWN", retryable=True), Policy(), {}),
+        (Reason.CIRCUIT, Fault.of("CIRCUIT_OPEN", retry_after=5.0), Policy(), {}),
+        (Reason.CIRCUIT, RESET, Policy(), {"open_until": 30.0}),
+        (Reason.UNWANTED, RESET, Policy(), {"override": False}),
+        (Reason.COMMANDED, RESET, Policy(), {"final": Reason.COMMANDED}),
+        (Reason.UNREPAIRED, RESET, Policy(), {"final": Reason.UNREPAIRED}),
+        (Reason.PARTIAL, RESET, Policy(), {"final": Reason.PARTIAL}),
+        (Reason.NESTED, RESET, Policy(), {"nested": True}),
+        (Reason.QUOTA, RESET, Policy(), NO_RETRY_LEFT),
+        (Reason.BUDGET, RESET, Policy(), {"budget_spent": True}),
+    ],
+)
+def test_each_reason_to_give_up_follows_from_its_facts(
+    reason: Reason, fault: Fault, policy: Policy, known: Any
+) -> None:
+    assert decide(fault, policy, **known) == GiveUp(reason)
+
+
+def test_every_reason_has_a_case_above() -> None:
+    cases = test_each_reason_to_give_up_follows_from_its_facts.pytestmark[0].args[1]
+    assert {case[0] for case in cases} == set(Reason)
+
+
+def test_the_quota_is_asked_last_because_asking_takes_a_retry_from_it() -> None:
+    asked: list[bool] = []
+
+    def withdraw() -> bool:
+        asked.append(True)
+        return True
+
+    for known in ({"budget_spent": True}, {"open_until": 30.0}, {"deadline": 0.5}, {"nested": True}):
+        assert isinstance(decide(RESET, withdraw_retry=withdraw, **known), GiveUp)
+    assert asked == []
+    assert isinstance(decide(RESET, withdraw_retry=withdraw), Retry)
+    assert asked == [True]
+
+
+def test_FR2_waiting_for_a_circuit_takes_nothing_from_the_quota() -> None:
+    rejected = Fault.of("CIRCUIT_OPEN", retry_after=5.0)
+    waiting = Policy(wait_for_circuit=True)
+    assert decide(rejected, waiting, first_to_wait=True, **NO_RETRY_LEFT) == Retry(5.0, 2, requested=True)
+
+
+def test_a_circuit_that_admits_a_probe_by_then_does_not_end_the_retries() -> None:
+    assert isinstance(decide(RESET, open_until=1.0), Retry), "the delay is 1 s, so the probe is due"
+    assert decide(RESET, open_until=1.001) == GiveUp(Reason.CIRCUIT)
+    waiting = Policy(wait_for_circuit=True)
+    assert isinstance(decide(RESET, waiting, open_until=30.0), Retry)
+
+
+def test_an_override_retries_what_the_classifier_would_not() -> None:
+    assert decide(Fault.of("AUTH_FAILED"), override=True) == Retry(1.0, 3)
+
+
+def test_a_proposal_replaces_the_schedule_and_not_the_protections() -> None:
+    proposal = Retry(2.5, 9)
+    assert decide(Fault.of("AUTH_FAILED"), proposal=proposal) == proposal
+    assert decide(RESET, proposal=GiveUp(Reason.ATTEMPTS)) == GiveUp(Reason.ATTEMPTS)
+    assert decide(RESET, proposal=proposal, effect="unsafe") == GiveUp(Reason.UNSAFE)
+    assert decide(RESET, proposal=proposal, deadline=2.5) == GiveUp(Reason.DEADLINE)
+    assert decide(RESET, proposal=proposal, budget_spent=True) == GiveUp(Reason.BUDGET)
+    assert decide(RESET, proposal=proposal, open_until=30.0) == GiveUp(Reason.CIRCUIT)
+    assert decide(RESET, proposal=proposal, **NO_RETRY_LEFT) == GiveUp(Reason.QUOTA)
+
+
+def test_a_repair_wins_over_a_retry_as_often_as_it_may_be_used() -> None:
+    compact = Repair.of(("compact",), "compact", times=2)
+    decider = Decider(Policy(), Repairs([compact]))
+    decisions = [decider.decide(facts(OVERFLOW)) for _ in range(3)]
+    assert decisions == [RunRepair(0), RunRepair(0), GiveUp(Reason.PERMANENT)]
+
+
+@pytest.mark.parametrize("known", [{"deadline": 0.0}, {"budget_spent": True}, {"final": Reason.PARTIAL}])
+def test_no_repair_is_run_where_nothing_more_may_be_called(known: Any) -> None:
+    decider = Decider(Policy(), Repairs([Repair.of(("compact",), "compact", times=1)]))
+    assert isinstance(decider.decide(facts(OVERFLOW, **known)), GiveUp)

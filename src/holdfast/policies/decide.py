@@ -1,0 +1,352 @@
+"""Decide what happens after a failed attempt: every reason to retry, repair, fall back or give up is in this module.
+
+    Facts ─▶ Decider.decide ─▶ Retry(delay) | RunRepair(index) | GiveUp(reason)
+    a fallback step's facts ─▶ decide_step ─▶ Take | Ask | Skip(reason)
+
+One `Decider` follows one operation. The runtime, the simulation and the tests all drive this same machine: it reads no
+clock, and chance comes from the facts.
+
+Invariant: a decision never asks for a wait that would end at or after the deadline, and never repeats a call that may have
+happened and must not happen twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+import msgspec
+
+from holdfast.classify.hints import PATIENCE_S
+from holdfast.clock import Rng
+from holdfast.faults import CATALOG, Code, Fault
+
+if TYPE_CHECKING:
+    from holdfast.faults import Schedule
+    from holdfast.policies.fallback import Consent
+    from holdfast.policies.policy import Policy
+    from holdfast.policies.repair import Repairs
+
+__all__ = [
+    "EFFECTS",
+    "LONGEST_CIRCUIT_WAIT_S",
+    "NEXT_PROBE_S",
+    "RETURN_SPREAD",
+    "Ask",
+    "Decider",
+    "Decision",
+    "Effect",
+    "Facts",
+    "GiveUp",
+    "Reason",
+    "Retry",
+    "RunRepair",
+    "Skip",
+    "Take",
+    "can_fall_back",
+    "decide_step",
+    "is_repeatable",
+    "leaves_outcome_unknown",
+]
+
+Effect: TypeAlias = Literal["read", "idempotent", "keyed", "unsafe"]
+"""`read` changes nothing; `idempotent` may be repeated; `keyed` may be repeated with the same key; `unsafe` may not."""
+
+EFFECTS: tuple[Effect, ...] = get_args(Effect)
+
+NEXT_PROBE_S = 1.0
+"""When to look again at a circuit that another caller is probing."""
+LONGEST_CIRCUIT_WAIT_S = 3600.0
+"""How long one operation waits for open circuits in all. An outage without an end must end somewhere."""
+RETURN_SPREAD = 0.2
+"""A caller that waited for a circuit returns up to this share of its wait later than it may, so that callers
+return one after the other. Of 600 callers that an outage of ten minutes held up, 28 return in the same second."""
+
+
+class Reason(StrEnum):
+    """Why no further attempt is made."""
+
+    PERMANENT = "permanent"
+    """Sending the same request again cannot help."""
+    ATTEMPTS = "attempts"
+    """All attempts were used."""
+    DEADLINE = "deadline"
+    """The next attempt would start after the deadline."""
+    RETRY_AFTER = "retry-after"
+    """The other side requests a longer wait than the policy accepts."""
+    UNSAFE = "unsafe"
+    """The call may have happened and must not happen twice."""
+    UNKNOWN = "unknown"
+    """The failure is not recognised, and repeating the call is not declared harmless."""
+    CIRCUIT = "circuit"
+    """The circuit is open."""
+    UNWANTED = "unwanted"
+    """The caller does not want this failure retried."""
+    COMMANDED = "commanded"
+    """A person chose the fallbacks."""
+    UNREPAIRED = "unrepaired"
+    """The repair for this failure did not help."""
+    PARTIAL = "partial"
+    """A part of the stream was delivered, and the caller chose not to receive it again."""
+    NESTED = "nested"
+    """A recovery inside this one has already done what could be done."""
+    QUOTA = "quota"
+    """Retries have used their share of the traffic."""
+    BUDGET = "budget"
+    """The budget is spent."""
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Wait `delay` seconds, then call again."""
+
+    delay: float
+    of: int
+    """Calls in all that this failure's schedule allows."""
+    requested: bool = False
+    """The other side requested this wait."""
+    elsewhere: bool = False
+    """The next attempt goes to another key or deployment, so it is not a retry of the same call."""
+
+
+class RunRepair(msgspec.Struct, frozen=True):
+    """Have the repair number `index` change the request, then call at once."""
+
+    index: int
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """Stop, and let the failure through."""
+
+    reason: Reason
+
+
+Decision: TypeAlias = Retry | RunRepair | GiveUp
+
+
+def _no_quota() -> bool:
+    return True
+
+
+class Facts(msgspec.Struct, kw_only=True):
+    """What is known when an attempt has failed, or was rejected before it was made."""
+
+    fault: Fault
+    now: float
+    rng: Rng
+    attempts: int
+    """Calls made so far, the failed one included; calls that moved on to another key are not in it."""
+    deadline: float | None = None
+    effect: Effect | None = None
+    override: bool | None = None
+    """What the caller says about this very failure: True, retry it; False, do not; None, nothing."""
+    final: Reason | None = None
+    """Why nothing more may be tried whatever the failure is: a person chose so, a part was delivered, a repair failed."""
+    proposal: Retry | GiveUp | None = None
+    """What a driver with rules of its own would do. It replaces the schedule, not the protections of the caller."""
+    nested: bool = False
+    """A recovery inside this operation has given up on the same failure."""
+    budget_spent: bool = False
+    waits_for_circuit: bool = False
+    open_until: float | None = None
+    """When the circuit ends rejecting calls; infinity while it is held open; None where it rejects nothing."""
+    reopened_for: float | None = None
+    """The failed call was a probe, and its circuit is now open again for so many seconds."""
+    first_to_wait: bool = False
+    """No other caller waits for the circuit, so this one must return the moment it may."""
+    withdraw_retry: Callable[[], bool] = _no_quota
+    """Takes one retry from the shared quota; False where it is used up."""
+
+
+class Decider:
+    """The decisions of one operation. It remembers failures by schedule, circuit waits and used repairs.
+
+    After `decide` returned `Retry` or `RunRepair` the caller performs it, or gives up for a reason of its own.
+    """
+
+    __slots__ = ("_circuit_waited", "_failures", "_last_delay", "_most", "_probes", "policy", "repairs")
+
+    def __init__(self, policy: Policy, repairs: Repairs | None = None) -> None:
+        self.policy = policy
+        self.repairs = repairs
+        self._failures: dict[Schedule, int] = {}
+        self._last_delay = 0.0
+        self._circuit_waited = 0.0
+        self._probes = 0
+        """Calls that were probes of a circuit this operation waits for. They do not use up its attempts."""
+        self._most = 0
+        """Calls in all: as many as the most patient of the schedules met so far allows."""
+
+    def decide(self, facts: Facts) -> Decision:
+        """Return what to do about the failure."""
+        if facts.final is not None:
+            return GiveUp(facts.final)
+        # A repair wins over a retry: it changes what made the call fail.
+        if self.repairs is not None and (repair := self._repair(self.repairs, facts)) is not None:
+            return repair
+        if facts.proposal is not None:
+            decision = self._allow_proposal(facts.proposal, facts)
+        elif facts.nested:
+            decision = GiveUp(Reason.NESTED)
+        else:
+            decision = self._by_schedule(facts)
+        return self._grant(decision, facts) if isinstance(decision, Retry) else decision
+
+    def _repair(self, repairs: Repairs, facts: Facts) -> RunRepair | None:
+        if leaves_outcome_unknown(facts.effect, facts.fault) or facts.budget_spent or _is_late(facts, 0.0):
+            return None
+        chosen = repairs.choose(facts.fault)
+        return None if chosen is None else RunRepair(chosen)
+
+    def _allow_proposal(self, proposal: Retry | GiveUp, facts: Facts) -> Retry | GiveUp:
+        if leaves_outcome_unknown(facts.effect, facts.fault):
+            return GiveUp(Reason.UNSAFE)
+        if isinstance(proposal, Retry) and _is_late(facts, proposal.delay):
+            return GiveUp(Reason.DEADLINE)
+        return proposal
+
+    def _by_schedule(self, facts: Facts) -> Retry | GiveUp:
+        fault = facts.fault
+        if fault.code == "CIRCUIT_OPEN":
+            return self._wait_for_circuit(fault.retry_after, facts)
+        if (reason := self._forbidden(facts)) is not None:
+            return GiveUp(reason)
+        if facts.reopened_for is not None and facts.waits_for_circuit:
+            # The probe failed, so this operation knows what every waiting caller will learn: the circuit stays open.
+            self._probes += 1
+            return self._wait_for_circuit(facts.reopened_for, facts)
+        tries = self.policy.tries(fault, overridden=bool(facts.override))
+        # Each schedule counts its own failures: a rate limit after two blips starts at its first delay, and a blip after a
+        # rate limit that was waited out has all its attempts. The largest of their numbers bounds the whole.
+        failures = self._failures[fault.schedule] = self._failures.get(fault.schedule, 0) + 1
+        self._most = max(self._most, tries.attempts)
+        if failures >= tries.attempts or facts.attempts - self._probes >= self._most:
+            return GiveUp(Reason.ATTEMPTS)
+        requested = fault.retry_after
+        if requested is not None and requested > self.policy.max_retry_after:
+            return GiveUp(Reason.RETRY_AFTER)
+        # A server that names its own delay knows more than our curve does, so its delay is never cut short.
+        delay = (
+            tries.backoff.delay(failures, facts.rng, self._last_delay)
+            if requested is None
+            else requested * (1 + self.policy.spread * facts.rng.random())
+        )
+        if _is_late(facts, delay):
+            return GiveUp(Reason.DEADLINE)
+        self._last_delay = delay
+        return Retry(delay, self._most, requested is not None)
+
+    def _wait_for_circuit(self, until_probe: float | None, facts: Facts) -> Retry | GiveUp:
+        """Wait for the next probe. A rejected call is not an attempt, so these waits have a limit of their own."""
+        delay = until_probe or NEXT_PROBE_S
+        waited = self._circuit_waited + delay
+        if not facts.waits_for_circuit or waited > LONGEST_CIRCUIT_WAIT_S:
+            return GiveUp(Reason.CIRCUIT)
+        if _is_late(facts, delay):
+            return GiveUp(Reason.DEADLINE)
+        if not facts.first_to_wait:
+            delay += self._spread(waited, delay, facts)
+        self._circuit_waited += delay
+        return Retry(delay, facts.attempts + 1, requested=True)
+
+    def _spread(self, waited: float, delay: float, facts: Facts) -> float:
+        """Return how much later than it may this caller returns."""
+        later = max(self.policy.spread, RETURN_SPREAD) * waited
+        if facts.deadline is not None:
+            later = min(later, (facts.deadline - facts.now - delay) / 2)
+        # The root makes long delays likelier: callers that waited little crowd the beginning as it is.
+        return later * math.sqrt(facts.rng.random())
+
+    def _forbidden(self, facts: Facts) -> Reason | None:
+        fault = facts.fault
+        if leaves_outcome_unknown(facts.effect, fault):
+            return Reason.UNSAFE
+        if facts.override is not None:
+            return None if facts.override else Reason.UNWANTED
+        if fault.code in self.policy.per_code:
+            return None
+        if not fault.retryable and not _is_final_only_by_patience(fault):
+            return Reason.PERMANENT
+        if fault.code == "SYS_UNKNOWN" and not is_repeatable(facts.effect):
+            return Reason.UNKNOWN
+        return None
+
+    def _grant(self, retry: Retry, facts: Facts) -> Retry | GiveUp:
+        """Check what else must agree to another call. The quota comes last, because checking it takes a retry from it."""
+        if facts.budget_spent:
+            return GiveUp(Reason.BUDGET)
+        rejected_then = facts.open_until is not None and facts.now + retry.delay < facts.open_until
+        if rejected_then and not facts.waits_for_circuit:
+            # The wait would end at an open circuit. The caller whose failure opened it should see that failure now.
+            return GiveUp(Reason.CIRCUIT)
+        # A call that a circuit rejected was not made, so the attempt after the wait is not a retry of it.
+        if facts.fault.code == "CIRCUIT_OPEN" or facts.withdraw_retry():
+            return retry
+        return GiveUp(Reason.QUOTA)
+
+
+def leaves_outcome_unknown(effect: Effect | None, fault: Fault) -> bool:
+    """Whether somebody must find out what happened before this call is made again."""
+    return effect == "unsafe" and fault.maybe_executed
+
+
+def is_repeatable(effect: Effect | None) -> bool:
+    """Whether a call with this effect may be repeated when nobody knows how far the first one came."""
+    return effect in {"read", "idempotent", "keyed"}
+
+
+def _is_late(facts: Facts, delay: float) -> bool:
+    return facts.deadline is not None and facts.now + delay >= facts.deadline
+
+
+def _is_final_only_by_patience(fault: Fault) -> bool:
+    """Whether the classifier rules out a retry only because of the long wait. How long to wait is the policy's choice (R31)."""
+    requested = fault.retry_after
+    return requested is not None and requested > PATIENCE_S and CATALOG[fault.code].retryable
+
+
+# --- fallback steps ---
+
+
+class Take(msgspec.Struct, frozen=True):
+    """Call this step."""
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Call this step if the user agrees."""
+
+
+class Skip(msgspec.Struct, frozen=True):
+    """Leave this step out."""
+
+    reason: str
+
+
+_NEVER_ANSWERED: frozenset[Code] = frozenset({"SYS_PROGRAMMING_ERROR", "TOOL_OUTCOME_UNKNOWN", "SYS_CANCELLED"})
+
+
+def can_fall_back(fault: Fault) -> bool:
+    """Whether another way of doing it may answer this failure at all."""
+    return fault.code not in _NEVER_ANSWERED
+
+
+def decide_step(
+    *,
+    condition_met: bool,
+    needs: frozenset[str],
+    offers: frozenset[str] | None,
+    circuit_open: bool,
+    consent: Consent,
+    budget_spent: bool = False,
+) -> Take | Ask | Skip:
+    """Return what to do about one step of a fallback chain. `offers` is None where the step's capabilities are not known."""
+    if budget_spent:
+        return Skip("the budget is spent")
+    if not condition_met:
+        return Skip("its condition is not met")
+    if offers is not None and (missing := needs - offers):
+        return Skip(f"it lacks {', '.join(sorted(missing))}")
+    if circuit_open:
+        return Skip("its circuit is open")
+    return Ask() if consent == "ask" else Take()

@@ -1,0 +1,60 @@
+"""How callers and integrations take part in an operation: the caller's signal to stop, and an integration's own rules.
+
+An integration never derives a class from `Operation`. It hands an `Adapter` to it, which chooses keys, proposes decisions and
+names the exceptions that are no failures.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from holdfast.faults import Fault
+    from holdfast.policies.decide import GiveUp, Retry
+    from holdfast.runtime.operation import Operation
+    from holdfast.runtime.plan import Plan
+
+__all__ = ["Abort", "Adapter"]
+
+
+class Abort(Protocol):
+    """The caller's own signal to stop: `threading.Event` and `asyncio.Event` are such signals.
+
+    An aborted call is cancelled. It is no failure and no timeout, and no circuit counts it.
+    """
+
+    def is_set(self) -> bool:
+        """Whether to stop."""
+        ...
+
+
+class Adapter:
+    """What an integration adds to an operation. These defaults add nothing."""
+
+    passing: tuple[type[Exception], ...] = ()
+    """Exceptions that steer a framework, such as interrupts and handoffs. They are no failures: they surface unchanged, and
+    are never retried, counted or answered by a fallback."""
+    waits_by_default = False
+    """Where the policy leaves it open: wait for an open circuit if nothing around the call would answer."""
+
+    def choose(self, op: Operation) -> Plan | None:  # noqa: ARG002 - the default needs none of it
+        """Return the plan of the next attempt, such as one with another key; None keeps the present plan.
+
+        May raise a `HoldfastError` where no attempt can be made now.
+        """
+        return None
+
+    def propose(self, op: Operation, error: Exception) -> Retry | GiveUp | None:  # noqa: ARG002 - as above
+        """Return what the integration itself would do about a failed call; None leaves it to the policy."""
+        return None
+
+    def fault_of(self, error: Exception) -> Fault | None:  # noqa: ARG002 - as above
+        """Return the fault of an exception of the integration's own; None leaves it to the classifier."""
+        return None
+
+    def reported(self, value: object) -> object:
+        """Return the part of an answer that reports its usage in a known form."""
+        return value
+
+    def succeeded(self, op: Operation) -> None:
+        """React to a good answer."""

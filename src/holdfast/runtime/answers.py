@@ -1,0 +1,85 @@
+"""Answers: whether one is accepted, and closing one that nobody will see.
+
+Invariant: an answer that is thrown away is closed first; the accepted one is never closed (R27).
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from holdfast.faults import CATALOG, Code, Fault, InvalidError, Partial
+from holdfast.runtime import reports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.runtime.operation import Operation
+
+__all__ = ["Accept", "close_answer", "close_answer_async", "fault_in", "throw_away", "throw_away_async"]
+
+Accept: TypeAlias = "Callable[[Any], bool | Code | Fault | None]"
+"""Looks at an answer: True or None accepts it; False, a code or a Fault rejects it, and the call is made again."""
+
+
+def fault_in(op: Operation, answer: Any) -> Fault | None:
+    """Return what `accept` finds wrong with an answer, as a fault that carries the answer; None where it is accepted.
+
+    If `accept` raises, that is reported and the answer is accepted (R25).
+    """
+    accept = op.plan.accept
+    try:
+        return None if accept is None else _fault_in(accept, answer)
+    except Exception as error:  # noqa: BLE001 - `accept` is the user's and may raise anything
+        reports.suppressed(op, error, "`accept` raised")
+        return None
+
+
+def throw_away(op: Operation, answer: Any) -> None:
+    """Close an answer that was not accepted. An answer that cannot be closed is reported and changes nothing."""
+    try:
+        close_answer(answer)
+    except Exception as error:  # noqa: BLE001 - a foreign object may raise anything
+        reports.suppressed(op, error, "closing an answer that was not accepted failed")
+    except BaseException as stop:
+        op.stopped(stop)
+        raise
+
+
+async def throw_away_async(op: Operation, answer: Any) -> None:
+    """Do the same in a task."""
+    try:
+        await close_answer_async(answer)
+    except Exception as error:  # noqa: BLE001 - a foreign object may raise anything
+        reports.suppressed(op, error, "closing an answer that was not accepted failed")
+    except BaseException as stop:
+        op.stopped(stop)
+        raise
+
+
+def close_answer(answer: Any) -> None:
+    """Close an answer that nobody will see."""
+    close = getattr(answer, "close", None)
+    if callable(close):
+        close()
+
+
+async def close_answer_async(answer: Any) -> None:
+    """Close an answer that nobody will see, whether its `close` is async or not."""
+    close = getattr(answer, "aclose", None) or getattr(answer, "close", None)
+    if callable(close):
+        closing = close()
+        if inspect.isawaitable(closing):
+            await closing
+
+
+def _fault_in(accept: Accept, answer: Any) -> Fault | None:
+    verdict = accept(answer)
+    if verdict is None or verdict is True:
+        return None
+    if isinstance(verdict, Fault):
+        return verdict
+    code = "PROVIDER_OUTPUT_INVALID" if verdict is False else verdict
+    if code not in CATALOG:
+        raise InvalidError.at("what accept returned", "True, False, None, a code of the catalog or a Fault", verdict)
+    return Fault.of(code, "The answer was not accepted", retryable=True, partial=Partial(payload=answer))
