@@ -13,7 +13,7 @@ START = 1024.0
 
 
 class Bench:
-    """A circuit, the time, and calls."""
+    """A breaker and its time."""
 
     def __init__(self, config: Circuit, *, start: float = START) -> None:
         self.breaker = Breaker(config, "provider:claude")
@@ -32,13 +32,13 @@ class Bench:
         return self
 
     def permit(self) -> Permit:
-        """Ask for a permit that must be given."""
+        """Return a permit; fail if the call is rejected."""
         answer = self.breaker.admit(self.now)
         assert isinstance(answer, Permit), f"expected a permit, got {answer}"
         return answer
 
     def rejection(self) -> Rejection:
-        """Ask for a permit that must be refused."""
+        """Return a rejection; fail if the call gets a permit."""
         answer = self.breaker.admit(self.now)
         assert isinstance(answer, Rejection), f"expected a rejection, got {answer}"
         return answer

@@ -1,4 +1,4 @@
-"""A circuit written for understanding only: it keeps every outcome and counts anew each time it is asked."""
+"""A circuit written to be understood: it keeps every outcome and counts all of them each time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTS = 20
 
 @dataclass
 class Ticket:
-    """A call that was let through, and in which period."""
+    """A call that was let through, and its generation."""
 
     period: int
     started: float

@@ -1,4 +1,4 @@
-"""S0-33: when somebody is called."""
+"""S0-33: when an operator is alerted."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast.policies.alerts import SIGNALS, AlertMachine, Alerts, Threshold
 COUNTED = [("reconnection_failures", 10, 50), ("session_drops", 5, 20), ("hook_failures", 20, 100)]
 
 
-def told(alerts):
+def levels(alerts):
     return [(alert.signal, alert.before, alert.level) for alert in alerts]
 
 
 @pytest.mark.parametrize(("signal", "warning", "critical"), COUNTED)
 def test_S0_33_counts_fire_above_the_threshold_and_not_at_it(signal, warning, critical):
     machine = AlertMachine(Alerts())
-    fired = {n: told(machine.count(signal, 0.0)) for n in range(1, critical + 2)}
+    fired = {n: levels(machine.count(signal, 0.0)) for n in range(1, critical + 2)}
     assert {n: alerts for n, alerts in fired.items() if alerts} == {
         warning + 1: [(signal, "ok", "warning")],
         critical + 1: [(signal, "warning", "critical")],
@@ -42,8 +42,8 @@ def test_S0_33_the_error_rate_is_strict(failed, operations, level):
 
 def test_a_few_operations_are_no_rate():
     machine = AlertMachine(Alerts(min_operations=20))
-    assert [told(machine.operation(0.0, failed=True)) for _ in range(19)] == [[]] * 19
-    assert told(machine.operation(0.0, failed=True)) == [("error_rate", "ok", "critical")]
+    assert [levels(machine.operation(0.0, failed=True)) for _ in range(19)] == [[]] * 19
+    assert levels(machine.operation(0.0, failed=True)) == [("error_rate", "ok", "critical")]
 
 
 def test_the_minute_slides():
@@ -53,10 +53,10 @@ def test_the_minute_slides():
     assert alerts == [], "six in two minutes are not six in one"
     for _ in range(3):
         alerts = machine.count("session_drops", 100.0)
-    assert told(alerts) == [("session_drops", "ok", "warning")]
+    assert levels(alerts) == [("session_drops", "ok", "warning")]
 
 
-def test_an_alert_is_told_once_and_ends_below_its_threshold_only():
+def test_an_alert_is_raised_once_and_ends_only_below_its_threshold():
     machine = AlertMachine(Alerts(session_drops=Threshold(warning=10, critical=20), clear=0.5))
     for second in range(11):
         machine.count("session_drops", float(second))
@@ -68,22 +68,22 @@ def test_an_alert_is_told_once_and_ends_below_its_threshold_only():
     assert over.text == "session drops is no longer warning: 5"
 
 
-def test_what_is_critical_may_become_a_warning_again():
+def test_a_critical_alert_may_become_a_warning():
     machine = AlertMachine(Alerts())
     for _ in range(15):
         machine.count("session_drops", 0.0)
     for _ in range(6):
         machine.count("session_drops", 30.0)
     assert machine.level("session_drops") == "critical"
-    assert told(machine.look(70.0)) == [("session_drops", "critical", "warning")]
-    assert told(machine.look(100.0)) == [("session_drops", "warning", "ok")]
+    assert levels(machine.look(70.0)) == [("session_drops", "critical", "warning")]
+    assert levels(machine.look(100.0)) == [("session_drops", "warning", "ok")]
 
 
-def test_when_nothing_happens_any_more_everything_ends():
+def test_every_alert_ends_when_nothing_happens_any_more():
     machine = AlertMachine(Alerts())
     for _ in range(30):
         machine.operation(0.0, failed=True)
-    assert told(machine.look(61.0)) == [("error_rate", "critical", "ok")]
+    assert levels(machine.look(61.0)) == [("error_rate", "critical", "ok")]
     assert machine.look(1_000.0) == []
 
 
@@ -97,7 +97,7 @@ def test_good_operations_end_the_error_rate_s_alert():
     assert ended == [53], "3 of 75 are 4 %, four fifths of the threshold"
 
 
-def test_what_a_person_reads():
+def test_the_text_of_an_alert():
     machine = AlertMachine(Alerts())
     alerts = [alert for _ in range(30) for alert in machine.operation(0.0, failed=True)]
     assert [alert.text for alert in alerts] == ["error rate is critical: 100.0%, above 15.0%"]
@@ -133,7 +133,7 @@ def test_a_level_never_contradicts_its_count(steps):
         (lambda: Threshold(warning=0, critical=-2), "threshold.critical"),
     ],
 )
-def test_wrong_options_are_refused(make, path):
+def test_wrong_options_are_invalid(make, path):
     with pytest.raises(InvalidError) as raised:
         make()
     assert raised.value.fault.context["path"] == path

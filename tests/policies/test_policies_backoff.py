@@ -1,4 +1,4 @@
-"""Waiting curves: their numbers, their bounds, and what cannot be built."""
+"""Backoff and tries: their numbers, their bounds, and which options are invalid."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_without_jitter_no_wait_is_shorter_than_the_one_before(retry: int) -> No
         ({"jitter_after_cap": 1}, r"backoff\.jitter_after_cap"),
     ],
 )
-def test_R71_what_makes_no_sense_cannot_be_built(options: Any, where: str) -> None:
+def test_R71_wrong_options_are_invalid(options: Any, where: str) -> None:
     with pytest.raises(InvalidError, match=where) as failed:
         Backoff(**options)
     assert "expected" in str(failed.value)
@@ -168,6 +168,6 @@ def test_R71_tries_count_calls_and_there_is_at_least_one(attempts: Any) -> None:
         Tries(attempts=attempts)
 
 
-def test_R71_tries_need_a_curve() -> None:
+def test_R71_tries_need_a_backoff() -> None:
     with pytest.raises(InvalidError, match=r"tries\.backoff"):
         Tries(backoff=5)  # type: ignore[arg-type]

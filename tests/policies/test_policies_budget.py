@@ -27,14 +27,14 @@ def test_without_limits_everything_is_left_and_nothing_is_reached():
     assert free.deadline is None
 
 
-def test_a_line_is_spent_when_it_is_reached_not_when_it_is_passed():
+def test_a_limit_is_spent_when_it_is_reached_not_when_it_is_exceeded():
     account = ledger(turns=3)
     account.charge(turns=2)
     assert account.check(0.0) is None
     account.charge(turns=1)
     assert account.check(0.0) == Reached("turns", 3, 3)
     account.charge(turns=5)
-    assert account.left(0.0) == Left(turns=0), "what is overdrawn is not owed"
+    assert account.left(0.0) == Left(turns=0), "an overdrawn limit has 0 left"
 
 
 def test_ten_times_a_tenth_is_one():
@@ -52,7 +52,7 @@ def test_R71_zero_means_nothing(unit):
     assert account.warnings(0.0) == []
 
 
-def test_seconds_run_by_themselves():
+def test_seconds_pass_without_charges():
     account = ledger(now=100.0, seconds=30)
     assert account.deadline == 130.0
     assert account.left(110.0) == Left(seconds=20.0)
@@ -71,7 +71,7 @@ def test_at_its_deadline_a_budget_is_spent_whatever_binary_numbers_do(now, secon
 # Nesting
 
 
-def test_charges_go_up_and_the_tightest_line_holds():
+def test_charges_count_in_outer_budgets_and_the_tightest_limit_holds():
     outer = ledger(usd=1.0, turns=10)
     inner = ledger(outer, usd=5.0, attempts=3)
     inner.charge(usd=0.75, turns=1, attempts=1)
@@ -123,7 +123,7 @@ def test_R90_what_a_budget_spent_is_its_own_charges_and_its_childrens(charges):
     own = {"usd": 0, "tokens": 0, "turns": 0, "attempts": 0, "unknown": 0}
     for which, charge in charges:
         if which == 0:
-            # The root's own are all known, so that this test can add them up by itself.
+            # The root's own charges are all known, so that this test can add them up.
             charge.update(usd=charge["usd"] or 0.0, tokens=charge["tokens"] or 0)
             for unit in own:
                 own[unit] += round(charge[unit] * (NANO if unit == "usd" else 1))
@@ -135,7 +135,7 @@ def test_R90_what_a_budget_spent_is_its_own_charges_and_its_childrens(charges):
 
 
 @given(CHARGES)
-def test_recovering_is_never_more_than_the_whole(charges):
+def test_the_cost_of_recovery_is_never_more_than_the_whole(charges):
     account = ledger()
     for _, charge in charges:
         account.charge(**charge)
@@ -145,7 +145,7 @@ def test_recovering_is_never_more_than_the_whole(charges):
     assert spend.recovery_attempts <= spend.attempts
 
 
-# What recovering costs
+# The cost of recovery
 
 
 def test_the_cost_of_recovery_is_reported():
@@ -210,7 +210,7 @@ def test_R90_a_given_estimate_holds():
     assert (account.spend().usd, account.spend().tokens) == (9.04, 1009)
 
 
-def test_R90_a_fresh_inner_budget_asks_the_ones_around_it():
+def test_R90_a_new_inner_budget_takes_the_estimate_of_the_outer_ones():
     outer = ledger()
     outer.charge(usd=0.5, attempts=1)
     inner = ledger(outer)
@@ -226,7 +226,7 @@ def test_R90_known_tokens_without_a_price_are_known_tokens():
     assert (account.spend().usd, account.spend().tokens) == (1.0, 1010)
 
 
-def test_an_attempt_that_was_refused_and_cost_nothing_does_not_make_others_look_cheap():
+def test_an_attempt_that_was_rejected_and_cost_nothing_does_not_lower_the_estimate():
     account = ledger()
     account.charge(usd=0.5, attempts=1)
     account.charge(attempts=1)
@@ -264,7 +264,7 @@ def test_N3_6_the_share_is_a_setting_and_every_budget_around_warns():
     assert outer.warnings(0.0) == []
 
 
-# Bad input
+# Invalid input
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_wrong_limits_say_where(limits, path):
     "charge",
     [{"usd": -1}, {"usd": math.nan}, {"tokens": -1}, {"turns": 0.5}, {"attempts": None}, {"unknown": True}],
 )
-def test_a_charge_that_makes_no_sense_is_refused_and_charges_nothing(charge):
+def test_an_invalid_charge_charges_nothing(charge):
     account = ledger()
     with pytest.raises(InvalidError, match=rf"charge.{next(iter(charge))}: expected .+, got "):
         account.charge(**charge)

@@ -1,4 +1,4 @@
-"""Places, a queue, and who is next (R69)."""
+"""The places of a bulkhead, its queue, and which call is next (R69)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def queued(machine: BulkheadMachine) -> int:
     return entry.ticket
 
 
-def test_more_than_the_places_wait_and_are_woken_in_order():
+def test_calls_beyond_the_places_wait_and_are_woken_in_order():
     machine = taken(concurrency=2)
     first, second = queued(machine), queued(machine)
     assert machine.release() == first
@@ -36,7 +36,7 @@ def test_more_than_the_places_wait_and_are_woken_in_order():
     assert machine.running == 0
 
 
-def test_more_than_may_wait_are_refused():
+def test_calls_beyond_the_queue_are_rejected():
     machine = taken(waiting=1)
     queued(machine)
     assert machine.acquire() is Place.FULL
@@ -91,7 +91,7 @@ def test_settling_a_ticket_twice_changes_nothing():
     assert (machine.running, machine.waiting) == (1, 0)
 
 
-def test_leaving_an_empty_bulkhead_makes_no_place_out_of_nothing():
+def test_releasing_an_empty_bulkhead_adds_no_place():
     machine = BulkheadMachine(Bulkhead(concurrency=1))
     assert machine.release() is None
     assert machine.acquire() is Place.ACQUIRED
@@ -113,7 +113,7 @@ def test_wrong_options_say_where(options, path):
 
 
 class EveryInterleaving(RuleBasedStateMachine):
-    """Callers enter, leave and are cancelled at any moment; a plain list is the model of the queue."""
+    """Calls acquire, release and are cancelled at any moment. A plain list is the model of the queue."""
 
     def __init__(self):
         super().__init__()
@@ -123,7 +123,7 @@ class EveryInterleaving(RuleBasedStateMachine):
         self.woken: list[int] = []
 
     def handed_on(self, ticket):
-        """Whoever is woken must be the one who waited longest."""
+        """The call that is woken must be the one that waited longest."""
         assert ticket == (self.queue[0] if self.queue else None)
         if ticket is not None:
             self.woken.append(self.queue.pop(0))
@@ -143,7 +143,7 @@ class EveryInterleaving(RuleBasedStateMachine):
 
     @precondition(lambda self: self.direct)
     @rule()
-    def leave(self):
+    def release(self):
         self.direct -= 1
         self.handed_on(self.bulkhead.release())
 

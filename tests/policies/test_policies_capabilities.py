@@ -1,4 +1,4 @@
-"""Capability negotiation: values in, a decision out (S2-1, N2-18)."""
+"""What a request needs against what a model offers (S2-1, N2-18)."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def test_N2_18_the_names_are_the_documents():
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("level", ["hard", "preferred", "probed"])
-def test_N2_18_what_is_missing_is_told_by_how_much_it_was_needed(capability, level):
+def test_N2_18_missing_capabilities_are_listed_by_how_much_they_are_needed(capability, level):
     found = negotiate(needing(**{capability: level}), BARE)
     assert getattr(found, level) == (capability,)
     assert found.agreed is (level != "hard")
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-def test_N2_18_what_is_absent_is_not_asked_for(capability):
+def test_N2_18_an_absent_capability_is_not_needed(capability):
     levels = {capability: "absent"}
     assert negotiate(Needs(levels=levels), BARE) == negotiate(Needs(), BARE)
     assert negotiate(Needs(), BARE).agreed
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-def test_what_nobody_knows_is_left_to_the_model(capability):
+def test_an_unknown_capability_is_left_to_the_model(capability):
     assert negotiate(needing(**{capability: "hard"}), Offers()).agreed
 
 
@@ -81,7 +81,7 @@ def test_S2_7_each_lack_has_document_002s_name_and_is_never_retried(capability, 
     assert not fault.retryable
 
 
-def test_S2_1_the_refusal_says_what_is_missing_and_who_would_do():
+def test_S2_1_the_fault_names_what_is_missing_and_the_models_that_have_it():
     needs = Needs(levels={"toolCalling": "hard"}, window=2000)
     models = {"tiny": BARE, "large": Offers(tool_calling=True, context_window=4000), "unknown": Offers()}
     fault = lacking("tiny", negotiate(needs, BARE).hard, needs, BARE, instead=able(needs, models))
@@ -100,7 +100,7 @@ def test_S2_1_the_refusal_says_what_is_missing_and_who_would_do():
         {"window": -1},
     ],
 )
-def test_needs_that_make_no_sense_are_refused(wrong):
+def test_wrong_needs_are_invalid(wrong):
     with pytest.raises(InvalidError):
         Needs(**wrong)
 
@@ -116,7 +116,7 @@ KNOWN = st.builds(
 
 
 @given(LEVELS, st.integers(0, 10), KNOWN)
-def test_more_never_does_worse(levels, window, offers):
+def test_a_model_that_offers_more_never_lacks_more(levels, window, offers):
     needs = Needs(levels=levels, window=window)
     better = msgspec.structs.replace(
         offers, **{name: True for name in Offers.__struct_fields__ if name != "context_window"}, context_window=None

@@ -1,4 +1,4 @@
-"""Adaptive thresholds: what is usual here moves them, within bounds, and an outage is never learned as usual."""
+"""Adaptive thresholds: the usual failure rate moves them within bounds, and an outage is never learned as usual."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ADAPTIVE = Circuit(failures=6, rate=None, adaptive=True)
 
 
 def after(calls: int, every: int | None, config: Circuit = ADAPTIVE) -> Bench:
-    """A bench on which every n-th of these calls failed, one a second, and the window has let them go."""
+    """Return a bench whose history holds these calls, one a second, of which every n-th failed."""
     bench = Bench(config)
     for number in range(calls):
         (bench.bad if every and number % every == 0 else bench.good)()
         bench.wait(1.0)
-    # History is what has left the window; a call begins the part that lets it go.
+    # Calls become history when they leave the window, and the next call is what moves the window.
     return bench.wait(120.0).good()
 
 

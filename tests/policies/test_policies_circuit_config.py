@@ -46,7 +46,7 @@ def short(value: object) -> str:
     return repr(value)[:12]
 
 
-def refused(**options: Any) -> InvalidError:
+def invalid(**options: Any) -> InvalidError:
     with pytest.raises(InvalidError) as caught:
         Circuit(**options)
     return caught.value
@@ -59,8 +59,8 @@ def test_the_table_of_wrong_options_has_every_option():
 @pytest.mark.parametrize(
     ("option", "value"), [(option, value) for option in WRONG for value in WRONG[option]], ids=short
 )
-def test_a_wrong_option_is_refused_with_what_was_expected_what_came_and_where(option, value):
-    context = refused(**{option: value}).fault.context
+def test_a_wrong_option_is_named_with_what_was_expected_and_what_came(option, value):
+    context = invalid(**{option: value}).fault.context
     assert context["path"] == f"circuit.{option}"
     assert context["expected"]
     assert context["received"] == (repr(value) if isinstance(value, (str, int, float)) else type(value).__name__)
@@ -79,8 +79,8 @@ def test_a_wrong_option_is_refused_with_what_was_expected_what_came_and_where(op
     ],
     ids=str,
 )
-def test_options_that_contradict_each_other_are_refused(options, path):
-    assert refused(**options).fault.context["path"] == path
+def test_options_that_contradict_each_other_are_invalid(options, path):
+    assert invalid(**options).fault.context["path"] == path
 
 
 @pytest.mark.parametrize("mode", ["disabled", "metrics-only", "forced-open"])

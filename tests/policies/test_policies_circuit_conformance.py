@@ -1,4 +1,4 @@
-"""Section R's cases of circuits, each under its name; the parts that need a function to call are the runtime's."""
+"""The cases of section R about circuits, each under its id. Cases that need a function to call are tested in the runtime."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_R42_failures_spread_beyond_the_window_leave_it_closed(config):
 
 
 def test_R42_the_window_slides_so_that_no_edge_hides_a_burst():
-    """semian#24, gobreaker#21: a window that begins anew forgets what happened just before its edge."""
+    """semian#24, gobreaker#21: a window that starts from zero forgets what happened just before its edge."""
     for offset in range(60):
         bench = Bench(BY_RATE, start=START + offset)
         bench.bad(5).wait(3.0).bad(5)
@@ -66,7 +66,7 @@ def test_R42_the_window_slides_so_that_no_edge_hides_a_burst():
 
 
 def test_R42_the_good_calls_before_an_edge_still_weigh_after_it():
-    """gobreaker#21: nine per cent of failures looked like ninety, since the good ones were just forgotten."""
+    """gobreaker#21: nine per cent of failures looked like ninety, because the good calls had just been forgotten."""
     for offset in range(60):
         bench = Bench(BY_RATE, start=START + offset)
         bench.good(100).wait(3.0).bad(9)
@@ -245,14 +245,14 @@ def test_R54_a_probe_that_is_still_slow_reopens():
     assert bench.wait(30.0).good(took=1.0).state is CLOSED
 
 
-def test_R55_the_call_that_trips_it_is_not_told_that_the_circuit_is_open():
+def test_R55_the_call_that_opens_it_gets_its_own_error():
     bench = Bench(PROVIDER).bad(4)
     permit = bench.permit()
     assert bench.breaker.settle(permit, FAILURE, bench.now) is None
     assert bench.state is OPEN
 
 
-def test_R57_entering_while_open_is_refused_and_needs_no_settling():
+def test_R57_a_call_while_open_is_rejected_and_needs_no_settling():
     bench = opened()
     for _ in range(3):
         bench.rejection()
@@ -261,7 +261,7 @@ def test_R57_entering_while_open_is_refused_and_needs_no_settling():
 
 
 def test_R58_only_the_time_it_is_handed_moves_it():
-    """No wall clock is read: two breakers on benches an hour apart behave alike, step by step."""
+    """No wall clock is read: two breakers whose clocks are an hour apart behave alike, step by step."""
     for hour in (-3600.0, 3600.0):
         here, there = Bench(PROVIDER, start=7200.0), Bench(PROVIDER, start=7200.0 + hour)
         for verdict, seconds in itertools.product((FAILURE, SUCCESS, FAILURE), (0.0, 1.0, 29.5, 30.0, 61.0)):
@@ -294,7 +294,7 @@ def test_R62_held_open_twice_and_released_once_it_is_still_open():
     assert bench.good().state is CLOSED
 
 
-def test_R62_held_open_it_is_never_left_by_time():
+def test_R62_time_never_ends_what_is_held_open():
     bench = Bench(PROVIDER)
     bench.breaker.force_open(bench.now)
     assert bench.wait(1e9).state is OPEN

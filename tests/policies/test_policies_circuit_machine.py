@@ -1,4 +1,4 @@
-"""The breaker's own promises: permits, generations, growing open times, hands on it, transitions."""
+"""The breaker: permits, generations, growing open times, manual control, transitions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_probe_is_settled_exactly_once():
 
 
 def test_an_outcome_of_an_earlier_closed_time_is_only_a_total():
-    """CLOSED, OPEN, HALF_OPEN and CLOSED again: a failure that began before must not count against the new start."""
+    """CLOSED, OPEN, HALF_OPEN and CLOSED again: a call that began before must not count after that."""
     bench = Bench(Circuit(failures=5, rate=None))
     late = [bench.permit() for _ in range(20)]
     bench.bad(5).wait(30.0).good()
@@ -74,7 +74,7 @@ def test_the_open_time_grows_with_each_bad_probe_up_to_its_cap():
 
 
 def between_probes(bench: Bench, probes: int, *, took: float = 0.0) -> list[float]:
-    """Let so many bad probes through, each as soon as it may be; return the seconds from one's start to the next's."""
+    """Let this many bad probes through, each as soon as possible; return the seconds between their starts."""
     began = []
     for _ in range(probes):
         while bench.state is OPEN:
@@ -90,7 +90,7 @@ def test_after_a_bad_probe_the_next_comes_sooner_than_the_first_did():
     assert between_probes(bench, 4) == [20.0, 20.0, 20.0]
 
 
-def test_how_long_a_bad_probe_took_does_not_delay_the_next():
+def test_a_long_bad_probe_does_not_delay_the_next():
     assert between_probes(Bench(Circuit()).bad(5), 4, took=15.0) == [20.0, 20.0, 20.0]
 
 
@@ -111,23 +111,23 @@ def test_the_time_between_probes_is_never_longer_than_the_first_opening_unless_i
     assert between_probes(Bench(Circuit(reopen_for=reopen_for)).bad(5), 3) == [30.0, 30.0]
 
 
-def asked_for(bench: Bench, seconds: float) -> float:
-    """Let a call fail with a wish to be left alone for so long; return how long the circuit then stays open."""
+def open_time_after(bench: Bench, seconds: float) -> float:
+    """Let a call fail with a requested delay; return how long the circuit then stays open."""
     bench.breaker.settle(bench.permit(), FAILURE, bench.now, "PROVIDER_RATE_LIMITED", requested=seconds)
     until = bench.rejection().retry_at
     assert until is not None
     return until - bench.now
 
 
-@pytest.mark.parametrize(("asked", "open_for"), [(12.0, 12.0), (0.0, 1.0), (300.0, 300.0), (9_000.0, 600.0)])
-def test_it_stays_open_as_long_as_who_limits_it_asks(asked, open_for):
-    assert asked_for(Bench(Circuit(failures=1)), asked) == open_for
-    assert asked_for(Bench(Circuit()).bad(5).wait(30.0), asked) == open_for
+@pytest.mark.parametrize(("requested", "open_for"), [(12.0, 12.0), (0.0, 1.0), (300.0, 300.0), (9_000.0, 600.0)])
+def test_it_stays_open_as_long_as_the_service_requests(requested, open_for):
+    assert open_time_after(Bench(Circuit(failures=1)), requested) == open_for
+    assert open_time_after(Bench(Circuit()).bad(5).wait(30.0), requested) == open_for
 
 
-def test_what_was_asked_for_once_does_not_lengthen_the_time_between_later_probes():
+def test_a_requested_delay_does_not_lengthen_the_time_between_later_probes():
     bench = Bench(Circuit(failures=1))
-    bench.wait(asked_for(bench, 300.0)).bad()
+    bench.wait(open_time_after(bench, 300.0)).bad()
     assert bench.rejection().retry_at == bench.now + 20.0
 
 
@@ -233,7 +233,7 @@ def test_metrics_only_counts_and_never_opens():
     assert bench.bad().state is OPEN
 
 
-def test_a_forced_open_circuit_refuses_everything_until_it_is_configured_otherwise():
+def test_a_forced_open_circuit_rejects_every_call_until_it_is_configured_otherwise():
     bench = Bench(Circuit(mode="forced-open"))
     assert bench.wait(1e6).rejection().rule is Rule.FORCED
     bench.breaker.release(bench.now)
@@ -255,7 +255,7 @@ def test_holding_open_is_stronger_than_disabling():
     assert bench.metrics.total_calls == 0
 
 
-def test_one_release_too_many_is_not_a_debt():
+def test_a_surplus_release_changes_nothing():
     bench = Bench(PROVIDER)
     bench.breaker.release(bench.now)
     bench.breaker.force_open(bench.now)
@@ -282,7 +282,7 @@ def test_a_call_that_was_out_when_it_was_held_open_does_not_count():
     assert bench.metrics.consecutive_failures == 0
 
 
-def test_reset_closes_forgets_and_lifts_every_hand():
+def test_reset_closes_forgets_and_takes_back_force_open_and_disable():
     bench = Bench(PROVIDER).bad(5)
     bench.breaker.force_open(bench.now)
     bench.breaker.disable(bench.now)
@@ -301,7 +301,7 @@ def test_reset_of_a_closed_circuit_forgets_without_an_event():
     assert bench.bad(4).state is CLOSED
 
 
-def test_R87_idle_since_tells_when_it_was_last_wanted():
+def test_R87_idle_since_is_when_a_permit_was_last_requested():
     breaker = Breaker(PROVIDER)
     assert breaker.idle_since < 0
     breaker.admit(7.0)

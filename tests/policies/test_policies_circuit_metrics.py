@@ -57,7 +57,7 @@ def test_N1_6_every_count_after_a_life():
     )
 
 
-def test_N1_9_a_call_in_flight_and_a_refused_call_are_no_calls_that_ended():
+def test_N1_9_running_and_rejected_calls_are_not_calls_that_ended():
     bench = Bench(PROVIDER)
     bench.permit()
     assert bench.metrics.total_calls == 0

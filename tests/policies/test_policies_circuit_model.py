@@ -1,4 +1,4 @@
-"""The breaker against a reference that keeps every outcome, through any sequence of calls, hands and time."""
+"""The breaker against a reference that keeps every outcome, through any sequence of calls, manual control and time."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class CircuitMachine(RuleBasedStateMachine):
 
     @rule(call=calls, verdict=verdicts)
     def end(self, call: tuple[Permit, Ticket], verdict: Verdict) -> None:
-        """Also a second time for the same call, which must change nothing."""
+        """A call may end a second time, which must change nothing."""
         permit, ticket = call
         self.breaker.settle(permit, verdict, self.now)
         self.reference.settle(ticket, verdict, self.now)

@@ -1,4 +1,4 @@
-"""The page's tables are the code's: every option with its default, every preset."""
+"""The page about circuits lists what the code has: every option with its default, and every preset."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from holdfast.policies.circuit import ACTOR, BRIDGE, PROVIDER, SPEC016, Circuit
 
 
 def test_part_9_S0_breaker_bridge():
-    """5th failure opens; inside 60 s refused; after that half-open; a success closes and zeroes; a failure reopens."""
+    """5th failure opens; calls within 60 s are rejected; after that half-open; a success closes and zeroes; a failure reopens."""
     bench = Bench(BRIDGE).bad(4)
     assert bench.state is CLOSED
     assert bench.bad().state is OPEN

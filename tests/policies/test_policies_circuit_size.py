@@ -20,7 +20,7 @@ def fresh(breaker: Breaker, start: float) -> None:
 
 
 def busy(breaker: Breaker, start: float) -> None:
-    """Called in every part of its window, more often than small numbers are shared."""
+    """Called in every part of its window, so often that Python does not share the numbers between breakers."""
     for part in range(30):
         for call in range(300):
             now = start + 3.0 * part

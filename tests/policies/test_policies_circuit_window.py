@@ -85,7 +85,7 @@ def test_clear_forgets_everything():
 
 @given(steps=steps, ahead=st.floats(0, 1e6), span=st.sampled_from([1.0, SPAN, 600.0]), offset=st.floats(0, SPAN))
 def test_what_another_window_takes_over_never_outlives_its_time(steps, ahead, span, offset):
-    """Another grid, another length, another clock: a call is forgotten too early rather than too late."""
+    """With another grid, length or clock, a call is forgotten too early rather than too late."""
     window, now, calls = Window(SPAN), 0.0, []
     for gap, good, bad in steps:
         now += gap

@@ -1,4 +1,4 @@
-"""A second call when the first is late (R37)."""
+"""A second call when the first is slow (R37)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def wait(hedge: Hedge, *, added: int, now: float, quota_allows: bool = True) -> 
     return next_hedge(hedge, after=after, started=100.0, added=added, now=now, quota_allows=quota_allows)
 
 
-def test_a_hedge_is_due_when_the_call_is_late():
+def test_a_hedge_is_due_when_the_call_is_slow():
     hedge = Hedge(after=2)
     assert wait(hedge, added=0, now=100.0) == 2.0
     assert wait(hedge, added=0, now=101.5) == 0.5
     assert wait(hedge, added=0, now=107.0) == 0.0
 
 
-def test_there_are_no_more_than_asked_for_each_after_the_one_before():
+def test_there_are_at_most_the_configured_hedges_each_after_the_one_before():
     hedge = Hedge(after=2, most=2)
     assert wait(hedge, added=1, now=102.0) == 2.0
     assert wait(hedge, added=2, now=104.0) is None
@@ -33,7 +33,7 @@ def test_there_are_no_more_than_asked_for_each_after_the_one_before():
 def test_R37_a_spent_quota_suppresses_the_new_hedge_and_nothing_else():
     hedge = Hedge(after=2, most=3)
     assert wait(hedge, added=1, now=104.0, quota_allows=False) is None
-    assert wait(hedge, added=1, now=104.0) == 0.0, "the refusal left nothing behind: the next is due as before"
+    assert wait(hedge, added=1, now=104.0) == 0.0, "a spent quota leaves no trace: the next hedge is due as before"
 
 
 def test_R71_zero_means_at_once():

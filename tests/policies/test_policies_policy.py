@@ -1,4 +1,4 @@
-"""`Policy`: checked when it is made, varied by `replace`, read from the most specific word down."""
+"""`Policy`: checked when it is built, changed by `replace`, and resolved from the most specific option down."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_unknown_options_are_invalid_also_in_replace() -> None:
         Policy().replace(retries=3)  # type: ignore[call-arg]
 
 
-def test_replace_changes_what_it_is_told_and_is_checked() -> None:
+def test_replace_changes_some_options_and_checks_all() -> None:
     policy = Policy(attempts=5, timeout=10)
     other = policy.replace(attempts=None, deadline=None)
     assert (other.attempts, other.timeout, other.deadline) == (None, 10, None)
@@ -92,7 +92,7 @@ def test_it_is_a_value_with_a_repr_to_paste() -> None:
     assert policy == policy.replace()
 
 
-def test_the_three_that_people_see() -> None:
+def test_the_three_policies_that_users_see() -> None:
     assert Policy() == INTERACTIVE
     assert (INTERACTIVE.timeout, INTERACTIVE.deadline, INTERACTIVE.wait_for_circuit) == (60, 120, None)
     assert (PATIENT.deadline, PATIENT.wait_for_circuit) == (None, True)

@@ -1,4 +1,4 @@
-"""Which key is next: shares, rests and announced limits, as arithmetic."""
+"""Which key is next: shares, rests and announced limits."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_over_a_round_each_key_gets_exactly_its_share(weights, rounds):
     assert [chosen[index] for index in range(len(weights))] == [weight * rounds for weight in weights]
 
 
-def test_a_limited_key_rests_as_long_as_was_asked():
+def test_a_limited_key_rests_as_long_as_the_service_requested():
     machine = PoolMachine([1, 1])
     machine.limited(0, 0.0, requested=30.0)
     assert turns(machine, 3, now=29.9) == "bbb"
     assert "a" in turns(machine, 2, now=30.0)
 
 
-def test_a_key_that_was_told_nothing_rests_longer_each_time_until_it_works():
+def test_without_a_requested_delay_a_key_rests_longer_each_time_until_it_works():
     machine = PoolMachine([1])
     for rest in (LIMITED_REST_S, 2 * LIMITED_REST_S, 4 * LIMITED_REST_S):
         machine = _after(machine, rest)
@@ -60,7 +60,7 @@ def test_no_rest_is_longer_than_the_longest():
     assert "a" in turns(machine, 4, now=LONGEST_REST_S)
 
 
-def test_where_all_wait_the_soonest_is_named_and_nothing_is_counted():
+def test_if_all_keys_rest_the_soonest_is_named_and_nothing_is_counted():
     machine = PoolMachine([1, 1])
     machine.limited(0, 0.0, 30.0)
     machine.limited(1, 0.0, 10.0)
@@ -68,8 +68,8 @@ def test_where_all_wait_the_soonest_is_named_and_nothing_is_counted():
     assert machine.soonest(4.0) == 6.0
 
 
-def test_where_all_were_refused_one_is_asked_all_the_same():
-    """Its refusal says what is wrong; waiting for a revoked key would not."""
+def test_if_all_keys_were_denied_one_is_chosen_anyway():
+    """The error of a denied key says what is wrong. Waiting for a revoked key would not help."""
     machine = PoolMachine([1, 1])
     machine.denied(1, 0.0)
     machine.denied(0, 1.0)
@@ -78,7 +78,7 @@ def test_where_all_were_refused_one_is_asked_all_the_same():
     assert machine.choose(DENIED_REST_S + 5.0).wait == 0
 
 
-def test_a_limited_key_is_waited_for_before_a_refused_one_is_asked():
+def test_a_limited_key_is_waited_for_before_a_denied_one_is_chosen():
     machine = PoolMachine([1, 1])
     machine.denied(0, 0.0)
     machine.limited(1, 0.0, 10.0)
@@ -105,9 +105,7 @@ def test_a_key_whose_announced_calls_are_used_up_waits_for_its_reset():
     assert machine.choose(20.0, shut=(1,)) == Choice(0)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["limit", "refuse", "use"]), st.floats(0, 5)), max_size=40)
-)
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["limit", "deny", "use"]), st.floats(0, 5)), max_size=40))
 def test_while_a_key_may_be_used_nobody_waits_and_no_resting_key_is_chosen(steps):
     machine, now, rests = PoolMachine([1, 2, 3]), 0.0, [0.0, 0.0, 0.0]
     for key, what, passes in steps:
@@ -115,7 +113,7 @@ def test_while_a_key_may_be_used_nobody_waits_and_no_resting_key_is_chosen(steps
         if what == "limit":
             machine.limited(key, now, 7.0)
             rests[key] = max(rests[key], now + 7.0)
-        elif what == "refuse":
+        elif what == "deny":
             machine.denied(key, now)
             rests[key] = max(rests[key], machine._keys[key].rests_until)
         choice = machine.choose(now)
@@ -125,6 +123,6 @@ def test_while_a_key_may_be_used_nobody_waits_and_no_resting_key_is_chosen(steps
 
 
 @pytest.mark.parametrize("weights", [[0], [-1], [float("inf")], [True]])
-def test_weights_that_make_no_sense_are_refused(weights):
+def test_wrong_weights_are_invalid(weights):
     with pytest.raises(InvalidError, match=r"pool\.weights\[0\]"):
         PoolMachine(weights)

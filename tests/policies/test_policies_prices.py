@@ -25,7 +25,7 @@ def test_cached_and_written_tokens_without_a_price_of_their_own_cost_what_input_
 
 
 def test_R90_a_model_without_a_price_costs_an_unknown_amount():
-    assert LIST_PRICES.cost("nobody-knows-it", USAGE) is None
+    assert LIST_PRICES.cost("an-unknown-model", USAGE) is None
     assert LIST_PRICES.cost(None, USAGE) is None
     assert LIST_PRICES.cost("gpt-4o", None) is None
     assert Prices().cost("gpt-4o", USAGE) is None
@@ -69,7 +69,7 @@ def test_a_patterns_other_characters_mean_themselves():
     assert prices.price("gpt-4.1-mini") is not None
 
 
-def test_own_prices_are_put_on_top_and_the_table_below_is_unchanged():
+def test_own_prices_override_and_the_original_table_is_unchanged():
     ours = LIST_PRICES.with_prices({"gpt-4o": Price(input=1, output=1), "local": Price(input=0, output=0)})
     assert ours.cost("gpt-4o-2024-08-06", USAGE) == 3
     assert ours.cost("local", USAGE) == 0
@@ -92,7 +92,7 @@ def test_prices_are_values():
     assert eval(repr(Prices(table))) == Prices(table)
 
 
-def test_names_of_models_that_strangers_make_up_do_not_fill_memory():
+def test_many_unknown_model_names_do_not_fill_memory():
     prices = Prices({"a*": Price(input=1, output=1)})
     for number in range(2000):
         assert prices.price(f"a{number}") is not None

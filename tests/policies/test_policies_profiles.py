@@ -1,4 +1,4 @@
-"""The documents' numbers, each under its name (REQUIREMENTS part 8), their policies, and document 004's phases (S4-16)."""
+"""The numbers of each document under its name (REQUIREMENTS part 8), their policies, and the phases of document 004 (S4-16)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def waits(profile: Profile, schedule: Schedule) -> list[float]:
         pytest.param(BRIDGE, Schedule.CONNECT, [1, 2, 5, 10], id="S0-12"),
         pytest.param(TASK, Schedule.TRANSIENT, [], id="C30"),
         pytest.param(ACTOR, Schedule.TRANSIENT, [1, 2], id="S4-9"),
-        pytest.param(HOLDFAST, Schedule.ONCE, [1], id="what nobody understands, once"),
+        pytest.param(HOLDFAST, Schedule.ONCE, [1], id="an unknown failure, once"),
         pytest.param(HOLDFAST, Schedule.NONE, [], id="never"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Our own speed limit, and pacing by announcements."""
+"""Our own rate limit, and pacing by announced limits."""
 
 from __future__ import annotations
 

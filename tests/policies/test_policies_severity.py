@@ -1,4 +1,4 @@
-"""S0-4: what a severity sets in motion."""
+"""S0-4: what is done about a failure of each severity."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_graver_one_does_what_the_milder_do():
         assert milder - {Reaction.RETRY} <= graver
 
 
-def test_only_what_is_fatal_terminates_and_it_is_not_tried_again():
+def test_only_a_fatal_failure_terminates_and_it_is_not_retried():
     assert [severity for severity in Severity if Reaction.TERMINATE in REACTIONS[severity]] == [Severity.FATAL]
     assert Reaction.RETRY not in REACTIONS[Severity.FATAL]
     assert Reaction.CIRCUIT not in REACTIONS[Severity.ERROR]

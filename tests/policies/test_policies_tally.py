@@ -42,7 +42,7 @@ def test_the_latest_are_taken_back_first_and_never_more_than_there_are():
     tally.take_back(1.0, 1)
     assert tally.total(1.0) == 2
     tally.take_back(2.0, 1)
-    assert [tally.total(now) for now in (2.0, 3.0)] == [1, 0], "the one of 0.0 was left"
+    assert [tally.total(now) for now in (2.0, 3.0)] == [1, 0], "the event of 0.0 stays"
     tally.take_back(3.0, 5)
     assert tally.total(3.0) == 0
 

@@ -13,7 +13,7 @@ from holdfast.policies.throttle import Throttle, ThrottleMachine
 
 
 class Always:
-    """The chance that is always the same."""
+    """A random source that always returns the same number."""
 
     def __init__(self, number: float) -> None:
         self.number = number
@@ -40,7 +40,7 @@ def test_a_healthy_service_is_never_throttled():
     assert machine.admit(0.0, UNLUCKY)
 
 
-def test_calls_in_flight_are_no_refusals():
+def test_running_calls_are_not_rejected_calls():
     machine = ThrottleMachine(Throttle())
     assert all(machine.admit(0.0, UNLUCKY) for _ in range(50))
 
@@ -49,19 +49,19 @@ def test_calls_in_flight_are_no_refusals():
     ("accepted", "rejected", "k", "risk"),
     [(50, 50, 2.0, 0.0), (25, 75, 2.0, 50 / 101), (0, 9, 2.0, 9 / 10), (90, 10, 1.0, 10 / 101), (90, 10, 1.1, 1 / 101)],
 )
-def test_the_risk_is_the_books(accepted, rejected, k, risk):
+def test_the_risk_follows_the_formula_of_the_book(accepted, rejected, k, risk):
     assert after(accepted, rejected, k).risk(0.0) == pytest.approx(risk)
 
 
 @given(st.integers(0, 3000), st.sampled_from([1.0, 2.0, 10.0]))
-def test_R89_somebody_always_gets_through(rejected, k):
+def test_R89_some_call_always_gets_through(rejected, k):
     machine = after(0, rejected, k)
     assert machine.risk(0.0) < 1.0
     assert machine.admit(0.0, Always(machine.risk(0.0)))
 
 
 def test_R89_the_recovery_is_noticed():
-    """What is let through grows with every window: from one call in 600 to all of them in about five windows."""
+    """The calls that are sent grow with every window: from one in 600 to all of them in about five windows."""
     rng = random.Random(7)
     machine = ThrottleMachine(Throttle(window=60))
     sent_while_down, now = 0, 0.0
@@ -80,7 +80,7 @@ def test_R89_the_recovery_is_noticed():
     assert all(admitted[-600:])
 
 
-def test_what_is_turned_away_counts_as_not_accepted():
+def test_a_call_that_is_not_sent_counts_as_rejected():
     machine = after(0, 1)
     before = machine.risk(0.0)
     assert not machine.admit(0.0, UNLUCKY)

@@ -1,4 +1,4 @@
-"""Whether a stream broke off inside a tool call, for events as objects and as documents."""
+"""Whether a stream was cut inside a tool call, with events as objects and as JSON."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def as_objects(document):
         ([CALLING, FINISHED], False),
     ],
 )
-def test_inside(form, items, inside):
+def test_inside_a_tool_call(form, items, inside):
     call = OpenCall()
     for item in items:
         call.follow(form(item))
@@ -52,7 +52,7 @@ def test_inside(form, items, inside):
 
 
 @pytest.mark.parametrize("item", ["text", b"bytes", 5, None, {"choices": "none"}, {"choices": [None]}, object()])
-def test_what_is_no_event_changes_nothing(item):
+def test_an_item_that_is_no_event_changes_nothing(item):
     call = OpenCall()
     call.follow(START)
     call.follow(item)

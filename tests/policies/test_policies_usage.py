@@ -1,4 +1,4 @@
-"""What an answer says it used."""
+"""The usage that a response reports."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ GEMINI_OBJECT = SimpleNamespace(
     ],
     ids=["anthropic", "chat", "responses", "embedding", "gemini json", "gemini object"],
 )
-def test_every_providers_counting_becomes_one(result, usage, model):
+def test_the_counts_of_every_provider_become_one_shape(result, usage, model):
     assert usage_of(result) == usage
     assert model_of(result) == model
 
@@ -106,26 +106,26 @@ def test_every_providers_counting_becomes_one(result, usage, model):
     ("kind", "answer"),
     [(Message, ANTHROPIC), (ChatCompletion, CHAT), (Response, RESPONSES), (CreateEmbeddingResponse, EMBEDDING)],
 )
-def test_the_sdks_own_objects_read_like_their_json(kind, answer):
+def test_objects_of_the_sdks_read_like_their_json(kind, answer):
     result = kind.model_validate(answer)
     assert usage_of(result) == usage_of(answer)
     assert usage_of(result) is not None
     assert model_of(result) == answer["model"]
 
 
-def test_the_total_is_all_of_them():
+def test_the_total_is_the_sum_of_all_kinds():
     assert Usage(input=1, output=20, cached=300, written=4000).total == 4321
 
 
 class Hostile:
-    """Whatever is asked of it, it raises."""
+    """Every attribute raises."""
 
     def __getattribute__(self, name: str) -> Any:
         raise RuntimeError(name)
 
 
 class Endless:
-    """Whatever is asked of it, it has, as a mock does."""
+    """Every attribute exists, as with a mock."""
 
     def __getattr__(self, name: str) -> Any:
         return self
@@ -160,7 +160,7 @@ def test_a_model_that_is_not_named_is_unknown(result):
     assert model_of(result) is None
 
 
-def test_objects_that_raise_or_have_everything_tell_nothing():
+def test_objects_that_raise_or_have_every_attribute_report_no_usage():
     for result in (Hostile(), Endless()):
         assert usage_of(result) is None
         assert model_of(result) is None

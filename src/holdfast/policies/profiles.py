@@ -22,10 +22,12 @@ ProfileName: TypeAlias = Literal["holdfast", "bridge", "spec016", "stud", "task"
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """A named set of numbers: how each kind of failure is retried, a circuit, and time limits.
 
-    from holdfast.profiles import policy_of, spec016
+    `Policy(profile=NAME)` takes the first, `policy_of(profile)` takes all of them.
 
-    spec016.timeout("llm-call")         # 60.0
-    policy_of(spec016)                  # a Policy with these numbers
+        from holdfast.profiles import policy_of, spec016
+
+        spec016.timeout("llm-call")         # 60.0
+        policy_of(spec016)                  # a Policy with these numbers
     """
 
     name: ProfileName
