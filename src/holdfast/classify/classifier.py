@@ -94,8 +94,9 @@ def _agenda(
 class Classifier:
     """An ordered list of rules; the first verdict counts. Immutable: adding a rule returns a new classifier.
 
-    mine = CLASSIFIER.with_rules(our_gateway_drains)
-    fault = from_http(470, classifier=mine)
+    For example:
+        mine = CLASSIFIER.with_rules(our_gateway_drains)
+        fault = from_http(470, classifier=mine)
     """
 
     __slots__ = ("_agendas", "_rules")
@@ -188,10 +189,11 @@ def from_exception(
 ) -> Fault:
     """Return the fault of a live exception, its chain of causes and, for a group, its leaves. Never raises.
 
-    try:
-        client.messages.create(...)
-    except anthropic.APIError as error:
-        print(from_exception(error, now=time.time()).code)
+    For example:
+        try:
+            client.messages.create(...)
+        except anthropic.APIError as error:
+            print(from_exception(error, now=time.time()).code)
     """
     try:
         return _from_exception(error, provider, now, classifier)

@@ -45,8 +45,9 @@ class Raised(msgspec.Struct, frozen=True, gc=False):
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything a rule may look at. The readers build it; a rule only reads it.
 
-    def our_gateway_drains(evidence: Evidence) -> Verdict | None:
-        return Verdict(code="PROVIDER_UNAVAILABLE") if evidence.status == 470 else None
+    For example:
+        def our_gateway_drains(evidence: Evidence) -> Verdict | None:
+            return Verdict(code="PROVIDER_UNAVAILABLE") if evidence.status == 470 else None
     """
 
     source: Source
@@ -106,7 +107,8 @@ NOTHING = Evidence(source=Source.TEXT)
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a rule recognised. The catalog's defaults for the code hold unless the rule sets another value.
 
-    Verdict(code="PROVIDER_RATE_LIMITED", retryable=False)
+    For example:
+        Verdict(code="PROVIDER_RATE_LIMITED", retryable=False)
     """
 
     code: Code

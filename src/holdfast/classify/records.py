@@ -37,7 +37,8 @@ class RecordedException(msgspec.Struct, frozen=True, kw_only=True):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One failure as a line of JSON holds it. Unknown fields (`expect`, `source`, `notes` …) are ignored.
 
-    Record(kind="http", status=429, headers={"retry-after": "26"})
+    For example:
+        Record(kind="http", status=429, headers={"retry-after": "26"})
     """
 
     id: str | int | None = None
@@ -59,7 +60,8 @@ _KINDS = frozenset({"http", "sse", "exception", "jsonrpc", "subprocess", "grpc",
 def read_record(raw: bytes | str) -> Record:
     """Return the record that `raw` contains; raises `InvalidError`, which names what is wrong and where.
 
-    record = read_record('{"kind": "http", "status": 529}')
+    For example:
+        record = read_record('{"kind": "http", "status": 529}')
     """
     try:
         record = msgspec.json.decode(raw, type=Record)

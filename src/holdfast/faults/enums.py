@@ -26,8 +26,9 @@ class Layer(StrEnum):
 class Kind(StrEnum):
     """What kind of failure it is, and so what can be done about it.
 
-    if fault.kind is Kind.TRANSIENT:
-        queue.put(task)  # the same call may work later
+    For example:
+        if fault.kind is Kind.TRANSIENT:
+            queue.put(task)  # the same call may work later
     """
 
     TRANSIENT = "transient"

@@ -66,7 +66,8 @@ class HoldfastError(Exception):
     ) -> Self:
         """Return the error with its class's own code; without `message`, with the catalog's text.
 
-        raise BudgetError.because(limit_usd=5)
+        For example:
+            raise BudgetError.because(limit_usd=5)
         """
         return cls(Fault.of(cls.code, message, partial=partial, retry_after=retry_after, context=context))
 
@@ -80,8 +81,9 @@ class HoldfastError(Exception):
 class CircuitOpenError(HoldfastError):
     """The circuit is open, so the call was not made. Raised by `recover` if no fallback is left.
 
-    except CircuitOpenError as error:
-        print(f"{error.circuit} is down until {error.retry_at}")
+    For example:
+        except CircuitOpenError as error:
+            print(f"{error.circuit} is down until {error.retry_at}")
     """
 
     code = "CIRCUIT_OPEN"
@@ -101,11 +103,9 @@ class CircuitOpenError(HoldfastError):
 class DeadlineError(HoldfastError, TimeoutError):
     """The deadline of the operation passed. A `TimeoutError` that the called function raises passes through unchanged.
 
-    @recover(deadline=30)
-    async def ask(prompt): ...
-
-    except DeadlineError as error:
-        print(error.fault.attempts)
+    For example:
+        except DeadlineError as error:
+            print(f"gave up after {len(error.fault.attempts)} attempts")
     """
 
     code = "SYS_DEADLINE_EXCEEDED"
@@ -114,8 +114,9 @@ class DeadlineError(HoldfastError, TimeoutError):
 class BudgetError(HoldfastError):
     """The budget of seconds, money, tokens, turns or attempts is spent. Raised by every call inside that budget.
 
-    with Budget(usd=1.0):
-        await ask(prompt)  # raises BudgetError once a dollar is spent
+    For example:
+        with Budget(usd=1.0):
+            await ask(prompt)  # raises BudgetError once a dollar is spent
     """
 
     code = "SYS_BUDGET_EXHAUSTED"
@@ -124,8 +125,9 @@ class BudgetError(HoldfastError):
 class StreamCutError(HoldfastError):
     """A stream broke off after its first item. Items are never repeated silently, so the caller decides.
 
-    except StreamCutError as error:
-        print(error.partial.payload)
+    For example:
+        except StreamCutError as error:
+            print(error.partial.payload)
     """
 
     code = "PROVIDER_STREAM_CUT"
@@ -139,8 +141,9 @@ class StreamCutError(HoldfastError):
 class OutcomeUnknownError(HoldfastError):
     """A call with side effects was interrupted: it may or may not have happened. Holdfast never repeats it by itself.
 
-    except OutcomeUnknownError as error:
-        paid = await look_up_payment(error.key)
+    For example:
+        except OutcomeUnknownError as error:
+            paid = await look_up_payment(error.key)
     """
 
     code = "TOOL_OUTCOME_UNKNOWN"
@@ -154,8 +157,9 @@ class OutcomeUnknownError(HoldfastError):
 class AbortedError(HoldfastError):
     """The caller's abort signal is set, so no further attempt is made. A cancellation, never a timeout.
 
-    except AbortedError:
-        return  # the user closed the tab
+    For example:
+        except AbortedError:
+            return  # the user closed the tab
     """
 
     code = "SYS_CANCELLED"
@@ -164,8 +168,8 @@ class AbortedError(HoldfastError):
 class InvalidError(HoldfastError, ValueError):
     """An argument, option or document is wrong. The message names the place, what was expected and what was received.
 
-    >>> recover(retries="three")
-    InvalidError: CONFIG_OPTION_INVALID  retries: expected a whole number, got 'three'
+    >>> Budget(usd="one")
+    InvalidError: CONFIG_OPTION_INVALID  budget.usd: expected a finite number ≥ 0 or None, got 'one'
     """
 
     code: ClassVar[Code] = "CONFIG_OPTION_INVALID"

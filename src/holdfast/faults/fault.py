@@ -44,8 +44,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call that was made, and how it ended. Attempts are counted from 1 and include the first call.
 
-    for attempt in fault_of(error).attempts:
-        print(attempt.number, attempt.via, attempt.code, attempt.took)
+    For example:
+        for attempt in fault_of(error).attempts:
+            print(attempt.number, attempt.via, attempt.code, attempt.took)
     """
 
     number: int
@@ -73,7 +74,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ItemError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One item of a batch that failed. `Partial.errors` lists them.
 
-    ItemError.of("https://example.org/3", fault_of(error))
+    For example:
+        ItemError.of("https://example.org/3", fault_of(error))
     """
 
     item: Any
@@ -101,7 +103,8 @@ class ItemError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Partial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an operation had produced before it failed: the payload in its declared shape, and an error per missing item.
 
-    Partial(payload=[page_1, page_2], errors=(ItemError.of(3, fault),), complete=2, expected=3)
+    For example:
+        Partial(payload=[page_1, page_2], errors=(ItemError.of(3, fault),), complete=2, expected=3)
     """
 
     payload: Any = None

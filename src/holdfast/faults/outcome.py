@@ -28,11 +28,12 @@ class _Way(msgspec.Struct, frozen=True, kw_only=True):
 class Ok(_Way, Generic[T_co], frozen=True):
     """A success: `value` is the result, `via` names the step that answered.
 
-    match await ask.outcome(prompt):
-        case Ok(value=reply, via=via):
-            print(reply, via)
-        case Err(fault=fault):
-            print(fault.for_user())
+    For example:
+        match await ask.outcome(prompt):
+            case Ok(value=reply, via=via):
+                print(reply, via)
+            case Err(fault=fault):
+                print(fault.for_user())
     """
 
     value: T_co
@@ -60,9 +61,10 @@ class Ok(_Way, Generic[T_co], frozen=True):
 class Err(msgspec.Struct, frozen=True):
     """A failure: `fault` describes it, `error` is the original exception.
 
-    result = await ask.outcome(prompt)
-    if not result.ok:
-        print(result.fault.code, len(result.attempts))
+    For example:
+        result = await ask.outcome(prompt)
+        if not result.ok:
+            print(result.fault.code, len(result.attempts))
     """
 
     fault: Fault

@@ -55,8 +55,9 @@ _SHORTEST_SECRET = 8
 class Redactor(msgspec.Struct, frozen=True):
     """Masks secrets by shape and by field name, and the given ones in every text.
 
-    redactor = Redactor.knowing([os.environ["DB_PASSWORD"]])
-    log.error(redactor.text(str(error)))
+    For example:
+        redactor = Redactor.knowing([os.environ["DB_PASSWORD"]])
+        log.error(redactor.text(str(error)))
     """
 
     secrets: tuple[str, ...] = ()
