@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.faults import CATALOG, Fault, InvalidError, ItemError, Partial
 from holdfast.views import wire
-from holdfast.views._http_words import WORDS
+from holdfast.views.wire import _HTTP_WORDS as WORDS
 
 TLS_EXPIRED = {
     "type": "connection_error",

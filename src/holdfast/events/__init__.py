@@ -1,12 +1,11 @@
-"""What happened: one frozen record per fact, and its JSON. Readers (logs, audit, metrics, pages) only read.
+"""What happened: one frozen record per fact, and its JSON. Logs, audit, metrics and pages only read them.
 
-Ignoring a failure on purpose is a fact too: emit `SuppressedError` with the reason.
+If you ignore a failure on purpose, emit a `SuppressedError` with the reason.
 """
 
 from __future__ import annotations
 
-from holdfast.events.codec import decode, decode_lines, encode, encode_lines, schema
-from holdfast.events.document import write_document
+from holdfast.events.codec import decode, decode_lines, encode, encode_lines, schema, write_document
 from holdfast.events.records import (
     KINDS,
     VERSION,

@@ -1,7 +1,7 @@
-"""Events as JSON, both ways.
+"""Events as JSON, in both directions, and as the documents of the recovery-event format (document 001, S1-21).
 
-Invariant: `decode(encode(event)) == event`, also for a record that only a newer writer knows; what cannot be an event is
-refused with the field that is wrong.
+Invariant: `decode(encode(event)) == event`, also for a record that only a newer writer knows. Anything that cannot be an
+event raises an error that names the wrong field.
 """
 
 from __future__ import annotations
@@ -10,19 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.events.records import KINDS, VERSION, Event, Unknown
-from holdfast.faults import InvalidError
+from holdfast.events.records import (
+    KINDS,
+    VERSION,
+    AgentFallback,
+    CircuitStateChange,
+    Degraded,
+    Event,
+    Failed,
+    Fallback,
+    Recovered,
+    Retry,
+    Unknown,
+)
+from holdfast.faults import REDACTOR, InvalidError
+from holdfast.views import category
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from holdfast.events.records import RecoveryEvent
     from holdfast.faults import Redactor
 
-__all__ = ["decode", "decode_lines", "encode", "encode_lines", "schema"]
+__all__ = ["decode", "decode_lines", "encode", "encode_lines", "schema", "write_document"]
 
 
 class _Header(msgspec.Struct):
-    """What every record of every version has."""
+    """The fields that every record of every version has."""
 
     type: str
     at: float
@@ -34,19 +48,27 @@ class _Header(msgspec.Struct):
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _HEADER = msgspec.json.Decoder(_Header)
+_MS = 1000
 _TYPES = frozenset(kind.__struct_config__.tag for kind in KINDS)
 
 
 def encode(event: Event | Unknown, *, redactor: Redactor | None = None) -> bytes:
-    """Return the event as one line of JSON, without the line end; whole, unless a redactor is given."""
+    """Return the event as one line of JSON, without the line end; secrets are masked only if a redactor is given.
+
+    For example:
+        socket.send(encode(event, redactor=REDACTOR))
+    """
     raw = event.raw if isinstance(event, Unknown) else _ENCODER.encode(event)
     return raw if redactor is None else _ENCODER.encode(redactor.value(msgspec.json.decode(raw)))
 
 
 def decode(line: bytes | str) -> Event | Unknown:
-    """Return the event of one line of JSON; raises InvalidError naming path, expected and received.
+    """Return the event of one line of JSON; raises `InvalidError`, which names the path, the expected and received value.
 
-    A record of a type, or of a newer version with a shape, that is not known here is an `Unknown`.
+    A record of an unknown type, or of a newer version with another shape, becomes an `Unknown`.
+
+    >>> decode(b'{"type":"degraded","at":1.0,"v":1,"reason":"cached"}').reason
+    'cached'
     """
     try:
         try:
@@ -61,26 +83,41 @@ def decode(line: bytes | str) -> Event | Unknown:
 
 
 def encode_lines(events: Iterable[Event | Unknown], *, redactor: Redactor | None = None) -> Iterator[bytes]:
-    """Yield each event as a line of JSON Lines."""
+    """Yield each event as a line of JSON Lines, line end included: `file.writelines(encode_lines(events))`."""
     for event in events:
         yield encode(event, redactor=redactor) + b"\n"
 
 
 def decode_lines(lines: Iterable[bytes | str]) -> Iterator[Event | Unknown]:
-    """Yield the event of each line that is not blank."""
+    """Yield the event of each line that is not blank; raises like `decode`.
+
+    For example:
+        for event in decode_lines(open("events.jsonl", "rb")):
+            print(event)
+    """
     for line in lines:
         if line.strip():
             yield decode(line)
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of an event that this version writes."""
+    """Return the JSON Schema of the events that this version writes: `json.dumps(schema())`."""
     return msgspec.json.schema(Event)
 
 
+def write_document(event: RecoveryEvent, *, redactor: Redactor = REDACTOR) -> dict[str, Any]:
+    """Return a recovery event as a plain document: camelCase names, delays in milliseconds, faults as ClassifiedError.
+
+    >>> write_document(Degraded(at=0.0, reason="cached"))
+    {'type': 'degraded', 'reason': 'cached'}
+    """
+    document: dict[str, Any] = redactor.value(_document(event))
+    return document
+
+
 def _of_newer_writer(line: bytes | str) -> Unknown | None:
-    """Return the record that does not fit here, if a newer writer may have meant it so."""
-    msgspec.json.decode(line)  # all of it is JSON: a header alone would not show that
+    """Return a record that does not fit this version's types, if a newer writer may have written it."""
+    msgspec.json.decode(line)  # checks that the whole line is JSON: decoding the header does not
     try:
         header = _HEADER.decode(line)
     except msgspec.ValidationError:
@@ -88,7 +125,7 @@ def _of_newer_writer(line: bytes | str) -> Unknown | None:
     if header.type in _TYPES and header.v <= VERSION:
         return None
     raw = line.encode() if isinstance(line, str) else bytes(line)
-    # Laid out again token by token, since a log holds a record a line: no number loses a digit.
+    # Put on one line, because a log has one record per line. Token by token, so that no number loses a digit.
     return Unknown(
         type=header.type,
         at=header.at,
@@ -97,3 +134,33 @@ def _of_newer_writer(line: bytes | str) -> Unknown | None:
         v=header.v,
         raw=msgspec.json.format(raw, indent=-1),
     )
+
+
+def _document(event: RecoveryEvent) -> dict[str, Any]:
+    match event:
+        case Retry():
+            return {
+                "type": "retry",
+                "attempt": event.attempt,
+                "maxAttempts": event.max_attempts,  # this and operationName are additions to document 001 (N1-5)
+                "delay": event.delay * _MS,
+                "error": category.write(event.fault),
+                "operationName": event.operation,
+            }
+        case CircuitStateChange():
+            return {
+                "type": "circuit-state-change",
+                "circuit": event.circuit,
+                "from": event.from_.value,
+                "to": event.to.value,
+            }
+        case Fallback():
+            return {"type": "fallback", "from": event.from_, "to": event.to}
+        case AgentFallback():
+            return {"type": "agent-fallback", "from": event.from_, "to": event.to}
+        case Degraded():
+            return {"type": "degraded", "reason": event.reason}
+        case Recovered():
+            return {"type": "recovered", "after": event.after * _MS, "attempts": event.attempts}
+        case Failed():
+            return {"type": "failed", "error": category.write(event.fault), "exhausted": event.exhausted}

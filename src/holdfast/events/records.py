@@ -1,7 +1,7 @@
-"""What happened, as frozen tagged records: document 001's recovery events (S1-21) and what recovering itself reports.
+"""What happened, as frozen tagged records: document 001's recovery events (S1-21) and the events of the runtime.
 
 Invariant: an event is a fact. It names its kind (`type`), its version (`v`), when it happened and which run it belongs
-to; it holds values only and is never changed.
+to. It contains only values and never changes.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ __all__ = [
 ]
 
 VERSION = 1
-"""The version of the records below. A reader takes newer ones and ignores fields it does not know."""
+"""The version of the records below. A reader accepts newer ones and ignores fields that it does not know."""
 
 
 class CircuitState(StrEnum):
+    """The state of a circuit: `change.to is CircuitState.OPEN`."""
+
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half-open"
@@ -53,15 +55,15 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     at: float
     """Wall clock, seconds since the epoch."""
     run: str = ""
-    """The operation it belongs to: what correlates its attempts, waits and fallbacks."""
+    """The id of the operation: it connects the attempts, delays and fallbacks of one call."""
     operation: str = ""
-    """What was being done, for people: `claude messages.create`."""
+    """The name of the operation, for people: `claude messages.create`."""
     v: int = msgspec.field(default_factory=lambda: VERSION)
-    """Always written, so that a reader of an old log knows what it reads (a plain default would be left out)."""
+    """The version. Always written, so that a reader of an old log knows it; a plain default would be left out."""
 
 
 class Retry(_Record, frozen=True, kw_only=True, tag="retry"):
-    """An attempt failed and another will be made after `delay`."""
+    """An attempt failed and another one follows after `delay`: `print(event.text)` shows "Retrying… (2/3)"."""
 
     attempt: int
     """The attempt that failed, counted from 1."""
@@ -69,12 +71,13 @@ class Retry(_Record, frozen=True, kw_only=True, tag="retry"):
     delay: float
     """Seconds until the next attempt."""
     fault: Fault
+    """Why the attempt failed."""
     asked: bool = False
-    """The delay is the one the other side asked for, not our curve's."""
+    """The other side requested this delay; it is not our own backoff."""
 
     @property
     def text(self) -> str:
-        """The line a UI shows (S1-28); the count is of the attempt to come."""
+        """The line that a UI shows; it counts the next attempt."""
         return f"Retrying… ({self.attempt + 1}/{self.max_attempts})"
 
 
@@ -85,15 +88,15 @@ class CircuitStateChange(_Record, frozen=True, kw_only=True, tag="circuit-state-
     from_: CircuitState
     to: CircuitState
     reason: AnyCode | None = None
-    """The code of the failure that opened it."""
+    """The code of the failure that opened the circuit."""
     rule: str = ""
-    """What opened it: failures in a row, their share, slow calls, or somebody by hand."""
+    """What opened it: failures in a row, their share, slow calls, or a person."""
     until: float | None = None
-    """Wall clock at which an open circuit lets a probe through."""
+    """When an open circuit lets a probe through (wall clock)."""
 
 
 class Fallback(_Record, frozen=True, kw_only=True, tag="fallback", rename={"from_": "from"}):
-    """The next step of the chain is tried."""
+    """The next step of the fallback chain is called."""
 
     from_: str
     to: str
@@ -102,7 +105,7 @@ class Fallback(_Record, frozen=True, kw_only=True, tag="fallback", rename={"from
 
 
 class AgentFallback(_Record, frozen=True, kw_only=True, tag="agent-fallback", rename={"from_": "from"}):
-    """A simpler agent takes over (S1-19)."""
+    """A simpler agent takes over."""
 
     from_: str
     to: str
@@ -110,14 +113,14 @@ class AgentFallback(_Record, frozen=True, kw_only=True, tag="agent-fallback", re
 
 
 class Degraded(_Record, frozen=True, kw_only=True, tag="degraded"):
-    """A lesser answer was given."""
+    """The caller got a lesser answer, such as a cached one."""
 
     reason: str
     fault: Fault | None = None
 
 
 class Recovered(_Record, frozen=True, kw_only=True, tag="recovered"):
-    """It worked in the end. Once per operation, and only where something had failed before."""
+    """The operation succeeded after a failure. At most once per operation."""
 
     after: float
     """Seconds from the first failure to success."""
@@ -126,27 +129,27 @@ class Recovered(_Record, frozen=True, kw_only=True, tag="recovered"):
 
 
 class Failed(_Record, frozen=True, kw_only=True, tag="failed"):
-    """Given up."""
+    """The operation failed for good."""
 
     fault: Fault
     exhausted: bool
-    """All attempts were used; False where the failure forbade another."""
+    """All attempts were used; False if the failure allowed no other attempt."""
     attempts: int = 1
 
 
 class Cancelled(_Record, frozen=True, kw_only=True, tag="cancelled"):
-    """Somebody asked to stop. Not a failure."""
+    """Somebody stopped the operation. Not a failure."""
 
     reason: str = ""
     attempts: int = 1
 
 
 Command: TypeAlias = Literal["retry-now", "fall-back", "cancel"]
-"""What somebody may tell an operation that waits."""
+"""A command to an operation that waits: `command: Command = "retry-now"`."""
 
 
 class Commanded(_Record, frozen=True, kw_only=True, tag="commanded"):
-    """Somebody told an operation that waits what to do, and it obeys. Told before anything comes of it."""
+    """An operation that waits received a command. Emitted before the command takes effect."""
 
     command: Command
     by: str = ""
@@ -170,15 +173,16 @@ class AttemptEnded(_Record, frozen=True, kw_only=True, tag="attempt-ended"):
 
 
 class RetryDenied(_Record, frozen=True, kw_only=True, tag="retry-denied"):
-    """A retry that the failure deserved was not made: the quota, the budget or the deadline forbade it (R35)."""
+    """A retryable failure was not retried: the quota, the budget or the deadline did not allow it."""
 
     attempt: int
     because: AnyCode
+    """The code of the limit that did not allow it."""
     fault: Fault
 
 
 class BudgetWarning(_Record, frozen=True, kw_only=True, tag="budget-warning"):
-    """A budget is nearly spent (N3-6: at 80 %)."""
+    """A budget is nearly spent, by default 80 % of it."""
 
     unit: str
     used: float
@@ -186,25 +190,29 @@ class BudgetWarning(_Record, frozen=True, kw_only=True, tag="budget-warning"):
 
 
 class Repaired(_Record, frozen=True, kw_only=True, tag="repaired"):
-    """The request, its credential or its model was changed, and the call is made again."""
+    """The request, its credential or its model was changed, and the call is repeated."""
 
     attempt: int
     """The attempt that failed, counted from 1."""
     action: str
-    """What was done: `compact`, or the name of the function that did it."""
+    """What was changed: `compact`, or the name of the repair function."""
     fault: Fault
 
 
 class StreamResumed(_Record, frozen=True, kw_only=True, tag="stream-resumed"):
-    """A stream broke off after its first item and goes on: what follows is a continuation, or begins again."""
+    """A stream broke off after its first item and goes on: it continues, or starts again from the beginning."""
 
     how: Literal["continue", "restart"]
     items: int
-    """Items delivered before; after a restart they will come again and those are void."""
+    """Items delivered before. After a restart they come again, and the earlier ones are void."""
 
 
 class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"):
-    """A failure was ignored on purpose, and this is why (S2-10)."""
+    """A failure was ignored on purpose, with the reason.
+
+    For example:
+        bus.emit(SuppressedError.of(fault, "the cache is optional", at=clock.wall()))
+    """
 
     reason: str
     cause: str
@@ -215,12 +223,12 @@ class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"
     def of(
         cls, fault: Fault, reason: str, *, at: float, run: str = "", redactor: Redactor = REDACTOR
     ) -> SuppressedError:
-        """Return the record of a fault that is ignored on purpose, its text with secrets masked."""
+        """Return the record of a fault that is ignored on purpose; secrets in its text are masked."""
         return cls(at=at, run=run, reason=reason, cause=redactor.text(fault.message), code=fault.code)
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that only a newer writer knows. It is kept whole, so that a log can be copied without losing it."""
+    """A record that a newer writer wrote. It is kept whole, so that copying a log loses nothing."""
 
     type: str
     at: float
@@ -232,12 +240,12 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def document(self) -> dict[str, Any]:
-        """What it says."""
+        """The record as a dict: `event.document["type"]`."""
         return msgspec.json.decode(self.raw, type=dict[str, Any])
 
 
 RecoveryEvent: TypeAlias = Retry | CircuitStateChange | Fallback | AgentFallback | Degraded | Recovered | Failed
-"""Document 001's union, with the `agent-fallback` its own code emits."""
+"""The events about a recovery. `write_document` writes them in the recovery-event format."""
 
 Event: TypeAlias = (
     RecoveryEvent
@@ -251,7 +259,7 @@ Event: TypeAlias = (
     | BudgetWarning
     | SuppressedError
 )
-"""What this version writes. A log may also hold `Unknown` ones."""
+"""Every event that this version writes. A log may also contain `Unknown` records."""
 
 KINDS: tuple[type[Event], ...] = get_args(Event)
 """Every kind of event."""

@@ -1,16 +1,20 @@
-"""Views: the five documents' shapes of a fault, both directions.
+"""Views: five formats of a fault, in both directions.
 
-Each document says what failed in its own words. `write` tells a fault in them, `read` hears it: a document that is read
-and written again is the same document, whatever it held, and a fault that is written `with_fault=True` comes back whole.
+`write` returns a fault as a document of the format, `read` returns the fault of a document. A document that is read and
+written again is the same document, and a fault that is written with `with_fault=True` comes back whole.
 
-    wire        000  messages, HTTP bodies and hook replies of the bridge
-    category    001  ClassifiedError
-    classed     002  class and code
-    task        003  TaskError and TaskResult
-    response    004  Response, with its factories and its decision tree
+    wire        messages, HTTP bodies and hook replies of the bridge
+    category    ClassifiedError: category, isRetryable, suggestedDelay …
+    classed     class and code
+    task        TaskError and TaskResult
+    response    Response, with factories for its errors and a decision tree
 
-What is no such document raises `InvalidError`, which says where, what was expected and what came. The views that leave
-the process (wire, category, response) mask secrets and cap long texts.
+A document of another shape raises `InvalidError`, which names the place, what was expected and what was received. The views
+whose documents leave the process (wire, category, response) mask secrets and cap long texts.
+
+For example:
+    body = wire.http_body(fault_of(error), request_id="req_1")
+    fault = wire.read(body)
 """
 
 from __future__ import annotations

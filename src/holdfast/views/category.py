@@ -1,7 +1,7 @@
-"""Document 001's view: the ClassifiedError `{category, isRetryable, suggestedDelay, maxRetries, message, originalError}`.
+"""The category view (document 001): `{category, isRetryable, suggestedDelay, maxRetries, message, originalError}`.
 
-Invariant: `suggestedDelay` is the wait the other side asked for, in milliseconds, and 0 where it asked for none. A
-category's usual delay is not in it, since that would replace every backoff by a constant (N1-9).
+Invariant: `suggestedDelay` is the delay that the other side requested, in milliseconds, or 0. A category's usual delay is
+not in it, since that would replace every backoff by a constant (N1-9).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import Category, Cause, Fault, Schedule
-from holdfast.views._document import MS, code_for, given, hint, hinted
-from holdfast.views._view import View
+from holdfast.views.view import MS, View, code_for, given, read_delay, write_delay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,17 +33,25 @@ _RETRIES: Mapping[Category, int] = {
 
 
 def write(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
-    """Return the ClassifiedError of `fault`."""
+    """Return the ClassifiedError of `fault`.
+
+    >>> category.write(Fault.of("PROVIDER_OVERLOADED"))["category"]
+    'unavailable'
+    """
     return _VIEW.write(fault, with_fault=with_fault, redactor=redactor)
 
 
 def read(document: object) -> Fault:
-    """Return the fault a ClassifiedError tells, or raise `InvalidError`."""
+    """Return the fault of a ClassifiedError; raises `InvalidError` for any other document."""
     return _VIEW.read(document)
 
 
 def of(category: Category, message: str | None = None) -> Fault:
-    """Return the fault of which nothing but its category is known, with the category's own verdict (N1-1)."""
+    """Return a fault of which only the category is known, with the category's own verdict.
+
+    >>> category.of(Category.TIMEOUT).retryable
+    True
+    """
     return Fault.of(code_for(category, "SYS_UNKNOWN"), message, retryable=category in _RETRIES)
 
 
@@ -62,7 +69,7 @@ def _show(fault: Fault) -> _ClassifiedError:
     return _ClassifiedError(
         category=fault.category,
         is_retryable=fault.retryable,
-        suggested_delay=given(hinted(fault.retry_after, MS), 0),
+        suggested_delay=given(write_delay(fault.retry_after, MS), 0),
         max_retries=_max_retries(fault),
         message=fault.message,
         original_error=None if cause is None else {"name": cause.type, "message": cause.message},
@@ -74,7 +81,7 @@ def _build(document: _ClassifiedError) -> Fault:
         _code(document.category),
         document.message,
         retryable=document.is_retryable,
-        retry_after=hint(document.suggested_delay, MS),
+        retry_after=read_delay(document.suggested_delay, MS),
         cause=_cause(document.original_error),
     )
 
@@ -86,13 +93,13 @@ def _max_retries(fault: Fault) -> int:
 
 
 def _code(category: str) -> Code:
-    """Only a category means a category here: `TIMEOUT`, say, is also a tool's code in document 004."""
+    """Return the code of a category. Other names are not resolved: `TIMEOUT` is also a tool's code in document 004."""
     folded = category.casefold()
     return code_for(folded, "SYS_UNKNOWN") if folded in set(Category) else "SYS_UNKNOWN"
 
 
 def _cause(error: Any) -> Cause | None:
-    """Return a JavaScript Error as it looks in JSON as a cause."""
+    """Return the cause for a JavaScript Error in JSON."""
     match error:
         case {"name": str(name), "message": str(message)}:
             return Cause(type=name, message=message)

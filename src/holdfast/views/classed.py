@@ -1,10 +1,9 @@
-"""Document 002's view: `{class, code, message, context, cause?}`, with `payload` and `errors[]` for a partial result.
+"""The classed view (document 002): `{class, code, message, context, cause?}`; `payload` and `errors[]` for a partial result.
 
-Invariant: callers match on class and code; both survive every wrapping (S2-8, S2-9). Retryability is the code's, never
-the class's: an adapter files 401 under a class named transient (N2-20).
+Invariant: callers match on class and code; both survive every wrapping (S2-8, S2-9). Retryability belongs to the code,
+never to the class: an adapter may file a 401 under a class named transient (N2-20).
 
-This is the error for code in this process. What the model and the audit may see of it are the fault's own surfaces,
-`fault.for_model()` and `fault.for_audit()`.
+This document is for code in the same process. Use `fault.for_model()` for a model and `fault.for_audit()` for an audit.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.faults import CATALOG, Cause, Fault, ItemError, Partial
-from holdfast.views._document import code_for, given
-from holdfast.views._view import View, facts
+from holdfast.views.view import View, code_for, facts, given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,18 +31,22 @@ _STAND_INS: Mapping[str, Code] = {
     "Cancellation": "SYS_CANCELLED",
     "ExtensionHost": "SYS_LIFECYCLE_FAILURE",
 }
-"""What a code never heard of means by its class. The transient classes are left out: only a code may promise that."""
+"""The code that stands for an unknown code of each class. Transient classes are missing: only a code may promise that."""
 
 _PAIRS: Mapping[str, Code] = {entry.classed: entry.code for entry in CATALOG.values()}
 
 
 def write(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
-    """Return the typed error of `fault`."""
+    """Return the typed error of `fault`.
+
+    >>> classed.write(Fault.of("PROVIDER_RATE_LIMITED"))["class"]
+    'ProviderTransient'
+    """
     return _VIEW.write(fault, with_fault=with_fault, redactor=redactor)
 
 
 def read(document: object) -> Fault:
-    """Return the fault a typed error tells, with or without its message, or raise `InvalidError`."""
+    """Return the fault of a typed error, with or without a message; raises `InvalidError` for any other document."""
     return _VIEW.read(document)
 
 
@@ -52,13 +54,13 @@ class _TypedError(msgspec.Struct, kw_only=True, rename={"failure": "class"}):
     failure: str
     code: str
     message: str | UnsetType = UNSET
-    """The shape made for a model has none (N2-1)."""
+    """Missing in the shape for a model (N2-1)."""
     context: dict[str, Any] | UnsetType = UNSET
     cause: Any = UNSET
     payload: Any = UNSET
-    """What there is, in the shape the tool declares (S2-20)."""
+    """The partial result, in the shape the tool declares (S2-20)."""
     errors: list[_TypedError] | UnsetType = UNSET
-    """What is missing, item by item, each a typed error that names its item in the context."""
+    """One typed error per missing item, which its context names."""
 
 
 def _show(fault: Fault) -> _TypedError:
@@ -111,7 +113,7 @@ def _build_item(document: _TypedError) -> ItemError:
 
 
 def _cause(cause: Any) -> Cause | None:
-    """Return what caused it: our own value, another typed error, a JavaScript Error or a text."""
+    """Return the cause: our own value, another typed error, a JavaScript Error or a text."""
     match cause:
         case str(message):
             return Cause(type="Error", message=message)
@@ -126,7 +128,7 @@ def _cause(cause: Any) -> Cause | None:
 
 
 def _chain(cause: dict[str, Any]) -> tuple[Cause, ...]:
-    """Return what caused the cause, nearest first; others nest it, we list it."""
+    """Return the causes of a cause, nearest first. Others nest them, we list them."""
     listed = cause.get("chain")
     if isinstance(listed, list):
         return tuple(link for link in map(_cause, listed) if link is not None)

@@ -1,20 +1,19 @@
-"""Document 004's view: the Response `{success, data, error{type, code, message, retryable, context}, metadata}`.
+"""The Response view (document 004): `{success, data, error{type, code, message, retryable, context}, metadata}`.
 
-Invariant: a Response with an error never succeeds, and what it holds as `data` is the partial result. Document 004's
-"recoverable" is its `validation`; a cancellation, which it does not know, is `permanent`: neither retried nor restarted.
+Invariant: a Response with an error never succeeds, and its `data` is the partial result. A recoverable failure has type
+`validation`. A cancellation has no type of its own and is `permanent`: neither retried nor restarted.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.faults import Err, Fault, InvalidError, Kind, Ok, Partial
-from holdfast.views._document import checked, code_for, given, jsonable, renamed, shaped
-from holdfast.views._strategy import Strategy, decide
-from holdfast.views._view import View, facts
+from holdfast.views.view import View, checked, code_for, facts, given, jsonable, renamed, shaped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +48,7 @@ _STAND_INS: Mapping[ErrorType, Code] = {
     "fatal": "ACTOR_CRASHED",
     "permanent": "ACTOR_CLI_ERROR",
 }
-"""What a code never heard of means by its type: the same kind. Its verdict is in the document."""
+"""The code that stands for an unknown code of each type: the same kind. Its verdict is in the document."""
 
 _CODES: Mapping[Code, str] = {
     "PROTO_INVALID_MESSAGE": "INVALID_MESSAGE",
@@ -61,7 +60,7 @@ _CODES: Mapping[Code, str] = {
     "ACTOR_CLI_NETWORK": "CLAUDE_CLI_NETWORK",
     "ACTOR_CLI_ERROR": "CLAUDE_CLI_ERROR",
 }
-"""The codes document 004 has its own names for (S4-7)."""
+"""The codes that document 004 gives names of its own (S4-7)."""
 
 _NAMES: Mapping[Code, Mapping[str, str]] = {
     "PROTO_UNKNOWN_TYPE": {"supported": "supportedTypes", "received": "receivedType"},
@@ -69,11 +68,16 @@ _NAMES: Mapping[Code, Mapping[str, str]] = {
     "ACTOR_CRASHED": {"restart_count": "restartCount"},
     "ACTOR_MAX_RESTARTS": {"original_error": "originalError"},
 }
-"""The facts document 004 has its own names for."""
+"""The context fields that document 004 gives names of its own."""
 
 
 class ActorError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Document 004's error value."""
+    """The error of a Response.
+
+    For example:
+        error = Errors.transient("NETWORK_TIMEOUT", "no response within 30 s")
+        body = response.failed(error)
+    """
 
     type: ErrorType
     code: str
@@ -83,27 +87,76 @@ class ActorError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Errors:
-    """Document 004's factories. Only what is transient is retryable (S4-6)."""
+    """Builds an `ActorError` by its type. Only transient errors are retryable: `Errors.fatal("CRASH", "state is lost")`."""
 
     @staticmethod
     def validation(code: str, message: str, context: dict[str, Any] | None = None) -> ActorError:
-        """Return the error for a message or value that was expected to fail."""
+        """Return the error for a message or value that failed validation."""
         return ActorError(type="validation", code=code, message=message, retryable=False, context=context)
 
     @staticmethod
     def transient(code: str, message: str, context: dict[str, Any] | None = None) -> ActorError:
-        """Return the error for what passes by itself."""
+        """Return the error for a failure that passes by itself."""
         return ActorError(type="transient", code=code, message=message, retryable=True, context=context)
 
     @staticmethod
     def fatal(code: str, message: str, context: dict[str, Any] | None = None) -> ActorError:
-        """Return the error for a state that only a restart can mend."""
+        """Return the error for a state that only a restart repairs."""
         return ActorError(type="fatal", code=code, message=message, retryable=False, context=context)
 
     @staticmethod
     def permanent(code: str, message: str, context: dict[str, Any] | None = None) -> ActorError:
-        """Return the error for what neither waiting nor restarting mends."""
+        """Return the error for a failure that neither waiting nor restarting repairs."""
         return ActorError(type="permanent", code=code, message=message, retryable=False, context=context)
+
+
+class Strategy(StrEnum):
+    """What to do about a failure; `decide` chooses one."""
+
+    RETURN = "return"
+    """Hand it back as a result."""
+    RETRY = "retry"
+    """Retry, with backoff."""
+    CONTINUE = "continue"
+    """Log a warning and go on without it."""
+    RESTART = "restart"
+    """Restart the actor."""
+    ESCALATE = "escalate"
+    """Notify the supervisor."""
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of failure for which this is the right strategy."""
+        return _KINDS[self]
+
+
+_KINDS: Mapping[Strategy, Kind] = {
+    Strategy.RETURN: Kind.RECOVERABLE,
+    Strategy.RETRY: Kind.TRANSIENT,
+    Strategy.CONTINUE: Kind.RECOVERABLE,
+    Strategy.RESTART: Kind.FATAL,
+    Strategy.ESCALATE: Kind.PERMANENT,
+}
+
+
+def decide(
+    *, expected: bool = False, temporary: bool = False, can_continue: bool = False, restart_helps: bool = False
+) -> Strategy:
+    """Return what to do about a failure: four questions in order, the first yes decides, no yes escalates.
+
+    `expected`: validation or business logic. `temporary`: network, rate limit. `can_continue`: an optional feature or a
+    degraded mode. `restart_helps`: the state is corrupt.
+
+    >>> decide(temporary=True)
+    <Strategy.RETRY: 'retry'>
+    """
+    if expected:
+        return Strategy.RETURN
+    if temporary:
+        return Strategy.RETRY
+    if can_continue:
+        return Strategy.CONTINUE
+    return Strategy.RESTART if restart_helps else Strategy.ESCALATE
 
 
 def write(
@@ -113,17 +166,21 @@ def write(
     with_fault: bool = False,
     redactor: Redactor | None = None,
 ) -> dict[str, Any]:
-    """Return the failed Response of `fault`; `metadata` given here replaces what another side said."""
-    document = _VIEW.told(fault, redactor)
+    """Return the failed Response of `fault`; `metadata` replaces the metadata that another side wrote.
+
+    >>> response.write(Fault.of("TOOL_TIMEOUT"))["error"]["code"]
+    'TIMEOUT'
+    """
+    document = _VIEW.draft(fault, redactor)
     if metadata is not None:
         document["metadata"] = metadata
     return _VIEW.sealed(document, fault if with_fault else None, redactor)
 
 
 def read(document: object) -> Fault:
-    """Return the fault a failed Response tells, or raise `InvalidError`."""
+    """Return the fault of a failed Response; raises `InvalidError` for any other document."""
     if _succeeded(document):
-        raise InvalidError.saying("$.success", "false", "true", _VIEW.refuses)
+        raise InvalidError.saying("$.success", "false", "true", _VIEW.invalid)
     return _VIEW.read(document)
 
 
@@ -131,8 +188,8 @@ def failed(
     error: ActorError, *, metadata: dict[str, Any] | None = None, redactor: Redactor | None = None
 ) -> dict[str, Any]:
     """Return the Response that holds `error`."""
-    told = _Response(success=False, error=error, metadata=UNSET if metadata is None else metadata)
-    return _VIEW.sealed(msgspec.to_builtins(told), None, redactor)
+    failure = _Response(success=False, error=error, metadata=UNSET if metadata is None else metadata)
+    return _VIEW.sealed(msgspec.to_builtins(failure), None, redactor)
 
 
 def from_outcome(
@@ -142,16 +199,16 @@ def from_outcome(
     if isinstance(outcome, Err):
         return write(outcome.fault, metadata=metadata, redactor=redactor)
     success = _Success(success=True, data=outcome.value, metadata=UNSET if metadata is None else metadata)
-    # Not masked and not capped: a result is what was asked for, and it is whole or it is no result.
-    told: dict[str, Any] = jsonable(success)
-    return told
+    # Not masked and not capped: the caller wants the whole result.
+    document: dict[str, Any] = jsonable(success)
+    return document
 
 
 def to_outcome(document: object) -> Outcome[Any]:
-    """Return a Response as an outcome, or raise `InvalidError`. The metadata of a success is the caller's to read."""
+    """Return a Response as an outcome; raises `InvalidError` for any other document. A success loses its metadata."""
     if not _succeeded(document):
         return Err(read(document))
-    success = shaped(checked(document, _VIEW.refuses), _Success, _VIEW.refuses)
+    success = shaped(checked(document, _VIEW.invalid), _Success, _VIEW.invalid)
     return Ok(given(success.data, None))
 
 
@@ -178,7 +235,7 @@ def _show(fault: Fault) -> _Response:
         retryable=fault.retryable,
         context=context or None,
     )
-    # A failed command's stdout, stderr and exitCode stand in `data` (S4-15): that is a partial result.
+    # A failed command's stdout, stderr and exitCode are in `data` (S4-15): that is a partial result.
     return _Response(success=False, error=error, data=UNSET if fault.partial is None else fault.partial.payload)
 
 

@@ -1,4 +1,4 @@
-"""Document 003's view: TaskError (`type`, `reason` or `resource`, `message`, `details`) and the failed TaskResult.
+"""The task view (document 003): TaskError (`type`, `reason` or `resource`, `message`, `details`) and the failed TaskResult.
 
 Invariant: a failed task keeps what it had produced, in one place, and `FAILED` marks it as partial (S3-6).
 """
@@ -12,18 +12,55 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.faults import Fault, InvalidError, Partial
-from holdfast.views._document import checked, given, shaped
-from holdfast.views._task_error import CONTENT, EXHAUSTION, FAILURE, FORMAT, INVALID, SUBTASK, TASK_ERROR
-from holdfast.views._view import View
+from holdfast.views.view import View, checked, code_for, facts, given, renamed, shaped, spread_partial, take_partial
 
 if TYPE_CHECKING:
-    from holdfast.faults import Redactor
+    from collections.abc import Mapping
+
+    from holdfast.faults import Code, Redactor
 
 __all__ = ["Handler", "Status", "dispatch", "read", "read_result", "write", "write_result"]
 
+_INVALID: Code = "TASK_INPUT_INVALID"
+_EXHAUSTION = "RESOURCE_EXHAUSTION"
+_FAILURE = "TASK_FAILURE"
+_FORMAT = "output_format_failure"
+_SUBTASK = "subtask_failure"
+_CONTENT = "content"
+
+_RESOURCES = ("turns", "context", "output")
+_TYPES: Mapping[Code, str] = {
+    "TASK_OUTPUT_INVALID": "INVALID_OUTPUT",
+    "TASK_MODEL_INVALID": "VALIDATION_ERROR",
+    "TASK_XML_PARSE_ERROR": "XML_PARSE_ERROR",
+}
+"""The codes with a type of their own: neither an exhausted resource nor a failure with a reason (N3-2)."""
+
+_OWN_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "INVALID_OUTPUT": ("violations",),
+    "VALIDATION_ERROR": ("path", "invalidModel"),
+    "XML_PARSE_ERROR": ("location",),
+}
+"""The context fields that these types have beside their message; every other one is a detail."""
+
+_NAMES: Mapping[str, str] = {
+    "expected": "expectedType",
+    "actual": "actualType",
+    "subtask_request": "subtaskRequest",
+    "subtask_error": "subtaskError",
+    "nesting_depth": "nestingDepth",
+    "failed_step": "failedStep",
+    "invalid_model": "invalidModel",
+}
+"""The context fields that document 003 gives names of its own (S3-4, S3-9, S3-15)."""
+_OUR_NAMES = {theirs: ours for ours, theirs in _NAMES.items()}
+
+_WORKFLOW: frozenset[Code] = frozenset({"TASK_EVALUATION_FAILED", "TASK_UNBOUND_SYMBOL"})
+_PLACES = ("originalOutput", "partialResults", "s_expression_environment", "partialOutput")
+
 
 class Status(StrEnum):
-    """How a task ended, or that it has not yet."""
+    """How a task ended, or that it has not ended yet: `Status.FAILED`."""
 
     COMPLETE = "COMPLETE"
     CONTINUATION = "CONTINUATION"
@@ -32,27 +69,31 @@ class Status(StrEnum):
 
 
 class Handler(StrEnum):
-    """Who answers a task's failure (S3-10)."""
+    """Who handles a task's failure; `dispatch` chooses one."""
 
     RESOURCE = "resource"
     """Splits the task."""
     CONTEXT = "context"
     """Finds the background knowledge another way."""
     SUBTASK = "subtask"
-    """Uses what the subtask left, or asks it again."""
+    """Uses the subtask's partial result, or runs it again."""
     FORMAT = "format"
     """Shows the model what was expected."""
     GENERAL = "general"
 
 
 def write(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
-    """Return the TaskError of `fault`."""
-    return TASK_ERROR.write(fault, with_fault=with_fault, redactor=redactor)
+    """Return the TaskError of `fault`.
+
+    >>> task.write(Fault.of("TASK_TURNS_EXHAUSTED"))["resource"]
+    'turns'
+    """
+    return _TASK_ERROR.write(fault, with_fault=with_fault, redactor=redactor)
 
 
 def read(document: object) -> Fault:
-    """Return the fault a TaskError tells, or raise `InvalidError`."""
-    return TASK_ERROR.read(document)
+    """Return the fault of a TaskError; raises `InvalidError` for any other document."""
+    return _TASK_ERROR.read(document)
 
 
 def write_result(
@@ -62,32 +103,126 @@ def write_result(
     with_fault: bool = False,
     redactor: Redactor | None = None,
 ) -> dict[str, Any]:
-    """Return the FAILED TaskResult of `fault`; `notes`, the `iteration_history` say, stand beside its error (S3-13)."""
-    document = _RESULT.told(fault, redactor)
+    """Return the FAILED TaskResult of `fault`; `notes` (such as `iteration_history`) are added beside its error."""
+    document = _RESULT.draft(fault, redactor)
     if notes is not None:
         document["notes"] = {**document.get("notes", {}), **notes}
     return _RESULT.sealed(document, fault if with_fault else None, redactor)
 
 
 def read_result(document: object) -> Fault | None:
-    """Return the fault of a FAILED TaskResult and None for one that did not fail, or raise `InvalidError`."""
-    result = shaped(checked(document, INVALID), _TaskResult, INVALID)
+    """Return the fault of a FAILED TaskResult, None for one that did not fail; raises `InvalidError` for anything else."""
+    result = shaped(checked(document, _INVALID), _TaskResult, _INVALID)
     if result.status not in set(Status):
-        raise InvalidError.saying("$.status", " or ".join(Status), repr(result.status), INVALID)
+        raise InvalidError.saying("$.status", " or ".join(Status), repr(result.status), _INVALID)
     return _RESULT.read(document) if result.status == Status.FAILED else None
 
 
 def dispatch(fault: Fault) -> Handler:
-    """Return who answers this failure. Total, unlike document 003's own, which drops the types it does not name."""
-    error = TASK_ERROR.told(fault)
+    """Return who handles this failure; every fault has a handler.
+
+    >>> dispatch(Fault.of("TASK_CONTEXT_EXHAUSTED"))
+    <Handler.RESOURCE: 'resource'>
+    """
+    error = _TASK_ERROR.draft(fault)
     kind, reason = error["type"], error.get("reason", "").casefold()
-    if kind not in {EXHAUSTION, FAILURE}:
+    if kind not in {_EXHAUSTION, _FAILURE}:
         kind, _, reason = fault.entry.task.partition("/")
-    if kind == EXHAUSTION:
+    if kind == _EXHAUSTION:
         return Handler.RESOURCE
     if reason.startswith("context_"):
         return Handler.CONTEXT
-    return {SUBTASK: Handler.SUBTASK, FORMAT: Handler.FORMAT}.get(reason, Handler.GENERAL)
+    return {_SUBTASK: Handler.SUBTASK, _FORMAT: Handler.FORMAT}.get(reason, Handler.GENERAL)
+
+
+class _TaskError(msgspec.Struct, kw_only=True, rename="camel"):
+    type: str
+    message: str
+    reason: str | UnsetType = UNSET
+    resource: str | UnsetType = UNSET
+    metrics: dict[str, Any] | UnsetType = UNSET
+    details: dict[str, Any] | UnsetType = UNSET
+    content: Any = UNSET
+    violations: Any = UNSET
+    path: Any = UNSET
+    invalid_model: Any = UNSET
+    location: Any = UNSET
+
+
+def _show_error(fault: Fault) -> dict[str, Any]:
+    kind, _, word = fault.entry.task.partition("/")
+    kind = _TYPES.get(fault.code, kind)
+    document: dict[str, Any] = {"type": kind, "message": fault.message}
+    details = renamed(facts(fault.context), _NAMES)
+    if kind == _FAILURE:
+        document["reason"] = word
+    elif kind == _EXHAUSTION:
+        document["resource"] = word
+        document["metrics"] = {name: details.pop(name) for name in ("used", "limit") if name in details}
+    else:
+        document |= {name: details.pop(name) for name in _OWN_FIELDS[kind] if name in details}
+    if fault.partial is not None:
+        place = _place(fault, fault.partial, word)
+        if place == _CONTENT and fault.partial.payload is not None:
+            document[_CONTENT] = fault.partial.payload
+        details |= spread_partial(fault.partial, None if place == _CONTENT else place)
+    return document | ({"details": details} if details else {})
+
+
+def _place(fault: Fault, partial: Partial, word: str) -> str:
+    """Return where a reader of document 003 looks for a partial result; it is written there and nowhere else."""
+    if word == _FORMAT:
+        return "originalOutput"  # the output is complete but has the wrong form: a reader may still parse it (S3-9)
+    if isinstance(partial.payload, list):
+        return "partialResults"  # the results of the finished steps (S3-4, N3-2)
+    if fault.code in _WORKFLOW:
+        return "s_expression_environment"  # a workflow's partial result is its bindings (S3-7, S3-18)
+    if word == _SUBTASK:
+        return "partialOutput"  # not the task's own output but that of the failed subtask (S3-15)
+    return _CONTENT  # an atomic task's output so far (S3-6)
+
+
+def _build_error(document: _TaskError) -> Fault:
+    details = facts(given(document.details, {}))
+    partial = take_partial(details, _PLACES, given(document.content, None))
+    context = renamed(details, _OUR_NAMES) | given(document.metrics, {}) | _own_facts(document)
+    return Fault.of(_code(document), document.message, context=facts(context), partial=partial)
+
+
+def _own_facts(document: _TaskError) -> dict[str, Any]:
+    own = {
+        "violations": document.violations,
+        "path": document.path,
+        "invalid_model": document.invalid_model,
+        "location": document.location,
+    }
+    return {name: value for name, value in own.items() if value is not UNSET}
+
+
+def _code(document: _TaskError) -> Code:
+    match document.type:
+        case "RESOURCE_EXHAUSTION":
+            if document.resource not in _RESOURCES:
+                raise InvalidError.saying(
+                    "$.resource", " or ".join(_RESOURCES), repr(given(document.resource, "")), _INVALID
+                )
+            return code_for(f"{_EXHAUSTION}/{document.resource}", _INVALID)
+        case "TASK_FAILURE":
+            if document.reason is UNSET:
+                raise InvalidError.saying("$.reason", "a reason", "nothing", _INVALID)
+            # Document 003 lists ten reasons and uses an eleventh, `unbound_symbol`: the list is open.
+            return code_for(f"{_FAILURE}/{document.reason}", "TASK_UNEXPECTED")
+    for code, kind in _TYPES.items():
+        if kind == document.type:
+            return code
+    raise InvalidError.saying(
+        "$.type", " or ".join((_EXHAUSTION, _FAILURE, *_TYPES.values())), repr(document.type), _INVALID
+    )
+
+
+_TASK_ERROR = View(
+    name="task", shape=_TaskError, show=_show_error, build=_build_error, invalid=_INVALID, leaves_process=False
+)
 
 
 class _TaskResult(msgspec.Struct, kw_only=True):
@@ -97,9 +232,9 @@ class _TaskResult(msgspec.Struct, kw_only=True):
 
 
 def _show(fault: Fault) -> _TaskResult:
-    error = TASK_ERROR.told(fault)
-    # What an atomic task had written is the result's own content, not its error's as well.
-    return _TaskResult(content=error.pop(CONTENT, ""), status=Status.FAILED, notes={"error": error})
+    error = _TASK_ERROR.draft(fault)
+    # The output of an atomic task is the content of the result, so it is removed from the error.
+    return _TaskResult(content=error.pop(_CONTENT, ""), status=Status.FAILED, notes={"error": error})
 
 
 def _build(document: _TaskResult) -> Fault:
@@ -113,11 +248,11 @@ def _noted_error(error: Any) -> Fault:
     if error is None:
         return Fault.of("TASK_UNEXPECTED", "The task failed without saying why")
     try:
-        return TASK_ERROR.read(error)
+        return _TASK_ERROR.read(error)
     except InvalidError as bad:
         found = bad.fault.context
         path = "$.notes.error" + found["path"].removeprefix("$")
-        raise InvalidError.saying(path, found["expected"], found["received"], INVALID) from None
+        raise InvalidError.saying(path, found["expected"], found["received"], _INVALID) from None
 
 
-_RESULT = View(name="result", shape=_TaskResult, show=_show, build=_build, refuses=INVALID, leaves_process=False)
+_RESULT = View(name="result", shape=_TaskResult, show=_show, build=_build, invalid=_INVALID, leaves_process=False)

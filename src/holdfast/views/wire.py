@@ -1,22 +1,32 @@
-"""Document 000's view: the bridge's `connection_error`, `error` and `tool_error` messages, HTTP bodies, hook replies.
+"""The wire view (document 000): the bridge's `connection_error`, `error` and `tool_error`, HTTP bodies, hook replies.
 
-Invariant: codes go over the wire verbatim; an old name that came in goes out again as it came (N0-14).
+Invariant: codes go over the wire verbatim; an old name that came in goes out again as it came (N0-14). A fault's context is
+the message's `details`, except for the fields that document 000 puts elsewhere.
 
-What belongs to the sender, message ids and times, is an argument: there is no clock here.
+Message ids and times belong to the sender and are arguments: there is no clock here.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.faults import Fault, InvalidError, meaning
-from holdfast.views._document import code_for, given, hint, hinted, objects
-from holdfast.views._http_words import WORDS
-from holdfast.views._view import View
-from holdfast.views._wire_messages import CONNECTION_ERROR, ERROR, TOOL_ERROR
+from holdfast.faults import Fault, InvalidError, Partial, Schedule, meaning
+from holdfast.views.view import (
+    MS,
+    View,
+    code_for,
+    facts,
+    given,
+    objects,
+    read_delay,
+    renamed,
+    spread_partial,
+    take_partial,
+    write_delay,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,10 +35,47 @@ if TYPE_CHECKING:
 
 __all__ = ["connection_error", "error_reply", "hook_reply", "http_body", "read", "tool_error"]
 
+P = TypeVar("P")
+
+_RETRIES = 3
+"""How often a tool call is repeated at most (S0-21)."""
+_STREAMS = ("stdout", "stderr")
+_NAMES: Mapping[str, str] = {"phase": "currentPhase"}
+"""The one field that document 000 spells in camelCase (S0-16)."""
+_OUR_NAMES = {theirs: ours for ours, theirs in _NAMES.items()}
+# Our own list, because Python's phrases change between versions. It covers every status of the catalog (S0-17).
+_HTTP_WORDS: Mapping[int, str] = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    402: "PaymentRequired",
+    403: "Forbidden",
+    404: "NotFound",
+    408: "RequestTimeout",
+    409: "Conflict",
+    410: "Gone",
+    413: "ContentTooLarge",
+    415: "UnsupportedMediaType",
+    422: "UnprocessableContent",
+    426: "UpgradeRequired",
+    429: "TooManyRequests",
+    499: "ClientClosedRequest",
+    500: "InternalServerError",
+    501: "NotImplemented",
+    502: "BadGateway",
+    503: "ServiceUnavailable",
+    504: "GatewayTimeout",
+    507: "InsufficientStorage",
+    529: "Overloaded",
+}
+
 
 def connection_error(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
-    """Return the message that ends or refuses a connection (S0-11)."""
-    return CONNECTION_ERROR.write(fault, with_fault=with_fault, redactor=redactor)
+    """Return the message that ends or rejects a connection.
+
+    >>> wire.connection_error(Fault.of("AUTH_TOKEN_EXPIRED"))["payload"]["code"]
+    'AUTH_TOKEN_EXPIRED'
+    """
+    return _CONNECTION_ERROR.write(fault, with_fault=with_fault, redactor=redactor)
 
 
 def error_reply(
@@ -39,22 +86,22 @@ def error_reply(
     with_fault: bool = False,
     redactor: Redactor | None = None,
 ) -> dict[str, Any]:
-    """Return the reply to the message `message_id` (S0-14).
+    """Return the error reply to the message `message_id`.
 
-    `verdict` adds severity and recoverability, and an `id` of null where the message could not be read (B13).
+    `verdict` adds severity and recoverability, and an `id` of null if the message could not be read.
     """
-    document = ERROR.told(fault, redactor)
+    document = _ERROR.draft(fault, redactor)
     if message_id is not None:
         document["id"] = message_id
     if verdict:
         document = {"id": None, **document}
         document["payload"] = {**document["payload"], "severity": fault.severity, "recoverable": fault.retryable}
-    return ERROR.sealed(document, fault if with_fault else None, redactor)
+    return _ERROR.sealed(document, fault if with_fault else None, redactor)
 
 
 def tool_error(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
-    """Return the message for a tool call that failed (S0-21); the context holds `tool` and `tool_call_id`."""
-    return TOOL_ERROR.write(fault, with_fault=with_fault, redactor=redactor)
+    """Return the message for a failed tool call; the fault's context contains `tool` and `tool_call_id`."""
+    return _TOOL_ERROR.write(fault, with_fault=with_fault, redactor=redactor)
 
 
 def http_body(
@@ -66,27 +113,148 @@ def http_body(
     with_fault: bool = False,
     redactor: Redactor | None = None,
 ) -> dict[str, Any]:
-    """Return the body of an HTTP error (S0-17), with what the caller knows of the envelope (N0-14).
+    """Return the body of an HTTP error; the optional arguments are added as fields if they are given.
 
-    The status to send it with is `fault.entry.http_status`.
+    Send it with the status `fault.entry.http_status`.
+
+    >>> wire.http_body(Fault.of("SESS_NOT_FOUND"))["error"]
+    'NotFound'
     """
     own = {"request_id": request_id, "timestamp": timestamp, "documentation_url": documentation_url}
-    document = _HTTP.told(fault, redactor) | {name: value for name, value in own.items() if value is not None}
+    document = _HTTP.draft(fault, redactor) | {name: value for name, value in own.items() if value is not None}
     return _HTTP.sealed(document, fault if with_fault else None, redactor)
 
 
 def hook_reply(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
-    """Return the reply to a hook event that was not accepted (S0-25)."""
+    """Return the reply to a hook event that was not accepted."""
     return _HOOK.write(fault, with_fault=with_fault, redactor=redactor)
 
 
 def read(document: object) -> Fault:
-    """Return the fault that any of these documents tells, or raise `InvalidError`."""
+    """Return the fault of any of these documents; raises `InvalidError` for anything else."""
     if not isinstance(document, dict):
         raise InvalidError.saying("$", "an object", type(document).__name__, "PROTO_INVALID_MESSAGE")
     if "type" in document:
         return _message_view(document["type"]).read(document)
     return (_HOOK if "received" in document else _HTTP).read(document)
+
+
+class _Message(msgspec.Struct, Generic[P], kw_only=True):
+    type: str
+    payload: P
+    id: str | UnsetType | None = UNSET
+
+
+class _ErrorPayload(msgspec.Struct, kw_only=True):
+    code: str
+    message: str
+    violations: list[dict[str, Any]] | UnsetType = UNSET
+    details: dict[str, Any] | UnsetType = UNSET
+    recoverable: bool | UnsetType = UNSET
+    retry_after_ms: int | float | UnsetType = UNSET
+
+
+class _ToolErrorPayload(msgspec.Struct, kw_only=True):
+    tool_call_id: str
+    tool: str
+    code: str
+    message: str
+    retryable: bool
+    max_retries: int
+    details: dict[str, Any] | UnsetType = UNSET
+    retry_after_ms: int | float | UnsetType = UNSET
+
+
+def _show_connection_error(fault: Fault) -> _Message[_ErrorPayload]:
+    payload = _ErrorPayload(
+        code=fault.code,
+        message=fault.message,
+        details=facts(fault.context) or UNSET,
+        recoverable=fault.retryable,
+        retry_after_ms=write_delay(fault.retry_after, MS),
+    )
+    return _Message(type="connection_error", payload=payload)
+
+
+def _show_error(fault: Fault) -> _Message[_ErrorPayload]:
+    details = renamed(facts(fault.context), _NAMES)
+    violations = objects(details.get("violations"))
+    if violations is not UNSET:
+        del details["violations"]
+    # In document 000 a missing `recoverable` means no. It is written if a reader of the code could expect a yes.
+    silent = not (fault.retryable or fault.entry.retryable)
+    payload = _ErrorPayload(
+        code=fault.code,
+        message=fault.message,
+        violations=violations,
+        details=details or UNSET,
+        recoverable=UNSET if silent else fault.retryable,
+        retry_after_ms=write_delay(fault.retry_after, MS),
+    )
+    return _Message(type="error", payload=payload)
+
+
+def _show_tool_error(fault: Fault) -> _Message[_ToolErrorPayload]:
+    details = facts(fault.context)
+    payload = _ToolErrorPayload(
+        tool_call_id=str(details.pop("tool_call_id", "")),
+        tool=str(details.pop("tool", "")),
+        code=fault.code,
+        message=fault.message,
+        retryable=fault.retryable,
+        max_retries=_max_retries(fault),
+        details=details | _show_partial(fault.partial) or UNSET,
+        retry_after_ms=write_delay(fault.retry_after, MS),
+    )
+    return _Message(type="tool_error", payload=payload)
+
+
+def _build_error(document: _Message[_ErrorPayload]) -> Fault:
+    payload = document.payload
+    context = renamed(facts(given(payload.details, {})), _OUR_NAMES)
+    if payload.violations is not UNSET:
+        context["violations"] = payload.violations
+    return Fault.of(
+        meaning(payload.code).code,
+        payload.message,
+        retryable=given(payload.recoverable, None),
+        retry_after=read_delay(payload.retry_after_ms, MS),
+        context=context,
+    )
+
+
+def _build_tool_error(document: _Message[_ToolErrorPayload]) -> Fault:
+    payload = document.payload
+    details = facts(given(payload.details, {}))
+    partial = _build_partial(details)
+    return Fault.of(
+        code_for(payload.code, "TOOL_EXECUTION_FAILED"),
+        payload.message,
+        retryable=payload.retryable,
+        retry_after=read_delay(payload.retry_after_ms, MS),
+        context=details | {"tool_call_id": payload.tool_call_id, "tool": payload.tool},
+        partial=partial,
+    )
+
+
+def _max_retries(fault: Fault) -> int:
+    if not fault.retryable:
+        return 0
+    return 1 if fault.schedule is Schedule.ONCE else _RETRIES
+
+
+def _show_partial(partial: Partial | None) -> dict[str, Any]:
+    """Return a tool's partial result: the two streams of a process by name, otherwise the payload (S2-20)."""
+    if partial is None:
+        return {}
+    if isinstance(partial.payload, dict) and partial.payload.keys() <= set(_STREAMS):
+        return spread_partial(partial, None) | partial.payload
+    return spread_partial(partial, "payload")
+
+
+def _build_partial(details: dict[str, Any]) -> Partial | None:
+    streams = {name: details.pop(name) for name in _STREAMS if name in details}
+    return take_partial(details, ["payload"], streams or None)
 
 
 class _Body(msgspec.Struct, kw_only=True):
@@ -98,12 +266,12 @@ class _Body(msgspec.Struct, kw_only=True):
     retry_after: int | float | UnsetType = UNSET
 
 
-class _Refusal(msgspec.Struct, kw_only=True):
+class _HookReply(msgspec.Struct, kw_only=True):
     received: bool
     code: str | UnsetType = UNSET
     errors: list[dict[str, Any]] | UnsetType = UNSET
     validation_errors: list[dict[str, Any]] | UnsetType = UNSET
-    """The other spelling, in which each error has its own code (N0-17)."""
+    """The other spelling of `errors`, in which each error has its own code (N0-17)."""
 
 
 def _message_view(kind: object) -> View[Any]:
@@ -116,12 +284,12 @@ def _message_view(kind: object) -> View[Any]:
 
 def _show_body(fault: Fault) -> _Body:
     return _Body(
-        error=WORDS[fault.entry.http_status],
+        error=_HTTP_WORDS[fault.entry.http_status],
         code=fault.code,
         message=fault.message,
         suggestions=list(fault.entry.suggestions),
         violations=objects(fault.context.get("violations")),
-        retry_after=hinted(fault.retry_after),
+        retry_after=write_delay(fault.retry_after),
     )
 
 
@@ -129,18 +297,18 @@ def _build_body(document: _Body) -> Fault:
     return Fault.of(
         meaning(document.code).code,
         document.message,
-        retry_after=hint(document.retry_after),
+        retry_after=read_delay(document.retry_after),
         context={} if document.violations is UNSET else {"violations": document.violations},
     )
 
 
-def _show_refusal(fault: Fault) -> _Refusal:
-    # The reply has no message of its own, so a fault that lists no errors is the one error.
+def _show_hook(fault: Fault) -> _HookReply:
+    # The reply has no message of its own, so a fault without a list of errors is itself the one error.
     alone = {"field": fault.context.get("field", ""), "message": fault.message}
-    return _Refusal(received=False, code=fault.code, errors=given(objects(fault.context.get("errors")), [alone]))
+    return _HookReply(received=False, code=fault.code, errors=given(objects(fault.context.get("errors")), [alone]))
 
 
-def _build_refusal(document: _Refusal) -> Fault:
+def _build_hook(document: _HookReply) -> Fault:
     if document.received:
         raise InvalidError.saying("$.received", "false", "true", "PROTO_INVALID_MESSAGE")
     errors = given(document.errors, given(document.validation_errors, None))
@@ -151,6 +319,11 @@ def _build_refusal(document: _Refusal) -> Fault:
     return Fault.of(code_for(name, "HOOK_VALIDATION_FAILED"), context={"errors": errors})
 
 
+_CONNECTION_ERROR = View(
+    name="connection_error", shape=_Message[_ErrorPayload], show=_show_connection_error, build=_build_error
+)
+_ERROR = View(name="error", shape=_Message[_ErrorPayload], show=_show_error, build=_build_error)
+_TOOL_ERROR = View(name="tool_error", shape=_Message[_ToolErrorPayload], show=_show_tool_error, build=_build_tool_error)
 _HTTP = View(name="http", shape=_Body, show=_show_body, build=_build_body)
-_HOOK = View(name="hook", shape=_Refusal, show=_show_refusal, build=_build_refusal)
-_MESSAGES: Mapping[str, View[Any]] = {"connection_error": CONNECTION_ERROR, "error": ERROR, "tool_error": TOOL_ERROR}
+_HOOK = View(name="hook", shape=_HookReply, show=_show_hook, build=_build_hook)
+_MESSAGES: Mapping[str, View[Any]] = {"connection_error": _CONNECTION_ERROR, "error": _ERROR, "tool_error": _TOOL_ERROR}

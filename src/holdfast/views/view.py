@@ -1,0 +1,341 @@
+"""What the five views share: `View` reads and writes one format so that nothing either side wrote is lost.
+
+A document contains things that a fault has no field for: an old code's name, a verdict against the catalog, an unknown
+field. Reading compares the document with the one we would write for its fault, and keeps only the difference, in
+`fault.context["said"]` under the view's name. Writing applies that difference again.
+
+Invariant: for every document a view accepts, `write(read(document))` is that document, except for what the redactor masks
+or cuts. A kept difference never breaks the view's shape. Whatever is handed to `read`, the result is a fresh copy or an
+`InvalidError` that names the place, what was expected and what was received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.faults import REDACTOR, Code, Fault, InvalidError, ItemError, Partial, Redactor, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "HOLDFAST",
+    "MS",
+    "View",
+    "checked",
+    "code_for",
+    "facts",
+    "given",
+    "jsonable",
+    "objects",
+    "read_delay",
+    "renamed",
+    "shaped",
+    "spread_partial",
+    "take_partial",
+    "write_delay",
+]
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+HOLDFAST = "holdfast"
+"""The additive field in which the whole fault travels beside a view of it."""
+
+MS = 1000
+"""Milliseconds per second."""
+
+# The redactor shows 24 levels. A document's values may end up nine levels deeper, inside the fault that keeps them, inside
+# the additive field, and must still be whole there.
+_DEPTH = 15
+_CARRIED_DEPTH = 23
+_KEPT = "said"
+"""The context field that keeps the differences. The name is stored in old faults, so it stays."""
+_MISSING = object()
+
+
+class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
+    """One format of a fault: how a fault becomes a document, and a document a fault."""
+
+    name: str
+    shape: type[S]
+    """The fields a document must have; it may have more."""
+    show: Callable[[Fault], object]
+    """Returns the document of a fault. It must not look at the kept differences: they are applied later."""
+    build: Callable[[S], Fault]
+    """Returns the fault of a document."""
+    invalid: Code = "PROTO_INVALID_MESSAGE"
+    """The code of the error for a document that is not in this format."""
+    leaves_process: bool = True
+    """Whether secrets must be masked and long texts capped."""
+
+    def read(self, document: object) -> Fault:
+        """Return the fault of `document`, and keep what a fault has no field for."""
+        received = checked(document, self.invalid)
+        carried = _carried(received)
+        if carried is not None:
+            del received[HOLDFAST]
+        shape = shaped(received, self.shape, self.invalid)
+        fault = self.build(shape) if carried is None else carried
+        # Compared before anything is kept, so that a fault that travelled along stays exactly as it was.
+        ours = self.draft(fault)
+        if carried is not None:
+            ours.pop(HOLDFAST, None)
+        return fault if _same(ours, received) else self._keeping(fault, received)
+
+    def draft(self, fault: Fault, redactor: Redactor | None = None) -> dict[str, Any]:
+        """Return the document of `fault` with the kept difference applied; `sealed` makes it fit to leave the process."""
+        if redactor is not None:
+            # Before its texts are split over fields: half a secret is not recognised.
+            fault = fault.masked(redactor)
+        shown: dict[str, Any] = jsonable(self.show(fault))
+        patch = _patch(fault, self.name)
+        if patch is None:
+            return shown
+        patched = patch.over(shown)
+        try:
+            shaped(patched, self.shape, self.invalid)
+        except InvalidError:  # the difference came from outside, inside a carried fault: it must not break the shape
+            return shown
+        return patched
+
+    def sealed(
+        self, document: dict[str, Any], carrying: Fault | None = None, redactor: Redactor | None = None
+    ) -> dict[str, Any]:
+        """Return `document` fit to be handed out, with the whole fault beside it if one is given.
+
+        A given redactor replaces the common one, and is used even for a view that does not leave the process.
+        """
+        if carrying is not None:
+            document = {**document, HOLDFAST: carrying}
+        if redactor is None and self.leaves_process:
+            redactor = REDACTOR
+        sealed: dict[str, Any] = jsonable(document)
+        return sealed if redactor is None else redactor.value(sealed)
+
+    def write(self, fault: Fault, *, with_fault: bool, redactor: Redactor | None) -> dict[str, Any]:
+        """Return the document of `fault`."""
+        return self.sealed(self.draft(fault, redactor), fault if with_fault else None, redactor)
+
+    def _keeping(self, fault: Fault, received: dict[str, Any]) -> Fault:
+        patch = _Patch.between(jsonable(self.show(fault)), received)
+        before = fault.context.get(_KEPT)
+        kept = {**(before if isinstance(before, dict) else {}), self.name: msgspec.to_builtins(patch)}
+        return msgspec.structs.replace(fault, context={**fault.context, _KEPT: kept})
+
+
+def facts(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a fault's context, or a dict that will become one, without the kept differences."""
+    return {name: value for name, value in context.items() if name != _KEPT}
+
+
+class _Patch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The difference between two JSON objects. Unlike a JSON merge patch it can contain null."""
+
+    put: dict[str, Any] = {}
+    drop: list[str] = []
+    within: dict[str, _Patch] = {}
+
+    @classmethod
+    def between(cls, shown: dict[str, Any], received: dict[str, Any]) -> _Patch:
+        put: dict[str, Any] = {}
+        within: dict[str, _Patch] = {}
+        for name, value in received.items():
+            known = shown.get(name, _MISSING)
+            if _same(known, value):
+                continue
+            if isinstance(known, dict) and isinstance(value, dict):
+                within[name] = cls.between(known, value)
+            else:
+                put[name] = value
+        return cls(put=put, drop=[name for name in shown if name not in received], within=within)
+
+    def over(self, shown: dict[str, Any]) -> dict[str, Any]:
+        patched = {name: value for name, value in shown.items() if name not in self.drop} | self.put
+        for name, inner in self.within.items():
+            known = patched.get(name)
+            patched[name] = inner.over(known if isinstance(known, dict) else {})
+        return patched
+
+
+def _patch(fault: Fault, name: str) -> _Patch | None:
+    kept = fault.context.get(_KEPT)
+    if not isinstance(kept, dict) or name not in kept:
+        return None
+    try:
+        return msgspec.convert(kept[name], _Patch)
+    except msgspec.ValidationError:  # not written by us
+        return None
+
+
+def _carried(document: dict[str, Any]) -> Fault | None:
+    """Return the fault that travels along. If it cannot be read (a newer Holdfast wrote it), it is a field like any other."""
+    try:
+        return msgspec.convert(document[HOLDFAST], Fault)
+    except (KeyError, msgspec.ValidationError):
+        return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON. In Python `1`, `1.0` and `True` are equal, on the wire they are not."""
+    match one, other:
+        case dict(), dict():
+            return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
+        case list(), list():
+            return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and one == other
+
+
+# What any document must be: JSON values, not too deep, in the view's shape
+
+
+def checked(document: object, code: Code) -> dict[str, Any]:
+    """Return a copy of `document`, which must be an object of JSON values."""
+    if not isinstance(document, dict):
+        raise InvalidError.saying("$", "an object", _kind(document), code)
+    depths = {key: _CARRIED_DEPTH if key == HOLDFAST else _DEPTH for key in document}
+    return {_key(key, "$", code): _copy(document[key], f"$.{key}", depths[key], code) for key in document}
+
+
+def shaped(document: dict[str, Any], shape: type[S], code: Code) -> S:
+    """Return `document` as a `shape`; fields that the shape does not name are allowed and left out."""
+    try:
+        return msgspec.convert(document, shape)
+    except msgspec.ValidationError as error:
+        raise InvalidError.from_msgspec(error, code) from None
+
+
+def jsonable(value: Any) -> Any:
+    """Return a copy of `value` made of JSON values only."""
+    return _listed(msgspec.to_builtins(value, enc_hook=REDACTOR.value))
+
+
+def given(value: T | UnsetType, default: T) -> T:
+    """Return the value of an optional field, or the default if the document does not have it."""
+    return default if isinstance(value, UnsetType) else value
+
+
+def code_for(name: str, stand_in: Code) -> Code:
+    """Return the code that `name` means in any of its spellings; `stand_in` for an unknown name."""
+    entry = resolve(name)
+    return stand_in if entry is None else entry.code
+
+
+def renamed(facts: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return `facts` with some of their names replaced."""
+    return {names.get(name, name): value for name, value in facts.items()}
+
+
+def objects(value: Any) -> list[dict[str, Any]] | UnsetType:
+    """Return `value` if it is a list of objects, otherwise UNSET."""
+    if isinstance(value, (list, tuple)) and all(isinstance(item, dict) for item in value):
+        return list(value)
+    return UNSET
+
+
+def read_delay(delay: float | UnsetType, per_second: int = 1) -> float | None:
+    """Return the delay that a document requests, in seconds; None if it requests none."""
+    if isinstance(delay, UnsetType) or delay <= 0:
+        return None
+    try:
+        return delay / per_second
+    except OverflowError:  # an integer larger than any float is not a delay
+        return None
+
+
+def write_delay(delay: float | None, per_second: int = 1) -> int | float | UnsetType:
+    """Return a fault's delay as a document has it, as an integer if it is whole."""
+    if delay is None or not isfinite(exact := round(delay * per_second, 3)):
+        return UNSET
+    return int(exact) if exact == int(exact) else exact
+
+
+def _copy(value: Any, path: str, depth: int, code: Code) -> Any:
+    match value:
+        case None | bool():
+            return value
+        case int():
+            return int(value)
+        case str():
+            return _text(value, path, code)
+        case float():
+            if not isfinite(value):
+                raise InvalidError.saying(path, "a finite number", repr(float(value)), code)
+            return float(value)
+        case dict() | list() if depth == 0:
+            raise InvalidError.saying(path, "less nesting", "too deep a value", code)
+        case dict():
+            return {_key(key, path, code): _copy(item, f"{path}.{key}", depth - 1, code) for key, item in value.items()}
+        case list():
+            return [_copy(item, f"{path}[{index}]", depth - 1, code) for index, item in enumerate(value)]
+    raise InvalidError.saying(path, "a JSON value", _kind(value), code)
+
+
+def _key(key: object, path: str, code: Code) -> str:
+    if not isinstance(key, str):
+        raise InvalidError.saying(path, "names that are text", _kind(key), code)
+    return _text(key, path, code)
+
+
+def _text(text: str, path: str, code: Code) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair is possible in Python, but not in UTF-8
+        raise InvalidError.saying(path, "valid Unicode", "half a surrogate pair", code) from None
+    return str(text)
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _listed(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _listed(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_listed(item) for item in value]
+        case float() if not isfinite(value):
+            return str(value)
+    return value
+
+
+# A partial result among a document's details: what there is, and item by item what is missing (C26)
+
+_ERRORS = "errors"
+_TRUNCATED = "truncated"
+
+
+def spread_partial(partial: Partial, place: str | None) -> dict[str, Any]:
+    """Return the details that describe `partial`, its payload under `place`; None: the payload is written elsewhere."""
+    details: dict[str, Any] = {} if place is None or partial.payload is None else {place: partial.payload}
+    if partial.errors:
+        details[_ERRORS] = partial.errors
+    if partial.truncated:
+        details[_TRUNCATED] = True
+    return details
+
+
+def take_partial(details: dict[str, Any], places: Iterable[str], payload: Any = None) -> Partial | None:
+    """Remove a partial result from `details` and return it; the payload is the given one, else the first place's."""
+    for place in places:
+        if payload is None:
+            payload = details.pop(place, None)
+    truncated = details.get(_TRUNCATED) is True and details.pop(_TRUNCATED)
+    partial = Partial(payload=payload, errors=_items(details), truncated=truncated)
+    return None if partial == Partial() else partial
+
+
+def _items(details: dict[str, Any]) -> tuple[ItemError, ...]:
+    """Remove and return the item errors if they have our shape; any document may have a field of that name."""
+    try:
+        errors = msgspec.convert(details[_ERRORS], tuple[ItemError, ...])
+    except (KeyError, msgspec.ValidationError):
+        return ()
+    del details[_ERRORS]
+    return errors
