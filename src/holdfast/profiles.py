@@ -12,9 +12,20 @@ A profile is a named set of attempts, delays, circuit and time limits. A phase i
 
 from __future__ import annotations
 
-from holdfast.policies.chains import AGENT_CHAINS, AGENTS, PROVIDER_CHAINS, PROVIDERS
 from holdfast.policies.policy import Phase, phase, policy_of
-from holdfast.policies.profiles import ACTOR, BRIDGE, HOLDFAST, SPEC016, STUD, TASK, Profile
+from holdfast.policies.profiles import (
+    ACTOR,
+    AGENT_CHAINS,
+    AGENTS,
+    BRIDGE,
+    HOLDFAST,
+    PROVIDER_CHAINS,
+    PROVIDERS,
+    SPEC016,
+    STUD,
+    TASK,
+    Profile,
+)
 
 __all__ = [
     "AGENTS",

@@ -1,4 +1,4 @@
-"""Agents behind the manager: one outcome per operation, and who takes over (S1-17 to S1-19)."""
+"""Agents behind the manager: one outcome per operation, and which agent takes over (S1-17 to S1-19)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import asyncio
 
 import pytest
 
-from holdfast import Backoff, CircuitOpenError, InvalidError, Runtime, Tries
+from holdfast import Backoff, CircuitOpenError, InvalidError, Tries
 from holdfast.events import AgentFallback
-from holdfast.manager import AgentExecutionContext, ResilienceManager
+from holdfast.manager import AgentExecutionContext
 from holdfast.profiles import AGENT_CHAINS, PROVIDER_CHAINS
-from holdfast.testing import Capture, Midpoint, VirtualClock, run
+from holdfast.testing import Capture, run
 
 BUILDER = AgentExecutionContext(agent_id="builder", retry=Tries(attempts=3, backoff=Backoff(initial=1, jitter=0)))
 
 
 class Agents:
-    """Agents of which some are down; keeps who was asked."""
+    """Agents of which some are down; records which were called."""
 
     def __init__(self, *down: str) -> None:
         self.down = set(down)
-        self.asked: list[str] = []
+        self.called: list[str] = []
 
     def __call__(self, name: str) -> str:
-        self.asked.append(name)
+        self.called.append(name)
         if name in self.down:
             raise ConnectionResetError(name)
         return f"by {name}"
@@ -31,16 +31,6 @@ class Agents:
     async def later(self, name: str) -> str:
         await asyncio.sleep(1)
         return self(name)
-
-
-@pytest.fixture
-def runtime() -> Runtime:
-    return Runtime(clock=VirtualClock(), rng=Midpoint(), enabled=True)
-
-
-@pytest.fixture
-def manager(runtime) -> ResilienceManager:
-    return ResilienceManager(runtime)
 
 
 @pytest.fixture
@@ -65,25 +55,25 @@ def test_S1_18_N1_7_the_documents_chains():
     }
 
 
-def test_S1_19_an_agent_that_answers_needs_nobody(manager, heard):
+def test_S1_19_an_agent_that_answers_needs_no_other(manager, heard):
     agents = Agents()
     assert manager.execute_agent(BUILDER, agents) == "by builder"
-    assert agents.asked == ["builder"]
+    assert agents.called == ["builder"]
     assert heard.of(AgentFallback) == []
 
 
 def test_S1_19_retries_first_then_the_chain_with_an_event_for_each(manager, heard):
     agents = Agents("builder", "builder-simple")
     assert manager.execute_agent(BUILDER, agents) == "by manual-mode"
-    assert agents.asked == ["builder"] * 3 + ["builder-simple", "manual-mode"]
-    told = [(event.from_, event.to) for event in heard.of(AgentFallback)]
-    assert told == [("builder", "builder-simple"), ("builder", "manual-mode")]
+    assert agents.called == ["builder"] * 3 + ["builder-simple", "manual-mode"]
+    taken_over = [(event.from_, event.to) for event in heard.of(AgentFallback)]
+    assert taken_over == [("builder", "builder-simple"), ("builder", "manual-mode")]
     assert "fallback" not in heard.types
     assert "failed" not in heard.types
     heard.assert_recovered()
 
 
-def test_S1_19_a_failed_operation_counts_once_however_often_it_was_tried(manager):
+def test_S1_19_a_failed_operation_counts_once_however_many_attempts_it_took(manager):
     for _ in range(4):
         manager.execute_agent(BUILDER, Agents("builder"))
     circuit = manager.get_circuit("agent:builder")
@@ -96,11 +86,11 @@ def test_S1_19_while_the_circuit_is_open_the_next_agent_takes_over_at_once(manag
     manager.get_circuit("agent:builder").force_open()
     agents = Agents()
     assert manager.execute_agent(BUILDER, agents) == "by builder-simple"
-    assert agents.asked == ["builder-simple"]
+    assert agents.called == ["builder-simple"]
     assert runtime.clock.monotonic() == 0
 
 
-def test_S1_19_with_nobody_to_take_over_an_open_circuit_names_the_agent(manager):
+def test_S1_19_without_other_agents_an_open_circuit_names_the_agent(manager):
     manager.get_circuit("agent:builder").force_open()
     alone = AgentExecutionContext(agent_id="builder", fallback_agents=())
     with pytest.raises(CircuitOpenError) as caught:
@@ -108,23 +98,23 @@ def test_S1_19_with_nobody_to_take_over_an_open_circuit_names_the_agent(manager)
     assert caught.value.circuit == "agent:builder"
 
 
-def test_S1_19_when_all_fail_the_first_error_is_raised_and_somebody_is_told(manager, heard):
-    told = []
-    context = AgentExecutionContext(agent_id="builder", retry=Tries(attempts=1), notify=told.append)
+def test_S1_19_when_all_fail_the_first_error_is_raised_and_notify_is_called(manager, heard):
+    notified = []
+    context = AgentExecutionContext(agent_id="builder", retry=Tries(attempts=1), notify=notified.append)
     with pytest.raises(ConnectionResetError, match=r"^builder"):
         manager.execute_agent(context, Agents("builder", "builder-simple", "manual-mode"))
-    assert [fault.code for fault in told] == ["SYS_FALLBACKS_EXHAUSTED"]
-    assert told[0].context["steps"] == ["builder-simple", "manual-mode"]
+    assert [fault.code for fault in notified] == ["SYS_FALLBACKS_EXHAUSTED"]
+    assert notified[0].context["steps"] == ["builder-simple", "manual-mode"]
     assert heard.types.count("failed") == 1
 
 
-def test_S1_17_own_agents_take_over_where_they_are_named(manager):
+def test_S1_17_named_agents_take_over(manager):
     agents = Agents("mine")
     context = AgentExecutionContext(agent_id="mine", retry=Tries(attempts=1), fallback_agents=("other",))
     assert manager.execute_agent(context, agents) == "by other"
 
 
-def test_S1_17_an_agent_has_its_limit_and_the_next_takes_over_after_it(manager, runtime):
+def test_S1_17_the_next_agent_takes_over_at_the_time_limit(manager, runtime):
     async def agents(name: str) -> str:
         if name == "builder":
             await asyncio.sleep(1000)
@@ -138,18 +128,18 @@ def test_S1_17_an_agent_has_its_limit_and_the_next_takes_over_after_it(manager, 
 def test_S1_19_async_agents_do_the_same(manager, runtime, heard):
     agents = Agents("builder")
     assert run(manager.execute_agent(BUILDER, agents.later), clock=runtime.clock) == "by builder-simple"
-    assert agents.asked == ["builder"] * 3 + ["builder-simple"]
+    assert agents.called == ["builder"] * 3 + ["builder-simple"]
     assert [event.to for event in heard.of(AgentFallback)] == ["builder-simple"]
     assert manager.get_metrics().fallbacks_used == 1
     assert manager.get_metrics().total_attempts == 4
 
 
-def test_S1_25_switched_off_nobody_takes_over(manager, runtime):
+def test_S1_25_switched_off_no_agent_takes_over(manager, runtime):
     runtime.enabled = False
     agents = Agents("builder")
     with pytest.raises(ConnectionResetError):
         manager.execute_agent(BUILDER, agents)
-    assert agents.asked == ["builder"]
+    assert agents.called == ["builder"]
 
 
 def test_an_agent_needs_a_name():

@@ -1,9 +1,14 @@
-"""`ResilienceManager` with the methods of document 001 (S1-22), and what it is given and gives.
+"""`ResilienceManager`: named circuits, executions, metrics and events behind one object.
 
 from holdfast.manager import ExecutionOptions, ResilienceManager
 
 manager = ResilienceManager()
 answer = manager.execute(ask, ExecutionOptions(provider="claude", operation_type="llm-call"))
+
+manager   `ResilienceManager`
+options   how one operation or one agent is executed, and what answers when it fails
+circuit   `CircuitHandle`, one circuit by its name
+metrics   what a manager counts
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One circuit by name, for people and programs that look at it or take it in hand (S1-13).
+"""One circuit by its name, for people and programs that read it or change it by hand (S1-13).
 
-Invariant: a handle holds no state. The circuit behind it is the runtime's, shared with every call to its name (S1-27), and
-looking at it changes nothing: it gets its settings with the first call.
+Invariant: a handle holds no state. Its circuit belongs to the runtime and is shared with every call to the name (S1-27).
+Reading a circuit creates nothing: a circuit gets its settings from the first call, or from the first change by hand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,16 @@ T = TypeVar("T")
 
 
 class CircuitHandle:
-    """The circuit `name`: `provider:claude`, `agent:builder`, `tool:bash`. Safe to use from any thread."""
+    """The circuit of one name, such as `provider:claude`, `agent:builder` or `tool:bash`. Safe to use from any thread.
+
+    `ResilienceManager.get_circuit` makes one:
+
+        from holdfast.manager import ResilienceManager
+
+        circuit = ResilienceManager().get_circuit("provider:claude")
+        print(circuit.state, circuit.failures)
+        circuit.reset()
+    """
 
     __slots__ = ("_execute", "_runtime", "name", "target")
 
@@ -41,28 +50,30 @@ class CircuitHandle:
 
     @property
     def state(self) -> CircuitState:
+        """Whether it is closed, open or half-open now."""
         state = self._runtime.registry.known(self.name)
         return CircuitState.CLOSED if state is None else state.circuit_state(self._runtime.clock.monotonic())
 
     @property
     def failures(self) -> int:
-        """Calls that failed and were counted."""
+        """How many failed calls it counted."""
         return self.metrics().failures
 
     @property
     def successes(self) -> int:
-        """Calls that went well."""
+        """How many successful calls it counted."""
         return self.metrics().successes
 
     @property
     def last_failure(self) -> float | None:
-        """Wall clock of the last failure that was counted."""
+        """When it counted its last failure, in seconds of the wall clock; None if it counted none."""
+        # Circuits keep monotonic times, which mean nothing to people.
         at = self.metrics().last_failure
         clock = self._runtime.clock
         return None if at is None else clock.wall() - (clock.monotonic() - at)
 
     def metrics(self) -> BreakerMetrics:
-        """Return how it is doing, in numbers (N1-6)."""
+        """Return its counts and times (N1-6)."""
         state = self._runtime.registry.known(self.name)
         if state is None:
             return Breaker(Circuit(), self.name).metrics(self._runtime.clock.monotonic())
@@ -75,31 +86,34 @@ class CircuitHandle:
     @overload
     def execute(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     def execute(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call `fn` once if the circuit allows it, and count how it ends; await the result where `fn` is async."""
+        """Call `fn` once, without retries, and count how it ends; if `fn` is async, await the result.
+
+        Raises `CircuitOpenError` without a call while the circuit is open. An error of `fn` passes through unchanged.
+        """
         return self._execute(self, partial(fn, *args, **kwargs))
 
     def record_success(self) -> None:
-        """Count a call that was made elsewhere and went well. An open circuit takes no notice."""
+        """Count a successful call that was made elsewhere. An open circuit ignores it."""
         self._record(Verdict.SUCCESS, None)
 
     def record_failure(self, code: Code | None = None) -> None:
-        """Count a call that was made elsewhere and failed. An open circuit takes no notice."""
+        """Count a failed call that was made elsewhere. An open circuit ignores it."""
         self._record(Verdict.FAILURE, code)
 
     def reset(self) -> None:
-        """Close it and forget what led here; totals stay."""
+        """Close it and forget the recent failures; totals stay."""
         self._change(Breaker.reset)
 
     def force_open(self) -> None:
-        """Hold it open until it is released as often."""
+        """Hold it open. It stays open until `release` is called as often as this was."""
         self._change(Breaker.force_open)
 
     def release(self) -> None:
-        """Take one `force_open` back."""
+        """Undo one `force_open`."""
         self._change(Breaker.release)
 
     def circuit_for(self, policy: Policy) -> Circuit | None:
-        """Return the settings it has, or else the policy's."""
+        """Return the settings it has; the policy's if it has none yet."""
         state = self._runtime.registry.known(self.name)
         return policy.circuit if state is None or state.circuit is None else state.circuit
 
@@ -107,6 +121,7 @@ class CircuitHandle:
         now = self._runtime.clock.monotonic()
         state = self._serving(now)
         if state.rejects(now):
+            # A probe's outcome must come from a call that the circuit admitted.
             return
         permit = state.admit(now)
         if isinstance(permit, Permit):

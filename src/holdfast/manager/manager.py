@@ -1,12 +1,7 @@
-"""`ResilienceManager`: circuits, executions, metrics and events under one roof, as document 001 has it (S1-22).
+"""`ResilienceManager`: circuits, executions, metrics and events, with the methods of document 001 (S1-22).
 
-    manager = ResilienceManager()
-    answer = manager.execute(ask, ExecutionOptions(provider="claude", operation_type="llm-call"))
-    manager.get_circuit("provider:claude").state
-    manager.get_metrics().successful_retries
-
-Invariant: it adds no machinery. Whatever it executes recovers as `recover` does, on the same circuits; it counts what was
-executed through it.
+Invariant: it adds no machinery. An operation recovers exactly as with `recover`, on the same circuits. The manager only
+counts the operations that are executed through it.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ from holdfast.events import KINDS, CircuitState, Event
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.manager.circuit import CircuitHandle
 from holdfast.manager.metrics import ResilienceMetrics, Tallies
-from holdfast.manager.options import AgentExecutionContext, ExecutionOptions, agents_in_place
+from holdfast.manager.options import AgentExecutionContext, ExecutionOptions, chain_of_agents
 from holdfast.policies.target import target_of
 from holdfast.runtime.callables import is_async
 from holdfast.runtime.drivers import drive, drive_async
@@ -45,16 +40,26 @@ __all__ = ["EVENT_NAMES", "ResilienceManager"]
 T = TypeVar("T")
 
 EVENT_NAMES: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in KINDS}
-"""Document 001's names of events, and ours: `retry`, `circuit-state-change`, `fallback`, `agent-fallback` …"""
+"""The kinds of events by name: `retry`, `circuit-state-change`, `fallback`, `agent-fallback` …"""
 
 MOST_PLANS = 1000
-"""Different options whose policies are kept ready. More are made again when they come back."""
+"""How many plans are kept, one for each different set of options. Options made per call must not fill the memory."""
 
 _NO_OPTIONS = ExecutionOptions()
 
 
 class ResilienceManager:
-    """The named registry behind recoveries. Make as many as you like: circuits belong to the runtime, counts to each."""
+    """Executes operations with retries, circuits, time limits and fallbacks, and counts how they went.
+
+    Circuits belong to the runtime, so all managers of one runtime share them; each manager has its own counts. Without
+    `runtime`, the default runtime is used. Anything else raises `InvalidError`.
+
+        from holdfast.manager import ExecutionOptions, ResilienceManager
+
+        manager = ResilienceManager()
+        answer = manager.execute(ask, ExecutionOptions(provider="claude", operation_type="llm-call"))
+        print(manager.get_circuit("provider:claude").state, manager.get_metrics().successful_retries)
+    """
 
     def __init__(self, runtime: Runtime | None = None) -> None:
         if runtime is not None and not isinstance(runtime, Runtime):
@@ -63,23 +68,26 @@ class ResilienceManager:
         self._tallies = Tallies()
         self._opens_before = self._runtime.registry.opens()
         self._plans: dict[tuple[Any, ...], Plan] = {}
-        self._seen = CHANGES.count
+        self._changes_seen = CHANGES.count
 
     # --- circuits ---
 
     def get_circuit(self, name: Aim) -> CircuitHandle:
-        """Return the circuit of a name (`"provider:claude"`, `"claude"`, `"agent:builder"`), new if there is none."""
+        """Return the circuit of a name, such as `"claude"`, `"provider:claude"` or `"agent:builder"`.
+
+        A circuit that does not exist yet is closed and has counted nothing. Raises `InvalidError` if the name is blank.
+        """
         target = target_of(name, "circuit")
         if not target.names:
             raise InvalidError.at("circuit", "a name such as 'provider:claude' or 'agent:builder'", str(name))
         return CircuitHandle(target.names[0][1], target, self._runtime, self._through)
 
     def get_circuit_states(self) -> dict[str, CircuitState]:
-        """Return the state of every circuit there is, by name."""
+        """Return the state of every circuit of the runtime, by name."""
         return {state.name: self.get_circuit(state.name).state for state in self._runtime.registry}
 
     def reset_circuit(self, name: Aim) -> bool:
-        """Close a circuit and forget what led here; False where there is none of that name."""
+        """Close a circuit and forget its recent failures. Return False if there is no circuit of that name."""
         handle = self.get_circuit(name)
         if self._runtime.registry.known(handle.name) is None:
             return False
@@ -87,10 +95,10 @@ class ResilienceManager:
         return True
 
     def reset_all_circuits(self) -> int:
-        """Close every circuit; return how many there are."""
+        """Close every circuit of the runtime and return how many there are."""
         return sum(self.reset_circuit(state.name) for state in self._runtime.registry)
 
-    # --- executing ---
+    # --- execution ---
 
     @overload
     def execute(
@@ -99,33 +107,35 @@ class ResilienceManager:
     @overload
     def execute(self, operation: Callable[[], T], options: ExecutionOptions = ...) -> T: ...
     def execute(self, operation: Callable[[], Any], options: ExecutionOptions = _NO_OPTIONS) -> Any:
-        """Call `operation` with retries, circuit, time limit and fallbacks as `options` say; await it where it is async.
+        """Call `operation` with the retries, circuit, time limit and fallbacks of `options`; if it is async, await the result.
 
-        For a plain function that returns a coroutine, such as a lambda, use `execute_async`.
+        Raises the operation's own error when nothing answered, `CircuitOpenError` while its circuit is open, `DeadlineError`
+        at a time limit, and `AbortedError` after `options.abort` is set. For a plain function that returns a coroutine,
+        such as a lambda, use `execute_async`.
         """
         if is_async(operation):
             return self.execute_async(operation, options)
         return self._call(operation, options)[0]
 
     async def execute_async(self, operation: Callable[[], Awaitable[T]], options: ExecutionOptions = _NO_OPTIONS) -> T:
-        """Do the same for whatever gives something to await."""
+        """Do as `execute` with any function that returns an awaitable, such as a lambda that returns a coroutine."""
         value: T = (await self._call_async(operation, options))[0]
         return value
 
     def outcome(self, operation: Callable[[], T], options: ExecutionOptions = _NO_OPTIONS) -> Outcome[T]:
-        """Execute and return how it ended as a value: who answered (`via`) and every attempt."""
+        """Execute, and return `Ok` or `Err` instead of raising: with every attempt, and in `via` who answered."""
         try:
             return _ok(*self._call(operation, options))
-        except Exception as error:  # noqa: BLE001 - that is what an outcome is
+        except Exception as error:  # noqa: BLE001 - an outcome holds any failure
             return Err(fault_of(error), error)
 
     async def outcome_async(
         self, operation: Callable[[], Awaitable[T]], options: ExecutionOptions = _NO_OPTIONS
     ) -> Outcome[T]:
-        """Do the same for whatever gives something to await."""
+        """Do as `outcome` with any function that returns an awaitable."""
         try:
             return _ok(*await self._call_async(operation, options))
-        except Exception as error:  # noqa: BLE001 - ditto
+        except Exception as error:  # noqa: BLE001 - an outcome holds any failure
             return Err(fault_of(error), error)
 
     @overload
@@ -135,40 +145,40 @@ class ResilienceManager:
     @overload
     def execute_agent(self, context: AgentExecutionContext, run: Callable[[str], T]) -> T: ...
     def execute_agent(self, context: AgentExecutionContext, run: Callable[[str], Any]) -> Any:
-        """Call `run` with the agent's name; when it has failed for good, with those of the agents that take over (S1-19).
+        """Call `run` with the agent's name. If the agent fails for good, call `run` with the name of the next agent.
 
-        The circuit counts one outcome per operation. While it is open the next agent takes over at once. When all have
-        failed, the first agent's error is raised.
+        The agent's circuit counts one outcome per operation, however many attempts it took (S1-19). While the circuit is open,
+        the next agent takes over at once. When all agents have failed, the first agent's error is raised.
         """
         first = partial(run, context.agent_id)
         options = context.options
         plan = self._plan(options, per_operation=True)
-        chain = agents_in_place(context, run, first)
+        chain = chain_of_agents(context, run, first)
         if is_async(run):
             return self._value_async(plan, chain, first, options.abort)
         return self._run(plan, chain, first, options.abort)[0]
 
-    # --- what came of it ---
+    # --- metrics and events ---
 
     def get_metrics(self) -> ResilienceMetrics:
-        """Return what was counted since this manager was made."""
+        """Return the counts since this manager was made."""
         return self._tallies.metrics(self._runtime.registry.opens() - self._opens_before)
 
     def on(self, event: str, handler: Handler) -> Subscription:
-        """Call `handler` with every event of this name; see `EVENT_NAMES`."""
+        """Call `handler` with every event of this name. Raises `InvalidError` if the name is not in `EVENT_NAMES`."""
         kind = EVENT_NAMES.get(event)
         if kind is None:
             raise InvalidError.at("on", f"one of {', '.join(sorted(EVENT_NAMES))}", event)
         return self._runtime.on(handler, kind)
 
     def events(self) -> Listening:
-        """Iterate over what happens from now on: `async for event in manager.events()`."""
+        """Return an iterator over all events from now on: `async for event in manager.events()`."""
         return self._runtime.events()
 
-    # --- how it is done ---
+    # --- one execution ---
 
     def _call(self, operation: Callable[[], Any], options: ExecutionOptions) -> tuple[Any, Operation | None]:
-        _check_execution(operation, options)
+        _check(operation, options)
         calling = partial(_plain, operation)
         chain = None if options.fallback_chain is None else options.fallback_chain.chain_for(calling)
         return self._run(self._plan(options), chain, calling, options.abort)
@@ -176,13 +186,13 @@ class ResilienceManager:
     async def _call_async(
         self, operation: Callable[[], Awaitable[Any]], options: ExecutionOptions
     ) -> tuple[Any, Operation | None]:
-        _check_execution(operation, options)
+        _check(operation, options)
         calling = operation if is_async(operation) else partial(_awaited, operation)
         chain = None if options.fallback_chain is None else options.fallback_chain.chain_for(calling)
         return await self._run_async(self._plan(options), chain, calling, options.abort)
 
     def _through(self, handle: CircuitHandle, operation: Callable[[], Any]) -> Any:
-        """Make one call through a circuit: no retries, no limits."""
+        """Make one call through a circuit, without retries and time limits."""
         policy = self._runtime.policy_for(handle.target)
         policy = policy.replace(
             attempts=1, per_code={}, timeout=None, deadline=None, circuit=handle.circuit_for(policy)
@@ -201,7 +211,7 @@ class ResilienceManager:
         try:
             value = drive(op, operation, (), {}) if chain is None else drive_chain(op, chain, operation, (), {})
         except BaseException as error:
-            self._tallies.ended(op, error)
+            self._tallies.failed(op, error)
             raise
         self._tallies.succeeded(op)
         return value, op
@@ -218,7 +228,7 @@ class ResilienceManager:
             else:
                 value = await drive_chain_async(op, chain, drive_async(op, operation, (), {}), (), {})
         except BaseException as error:
-            self._tallies.ended(op, error)
+            self._tallies.failed(op, error)
             raise
         self._tallies.succeeded(op)
         return value, op
@@ -229,24 +239,24 @@ class ResilienceManager:
         return (await self._run_async(plan, chain, operation, abort))[0]
 
     def _plan(self, options: ExecutionOptions, *, per_operation: bool = False) -> Plan:
-        """Return what these options come to, kept ready for the next time."""
-        if self._seen != CHANGES.count:
-            # Other settings, circuits or readers: what was looked up no longer holds.
-            self._seen = CHANGES.count
+        """Return the plan for these options. It is kept, because making one costs more than a call."""
+        if self._changes_seen != CHANGES.count:
+            # Settings, circuits or subscribers changed: the plans hold the old ones.
+            self._changes_seen = CHANGES.count
             self._plans = {}
         key = (per_operation, options.key)
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= MOST_PLANS:
                 self._plans = {}
-            plan = self._plans[key] = self._bound(options, per_operation=per_operation)
+            plan = self._plans[key] = self._make_plan(options, per_operation=per_operation)
         return plan
 
-    def _bound(self, options: ExecutionOptions, *, per_operation: bool) -> Plan:
+    def _make_plan(self, options: ExecutionOptions, *, per_operation: bool) -> Plan:
         target = options.target
         policy = self._runtime.policy_for(target)
         if options.circuit_breaker is None:
-            policy = self._with_circuit_there_is(policy, options)
+            policy = self._with_present_circuit(policy, options)
         policy = options.applied_to(policy)
         if per_operation:
             policy = policy.replace(counts="operation")
@@ -254,8 +264,9 @@ class ResilienceManager:
         plan.name = options.operation_name or plan.name
         return plan
 
-    def _with_circuit_there_is(self, policy: Policy, options: ExecutionOptions) -> Policy:
-        """Somebody may have given the circuit settings of its own already; then those hold."""
+    def _with_present_circuit(self, policy: Policy, options: ExecutionOptions) -> Policy:
+        """Return the policy with the settings that the circuit already has, if another recovery brought some."""
+        # Two policies that disagree about one circuit raise an error; without own settings, the manager must agree.
         for _, name in options.target.names:
             state = self._runtime.registry.known(name)
             if state is not None and state.has_current_circuit:
@@ -263,7 +274,7 @@ class ResilienceManager:
         return policy
 
 
-def _check_execution(operation: Any, options: Any) -> None:
+def _check(operation: Any, options: Any) -> None:
     if not callable(operation):
         raise InvalidError.at("execute", "a function", operation)
     if not isinstance(options, ExecutionOptions):
@@ -277,6 +288,7 @@ def _ok(value: T, op: Operation | None) -> Ok[T]:
 def _plain(operation: Callable[[], Any]) -> Any:
     value = operation()
     if inspect.iscoroutine(value):
+        # Closed, or Python warns that it was never awaited.
         value.close()
         raise InvalidError.saying(
             "execute", "an async function, or execute_async", "a plain function that returns a coroutine"

@@ -1,7 +1,7 @@
-"""What a manager counts, once per operation, when it is over (S1-23).
+"""What a manager counts. An operation is counted once, when it ends (S1-23).
 
-Invariant: a count means what its name says (N1-9), and is exact however many threads execute at once. A call that goes well
-costs one lock and one addition.
+Invariant: a count means what its name says (N1-9), and is exact however many threads execute at once. Counting a call that
+succeeds at once costs one lock and one addition.
 """
 
 from __future__ import annotations
@@ -21,26 +21,34 @@ if TYPE_CHECKING:
 __all__ = ["ResilienceMetrics", "Tallies"]
 
 RECOVERIES_KEPT = 100
-"""How many recoveries the average is taken over (N1-8)."""
+"""The average recovery time is taken over so many recoveries (N1-8)."""
 
 
 class ResilienceMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """How a manager's operations went, since it was made."""
+    """How a manager's operations went since it was made.
+
+    `ResilienceManager.get_metrics` returns one:
+
+        from holdfast.manager import ResilienceManager
+
+        metrics = ResilienceManager().get_metrics()
+        print(metrics.total_attempts, metrics.successful_retries, metrics.errors_by_category)
+    """
 
     total_attempts: int
-    """Calls made, first ones, retries and fallbacks alike."""
+    """All calls: first attempts, retries and fallbacks."""
     successful_retries: int
-    """Operations that failed, were tried again, and then succeeded."""
+    """Operations that failed, were retried, and then succeeded."""
     failed_retries: int
-    """Operations that were tried again and did not succeed by it, whether or not a fallback answered then."""
+    """Operations whose retries did not succeed, whether or not a fallback answered in the end."""
     circuit_opens: int
-    """How often circuits of this runtime opened."""
+    """How often circuits of the runtime opened."""
     fallbacks_used: int
     """Operations answered by a fallback, the cache or a degraded answer."""
     avg_recovery_time: float
-    """Seconds from the first failure to success, averaged over the last 100 operations that recovered; 0 without any."""
+    """Seconds from the first failure to success, on average over the last 100 operations that recovered; 0 if none did."""
     errors_by_category: Mapping[Category, int]
-    """Attempts that failed, by category. A call that an open circuit refused was not made and is not here."""
+    """Failed attempts by category. A call that an open circuit rejected was not made and is not counted."""
 
 
 class Tallies:
@@ -53,13 +61,14 @@ class Tallies:
         self._errors: Counter[Category] = Counter()
 
     def succeeded(self, op: Operation) -> None:
-        """An operation was answered, by whichever way."""
+        """Count an operation that succeeded, by itself or through a fallback."""
         if op.first_failure is None and op.via == "primary":
+            # Nearly every call ends here, so the rest is skipped.
             with self._lock:
                 self._attempts += op.attempts
             return
         took = op.plan.monotonic() - (op.started if op.first_failure is None else op.first_failure)
-        failures = _failures_of_the_call_itself(op)
+        failures = _failures_of_primary(op)
         with self._lock:
             self._count_attempts(op)
             if op.via != "primary":
@@ -67,18 +76,19 @@ class Tallies:
                 self._bad_retries += failures > 1
             else:
                 self._good_retries += failures > 0
+            # A degraded answer is not a recovery: the call itself never succeeded.
             if not op.degraded:
                 self._recoveries.append(took)
 
-    def ended(self, op: Operation, error: BaseException) -> None:
-        """An operation ended in an error. One that was cancelled has not failed."""
+    def failed(self, op: Operation, error: BaseException) -> None:
+        """Count an operation that ended with an error. A cancelled one has not failed."""
         cancelled = isinstance(error, AbortedError) or not isinstance(error, Exception)
         with self._lock:
             self._count_attempts(op)
-            self._bad_retries += not cancelled and _failures_of_the_call_itself(op) > 1
+            self._bad_retries += not cancelled and _failures_of_primary(op) > 1
 
     def metrics(self, circuit_opens: int) -> ResilienceMetrics:
-        """Return the counts as of now, all of one moment."""
+        """Return the counts, all of the same moment."""
         with self._lock:
             recoveries = self._recoveries
             return ResilienceMetrics(
@@ -96,5 +106,5 @@ class Tallies:
         self._errors.update(CATALOG[attempt.code].category for attempt in op.history if attempt.code is not None)
 
 
-def _failures_of_the_call_itself(op: Operation) -> int:
+def _failures_of_primary(op: Operation) -> int:
     return sum(attempt.via == "primary" for attempt in op.history)

@@ -1,6 +1,6 @@
-"""What `ResilienceManager.execute` is told about one call, and the policy and the chain that come of it (N1-8).
+"""How one operation, or one agent, is executed, and what answers when it fails (N1-8).
 
-Invariant: what is said here wins over the configured policy, field by field; what is not said is as configured (C8).
+Invariant: an option given here wins over the configured policy; an option left out is as configured (C8).
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from holdfast import options
 from holdfast.events import AgentFallback
 from holdfast.faults import Fault, InvalidError
 from holdfast.policies.backoff import Tries
-from holdfast.policies.chains import agent_chain
 from holdfast.policies.circuit import Circuit
 from holdfast.policies.fallback import Consent, When
-from holdfast.policies.profiles import PROFILES
+from holdfast.policies.profiles import AGENT_CHAINS, PROFILES
 from holdfast.policies.target import Target
 from holdfast.runtime.adapter import Abort
 from holdfast.runtime.cache import CacheStore
@@ -32,22 +31,31 @@ __all__ = [
     "ExecutionOptions",
     "FallbackChain",
     "FallbackStep",
-    "agents_in_place",
-    "limited_to",
+    "chain_of_agents",
 ]
 
 
 class FallbackStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One other way of doing it (S1-16)."""
+    """Another way to get an answer. It is called when the operation has failed for good. Part of a `FallbackChain`.
+
+    Raises `InvalidError` if `operation` is not a function.
+
+        from holdfast.manager import FallbackStep
+
+        FallbackStep(name="openai", operation=ask_openai, when=("rate_limit", "PROVIDER_OVERLOADED"))
+    """
 
     name: str
+    """What events and messages call it."""
     operation: Callable[[], Any]
     when: When | None = None
-    """Codes, categories or a function of the latest and the primary fault. None: always."""
+    """The codes or categories it is for, or a function of the latest and the primary fault. None: always."""
     priority: int = 0
-    """Lower ones first; those that have the same in the order given (N1-7)."""
+    """Steps with a lower number come first; steps with the same number keep their order."""
     offers: frozenset[str] | None = None
+    """What it can do, such as `{"streaming"}`; it is skipped if the call needs more. None: not known."""
     consent: Consent = "configured"
+    """`ask` asks the runtime's `consent` function first."""
 
     def __post_init__(self) -> None:
         if not callable(self.operation):
@@ -55,26 +63,46 @@ class FallbackStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CachedAnswers(msgspec.Struct, frozen=True, kw_only=True):
-    """Where good answers are kept for a worse day."""
+    """Where good answers are kept, to be used when the operation fails.
+
+    Part of a `FallbackChain`. The store may be your own: an object with `get` and `put` as `MemoryCache` has them.
+
+        from holdfast.manager import CachedAnswers
+        from holdfast.runtime.cache import MemoryCache
+
+        CachedAnswers(store=MemoryCache(), key="weather in Oslo", ttl=600)
+    """
 
     store: CacheStore
     key: str
-    """What is asked for: the same question, the same key."""
+    """Names the question. Operations with the same key share their answers."""
     ttl: float = 300.0
-    """Seconds that an answer is good enough."""
+    """For how many seconds an answer may be used."""
 
 
 class FallbackChain(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do when the operation has failed for good: steps, cache, a lesser answer, telling somebody (S1-15)."""
+    """What happens when the operation has failed for good: first the steps, then the cache, then a degraded answer.
+
+    If nothing answers, `notify` is called and the operation's own error is raised.
+
+        from holdfast.manager import ExecutionOptions, FallbackChain, FallbackStep
+
+        chain = FallbackChain(fallbacks=(FallbackStep(name="openai", operation=ask_openai),), degraded=sorry)
+        ExecutionOptions(provider="claude", fallback_chain=chain)
+    """
 
     fallbacks: tuple[FallbackStep, ...] = ()
+    """The other ways to get an answer."""
     cached: CachedAnswers | None = None
+    """Where earlier answers are kept."""
     degraded: Callable[[Fault], Any] | None = None
+    """Returns a lesser answer from the fault."""
     notify: Callable[[Fault], object] | None = None
+    """Called with the fault when nothing answered."""
 
     def chain_for(self, operation: Callable[[], Any]) -> Chain:
-        """Return the chain behind one operation."""
-        # The key alone says what was asked: operations are often lambdas, and their names say nothing.
+        """Return the runtime's chain for one operation."""
+        # Operations are often lambdas, whose names are all the same: only the key tells questions apart.
         chain = Chain(operation, name="operation")
         for step in sorted(self.fallbacks, key=lambda step: step.priority):
             chain.fallback(step.operation, when=step.when, name=step.name, offers=step.offers, consent=step.consent)
@@ -89,26 +117,40 @@ class FallbackChain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """How one operation is executed. Everything may be left out."""
+    """How one operation is executed.
+
+    Every option may be left out. Wrong options raise `InvalidError`.
+
+        from holdfast import Backoff, Tries
+        from holdfast.manager import ExecutionOptions
+
+        ExecutionOptions(provider="claude", retry=Tries(attempts=3, backoff=Backoff(initial=1)), timeout=30)
+    """
 
     operation_name: str = ""
     """What events and messages call it."""
     provider: str = ""
+    """The provider it calls; it uses the circuit `provider:NAME`."""
     agent: str = ""
+    """The agent it runs; it uses the circuit `agent:NAME`."""
     retry: Tries | None = None
-    """How often and how far apart, whatever failed."""
+    """How often and when it is retried, whatever the failure. None: as the policy says for each failure."""
     circuit_breaker: Circuit | None = None
+    """The settings of the circuit. None: those that the circuit has, else the policy's."""
     timeout: float | None = None
     """Seconds for one attempt."""
     operation_type: str = ""
-    """`llm-call`, `tool-execution`, `file-read` …: the profile knows its limit. `timeout` wins."""
+    """`llm-call`, `tool-execution`, `file-read` …: the profile has a time limit for each. `timeout` wins over it."""
     fallback_chain: FallbackChain | None = None
+    """What happens when it has failed for good."""
     skip_circuit_breaker: bool = False
+    """Neither ask the circuit nor count the outcome there."""
     skip_retry: bool = False
+    """Call it once."""
     abort: Abort | None = None
-    """A `threading.Event`, an `asyncio.Event`, or anything else with `is_set`."""
+    """A signal to stop: a `threading.Event`, an `asyncio.Event`, or anything else with `is_set`."""
     threads: bool = False
-    """Hold sync operations to the limit too, by leaving a thread behind."""
+    """Apply the time limit to a sync operation too. It then runs in a thread, which is left behind at the limit."""
 
     def __post_init__(self) -> None:
         options.seconds("options.timeout", self.timeout, optional=True)
@@ -129,7 +171,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defa
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What two executions have in common when they can share a plan."""
+        """Two executions with the same key can share a plan."""
         return (
             self.operation_name,
             self.provider,
@@ -145,10 +187,11 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defa
 
     @property
     def target(self) -> Target:
+        """The provider and the agent whose circuits the operation uses."""
         return Target(provider=self.provider, agent=self.agent)
 
     def applied_to(self, policy: Policy) -> Policy:
-        """Return the policy with these options over it."""
+        """Return the policy, changed by these options."""
         if self.retry is not None:
             policy = policy.replace(attempts=self.retry.attempts, backoff=self.retry.backoff, per_code={})
         if self.skip_retry:
@@ -156,27 +199,39 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defa
         if self.circuit_breaker is not None:
             policy = policy.replace(circuit=self.circuit_breaker)
         elif self.skip_circuit_breaker or not self.target.names:
-            # Operations that name nobody have nobody in common whose circuit they could share.
+            # Operations without a provider or an agent have nothing in common, so they must not share a circuit.
             policy = policy.replace(circuit=None)
         if self.timeout is not None:
-            return limited_to(policy, self.timeout)
+            return _limited_to(policy, self.timeout)
         if self.operation_type:
-            return limited_to(policy, PROFILES[policy.profile].timeout(self.operation_type))
+            return _limited_to(policy, PROFILES[policy.profile].timeout(self.operation_type))
         return policy
 
 
 class AgentExecutionContext(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """How one agent is run (S1-17)."""
+    """How one agent is run, and which agents take over from it.
+
+    `ResilienceManager.execute_agent` takes one. A blank `agent_id` raises `InvalidError`.
+
+        from holdfast.manager import AgentExecutionContext
+
+        AgentExecutionContext(agent_id="builder", timeout=300, fallback_agents=("builder-simple",))
+    """
 
     agent_id: str
+    """The agent's name; it uses the circuit `agent:NAME`."""
     circuit_breaker: Circuit | None = None
+    """The settings of the circuit. None: those that the circuit has, else the policy's."""
     retry: Tries | None = None
+    """How often and when it is retried. None: as the policy says for each failure."""
     timeout: float | None = None
+    """Seconds for one attempt."""
     fallback_agents: tuple[str, ...] | None = None
-    """Who takes over, in order. None: document 001's chain for this agent (S1-18)."""
+    """The agents that take over, in order. None: those of `holdfast.profiles.AGENT_CHAINS`."""
     notify: Callable[[Fault], object] | None = None
-    """Told when all of them have failed."""
+    """Called with the fault when all agents have failed."""
     abort: Abort | None = None
+    """A signal to stop: a `threading.Event`, an `asyncio.Event`, or anything else with `is_set`."""
 
     def __post_init__(self) -> None:
         if not self.agent_id:
@@ -184,6 +239,7 @@ class AgentExecutionContext(msgspec.Struct, frozen=True, kw_only=True, repr_omit
 
     @property
     def options(self) -> ExecutionOptions:
+        """The options for executing the agent itself."""
         return ExecutionOptions(
             agent=self.agent_id,
             retry=self.retry,
@@ -193,9 +249,9 @@ class AgentExecutionContext(msgspec.Struct, frozen=True, kw_only=True, repr_omit
         )
 
 
-def agents_in_place(context: AgentExecutionContext, run: Callable[[str], Any], first: Callable[[], Any]) -> Chain:
+def chain_of_agents(context: AgentExecutionContext, run: Callable[[str], Any], first: Callable[[], Any]) -> Chain:
     """Return the chain of agents that take over when `first`, the agent itself, has failed."""
-    names = agent_chain(context.agent_id) if context.fallback_agents is None else context.fallback_agents
+    names = AGENT_CHAINS.get(context.agent_id, ()) if context.fallback_agents is None else context.fallback_agents
     chain = Chain(first)
     chain.event = AgentFallback
     chain.primary_name = context.agent_id
@@ -206,7 +262,7 @@ def agents_in_place(context: AgentExecutionContext, run: Callable[[str], Any], f
     return chain
 
 
-def limited_to(policy: Policy, seconds: float) -> Policy:
-    """Return the policy with another limit per attempt; the whole takes at least as long."""
+def _limited_to(policy: Policy, seconds: float) -> Policy:
+    """Return the policy with another time limit per attempt, and a deadline that is not shorter than it."""
     deadline = None if policy.deadline is None else max(policy.deadline, seconds)
     return policy.replace(timeout=seconds, deadline=deadline)

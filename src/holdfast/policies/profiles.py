@@ -14,7 +14,21 @@ from holdfast.faults import Schedule
 from holdfast.policies import circuit
 from holdfast.policies.backoff import NEVER, Backoff, Tries
 
-__all__ = ["ACTOR", "BRIDGE", "HOLDFAST", "PROFILES", "SPEC016", "STUD", "TASK", "Profile", "ProfileName"]
+__all__ = [
+    "ACTOR",
+    "AGENTS",
+    "AGENT_CHAINS",
+    "BRIDGE",
+    "HOLDFAST",
+    "PROFILES",
+    "PROVIDERS",
+    "PROVIDER_CHAINS",
+    "SPEC016",
+    "STUD",
+    "TASK",
+    "Profile",
+    "ProfileName",
+]
 
 ProfileName: TypeAlias = Literal["holdfast", "bridge", "spec016", "stud", "task", "actor"]
 
@@ -133,3 +147,26 @@ ACTOR = Profile(
 
 PROFILES: Mapping[str, Profile] = {profile.name: profile for profile in (HOLDFAST, BRIDGE, SPEC016, STUD, TASK, ACTOR)}
 """All profiles by name."""
+
+# --- document 001's names and fallback chains (S1-14, S1-18, N1-7) ---
+
+PROVIDERS = ("claude", "openai", "xai", "gemini")
+"""The providers that document 001 knows."""
+AGENTS = ("builder", "reviewer", "planner", "error-analyzer", "scout", "architect")
+"""The agents that document 001 knows."""
+
+AGENT_CHAINS: Mapping[str, tuple[str, ...]] = {
+    "builder": ("builder-simple", "manual-mode"),
+    "reviewer": ("reviewer-quick", "skip-review"),
+    "planner": ("planner-simple", "no-plan"),
+    "architect": ("architect-simple", "skip-design"),
+    "scout": ("scout-quick", "skip-exploration"),
+}
+"""The agents that take over from an agent, in order."""
+
+PROVIDER_CHAINS: Mapping[str, tuple[str, ...]] = {
+    "claude": ("openai", "gemini", "cached"),
+    "openai": ("claude", "gemini", "cached"),
+    "gemini": ("claude", "openai", "cached"),
+}
+"""The providers that answer instead of a provider, in order; `cached` is the cache. Using one needs the user's consent (C28)."""
