@@ -182,6 +182,7 @@ def _targets(tables: Any, base: Policy, problems: Problems) -> dict[str, Policy]
         except InvalidError as error:
             problems.add("targets", str(error.fault.context["expected"]), name)
             continue
+        # `claude` and `provider:claude` are two names of one circuit, which cannot have two policies.
         if full in policies:
             problems.add_text(path, "each target once", f"another name of {full}")
         policies[full] = _overlay(Policy, base, table, path, problems) or base
@@ -220,6 +221,7 @@ def _value(kind: Any, base: Any, given: Any, path: str, problems: Problems) -> A
     kinds = get_args(kind) or (kind,)
     if given == NONE and type(None) in kinds:
         return None
+    # The only option whose table has keys of its own: codes.
     if path.endswith(".per_code"):
         return _per_code(base, given, path, problems)
     part = next((part for part in _PARTS if part in kinds), None)

@@ -48,6 +48,7 @@ def load(
     """
     environ = os.environ if environ is None else environ
     problems = Problems()
+    # A named file must exist; a file that is only looked for need not.
     named = path or environ.get("HOLDFAST_CONFIG")
     file = Path(named) if named else find_file(folder)
     source = "the environment" if file is None else str(file)
@@ -64,6 +65,7 @@ def load(
 @cache
 def variables() -> Mapping[str, Any]:
     """Return the variables that are settings, with their types. Only a process that has such a variable needs them."""
+    # Options that are tables have no variable: one text could not hold them.
     plain = {
         name: kind
         for name, kind in options_of(Policy).items()
@@ -123,6 +125,7 @@ def _apply_environment(tables: dict[str, Any], environ: Mapping[str, str], probl
     """Put the values of the environment into the tables; return the variable that each changed path comes from."""
     variable_of: dict[str, str] = {}
     given = {name: value for name, value in environ.items() if name.startswith(_PREFIX) and name not in _NOT_SETTINGS}
+    # Our own name wins if both are set.
     if _ENABLED_ALIAS in environ and _ENABLED not in given:
         given[_ENABLED_ALIAS] = environ[_ENABLED_ALIAS]
     for name, text in sorted(given.items()):

@@ -76,6 +76,7 @@ class CircuitHandle:
         """Return its counts and times (N1-6)."""
         state = self._runtime.registry.known(self.name)
         if state is None:
+            # No call used the name yet. A new circuit shows the same zeros, and is not kept.
             return Breaker(Circuit(), self.name).metrics(self._runtime.clock.monotonic())
         return state.metrics(self._runtime.clock.monotonic())
 

@@ -66,6 +66,7 @@ class ResilienceManager:
             raise InvalidError.at("manager.runtime", "a Runtime or None", runtime)
         self._runtime = default_runtime() if runtime is None else runtime
         self._tallies = Tallies()
+        # The registry counts for the whole runtime; this manager's count begins at zero.
         self._opens_before = self._runtime.registry.opens()
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._changes_seen = CHANGES.count
@@ -179,6 +180,7 @@ class ResilienceManager:
 
     def _call(self, operation: Callable[[], Any], options: ExecutionOptions) -> tuple[Any, Operation | None]:
         _check(operation, options)
+        # Checked at the call: only its result shows whether a plain function returns a coroutine.
         calling = partial(_plain, operation)
         chain = None if options.fallback_chain is None else options.fallback_chain.chain_for(calling)
         return self._run(self._plan(options), chain, calling, options.abort)
@@ -208,6 +210,7 @@ class ResilienceManager:
         if plan.off:
             return operation(), None
         op = Operation(plan, abort=abort)
+        # BaseException: a cancelled operation made attempts too, and they are counted.
         try:
             value = drive(op, operation, (), {}) if chain is None else drive_chain(op, chain, operation, (), {})
         except BaseException as error:
@@ -247,6 +250,7 @@ class ResilienceManager:
         key = (per_operation, options.key)
         plan = self._plans.get(key)
         if plan is None:
+            # All at once: keeping track of the oldest would cost every call.
             if len(self._plans) >= MOST_PLANS:
                 self._plans = {}
             plan = self._plans[key] = self._make_plan(options, per_operation=per_operation)
@@ -261,6 +265,7 @@ class ResilienceManager:
         if per_operation:
             policy = policy.replace(counts="operation")
         plan = Plan(target, policy, threads=options.threads, alone=options.skip_circuit_breaker, runtime=self._runtime)
+        # The name is for people only; the circuits are those of the target.
         plan.name = options.operation_name or plan.name
         return plan
 

@@ -172,6 +172,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defa
     @property
     def key(self) -> tuple[Any, ...]:
         """Two executions with the same key can share a plan."""
+        # Without the fallback chain and the abort signal: they belong to one call, not to its plan.
         return (
             self.operation_name,
             self.provider,
@@ -193,8 +194,10 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defa
     def applied_to(self, policy: Policy) -> Policy:
         """Return the policy, changed by these options."""
         if self.retry is not None:
+            # The policy's schedules for single codes would win over the given one.
             policy = policy.replace(attempts=self.retry.attempts, backoff=self.retry.backoff, per_code={})
         if self.skip_retry:
+            # Waiting for an open circuit and calling then would be a retry too.
             policy = policy.replace(attempts=1, per_code={}, wait_for_circuit=False)
         if self.circuit_breaker is not None:
             policy = policy.replace(circuit=self.circuit_breaker)
@@ -264,5 +267,6 @@ def chain_of_agents(context: AgentExecutionContext, run: Callable[[str], Any], f
 
 def _limited_to(policy: Policy, seconds: float) -> Policy:
     """Return the policy with another time limit per attempt, and a deadline that is not shorter than it."""
+    # A policy whose attempt may take longer than its deadline is invalid.
     deadline = None if policy.deadline is None else max(policy.deadline, seconds)
     return policy.replace(timeout=seconds, deadline=deadline)
