@@ -49,6 +49,40 @@ def test_any_name_will_do(name, code):
     assert holdfast("explain", name).stdout.startswith(f"# {code}: ")
 
 
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [
+        ("529", "PROVIDER_OVERLOADED"),
+        ("insufficient_quota", "PROVIDER_BILLING"),
+        ("overloaded_error", "PROVIDER_OVERLOADED"),
+        ("ECONNRESET", "CONN_RESET"),
+        ("anthropic.OverloadedError", "PROVIDER_OVERLOADED"),
+    ],
+)
+def test_FU9_a_word_of_somebody_else_leads_to_its_page(word, code):
+    result = holdfast("explain", word)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"# {code}: ")
+    assert holdfast_json("explain", word)["code"] == code
+
+
+@pytest.mark.parametrize("word", ["429", "RateLimitError", "openai.RateLimitError", "HTTP 429"])
+def test_FU9_a_word_with_several_meanings_lists_them(word):
+    result = holdfast("explain", word)
+    assert result.exit_code == 0
+    head, *rows = result.stdout.splitlines()
+    assert head.split()[0] == "code"
+    codes = [row.split()[0] for row in rows]
+    assert codes[0] == "PROVIDER_RATE_LIMITED"
+    assert {"PROVIDER_QUOTA_EXHAUSTED", "PROVIDER_BILLING"} < set(codes) < set(CODES)
+    assert CATALOG["PROVIDER_BILLING"].user in result.stdout
+    assert f"{word} can mean {len(codes)} things" in result.stderr
+    assert "holdfast explain CODE" in result.stderr
+    document = holdfast_json("explain", word)
+    assert (document["schema"], document["word"]) == ("holdfast.explain/1", word)
+    assert [entry["code"] for entry in document["codes"]] == codes
+
+
 def test_json_holds_the_entry_and_the_page():
     document = holdfast_json("explain", "AUTH_FAILED")
     entry = CATALOG["AUTH_FAILED"]
@@ -68,7 +102,7 @@ def test_an_unknown_code_gets_three_guesses_and_exit_3():
     assert result.exit_code == 3
     assert result.stdout == ""
     first, guesses, *_ = result.stderr.splitlines()
-    assert first == "holdfast: there is no code PROVIDER_OVERLOAD"
+    assert first == "holdfast: PROVIDER_OVERLOAD is no code, status, provider error or exception that Holdfast knows"
     assert guesses.startswith("  help: did you mean PROVIDER_OVERLOADED, ")
     assert guesses.count(",") == 2
 

@@ -1,49 +1,83 @@
-"""`holdfast explain CODE|-`: the catalog page of a code, or of whatever failure stands on stdin."""
+"""`holdfast explain WORD|-`: the page of a code, a status, a provider error, an exception, or a failure on stdin."""
 
 from __future__ import annotations
 
 import sys
 
 from holdfast.classify import from_text
+from holdfast.classify.vocabulary import codes_for
 from holdfast.cli.classify import fault_document, fault_facts, fault_headline
 from holdfast.cli.codes import entry_document, entry_facts
 from holdfast.cli.exits import Exit
-from holdfast.cli.output import fail, show_facts, show_json, show_page, tail
-from holdfast.faults import Entry, Fault, nearest, resolve
+from holdfast.cli.output import fail, narrate, show_facts, show_json, show_page, show_table, tail
+from holdfast.faults import CATALOG, Entry, Fault, nearest, resolve
 from holdfast.runtime import page_of, redactor_for
 
 __all__ = ["explain"]
 
 MAX_STDIN = 1_048_576
 _LONGEST_NAME = 100
+_SCHEMA = "holdfast.explain/1"
 
 
 def explain(name: str, *, as_json: bool, now: float) -> Exit:
-    """Show the page of a code, an alias, or (with `-`) of the failure read from stdin."""
+    """Show the page of a code, of a word that means one code, or (with `-`) of the failure read from stdin.
+
+    A word that means several codes, such as `429`, gives a list of them.
+    """
     if name == "-":
-        # The end of a log tells what came of it.
-        text = tail(sys.stdin.buffer, MAX_STDIN).decode("utf-8", "replace")
-        if not text.strip():
-            fail("nothing on standard input", "pipe a traceback or a JSON error in: program 2>&1 | holdfast explain -")
-            return Exit.USAGE
-        fault = from_text(text, now=now).masked(redactor_for())
-        return _show(fault.entry, fault, as_json=as_json)
+        return _explain_stdin(as_json=as_json, now=now)
     entry = resolve(name)
-    if entry is None:
-        told = name[:_LONGEST_NAME] or "''"
-        near = nearest(told)
-        if as_json:
-            show_json({"schema": "holdfast.explain/1", "error": f"no code {told}", "nearest": near})
-        fail(f"there is no code {told}", f"did you mean {', '.join(near)}?", "all of them: holdfast codes")
-        return Exit.NOT_FOUND
-    return _show(entry, None, as_json=as_json)
+    if entry is not None:
+        return _show(entry, None, as_json=as_json)
+    word = name[:_LONGEST_NAME] or "''"
+    found = [CATALOG[code] for code in codes_for(name)]
+    if len(found) == 1:
+        return _show(found[0], None, as_json=as_json)
+    return _list(word, found, as_json=as_json) if found else _unknown(word, as_json=as_json)
+
+
+def _explain_stdin(*, as_json: bool, now: float) -> Exit:
+    # The end of a log says how it ended.
+    text = tail(sys.stdin.buffer, MAX_STDIN).decode("utf-8", "replace")
+    if not text.strip():
+        fail("nothing on standard input", "pipe a traceback or a JSON error in: program 2>&1 | holdfast explain -")
+        return Exit.USAGE
+    fault = from_text(text, now=now).masked(redactor_for())
+    return _show(fault.entry, fault, as_json=as_json)
+
+
+def _list(word: str, entries: list[Entry], *, as_json: bool) -> Exit:
+    """Show what a word can mean. The sentence for users is the one that tells codes apart without knowing ours."""
+    if as_json:
+        codes = [entry_document(entry) for entry in entries]
+        show_json({"schema": _SCHEMA, "word": word, "codes": codes})
+        return Exit.OK
+    rows = [(entry.code, "yes" if entry.retryable else "no", entry.user) for entry in entries]
+    show_table(("code", "retried", "what happened"), rows)
+    narrate(f"{word} can mean {len(entries)} things, the most likely first; the message and the headers decide")
+    narrate("  one of them: holdfast explain CODE")
+    narrate("  your own failure: holdfast classify --help, or paste it into: holdfast explain -")
+    return Exit.OK
+
+
+def _unknown(word: str, *, as_json: bool) -> Exit:
+    near = nearest(word)
+    if as_json:
+        show_json({"schema": _SCHEMA, "error": f"no code {word}", "nearest": near})
+    fail(
+        f"{word} is no code, status, provider error or exception that Holdfast knows",
+        f"did you mean {', '.join(near)}?",
+        "all codes: holdfast codes",
+    )
+    return Exit.NOT_FOUND
 
 
 def _show(entry: Entry, fault: Fault | None, *, as_json: bool) -> Exit:
     page = page_of(entry.code)
     if as_json:
         verdict = {} if fault is None else {"fault": fault_document(fault) | {"message": fault.message}}
-        show_json({"schema": "holdfast.explain/1", **entry_document(entry), **verdict, "page": page})
+        show_json({"schema": _SCHEMA, **entry_document(entry), **verdict, "page": page})
         return Exit.OK
     if fault is not None:
         show_facts(fault_headline(fault), fault_facts(fault))
