@@ -45,13 +45,13 @@ def test_each_way_to_describe_a_failure(arguments, code):
     assert holdfast_json("classify", *arguments)["code"] == code
 
 
-def test_people_are_told_what_to_do():
+def test_people_see_what_to_do():
     result = holdfast("classify", "--status", "429", "--header", "Retry-After: 26", "--body", "Slow down")
     headline, *facts = result.stdout.splitlines()
     assert headline == "PROVIDER_RATE_LIMITED  Slow down"
     assert dict(line.split(maxsplit=1) for line in facts) == {
         "category": "rate_limit",
-        "retryable": "yes, after 26 s as the other side asked",
+        "retryable": "yes, after 26 s as the server requested",
         "scope": "credential",
         "next": "machine must act",
         "do": "Wait: Holdfast sleeps exactly as long as the provider asks",

@@ -1,4 +1,4 @@
-"""`holdfast demo`: the storm, its counts, and how it is told."""
+"""`holdfast demo`: the storm, its counts, and how it is result."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ENVIRONMENT = environment(PYTHONPATH=SOURCE, TERM="xterm", COLUMNS="100")
 
 
 @pytest.fixture(scope="module")
-def told():
-    """The storm of seed 1, once for all who only read."""
+def result():
+    """The storm of seed 1, once for all tests that only read it."""
     return holdfast("demo", "--fast")
 
 
@@ -98,7 +98,7 @@ def test_every_seed_is_a_script_that_holds_and_proves_itself(seed):
 
 
 def test_on_loopback_the_counts_are_the_same():
-    """The acts that need no wait, over sockets: what is counted there is what was told."""
+    """The acts that need no wait, over sockets: what is counted there is what was result."""
     tally, runtime = Tally(), Runtime(waits=False)
     acts = [
         act for act in storm(1) if act.name in {"rate limits", "cut streams", "refused key", "outage", "circuit open"}
@@ -124,9 +124,9 @@ def test_on_loopback_the_counts_are_the_same():
 # --- how it is told ---
 
 
-def test_results_are_on_stdout_and_the_storm_on_stderr(told, found):
-    assert told.exit_code == 0
-    lines = told.stdout.splitlines()
+def test_results_are_on_stdout_and_the_storm_on_stderr(result, found):
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
     assert re.split(r"\s{2,}", lines[0]) == [
         "act",
         "calls",
@@ -144,49 +144,46 @@ def test_results_are_on_stdout_and_the_storm_on_stderr(told, found):
         counts = [server[name] for name in ("attempts", "requests", "answered", "faults", "not_sent")]
         assert [server["server"], *map(str, counts)] in [line.split() for line in lines]
         for fault, times in found["injected"][server["server"]].items():
-            assert f"{fault} ×{times}" in told.stdout
+            assert f"{fault} ×{times}" in result.stdout
     requests = sum(server["requests"] for server in found["servers"])
-    assert (
-        lines[-1]
-        == f"Proven by the servers' counters: {requests} attempts told, {requests} requests received; they match."
-    )
+    assert lines[-1] == f"Checked: Holdfast reported {requests} attempts, and the servers counted {requests} requests."
 
 
-def test_the_readme_shows_what_really_comes(told):
+def test_the_readme_shows_what_really_comes(result):
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    assert told.stdout in readme
+    assert result.stdout in readme
     assert storm(1)[5].title in readme
 
 
-def test_in_a_pipe_it_is_told_line_by_line(told):
-    assert "\x1b" not in told.stderr
+def test_in_a_pipe_it_is_told_line_by_line(result):
+    assert "\x1b" not in result.stderr
     for act in storm(1):
-        assert act.title in told.stderr
+        assert act.title in result.stderr
     for line in (
         r"^\d\d:\d\d:\d\d retry 2/6 in \d\.\ds anthropic/claude-opus PROVIDER_RATE_LIMITED \(429\)$",
         r"^\d\d:\d\d:\d\d recovered after 2 attempts, \d\.\ds openai/gpt-4.1$",
         r"^\d\d:\d\d:\d\d stream restarts anthropic/claude-sonnet$",
-        r"^  reviewer keeps what came: \d+ events of the answer$",
+        r"^  reviewer keeps the first \d+ events of the answer$",
         r"^\d\d:\d\d:\d\d retry 2/3 in \d\.\ds anthropic/\S+ PROVIDER_TIMEOUT$",
-        r"^  writer gets AuthenticationError, as the SDK raises it; next to act: operator$",
+        r"^  writer gets the SDK's own AuthenticationError; next to act: operator$",
         r"^\d\d:\d\d:\d\d fallback → openai/gpt-5 anthropic/claude-opus PROVIDER_UNAVAILABLE \(503\)$",
         r"^\d\d:\d\d:\d\d circuit open until \d\d:\d\d:\d\d anthropic PROVIDER_UNAVAILABLE$",
         r"^\d\d:\d\d:\d\d fallback → openai/gpt-5 anthropic/claude-opus CIRCUIT_OPEN$",
-        r"^  tester is told: ",
+        r"^  tester shows its user: ",
         r"^\d\d:\d\d:\d\d circuit closed anthropic$",
-        r"^ ✖ attempt 1 +0\.0s → 0\.0s   PROVIDER_UNAVAILABLE \(503\)$",
+        r"^  ✖ attempt 1 +0\.0 s → 0\.0 s  PROVIDER_UNAVAILABLE \(503\)$",
         r"^next: holdfast explain PROVIDER_OVERLOADED ",
     ):
-        assert re.search(line, told.stderr, re.MULTILINE), line
+        assert re.search(line, result.stderr, re.MULTILINE), line
 
 
 def test_a_mismatch_is_told_and_is_exit_1(monkeypatch):
     monkeypatch.setattr(show, "perform", _perform_and_ask_once_more)
     result = holdfast("demo", "--fast")
     assert result.exit_code == 1
-    assert "the attempts that were told are not the requests that the servers counted" in result.stderr
+    assert "Holdfast's events do not agree with the servers' counters" in result.stderr
     assert "rate limits: " in result.stderr
-    assert "they match" not in result.stdout
+    assert "Checked" not in result.stdout
 
 
 async def _perform_and_ask_once_more(act, cast, stage, tally, say):
@@ -209,7 +206,7 @@ def test_nothing_around_it_changes_the_storm(found, monkeypatch, tmp_path):
     assert holdfast_json("demo", "--fast") == found
 
 
-def test_a_closeup_tells_of_one_operation_only():
+def test_a_closeup_shows_one_operation_only():
     fault = Fault.of("CONN_RESET")
     events = [
         Retry(at=5.0, run="a", operation="claude", attempt=1, max_attempts=3, delay=2.0, fault=fault, asked=True),
@@ -218,9 +215,9 @@ def test_a_closeup_tells_of_one_operation_only():
     ]
     lines = show.closeup(events)
     assert [" ".join(line.split()) for line in lines] == [
-        "claude run a",
-        "⟳ wait 2.0s Retrying… (2/3) the server asked for it",
-        "✓ attempt 2 2.0s → 3.0s answered",
+        "claude, run a",
+        "⟳ wait 2.0 s Retry-After of the server",
+        "✓ attempt 2 2.0 s → 3.0 s answered",
     ]
     assert show.closeup([]) == []
 
@@ -308,11 +305,25 @@ def test_keys_act_on_a_terminal_and_ctrl_c_leaves_it_as_it_was():
         screen.close()
 
 
+def test_FU10_a_closeup_has_no_negative_times():
+    events = [AttemptEnded(at=7.5, run="b", operation="gpt", attempt=1, took=0.004)]
+    assert "  ✓ attempt 1 0.0 s → 0.0 s  answered" in show.closeup(events)
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_FU10_a_narrow_terminal_breaks_no_word(monkeypatch, columns):
+    monkeypatch.setattr("holdfast.cli.output._on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = holdfast("demo", "--fast").stdout
+    assert {"answered", "recovered", "degraded", "streams"} <= set(shown.split())
+    assert max(map(len, shown.splitlines())) <= columns
+
+
 def test_a_narrow_terminal_loses_no_figure(monkeypatch, found):
     monkeypatch.setattr("holdfast.cli.output._on_terminal", lambda: True)
-    monkeypatch.setenv("COLUMNS", "48")
+    monkeypatch.setenv("COLUMNS", "60")
     shown = holdfast("demo", "--fast").stdout
-    assert max(len(line.rstrip()) for line in shown.partition("\n\n")[0].splitlines()) <= 48
+    assert max(len(line.rstrip()) for line in shown.partition("\n\n")[0].splitlines()) <= 60
     totals = [sum(act[name] for act in found["acts"]) for name in ("calls", *ENDS)]
     assert ["in", "all", *map(str, totals)] in [line.split() for line in shown.splitlines()]
 

@@ -1,4 +1,4 @@
-"""`holdfast classify`: one failure given by flags, or a stream of JSON lines in the corpus's format."""
+"""`holdfast classify`: one failure described by flags, or many as JSON Lines in the format of the corpus."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["Given", "classify_lines", "classify_one", "fault_document", "fault_f
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """One failure, as the flags describe it."""
+    """One failure as the flags describe it."""
 
     status: int | None = None
     headers: tuple[str, ...] = ()
@@ -53,15 +53,15 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _KINDS = ("exception", "exit_code", "jsonrpc", "sse", "grpc", "text")
-"""Each describes a failure of its own; the others add to one."""
+"""Each of these flags describes a failure of its own; the other flags add to one."""
 
 
 def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
     """Classify the failure that the flags describe."""
     kinds = [name for name in _KINDS if getattr(given, name) is not None]
     if len(kinds) > 1:
-        told = " and ".join(f"--{name.replace('_', '-')}" for name in kinds)
-        fail(f"{told} describe different failures", "give one of them")
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in kinds)
+        fail(f"{flags} describe different failures", "give one of them")
         return Exit.USAGE
     try:
         fault = _fault(given, now)
@@ -74,7 +74,7 @@ def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
             "give --status, --exception, --exit-code, --jsonrpc, --sse, --grpc or --text, or --jsonl FILE",
         )
         return Exit.USAGE
-    # Masked before it is cut to a line.
+    # Masked before the headline is cut: half a secret would not be recognised.
     fault = fault.masked(redactor_for())
     if as_json:
         show_json({"schema": "holdfast.classify/1", **fault_document(fault), "message": fault.message})
@@ -84,7 +84,7 @@ def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
 
 
 def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
-    """Classify every line of a file or of stdin; a line that is no record gives an error object, and the run goes on."""
+    """Classify every line of a file or of stdin. A line that is no record gives an error object, and the run goes on."""
     try:
         opened = _lines_of(source)
     except OSError as error:
@@ -109,20 +109,24 @@ def _lines_of(source: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _answer(line: bytes, number: int, now: float, redactor: Redactor) -> tuple[dict[str, Any], bool]:
-    """Return what is said of a line, and whether it was bad. Of a verdict only the id is not in our own words."""
+    """Return the result for a line, and whether the line was bad."""
     try:
         record = read_record(line)
     except InvalidError as error:
         context = error.fault.context
-        told = {"code": error.fault.code, "message": error.fault.message, **context}
-        return {"line": number, "error": redactor.value(told)}, True
+        problem = {"code": error.fault.code, "message": error.fault.message, **context}
+        return {"line": number, "error": redactor.value(problem)}, True
+    # Only the id needs masking: everything else in a verdict is in our own words.
     return fault_document(from_record(record, now=now), _shown_id(record.id, redactor)), False
 
 
 def _shown_id(record_id: str | int | None, redactor: Redactor) -> str | int | None:
-    """Hide an id only for a secret we were told of: `xai-403-no-credits` looks like a key, and is what the caller joins by."""
-    told = isinstance(record_id, str) and any(secret in record_id for secret in redactor.secrets)
-    return MASK if told else record_id
+    """Return the id of a record; masked only if it holds a secret of the environment.
+
+    An id such as `xai-403-no-credits` looks like a key, but the caller needs it to join results with records.
+    """
+    is_secret = isinstance(record_id, str) and any(secret in record_id for secret in redactor.secrets)
+    return MASK if is_secret else record_id
 
 
 def _fault(given: Given, now: float) -> Fault | None:
@@ -162,7 +166,7 @@ def _headers(lines: tuple[str, ...]) -> dict[str, str]:
 
 
 def fault_document(fault: Fault, record_id: str | int | None = None) -> dict[str, Any]:
-    """Return a verdict as JSON values, in the order of the corpus tools."""
+    """Return a verdict as JSON values, with the keys in the order of the corpus tools."""
     return {
         "id": record_id,
         "code": fault.code,
@@ -175,12 +179,12 @@ def fault_document(fault: Fault, record_id: str | int | None = None) -> dict[str
 
 
 def fault_headline(fault: Fault) -> str:
-    """Return the compact form: the code and what happened, on one line."""
+    """Return the code and the message on one line."""
     return f"{fault.code}  {' '.join(fault.message.split())[:200]}"
 
 
 def fault_facts(fault: Fault) -> list[tuple[str, str]]:
-    """Return what `classify` shows of one verdict."""
+    """Return the facts that `classify` shows of a verdict."""
     return [
         ("category", fault.category.value),
         ("retryable", _retryable(fault)),
@@ -196,5 +200,5 @@ def fault_facts(fault: Fault) -> list[tuple[str, str]]:
 def _retryable(fault: Fault) -> str:
     wait = None if fault.retry_after is None else spell_seconds(fault.retry_after)
     if fault.retryable:
-        return "yes" if wait is None else f"yes, after {wait} as the other side asked"
-    return "no" if wait is None else f"no: the other side asked for {wait}"
+        return "yes" if wait is None else f"yes, after {wait} as the server requested"
+    return "no" if wait is None else f"no: the server requested a delay of {wait}"

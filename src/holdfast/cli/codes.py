@@ -77,7 +77,7 @@ def entry_document(entry: Entry) -> dict[str, Any]:
 
 
 def entry_facts(entry: Entry) -> list[tuple[str, str]]:
-    """Return what `explain` shows above the page."""
+    """Return the facts that `explain` shows above the page."""
     return [
         (
             "kind",

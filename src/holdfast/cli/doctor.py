@@ -84,7 +84,11 @@ def doctor(*, as_json: bool) -> Exit:
     if as_json:
         show_json({"schema": "holdfast.doctor/1", "healthy": not broken, "findings": msgspec.to_builtins(findings)})
     else:
-        show_table(("what", "state", "found", "fix"), [(f.what, f.state, f.found, f.fix) for f in findings])
+        show_table(("what", "state", "found"), [(each.what, each.state, each.found) for each in findings])
+        if fixes := [(each.what, each.fix) for each in findings if each.fix]:
+            # A table of its own: beside the rest, commands to copy would break in the middle.
+            sys.stdout.write("\n")
+            show_table(("what", "what to do"), fixes)
         narrate("something is broken: see `failed` above" if broken else "nothing is broken")
     return Exit.FAILED if broken else Exit.OK
 

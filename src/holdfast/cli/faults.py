@@ -53,13 +53,15 @@ def list_faults(*, as_json: bool) -> Exit:
     """Show every fault with its options."""
     refusals = [(name, "any header, hint", summary) for name, summary in ERRORS.items()]
     broken = [(name, _options(fault.options), fault.summary) for name, fault in FAULTS.items()]
-    rows = [("ok", "", "a good answer"), ("300 … 599", "any header, hint", "a status"), *refusals, *broken]
+    rows = [("ok", "", "a normal answer"), ("300 … 599", "any header, hint", "a status"), *refusals, *broken]
     if as_json:
         listed = [{"fault": name, "options": options, "what": what} for name, options, what in rows]
         show_json({"schema": "holdfast.faults/1", "faults": listed})
     else:
         show_table(("fault", "options", "what"), rows)
-        narrate("a step: FAULT;option=value, perhaps %CHANCE and *TIMES: 429;retry-after=7%50*3")
+        narrate(
+            "a step is FAULT;option=value%CHANCE*TIMES, such as 429;retry-after=7%50*3; all but FAULT may be left out"
+        )
     return Exit.OK
 
 

@@ -3,8 +3,8 @@
     with live(runtime):
         …                   # ⟳ Retrying… (2/3) in 3.4s · claude · PROVIDER_OVERLOADED  [r] now  [f] fall back  [c] cancel
 
-Invariant: it reads events and sends commands, and decides nothing. Whatever happens to the terminal, calls go on, and when the
-block ends the terminal is as it was.
+Invariant: it reads events and sends commands, and decides nothing. Calls go on even if the terminal fails. When the block ends,
+the terminal is as it was, and no thread is left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.cli.output import discard, one_line
+from holdfast.cli.output import discard, one_line, wrapped
 from holdfast.runtime.runtime import Runtime, default_runtime
 from holdfast.sinks.live import LiveLine, LiveState, LiveWord, watch_events
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 __all__ = ["LiveView", "live"]
 
 MOST_LINES = 10
-"""What a terminal shows at once; of the rest, how many there are."""
+"""How many lines a terminal shows at once. Of the rest it shows only the number."""
 _PER_SECOND = 8
 BY = "terminal"
-"""Whom the audit names for a key."""
+"""The name that the audit trail has for a pressed key."""
 
 _STYLES = {
     LiveWord.OK: "green",
@@ -62,9 +62,12 @@ def live(
     keys: TextIO | None = None,
     zone: tzinfo | None = None,
 ) -> Iterator[LiveView]:
-    """Show what goes on in `runtime` for as long as the block runs: on `stream` (stderr), with keys from `keys` (stdin).
+    """Show the operations of `runtime` while the block runs: on `stream` (stderr), with keys from `keys` (stdin).
 
-    Live lines need a terminal to write to, keys one to read from; FORCE_COLOR asks for colour, never for these.
+    Live lines need a terminal to write to, and keys a terminal to read from. FORCE_COLOR turns on colour, never live lines.
+
+        with live():
+            answer = ask("…")       # ⟳ Retrying… (2/3) in 3.4s · claude · PROVIDER_OVERLOADED  [r] now  [c] cancel
     """
     stream = sys.stderr if stream is None else stream
     keys = sys.stdin if keys is None else keys
@@ -82,7 +85,7 @@ def live(
 
 
 class LiveView:
-    """The lines of a runtime, and what a key does to the first of them that waits."""
+    """The lines of a runtime. Keys act on the first line that waits."""
 
     def __init__(self, runtime: Runtime, console: Console, zone: tzinfo | None = None) -> None:
         self.runtime = runtime
@@ -94,26 +97,28 @@ class LiveView:
         self._drawing = threading.RLock()
 
     def changed(self, event: Event) -> LiveLine | None:
-        """Take in what happened. A line that is over stays above those that go on."""
+        """Apply an event. A finished line is printed once and stays above the live ones."""
         line = self._state.apply(event)
         if line is not None and line.over:
-            self._write(self._text(line))
+            text = self._text(line)
+            text.plain = wrapped(text.plain, self.console.width)
+            self._write(text)
         return line
 
     def say(self, text: str, style: str = "") -> None:
-        """Write a line of the program's own, above those that go on. Where nobody can read it any more, nothing happens."""
+        """Write a line of the program above the live ones. Does nothing if the stream is gone."""
         if self.console.file.isatty():
-            self._write(Text(one_line(text), style=style))
+            self._write(Text(wrapped(one_line(text), self.console.width), style=style))
         else:
             self.write_plain(one_line(text))
 
     def logged(self, event: Event) -> str | None:
-        """Take in what happened, and return its line for a pipe."""
+        """Apply an event, and return its line for a pipe."""
         line = self._state.apply(event)
         return None if line is None else one_line(line.logged(self._zone))
 
     def write_plain(self, line: str) -> None:
-        """Write a line to a pipe; one that nobody reads any more takes nothing further."""
+        """Write a line to a pipe. If its reader is gone, this and all later lines are dropped."""
         stream = cast("TextIO", self.console.file)
         try:
             stream.write(line + "\n")
@@ -122,27 +127,31 @@ class LiveView:
             discard(stream)
 
     def drawn(self) -> Text:
-        """Return the lines of what goes on, with the keys on the one they are for."""
+        """Return the live lines. The line that keys act on shows the keys."""
         lines = self._state.lines
-        aimed = self._aimed(lines) if self.has_keys else None
-        shown = [self._row(line, aimed) for line in lines[:MOST_LINES]]
+        chosen = self._chosen(lines) if self.has_keys else None
+        shown = [self._row(line, chosen) for line in lines[:MOST_LINES]]
         if len(lines) > MOST_LINES:
             shown.append(Text(f"… and {len(lines) - MOST_LINES} more", style="dim"))
         return Text("\n").join(shown)
 
     def pressed(self, key: str) -> bool:
-        """Do what a key says to the operation that is shown with the keys; return whether there was something to do."""
+        """Send the command of a key to the operation that shows the keys. Returns whether there was one."""
         commands = self.runtime.commands
-        does: dict[str, Callable[..., bool]] = {"r": commands.retry_now, "f": commands.fall_back, "c": commands.cancel}
-        command = does.get(key.lower())
-        aimed = self._aimed(self._state.lines)
-        return command is not None and aimed is not None and command(aimed.run, by=BY)
+        by_key: dict[str, Callable[..., bool]] = {
+            "r": commands.retry_now,
+            "f": commands.fall_back,
+            "c": commands.cancel,
+        }
+        command = by_key.get(key.lower())
+        chosen = self._chosen(self._state.lines)
+        return command is not None and chosen is not None and command(chosen.run, by=BY)
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:
-        """Draw the lines that go on, again and again, for as long as the block runs."""
+        """Redraw the live lines while the block runs."""
         over = threading.Event()
-        # Not by Rich's own thread: it draws between another's working out what to erase and its writing, and a line is lost.
+        # Not with Rich's own thread: it may draw while `_write` is between erasing and printing, and a line is lost.
         with Live(console=self.console, get_renderable=self.drawn, auto_refresh=False) as screen:
             self._screen = screen
             thread = threading.Thread(target=self._redraw_until, args=(over,), name="holdfast live", daemon=True)
@@ -167,19 +176,20 @@ class LiveView:
                 self._screen.refresh()
 
     def _write(self, text: Text) -> None:
-        """Write a line above those that go on."""
+        """Write a line above the live ones."""
         with self._drawing:
+            # Rich would break long words; the line is wrapped already, or the terminal wraps it.
             self.console.print(text, soft_wrap=True)
             self._redraw()
 
-    def _aimed(self, lines: tuple[LiveLine, ...]) -> Waiting | None:
-        """The first line on the screen whose operation waits: what keys are for must be seen."""
+    def _chosen(self, lines: tuple[LiveLine, ...]) -> Waiting | None:
+        """Return the operation that keys act on: the first that waits among the lines on the screen."""
         waiting = {wait.run: wait for wait in self.runtime.commands.waiting()}
         return next((waiting[line.key] for line in lines[:MOST_LINES] if line.key in waiting), None)
 
-    def _row(self, line: LiveLine, aimed: Waiting | None) -> Text:
-        """One line on the screen, however narrow that is: the end of the text gives way, the keys do not."""
-        keys = _keys_of(aimed) if aimed is not None and aimed.run == line.key else ""
+    def _row(self, line: LiveLine, chosen: Waiting | None) -> Text:
+        """Return one line that fits the screen. The end of the text is cut, never the keys."""
+        keys = _keys_of(chosen) if chosen is not None and chosen.run == line.key else ""
         text = self._text(line)
         text.truncate(max(1, self.console.width - len(keys)), overflow="ellipsis")
         return text.append(keys, style="bold")
@@ -203,7 +213,7 @@ def _logger(view: LiveView) -> Callable[[Event], None]:
 
 
 class Keys:
-    """Calls `pressed` with each key typed at `terminal`."""
+    """Calls `pressed` with each key typed at `terminal`, from a thread, while the block runs. Ctrl-C stays Ctrl-C."""
 
     def __init__(self, terminal: TextIO, pressed: Callable[[str], object]) -> None:
         self._file = terminal.fileno()
@@ -216,7 +226,7 @@ class Keys:
             return self
         self._before = termios.tcgetattr(self._file)
         tty.setcbreak(self._file)
-        # Its other end is closed to say that it is over: a thread in `select` cannot be told otherwise.
+        # Closing the other end of this pipe wakes the thread: nothing else interrupts its `select`.
         over, self._over = os.pipe()
         self._thread = threading.Thread(target=self._read, args=(over,), name="holdfast keys", daemon=True)
         self._thread.start()
@@ -237,7 +247,7 @@ class Keys:
                 if not typed:  # the terminal is gone
                     return
                 self._pressed(typed.decode("latin-1"))
-        except OSError:  # ditto
+        except OSError:  # the terminal is gone
             return
         finally:
             os.close(over)

@@ -5,14 +5,17 @@ Invariant: a table and its JSON hold the same data; nothing is cut in a pipe; on
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+import textwrap
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import msgspec
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.table import Table
+from rich.text import Text
 
 from holdfast.runtime import redactor_for
 
@@ -30,7 +33,10 @@ __all__ = [
     "show_line",
     "show_page",
     "show_table",
+    "show_text",
+    "stdout_width",
     "tail",
+    "wrapped",
 ]
 
 _CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\N{REPLACEMENT CHARACTER}") | {0x09: "\t"}
@@ -55,18 +61,21 @@ def show_line(document: dict[str, Any]) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table; in a pipe, aligned plain columns."""
+    """Print aligned columns. On a terminal cells wrap between words; if they are too many for that, rows are stacked."""
     redactor = redactor_for()
     shown = [[one_line(redactor.text(cell)) for cell in row] for row in rows]
     if not _on_terminal():
-        _plain_table([list(columns), *shown])
+        _write_columns([list(columns), *shown], None)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column == "code")
-    for row in shown:
-        table.add_row(*row)
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    widths = _column_widths([list(columns), *shown], console.width)
+    if widths is None:
+        _write_stacked(columns, shown, console.width)
+        return
+    header = io.StringIO()
+    _write_columns([list(columns)], widths, header)
+    console.print(Text(header.getvalue().rstrip("\n"), style="bold"), soft_wrap=True)
+    _write_columns(shown, widths)
 
 
 def show_facts(headline: str, facts: Iterable[tuple[str, str]]) -> None:
@@ -74,9 +83,14 @@ def show_facts(headline: str, facts: Iterable[tuple[str, str]]) -> None:
     redactor = redactor_for()
     pairs = [(name, one_line(redactor.text(value))) for name, value in facts if value]
     width = max((len(name) for name, _ in pairs), default=0)
-    sys.stdout.write(one_line(redactor.text(headline)) + "\n")
+    show_text(headline)
     for name, value in pairs:
-        sys.stdout.write(f"  {name:<{width}}  {value}\n")
+        _write_wrapped(f"  {name:<{width}}  ", value, stdout_width())
+
+
+def show_text(text: str) -> None:
+    """Print a line of the result; on a terminal it wraps between words."""
+    _write_wrapped("", one_line(redactor_for().text(text)), stdout_width())
 
 
 def show_page(markdown: str) -> None:
@@ -89,8 +103,11 @@ def show_page(markdown: str) -> None:
 
 def narrate(line: str) -> None:
     """Print a line that is not part of the result, on stderr."""
+    text = one_line(redactor_for().text(line))
+    if sys.stderr.isatty():
+        text = wrapped(text, Console(stderr=True).width)
     try:
-        sys.stderr.write(one_line(redactor_for().text(line)) + "\n")
+        sys.stderr.write(text + "\n")
     except OSError:  # a closed stderr must not change the result
         discard(sys.stderr)
 
@@ -125,7 +142,59 @@ def tail(stream: BinaryIO, size: int) -> bytes:
     return kept
 
 
-def _plain_table(rows: list[list[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+def wrapped(text: str, width: int) -> str:
+    """Return a line wrapped between words; what follows is indented a little more than the line itself."""
+    indent = text[: len(text) - len(text.lstrip())]
+    return _fill(text.lstrip(), width, indent, f"{indent}  ")
+
+
+def _fill(text: str, width: int, first: str, rest: str) -> str:
+    # Long words stay whole: a path or a command must be fit for copying.
+    lines = textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines) or first
+
+
+def stdout_width() -> int | None:
+    """Return the columns of the terminal; None in a pipe, where nothing is wrapped."""
+    return Console().width if _on_terminal() else None
+
+
+def _write_wrapped(name: str, value: str, width: int | None) -> None:
+    line = name + value if width is None else _fill(value, width, name, " " * len(name))
+    sys.stdout.write(line.rstrip() + "\n")
+
+
+def _column_widths(rows: list[list[str]], width: int) -> list[int] | None:
+    """Return how wide each column may be so that no word is broken; None if that does not fit."""
+    columns = list(zip(*rows, strict=True))
+    natural = [max(map(len, cells)) for cells in columns]
+    least = [max(len(word) for cell in cells for word in cell.split() or [""]) for cells in columns]
+    free = width - 2 * (len(columns) - 1) - sum(least)
+    if free < 0:
+        return None
+    widths = least
+    # Narrow columns first: a number or a short word gets all it needs, and long texts share what is left.
+    wanting = sorted((want - have, index) for index, (want, have) in enumerate(zip(natural, least, strict=True)))
+    for place, (wants, index) in enumerate(wanting):
+        share = min(wants, free // (len(wanting) - place))
+        widths[index] += share
+        free -= share
+    return widths
+
+
+def _write_columns(rows: list[list[str]], widths: list[int] | None, out: TextIO | None = None) -> None:
+    out = sys.stdout if out is None else out
+    if widths is None:
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        sys.stdout.write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
+        cells = [_fill(cell, width, "", "").splitlines() for cell, width in zip(row, widths, strict=True)]
+        for line in zip_longest(*cells, fillvalue=""):
+            out.write("  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip() + "\n")
+
+
+def _write_stacked(columns: Sequence[str], rows: list[list[str]], width: int) -> None:
+    for first, *rest in rows:
+        facts = [f"{name}: {value}" for name, value in zip(columns[1:], rest, strict=True) if value]
+        sys.stdout.write(f"{first}\n{_fill(' · '.join(facts), width, '  ', '  ')}\n")

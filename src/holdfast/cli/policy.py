@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.exits import Exit
-from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_table
+from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_table, stdout_width
 from holdfast.config import Config, ConfigError, load, read
 from holdfast.config.sources import read_text
 from holdfast.faults import CATALOG, InvalidError, nearest, resolve
@@ -33,6 +33,16 @@ __all__ = ["outage_of", "policy_check", "policy_show", "policy_simulate", "with_
 
 MAX_STDIN = 1_048_576
 WIDTH = 60
+_LABELS = {
+    "calls_per_operation": "calls per operation",
+    "wasted_calls": "wasted calls",
+    "hit": "hit by the outage",
+    "recovered_share": "of these recovered",
+    "blocked_share": "blocked by the circuit",
+    "time_to_recovery_s": "time to recovery",
+}
+_BESIDE_PLOT = 28
+"""Columns for the label of a lane and for its scale."""
 _CHECK = "holdfast.policy.check/1"
 _BARS = " ▁▂▃▄▅▆▇█"
 _FROM_TO = re.compile(r"(?P<begins>[0-9]+(?:\.[0-9]+)?):(?P<ends>[0-9]+(?:\.[0-9]+)?)")
@@ -235,9 +245,15 @@ def policy_simulate(config: Config, outage: Outage, *, target: str | None, seed:
         )
         return Exit.OK
     headline = f"{target or 'default'}: {outage.code} from {outage.begins:g} s to {outage.ends:g} s, seed {seed}"
-    show_facts(headline, [(name.replace("_", " "), _total(name, value)) for name, value in _totals(report).items()])
-    show_facts("", _plot(report.seconds, outage))
+    show_facts(headline, [(_LABELS.get(name, name), _total(name, value)) for name, value in _totals(report).items()])
+    show_facts("", _plot(report.seconds, outage, _plot_width()))
     return Exit.OK
+
+
+def _plot_width() -> int:
+    """Return how many columns fit beside the labels; in a pipe, always the same number."""
+    width = stdout_width()
+    return WIDTH if width is None else max(10, min(WIDTH, width - _BESIDE_PLOT))
 
 
 def _totals(report: Report) -> dict[str, Any]:
@@ -258,12 +274,14 @@ def _totals(report: Report) -> dict[str, Any]:
 def _total(name: str, value: Any) -> str:
     if value is None:
         return "never"
-    return f"{value:.1%}" if name.endswith("_share") else f"{value:g}"
+    if name.endswith("_s"):
+        return spell_seconds(round(value, 1))
+    return f"{value:.1%}" if name.endswith("_share") else f"{round(value, 2):g}"
 
 
-def _plot(seconds: Sequence[Moment], outage: Outage) -> list[tuple[str, str]]:
+def _plot(seconds: Sequence[Moment], outage: Outage, width: int) -> list[tuple[str, str]]:
     """Return one lane per kind of call. Each column is a stretch of time; the highest column of a lane is a full bar."""
-    per_column = max(1, -(-len(seconds) // WIDTH))
+    per_column = max(1, -(-len(seconds) // width))
     columns = [seconds[start : start + per_column] for start in range(0, len(seconds), per_column)]
     lanes = {
         "good": [sum(moment.good for moment in column) for column in columns],

@@ -1,4 +1,4 @@
-"""The verb: the acts one after the other under the live view, then what came of them, proven by the servers' counters."""
+"""The verb: the acts one after the other under the live view, then the results, checked against the servers' counters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.cli.demo.tally import ENDS, Tally
 from holdfast.cli.demo.workers import Stage, in_memory, on_loopback, perform
 from holdfast.cli.exits import Exit
 from holdfast.cli.live import live
-from holdfast.cli.output import fail, narrate, show_json, show_table
+from holdfast.cli.output import fail, narrate, show_json, show_table, show_text
 from holdfast.events import AttemptEnded, CircuitStateChange, Event, Recovered, Retry
 from holdfast.runtime.runtime import Runtime, SystemClock, default_runtime, use_runtime
 from holdfast.testing import VirtualClock, run
@@ -33,31 +33,31 @@ SCHEMA = "holdfast.demo/1"
 _SERVERS = (ANTHROPIC, OPENAI)
 _COUNTS = ("attempts", "requests", "answered", "faults", "not_sent")
 _A_LITTLE = 0.05
-"""Seconds beyond the moment at which a circuit lets a call through."""
+"""Seconds to wait after a circuit lets a call through: clocks are not exact."""
 _CLOSE_UP = "outage"
-_NAME_WIDTH = 30
+_NAME_WIDTH = 9
 _NEXT = (
-    "next: holdfast explain PROVIDER_OVERLOADED                  what it means, and what to do",
-    "      holdfast faults serve --steps '429;retry-after=2, ok'  a provider that fails, for your own program",
+    "next: holdfast explain PROVIDER_OVERLOADED  (what it means and what to do)",
+    "next: holdfast faults serve --steps '429, ok'  (the same failures for your own program)",
 )
 
 
 def show(*, seed: int, fast: bool, as_json: bool) -> Exit:
-    """Go through the storm and tell what came of it."""
+    """Run the storm and show how every call ended."""
     acts, tally = storm(seed), Tally()
     clock: Clock = VirtualClock(wall=time.time()) if fast else SystemClock()
-    # A runtime of its own: whatever is configured here, the storm is the same.
+    # A runtime of its own: the settings of this machine must not change the storm.
     runtime = Runtime(clock=clock, rng=seeded(seed), enabled=True)
     hosting = in_memory if fast else on_loopback
     with use_runtime(runtime), hosting(clock) as servers, tally.listen(runtime), live(runtime) as view:
-        told = _Telling(view)
-        told.opening(seed)
-        playing = _play(acts, servers, tally, told, memory=fast)
+        narrator = _Narrator(view)
+        narrator.opening(seed)
+        playing = _play(acts, servers, tally, narrator, memory=fast)
         if isinstance(clock, VirtualClock):
             run(playing, clock=clock)
         else:
             asyncio.run(playing)
-    told.closing(tally)
+    narrator.closing(tally)
     found = _document(seed, acts, tally)
     if as_json:
         show_json(found)
@@ -66,58 +66,60 @@ def show(*, seed: int, fast: bool, as_json: bool) -> Exit:
     return _judge(tally, as_json=as_json)
 
 
-class _Telling:
-    """What is said besides the lines of the live view, on the same console."""
+class _Narrator:
+    """What the demo says itself, on the same console as the live view."""
 
     def __init__(self, view: LiveView) -> None:
         self._view = view
 
     def opening(self, seed: int) -> None:
-        """Say who takes part."""
+        """Name the workers and their models."""
         self.line(
-            f"A storm for {len(CAST)} workers (seed {seed}): real SDKs, two providers that fail on script, no keys."
+            f"A storm for {len(CAST)} workers (seed {seed}): real SDK clients, two fake providers that fail on script."
         )
         for worker in CAST:
-            spare = f", else {OPENAI}/{worker.spare}" if worker.spare else ""
+            spare = f", fallback {OPENAI}/{worker.spare}" if worker.spare else ""
             self.line(f"  {worker.name:<9} {worker.provider}/{worker.model}{spare}")
         if self._view.has_keys:
-            self.line("While something waits, its line shows what you may press: r, f or c. Ctrl-C ends it all.")
+            self.line(
+                "Keys act on the line that shows them: r retries now, f falls back, c cancels. Ctrl-C ends the demo."
+            )
 
     def act(self, number: int, title: str) -> None:
-        """Say what comes."""
+        """Announce an act."""
         self.line("")
         self.line(f"{number}. {title}", "bold")
 
     def remark(self, text: str) -> None:
-        """Say what a worker makes of it."""
+        """Say what a worker does about its failure."""
         self.line(f"  {text}")
 
     def closing(self, tally: Tally) -> None:
-        """Show one call of the outage from near, and leave a line before the result."""
+        """Show one call of the outage attempt by attempt, and leave a line before the result."""
         calls = [call for call in tally.calls if call.act == _CLOSE_UP]
-        call = next((call for call in calls if call.tells_of(CircuitStateChange)), calls[0])
+        call = next((call for call in calls if call.has(CircuitStateChange)), calls[0])
         self.line("")
-        self.line(f"One call from near: {call.worker.name}'s, in the outage", "bold")
+        self.line(f"One call in detail: {call.worker.name}'s call in the outage", "bold")
         for line in closeup(call.events):
             self.line(line)
         self.line("")
 
     def line(self, text: str, style: str = "") -> None:
-        """Write a line above those that go on."""
+        """Write a line above the live ones."""
         self._view.say(text, style)
 
 
 async def _play(
-    acts: tuple[Act, ...], servers: Mapping[str, FaultProvider], tally: Tally, told: _Telling, *, memory: bool
+    acts: tuple[Act, ...], servers: Mapping[str, FaultProvider], tally: Tally, narrator: _Narrator, *, memory: bool
 ) -> None:
     stage = Stage(servers, memory=memory)
     try:
         for number, act in enumerate(acts, 1):
-            told.act(number, act.title)
+            narrator.act(number, act.title)
             stage.set(act)
             if act.patient:
                 await _circuit_lets_through(tally)
-            await perform(act, CAST, stage, tally, told.remark)
+            await perform(act, CAST, stage, tally, narrator.remark)
             tally.take_counters(act.name, servers)
     finally:
         await stage.close()
@@ -147,7 +149,8 @@ def _show_tables(found: dict[str, Any]) -> None:
     print()
     _show_counts(found["servers"], "server", _COUNTS)
     for server, faults in found["injected"].items():
-        print(f"{server} injected {', '.join(f'{fault} ×{times}' for fault, times in faults.items()) or 'nothing'}")
+        listed = ", ".join(f"{fault} ×{times}" for fault, times in faults.items())
+        show_text(f"{server} injected {listed or 'nothing'}")
 
 
 def _show_counts(rows: list[dict[str, Any]], first: str, counts: tuple[str, ...]) -> None:
@@ -157,19 +160,19 @@ def _show_counts(rows: list[dict[str, Any]], first: str, counts: tuple[str, ...]
 
 
 def _judge(tally: Tally, *, as_json: bool) -> Exit:
-    """Say whether what we told is what the servers saw, and what to try next."""
+    """Say whether our events agree with the servers' counters, and what to try next."""
     mismatches = tally.mismatches()
     if mismatches:
-        fail("the attempts that were told are not the requests that the servers counted")
+        fail("Holdfast's events do not agree with the servers' counters")
         for line in mismatches:
             narrate(f"  {line}")
         return Exit.FAILED
     if not as_json:
         attempts = sum(tally.total(server).attempts for server in _SERVERS)
-        print(f"Proven by the servers' counters: {attempts} attempts told, {attempts} requests received; they match.")
+        show_text(f"Checked: Holdfast reported {attempts} attempts, and the servers counted {attempts} requests.")
     sys.stdout.flush()
     if tally.commanded:
-        narrate("you pressed keys: without them the counts are the same in every run with this seed")
+        narrate("you pressed keys: without them, every run with this seed gives the same counts")
     for line in _NEXT:
         narrate(line)
     return Exit.OK
@@ -179,36 +182,39 @@ def _judge(tally: Tally, *, as_json: bool) -> Exit:
 
 
 def closeup(events: Sequence[Event]) -> list[str]:
-    """Return the lines of the operation that the first event belongs to; times are seconds from there."""
+    """Return one line per attempt, delay and fallback of the operation that the first event belongs to."""
     if not events:
         return []
     run, began = events[0].run, events[0].at
     own = [event for event in events if event.run == run]
-    # A circuit is told to be open before the attempt that opened it is told to be over; people read it the other way.
+    # The circuit reports before the attempt that opened it does; people expect the cause first.
     own.sort(key=lambda event: isinstance(event, CircuitStateChange))
-    told = (_line(event, began) for event in own)
-    return [f" {own[0].operation}   run {run}", *(line for line in told if line)]
+    lines = (_line(event, began) for event in own)
+    return [f"  {own[0].operation}, run {run}", *(f"  {line}" for line in lines if line)]
 
 
 def _line(event: Event, began: float) -> str:
     match event:
         case AttemptEnded(attempt=number, via=via, fault=fault):
             mark = "✓" if fault is None else "✖"
-            what = f"attempt {number}" if via == "primary" else f"fallback {via}"
+            what = f"attempt {number}" if via == "primary" else "fallback"
             ends = event.at - began
-            return f" {mark} {what:<{_NAME_WIDTH}} {ends - event.took:4.1f}s → {ends:.1f}s   {_said(fault)}"
-        case Retry(delay=delay, asked=asked):
-            whose = "the server asked for it" if asked else "our own curve"
-            return f" ⟳ {f'wait {delay:.1f}s':<{_NAME_WIDTH}}  {event.text} {whose}"
+            # The clock of events and the one that measures `took` differ a little: no attempt starts before 0.
+            starts = max(0.0, ends - event.took)
+            result = _result(fault) if via == "primary" else f"{via}: {_result(fault)}"
+            return f"{mark} {what:<{_NAME_WIDTH}} {starts:.1f} s → {ends:.1f} s  {result}"
+        case Retry(delay=delay, asked=requested):
+            source = "Retry-After of the server" if requested else "exponential backoff"
+            return f"⟳ {'wait':<{_NAME_WIDTH}} {delay:.1f} s  {source}"
         case Recovered(after=after, via=via):
-            return f" ✓ recovered in {after:.1f}s via {via}"
+            return f"✓ {'recovered':<{_NAME_WIDTH}} after {after:.1f} s, by {via}"
         case CircuitStateChange(circuit=circuit, to=to, rule=rule):
-            return f" ⊘ circuit {circuit.removeprefix('provider:')} {to} (rule: {rule})"
+            return f"⊘ {'circuit':<{_NAME_WIDTH}} {circuit.removeprefix('provider:')} is {to} (rule: {rule})"
         case _:
             return ""
 
 
-def _said(fault: Fault | None) -> str:
+def _result(fault: Fault | None) -> str:
     if fault is None:
         return "answered"
     status = fault.context.get("status")

@@ -1,7 +1,7 @@
-"""The storm: who works, and what their requests meet in each act.
+"""The storm: the workers, and the faults that their requests meet in each act.
 
-Invariant: the same seed gives the same acts. In an act each worker takes the steps written for its model, in order, whoever
-else asks meanwhile.
+Invariant: the same seed gives the same acts. In an act each worker meets the faults written for its model, in order, whatever
+the other workers do.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ ANTHROPIC, OPENAI = "anthropic", "openai"
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """One of those who ask."""
+    """One caller with a model of its own."""
 
     name: str
     provider: str
     model: str
     spare: str = ""
-    """The other provider's model that it asks when its own is down."""
+    """The model of the other provider that it falls back to."""
 
 
-# Nobody's real models of today: the SDKs warn of names that were retired since.
+# Made-up names: the SDKs warn about real models once they are retired.
 CAST = (
     Worker("planner", ANTHROPIC, "claude-opus", "gpt-5"),
     Worker("coder", ANTHROPIC, "claude-sonnet", "gpt-5-codex"),
@@ -44,15 +44,15 @@ CAST = (
 _PLANNER, _CODER, _REVIEWER, _TESTER, _WRITER = CAST
 _CLAUDES = tuple(worker for worker in CAST if worker.provider == ANTHROPIC)
 
-_TRIES = 3
-"""Calls that the usual policy makes of an unavailable provider."""
+_ATTEMPTS = 3
+"""How often the default policy calls an unavailable provider."""
 OPEN_FOR = 4.0
-"""Seconds Anthropic's circuit stays open: long enough to be seen."""
+"""Seconds that Anthropic's circuit stays open: long enough to watch."""
 _HANG_LIMIT = 1.5
 
-# It opens with the very last failure that the outage can have, so that no order of the workers makes another count. The
-# usual one opens after five.
-_CIRCUIT = Circuit(failures=_TRIES * len(_CLAUDES), rate=None, open_for=OPEN_FOR)
+# It opens with the very last failure of the outage, so that the counts do not depend on the order of the workers. The default
+# circuit opens after five failures.
+_CIRCUIT = Circuit(failures=_ATTEMPTS * len(_CLAUDES), rate=None, open_for=OPEN_FOR)
 _USUAL = Policy(circuit=_CIRCUIT)
 
 
@@ -62,26 +62,26 @@ class Way(StrEnum):
     ASK = "ask"
     STREAM = "stream"
     CHAIN = "chain"
-    """Ask, and where the provider is down, ask the other one."""
+    """Ask, and fall back to the other provider."""
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the storm."""
+    """One part of the storm."""
 
     name: str
     title: str
     steps: Mapping[str, str] = {}
-    """What the requests for a model meet, in the notation of fault scripts; then all is well."""
+    """The faults for each model, in the notation of fault scripts. After them every request succeeds."""
     way: Way = Way.ASK
     policy: Policy = _USUAL
     patient: bool = False
-    """It begins when the open circuit lets a call through, and one worker goes ahead of the others."""
+    """The act starts when the open circuit lets a call through, and one worker goes first."""
 
 
 def storm(seed: int) -> tuple[Act, ...]:
     """Return the acts in order."""
     chance = seeded(seed)
-    down = {worker.model: f"503*{_TRIES}" for worker in _CLAUDES}
+    down = {worker.model: f"503*{_ATTEMPTS}" for worker in _CLAUDES}
     return (
         _rate_limits(chance),
         _overload(chance),
@@ -89,24 +89,24 @@ def storm(seed: int) -> tuple[Act, ...]:
         _hang(chance),
         Act(
             name="refused key",
-            title="A refused key: asking again cannot help, so nobody does, and the SDK's own exception comes through.",
+            title="A wrong key: a retry cannot help, so there is none, and the caller gets the SDK's own exception.",
             steps={_WRITER.model: "401"},
         ),
         Act(
             name="outage",
-            title="An outage: Anthropic is down. After three tries each OpenAI answers, and the circuit opens.",
+            title="An outage: Anthropic is down. After three attempts each call falls back to OpenAI, and the circuit opens.",
             steps=down,
             way=Way.CHAIN,
         ),
         Act(
             name="circuit open",
-            title="While it is open nothing is sent: OpenAI answers at once; whom it refuses too gets a lesser answer.",
+            title="While the circuit is open, nothing is sent to Anthropic. Where OpenAI fails too, a degraded answer is used.",
             steps={**down, _TESTER.spare: "quota"},
             way=Way.CHAIN,
         ),
         Act(
             name="return",
-            title=f"Anthropic is back: after {OPEN_FOR:g} s one call goes ahead, works, and the circuit closes.",
+            title=f"Anthropic is back: after {OPEN_FOR:g} s one probe is sent and succeeds, and the circuit closes.",
             way=Way.CHAIN,
             patient=True,
         ),
@@ -114,7 +114,7 @@ def storm(seed: int) -> tuple[Act, ...]:
 
 
 def _rate_limits(chance: Random) -> Act:
-    told = (
+    with_delay = (
         "429;retry-after=1",
         "429;retry-after=2",
         "429;retry-after=3",
@@ -124,13 +124,13 @@ def _rate_limits(chance: Random) -> Act:
     )
     return Act(
         name="rate limits",
-        title="Rate limits: who is told how long to wait waits exactly that long, who is not waits longer each time.",
+        title="Rate limits: with Retry-After, wait exactly that long; without it, exponential backoff.",
         steps={
-            _PLANNER.model: chance.choice(told),
+            _PLANNER.model: chance.choice(with_delay),
             _CODER.model: "429",
-            _REVIEWER.model: chance.choice(("ok", *told)),
-            _TESTER.model: chance.choice(("ok", *told)),
-            _WRITER.model: chance.choice(("429;hint=1s", "429;hint=2.5s", *told)),
+            _REVIEWER.model: chance.choice(("ok", *with_delay)),
+            _TESTER.model: chance.choice(("ok", *with_delay)),
+            _WRITER.model: chance.choice(("429;hint=1s", "429;hint=2.5s", *with_delay)),
         },
     )
 
@@ -139,23 +139,23 @@ def _overload(chance: Random) -> Act:
     steps = {worker.model: chance.choice(("ok", "529", "529*2")) for worker in _CLAUDES}
     return Act(
         name="overload",
-        title="Overload: Anthropic answers 529 to some; they ask again, at different moments.",
+        title="Overload: Anthropic answers 529 to some calls. They are retried at different times.",
         steps={**steps, _PLANNER.model: "529", _WRITER.model: chance.choice(("ok", "503"))},
     )
 
 
 def _cut_streams(chance: Random) -> Act:
     early = ("cut;after=0", "disconnect", "sse-error;after=0", "truncate;after=0")
-    # No reset here: it may destroy words that had arrived, and how many is up to the machine.
+    # No reset here: it may destroy words that already arrived, and how many depends on the machine.
     late = ("cut", "sse-error", "truncate")
     steps = {worker.model: chance.choice(("ok", *early)) for worker in CAST}
     return Act(
         name="cut streams",
-        title="Cut streams: before the first word nobody notices; after it coder begins again, reviewer keeps what came.",
+        title="Cut streams: before the first word, retried. Later, coder starts over and reviewer keeps the words so far.",
         steps={
             **steps,
             _PLANNER.model: chance.choice(early),
-            # Not truncated: what begins a stream again sees words, and words that end well are an end.
+            # Not truncated: coder reads plain words, and a clean end after some words looks like a complete answer.
             _CODER.model: f"{chance.choice(late[:2])};after={chance.randint(1, 3)}",
             _REVIEWER.model: f"{chance.choice(late)};after={chance.randint(2, 4)}",
         },
@@ -167,7 +167,7 @@ def _hang(chance: Random) -> Act:
     hung = chance.sample(CAST, chance.randint(1, 3))
     return Act(
         name="hang",
-        title=f"A hang: no answer comes at all; the call is ended after {_HANG_LIMIT:g} s and made again.",
+        title=f"A hang: no answer at all. The call is cancelled after {_HANG_LIMIT:g} s and retried.",
         steps={worker.model: "hang" for worker in hung},
         policy=_USUAL.replace(timeout=_HANG_LIMIT),
     )

@@ -1,6 +1,6 @@
-"""What came of every call, by the events of its recovery; and what the servers counted.
+"""How every call ended, by the events of its recovery, and what the servers counted.
 
-Handlers of events run in the context of the call that reports, so the call an event belongs to is the one in force there.
+A handler of events runs in the context of the call that reports, so a context variable says which call an event belongs to.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NOW: ContextVar[Call | None] = ContextVar("holdfast_demo_call", default=None)
 
 
 class Call:
-    """One call of one worker, and what was told of it."""
+    """One call of one worker, and its events."""
 
     def __init__(self, act: str, worker: Worker) -> None:
         self.act = act
@@ -47,13 +47,13 @@ class Call:
         self.recovered = self.fell_back = self.degraded = self.given_up = False
         self.events: list[Event] = []
 
-    def tells_of(self, kind: type[Event]) -> bool:
-        """Whether anything of this kind was told of it."""
+    def has(self, kind: type[Event]) -> bool:
+        """Whether it had an event of this kind."""
         return any(isinstance(event, kind) for event in self.events)
 
     @property
     def end(self) -> str:
-        """How it ended: the least good that was told of it."""
+        """How it ended: the worst of its events decides."""
         return next((end for end in reversed(ENDS[1:]) if getattr(self, end)), ENDS[0])
 
 
@@ -67,16 +67,16 @@ class Counted:
 
     @property
     def faults(self) -> int:
-        """Requests that met a fault."""
+        """How many requests met a fault."""
         return self.injected.total()
 
     @property
     def matches(self) -> bool:
-        """Whether one attempt was one request, and every fault was noticed."""
+        """Whether every attempt was one request, and every fault one failure."""
         return (self.attempts, self.failures) == (self.requests, self.faults)
 
     def add(self, other: Counted) -> None:
-        """Count another one's as well."""
+        """Add the counts of another one."""
         self.attempts += other.attempts
         self.failures += other.failures
         self.not_sent += other.not_sent
@@ -86,23 +86,23 @@ class Counted:
 
 
 class Tally:
-    """Everything that is counted, by act and provider."""
+    """All counts, by act and provider."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.open_until: float | None = None
-        """Wall clock at which the circuit that opened last lets a call through; None: none is open."""
+        """The wall-clock time at which the open circuit lets a call through; None: no circuit is open."""
         self.commanded = False
-        """Somebody pressed a key: the counts are no longer the seed's alone."""
+        """Somebody pressed a key, so the counts no longer depend on the seed alone."""
         self._counted: dict[tuple[str, str], Counted] = {}
 
     def listen(self, runtime: Runtime) -> Subscription:
-        """Take in what the runtime tells, until the subscription is cancelled."""
+        """Count the events of the runtime until the subscription is cancelled."""
         return runtime.on(self._take)
 
     @contextmanager
     def call(self, act: str, worker: Worker) -> Iterator[Call]:
-        """Count what is told inside to a new call."""
+        """Count the events inside the block to a new call."""
         call = Call(act, worker)
         self.calls.append(call)
         token = _NOW.set(call)
@@ -112,7 +112,7 @@ class Tally:
             _NOW.reset(token)
 
     def take_counters(self, act: str, servers: Mapping[str, FaultProvider]) -> None:
-        """Note what the servers counted in an act that is over."""
+        """Take over the servers' counters after an act."""
         for name, server in servers.items():
             counted, counters = self.counted(act, name), server.counters
             counted.requests = counters.received
@@ -120,11 +120,11 @@ class Tally:
             counted.injected = Counter(counters.injected)
 
     def counted(self, act: str, server: str) -> Counted:
-        """Return what is known about a provider in an act."""
+        """Return the counts of a provider in an act."""
         return self._counted.setdefault((act, server), Counted())
 
     def total(self, server: str) -> Counted:
-        """Return what is known about a provider in all acts."""
+        """Return the counts of a provider in all acts."""
         total = Counted()
         for (_, name), counted in self._counted.items():
             if name == server:
@@ -137,9 +137,9 @@ class Tally:
         return {"calls": found.total(), **{end: found[end] for end in ENDS}}
 
     def mismatches(self) -> list[str]:
-        """Return where events and counters say different things."""
+        """Return where our events and the servers' counters differ."""
         return [
-            f"{act}: {counted.attempts} attempts and {counted.failures} failures were told, {server} counted "
+            f"{act}: {counted.attempts} attempts and {counted.failures} failures reported, but {server} counted "
             f"{counted.requests} requests and {counted.faults} faults"
             for (act, server), counted in self._counted.items()
             if not counted.matches
@@ -157,7 +157,7 @@ class Tally:
     def _count(self, call: Call, event: Event) -> None:
         counted = self.counted(call.act, event.operation.partition("/")[0])
         match event:
-            # What is done via a fallback is an operation of its own, and tells of its own attempts.
+            # A fallback is an operation of its own and reports its own attempts.
             case AttemptStarted(via="primary"):
                 counted.attempts += 1
             case AttemptEnded(via="primary", fault=fault) if fault is not None:

@@ -1,6 +1,7 @@
-"""What a worker does: ask, listen to a stream, ask the other provider when its own is down.
+"""What a worker does: ask, read a stream, fall back to the other provider; and the clients and providers it uses.
 
-Only failures that a worker would really meet are caught: the SDKs' own exceptions, and ours.
+Workers catch only what a program would really meet: the SDKs' own exceptions, and ours.
+Invariant: no request leaves this machine, whatever keys, addresses and proxies the environment names.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ __all__ = ["Stage", "in_memory", "on_loopback", "perform"]
 _NO_KEY = "demo"
 _QUESTION = "What is a holdfast, and why does kelp need one?"
 _MOST_TOKENS = 200
-_BEGINS_AGAIN = "coder"
-"""Who begins a stream again that was cut; the others keep what came."""
+_RESTARTS = "coder"
+"""The worker that starts a cut stream again. The others keep the words so far."""
 
 
 async def perform(act: Act, cast: tuple[Worker, ...], stage: Stage, tally: Tally, say: Callable[[str], None]) -> None:
-    """Have every worker make its call, all at once; where the act is patient, the first goes ahead."""
+    """Let every worker make its call at the same time; in a patient act, the first one goes first."""
     work = _Work(act, stage, say)
     ahead = cast[: act.patient]
     for worker in ahead:
@@ -59,13 +60,11 @@ async def _make_call(work: _Work, worker: Worker, tally: Tally) -> None:
         except StreamCutError as cut:
             call.degraded = True
             pieces = 0 if cut.partial is None else cut.partial.complete
-            work.say(f"{worker.name} keeps what came: {pieces} events of the answer")
+            work.say(f"{worker.name} keeps the first {pieces} events of the answer")
         except (AnthropicError, OpenAIError, HoldfastError) as error:
             call.given_up = True
             fault = fault_of(error)
-            work.say(
-                f"{worker.name} gets {type(error).__name__}, as the SDK raises it; next to act: {fault.next_actor}"
-            )
+            work.say(f"{worker.name} gets the SDK's own {type(error).__name__}; next to act: {fault.next_actor}")
 
 
 class _Work:
@@ -75,14 +74,14 @@ class _Work:
         self.act = act
         self.say = say
         self._plain = stage
-        # The one line a program needs: the SDK's own client, whose calls recover.
+        # This line is all that a program needs: the SDK's own client, with recovery.
         self._claude = recovering_claude(stage.claude, policy=act.policy, name=ANTHROPIC)
         self._gpt = recovering_gpt(stage.gpt, policy=act.policy, name=OPENAI)
 
     async def do(self, worker: Worker) -> object:
         """Make one worker's call."""
         match self.act.way:
-            case Way.STREAM if worker.name == _BEGINS_AGAIN:
+            case Way.STREAM if worker.name == _RESTARTS:
                 return await self._stream_again(worker)
             case Way.STREAM:
                 return await self._stream(worker)
@@ -101,7 +100,7 @@ class _Work:
         return [word async for word in words]
 
     async def _stream_again(self, worker: Worker) -> list[str]:
-        """Listen to a stream that begins again where it is cut, also after its first word."""
+        """Read a stream that starts over when it is cut, also after its first word."""
         recovery = recover(Target(provider=ANTHROPIC, model=worker.model), self.act.policy)
         live = recovery.stream(_claude_words, after_first="restart")
         async with live(self._plain.claude, worker.model) as stream:
@@ -118,7 +117,7 @@ class _Work:
 
         @answer.degraded
         def lesser(fault: Fault) -> str:
-            self.say(f"{worker.name} is told: {fault.for_user()}")
+            self.say(f"{worker.name} shows its user: {fault.for_user()}")
             return ""
 
         return await answer()
@@ -173,7 +172,7 @@ class Stage:
         )
 
     def set(self, act: Act) -> None:
-        """Have the providers play this act, and count anew."""
+        """Load the script of an act into the providers, and reset their counters."""
         rules = tuple(Rule(steps=steps, models=(model,)) for model, steps in act.steps.items())
         for server in self.servers.values():
             server.set_script(Script(rules=rules))
@@ -186,14 +185,14 @@ class Stage:
 
 @contextmanager
 def on_loopback(clock: Clock) -> Iterator[dict[str, FaultProvider]]:
-    """Serve both providers from threads for as long as the block runs."""
+    """Serve both providers from threads, on loopback, while the block runs."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(serve_in_thread(clock=clock)) for name in (ANTHROPIC, OPENAI)}
 
 
 @contextmanager
 def in_memory(clock: Clock) -> Iterator[dict[str, FaultProvider]]:
-    """Give both providers without a socket."""
+    """Return both providers without a socket, for virtual time."""
     yield {name: FaultProvider(clock=clock) for name in (ANTHROPIC, OPENAI)}
 
 
