@@ -2,17 +2,17 @@
 
     classify, accuracy   recognising failures
     import               what `import holdfast` adds to the start of a program
-    recover              what recovery costs around a call that works, fails, or is refused
-    recovery             how well calls recover on scripted traces, up to a clairvoyant; what that costs beside the Router
+    recover              what recovery costs around a call that works, fails, or is rejected by an open circuit
+    recovery             how well calls recover on scripted traces, compared with a clairvoyant; the cost beside the Router
     circuits, memory     a hundred thousand circuits, a million calls, ten thousand streams
     provider             our own fault provider, which must never be the bottleneck of a test
     day                  24 virtual hours of mixed faults: what is recovered, prevented, and how soon (`--seed N`)
     durable              events that survive, beside LangGraph, DBOS and raw SQL; restarts, idle sessions, the millionth event
     sinks                what each sink adds; by itself, `python -m benchmarks.sinks`
 
-`peers` builds `.venv-bench` on first use. `worker` runs there, one process per contender, and does what the driver asks
-over a pipe; what it can do is in `inside`. The drivers let the workers take turns (A B A B) and hand rows to `table`.
-Figures are printed, never asserted.
+`peers` builds `.venv-bench` on first use. `worker` runs there, one process per contender, and takes commands from the driver
+over a pipe; `inside` has the code of the commands. The drivers let the workers take turns (A B A B) and pass rows to `table`.
+The benchmarks print figures and assert nothing.
 """
 
 from __future__ import annotations

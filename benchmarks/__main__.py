@@ -35,10 +35,10 @@ PEERS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="|".join(PARTS), help="what to run; all of it by default")
-    parser.add_argument("--quick", action="store_true", help="few rounds: a look, not a measurement")
+    parser.add_argument("parts", nargs="*", metavar="|".join(PARTS), help="the parts to run; all of them by default")
+    parser.add_argument("--quick", action="store_true", help="few rounds: rough figures, not a measurement")
     parser.add_argument("--calls", type=int, default=memory.CALLS, help="how many calls `memory` makes")
-    parser.add_argument("--seed", type=int, default=1, help="which `day` it is")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of `day`")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
@@ -47,7 +47,7 @@ def main() -> None:
     missing = peers.ready() if set(parts) - ALONE else {}
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start"
     if set(parts) - ALONE:
-        print(f"beside {peers.versions(*PEERS)}; certifi is older than litellm asks for")
+        print(f"beside {peers.versions(*PEERS)}; certifi is older than litellm requires")
     print(machine + (", --quick: few rounds, rough figures" if options.quick else ""))
     for name, why in missing.items():
         print(f"not installed: {name}: {why}")

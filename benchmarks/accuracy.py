@@ -24,14 +24,14 @@ litellm: the class of the mapped exception: ContextWindowExceeded = overflow; Pa
   ContentPolicyViolation, Unprocessable = invalid; Authentication, PermissionDenied = auth; InternalServer, BadGateway, ServiceUnavailable
   = unavailable; APIError = by its status, as the table; APIConnection = network (also its answer to what it does not know). Retryable: `litellm.should_retry(status_code)`.
   Providers it has no name for are given as openai; it names no delay, so 'all right' counts against it where one is labelled
-on http lines holdfast is not told the provider; litellm is, and redress by the choice of its classifier
+on http lines holdfast does not get the provider's name; litellm does, and redress does by the choice of its classifier
 redress calls `insufficient_quota` PERMANENT: right on retrying, counted as a wrong category
 litellm's handlers turn some client-library errors (timeouts) into its own before the mapping; on exception lines that step is missing here
 recorded exceptions are built again by class and text for the peers, with a class of the same name where the library is not installed
 """.splitlines()
 
 
-def run(*, quick: bool) -> dict[str, Any]:  # noqa: ARG001 - one pass is the whole measure
+def run(*, quick: bool) -> dict[str, Any]:  # noqa: ARG001 - every part has this option; one pass is the whole measurement here
     # Read once and sent to every worker: the corpus may grow while this runs.
     snapshot = read_corpus()
     lines = failures(snapshot)

@@ -47,8 +47,8 @@ def _print(best: dict[str, Any], clock: float, broken: dict[str, str], rounds: i
         rows.append([case, "", "", "", ""])
         ours = by_name["holdfast"]["median"]
         for name, got in by_name.items():
-            said = verdict(got["median"], TARGET_US, "µs") if name == "holdfast" else ""
-            rows.append([f"  {name}", f"{got['median']:.2f}", f"{got['p95']:.2f}", ratio(got["median"], ours), said])
+            result = verdict(got["median"], TARGET_US, "µs") if name == "holdfast" else ""
+            rows.append([f"  {name}", f"{got['median']:.2f}", f"{got['p95']:.2f}", ratio(got["median"], ours), result])
     notes = [
         *NOTES,
         f"{rounds} rounds; an empty call measures {clock:.2f} µs, which is in every figure",

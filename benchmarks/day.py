@@ -1,10 +1,10 @@
-"""A day of mixed faults, from a seed, in virtual time: is what S1-2 asks for true? `python -m benchmarks day`.
+"""A day of mixed faults, from a seed, in virtual time: does recovery meet S1-2? `python -m benchmarks day`.
 
 Callers use the real anthropic and openai SDKs through `recovering` clients with the default policy, Claude first and GPT as
 its configured fallback, as the documentation shows it; one call in three is a stream that begins again when it is cut. The
 fault provider is in memory, so 24 hours pass in minutes, and counts what reaches it.
 
-    transient errors   calls that met one, on the wire or as a refusal by an open circuit, and how they ended
+    transient errors   calls that met one, on the wire or as a rejection by an open circuit, and how they ended
     a dead service     requests that reached it while it was down, beside those of the same callers without a circuit
     the return         seconds from the moment it is back to the first answer from it
 
@@ -53,7 +53,7 @@ OUTAGES = ("503", "529", "disconnect", "hang", "500", "503;retry-after=20")
 
 
 class Window(msgspec.Struct, frozen=True):
-    """Something that lasts."""
+    """A stretch of time in which something is wrong."""
 
     what: str
     since: float
@@ -117,9 +117,9 @@ def _arrivals(rng: Any, calls: int, span: float) -> list[float]:
 
 
 class Call:
-    """One call and what became of it."""
+    """One call and its outcome."""
 
-    __slots__ = ("began", "code", "ended", "met", "refused", "sent", "via")
+    __slots__ = ("began", "code", "ended", "met", "rejected", "sent", "via")
 
     def __init__(self, began: float) -> None:
         self.began = began
@@ -128,7 +128,7 @@ class Call:
         """Faults it met on the wire."""
         self.sent: list[tuple[float, str]] = []
         """Its requests: when, and to which model."""
-        self.refused = False
+        self.rejected = False
         """A circuit that was open kept it from the wire."""
         self.via = ""
         """Who answered; empty where nobody did."""
@@ -136,14 +136,14 @@ class Call:
 
     @property
     def troubled(self) -> bool:
-        return bool(self.met) or self.refused
+        return bool(self.met) or self.rejected
 
 
 CALL: ContextVar[Call] = ContextVar("call")
 
 
 class Watched(FaultProvider):
-    """The provider, which tells each call what its requests met."""
+    """A provider that records for each call what its requests met."""
 
     def plan(self, request):
         call, before = CALL.get(), self.counters.injected.copy()
@@ -176,8 +176,8 @@ class Callers:
         return GPT
 
     async def _stream_claude(self):
-        asked = {"model": CLAUDE, "max_tokens": 99, "messages": [{"role": "user", "content": "hello"}]}
-        async with await self.claude.messages.create(stream=True, **asked) as events:
+        request = {"model": CLAUDE, "max_tokens": 99, "messages": [{"role": "user", "content": "hello"}]}
+        async with await self.claude.messages.create(stream=True, **request) as events:
             async for _ in events:
                 yield CLAUDE
 
@@ -194,7 +194,7 @@ class Callers:
 
 
 class Lived(msgspec.Struct):
-    """A day that is over."""
+    """The outcome of a day."""
 
     day: Day
     calls: list[Call]
@@ -238,7 +238,7 @@ async def _make(callers: Callers, number: int, call: Call, clock: VirtualClock) 
     except Exception as error:
         call.code = fault_of(error).code
     call.ended = clock.monotonic()
-    call.refused = not any(model == CLAUDE for _, model in call.sent)
+    call.rejected = not any(model == CLAUDE for _, model in call.sent)
 
 
 # --- the report ---
@@ -264,7 +264,7 @@ class Outage(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What the day says about S1-2."""
+    """The figures of the day for S1-2."""
 
     seed: int
     calls: int

@@ -1,7 +1,7 @@
-"""What it costs that nothing is lost: durable events beside others, restarts, idle sessions, long logs.
+"""The cost of losing nothing: durable events beside other libraries, restarts, idle sessions, long logs.
 
-Everything lies on the same disk and is synced at each commit. Rounds in which the contenders take turns; the medians are told.
-Processor time is told beside the rates: it does not depend on what else the machine and its disk are doing.
+Everything is on the same disk and synced at each commit. The contenders take turns in rounds; the tables show the medians.
+Processor time stands beside the rates, because it does not depend on the other load of the machine and its disk.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _race(contenders: dict[str, str], rounds: int, place: Callable[[str], dict[s
     got: dict[str, Any] = {name: {} for name in contenders}
     chance = random.Random(1)
     for turn, writers in itertools.product(range(rounds), (1, MANY)):
-        # In another order each time: what one has written, the disk is still busy with while the next writes.
+        # In another order each time: the disk may still be writing the data of one contender while the next one runs.
         for name in chance.sample(list(contenders), len(contenders)):
             if name in ALONE and writers > 1:
                 continue
@@ -130,7 +130,7 @@ def _cells(measured: dict[str, Any] | None, ours: dict[str, Any]) -> list[str]:
 
 
 def _times(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
-    """How many times theirs ours is, by rounds: what slows the disk slows both."""
+    """Return our rate divided by theirs, by rounds: a slow disk slows both."""
     return quantile([a / b for a, b in zip(ours["rates"], theirs["rates"], strict=False)], 0.5)
 
 
@@ -194,5 +194,5 @@ def _print_sizes(size: dict[str, Any]) -> None:
 
 def _flat_row(title: str, tenths: list[dict[str, float]]) -> list[str]:
     first, last = tenths[0]["cpu_us"], tenths[-1]["cpu_us"]
-    said = f"{last / first:.2f}x, {verdict(last / first, TARGET_GROWTH, 'x')}"
-    return [title, f"{first:.0f}, {last:.0f}", said]
+    result = f"{last / first:.2f}x, {verdict(last / first, TARGET_GROWTH, 'x')}"
+    return [title, f"{first:.0f}, {last:.0f}", result]

@@ -26,7 +26,7 @@ def run(*, quick: bool) -> dict[str, Any]:
         for name, differences in added.items():
             if name in SLOW and turn >= slow_rounds:
                 continue
-            # The bare interpreter is started anew beside each import: a slow minute of the machine hits both.
+            # The bare interpreter is measured beside each import, so that a slow minute of the machine affects both.
             (wall, cpu), (more_wall, more_cpu) = _start("pass"), _start(f"import {name}")
             differences.append((more_wall - wall, more_cpu - cpu))
             bare.append(wall)
@@ -72,9 +72,9 @@ def _print(figures: dict[str, Any], bare: float, broken: dict[str, str], *, lazy
     ours = figures["holdfast.classify"]["median_ms"]
     rows = []
     for name, got in figures.items():
-        said = verdict(got["median_ms"], TARGET_MS, "ms") if name.startswith("holdfast") else ""
+        result = verdict(got["median_ms"], TARGET_MS, "ms") if name.startswith("holdfast") else ""
         columns = [f"{got[key]:.1f}" for key in ("median_ms", "min_ms", "max_ms", "cpu_ms")]
-        rows.append([f"import {name}", *columns, ratio(got["median_ms"], ours), str(got["rounds"]), said])
+        rows.append([f"import {name}", *columns, ratio(got["median_ms"], ours), str(got["rounds"]), result])
     notes = [
         f"wall time of a whole process minus that of `python -c pass` started just before it (median {bare:.1f} ms)",
         "cpu: the same difference in processor time, which other work on the machine disturbs less",

@@ -1,4 +1,4 @@
-"""What stays behind after a million calls (`--calls 10000000` for ten), and ten thousand streams in flight."""
+"""Memory that remains after a million calls (`--calls 10000000` for ten million), and ten thousand open streams."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def run(*, quick: bool, calls: int = CALLS) -> dict[str, Any]:
 
 def _print(called: dict[str, float], flight: dict[str, Any], calls: int) -> None:
     grown = called["resident_kb"] * 1024 / calls
-    said = "no growth" if grown < ALLOWED_BYTES_PER_CALL else f"{grown:.1f} bytes a call"
+    result = "no growth" if grown < ALLOWED_BYTES_PER_CALL else f"{grown:.1f} bytes a call"
     bare, ours = flight["bare"], flight["recovered"]
     rows = [
-        [f"{calls:,} calls, resident KB more", f"{called['resident_kb']:.0f}", "", said],
+        [f"{calls:,} calls, resident KB more", f"{called['resident_kb']:.0f}", "", result],
         ["  objects more", f"{called['objects']:.0f}", "", ""],
         ["  objects left in cycles, 10,000 calls", f"{called['cycles']:.0f}", "", ""],
         ["  traced bytes more, 20,000 calls", f"{called['traced_bytes']:.0f}", "", ""],

@@ -53,7 +53,7 @@ def versions(*names: str) -> str:
 def _install() -> dict[str, str]:
     missing: dict[str, str] = {}
     if _pip("-r", str(PINS)):
-        # One that cannot be had must not cost the others.
+        # A package that cannot be installed must not prevent the others.
         for pin in PINS.read_text().splitlines():
             if pin and not pin.startswith("#") and (problem := _pip(pin)):
                 missing[pin.partition("==")[0]] = problem

@@ -1,7 +1,7 @@
 """How many requests the fault provider answers in a second on one core: it must never be the bottleneck of a test.
 
-The server is a process of its own, pinned to one core where the system can; this one asks over several connections and
-parses nothing but the ends of answers.
+The server is a process of its own, pinned to one core where the system can; this process sends requests over several connections and
+parses only the ends of the answers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def request_bytes(path, document, method=b"POST"):
 
 @contextlib.contextmanager
 def serving():
-    """Serve from a process of its own; give the port and the process."""
+    """Serve from another process; yield the port and the process."""
     command = [sys.executable, "-m", "holdfast", "faults", "serve", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
@@ -76,7 +76,7 @@ async def measure(port, case, seconds):
 
 
 def cpu_seconds(pid):
-    """CPU time of a process, where the system tells it."""
+    """CPU time of a process, if the system provides it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""What recovery costs around a call, stack beside stack: while all is well, when it fails, when a circuit refuses it."""
+"""What recovery costs around a call, for each stack: when it works, when it fails, when an open circuit rejects it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TARGETS_US = {
     ("async, it works", OURS): 4.0,
     ("async, it works, OpenTelemetry on", "holdfast, not sampled"): 15.0,
     ("sync, it works", OURS): 2.0,
-    ("sync, refused by an open circuit", "holdfast, the circuit alone"): 1.5,
+    ("sync, rejected by an open circuit", "holdfast, the circuit alone"): 1.5,
 }
 
 LACKS = {
@@ -86,9 +86,9 @@ def _print(figures: dict[str, Any], broken: dict[str, str], rounds: int) -> None
         rows.append([case, "", "", "", "", ""])
         for name, got in by_name.items():
             target = TARGETS_US.get((case, name))
-            said = "" if target is None else verdict(got["cpu_us"], target, "µs")
+            result = "" if target is None else verdict(got["cpu_us"], target, "µs")
             columns = [f"{got[key]:.2f}" for key in ("cpu_us", "least_us", "wall_us")]
-            rows.append([f"  {name}", *columns, ratio(got["ratio"], 1.0), said])
+            rows.append([f"  {name}", *columns, ratio(got["ratio"], 1.0), result])
     notes = [
         *NOTES,
         *(f"{name}: {lacks}" for name, lacks in LACKS.items()),

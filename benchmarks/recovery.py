@@ -1,6 +1,6 @@
 """How well calls recover, contender beside contender: the same calls through the same traces, in virtual time.
 
-Beside them the clairvoyant, which knows the trace: nobody can be sooner or waste less. And what a call that works costs.
+The clairvoyant knows the trace, so nobody can be sooner or send fewer requests. The last table is the cost of a call that works.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def figures(trace: Trace, played: dict[str, Any], best: dict[str, Any]) -> Figur
 
 
 def total(parts: Sequence[Figures]) -> Figures:
-    """Return the sums; the middle of times; the worst of what happens after a return."""
+    """Return the sums of counts, the medians of times, and the worst values after a return."""
     calls, succeeded = (sum(getattr(part, field) for part in parts) for field in ("calls", "succeeded"))
     return Figures(
         calls=calls,
@@ -124,7 +124,7 @@ def _lost(trace: Trace, call: tuple[float, float, bool]) -> float:
 
 
 def _back(calls: Sequence[tuple[float, float, bool]], moment: float) -> float:
-    """Return the seconds to the first answer that was asked for after the return."""
+    """Return the seconds from the return of the service to the first answer to a later request."""
     return min((end - moment for _, end, good in calls if good and end >= moment + GOOD_ANSWER_S), default=float("inf"))
 
 
@@ -161,7 +161,7 @@ def _overhead(*, quick: bool) -> dict[str, dict[str, float]]:
     for worker in workers.values():
         worker.close()
     figures = {name: median(mine) for name, mine in taken.items() if mine}
-    # Round by round: what else the machine does weighs on neighbours alike.
+    # Round by round, so that other load of the machine affects all contenders alike.
     added = {name: median(map(sub, taken[name], taken[BARE])) for name in figures}
     rows = [[name, f"{figure:.0f}", f"{added[name]:.0f}"] for name, figure in figures.items()]
     notes = [

@@ -1,6 +1,6 @@
 """One contender in a process of its own: reads a JSON command a line, answers a JSON line.
 
-Invariant: standard output carries answers only, and Python opens no connection. libpq, which does not ask Python, is given the socket of a private server.
+Invariant: standard output carries answers only, and Python opens no connection. libpq does not go through Python; it gets the socket of a private server.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 
 def _offline() -> None:
-    def refuse(*_: Any, **__: Any) -> Any:
+    def block_network(*_: Any, **__: Any) -> Any:
         raise OSError("the benchmark opens no connections")
 
-    socket.socket.connect = socket.socket.connect_ex = refuse  # type: ignore[method-assign]
-    socket.getaddrinfo = socket.create_connection = refuse  # type: ignore[assignment]
+    socket.socket.connect = socket.socket.connect_ex = block_network  # type: ignore[method-assign]
+    socket.getaddrinfo = socket.create_connection = block_network  # type: ignore[assignment]
 
 
 def main() -> None:
@@ -28,10 +28,10 @@ def main() -> None:
     part, name = sys.argv[1:]
     bench: Any = None
     for line in sys.stdin:
-        asked = json.loads(line)
+        command = json.loads(line)
         try:
             bench = bench or importlib.import_module(f"benchmarks.inside.{part}").Bench(name)
-            answer = {"ok": getattr(bench, asked.pop("do"))(**asked)}
+            answer = {"ok": getattr(bench, command.pop("do"))(**command)}
         except Exception as problem:
             answer = {"error": f"{type(problem).__name__}: {problem}"}
         answers.write(json.dumps(answer) + "\n")

@@ -1,7 +1,7 @@
-"""Work that survives the process doing it: a release, killed twice on the way, finished by the third process. No keys, no network.
+"""Work that survives its process: a release that is killed twice and finished by the third process. No keys, no network.
 
 Each process is this file again. The first is killed in the middle of a batch, the second in the middle of the one step that must not
-be done twice. Nothing that is done is done again, and nobody guesses about what may have been.
+be done twice. Finished steps are not repeated. For a step that may have happened, the third process asks.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ async def release(path: Path) -> None:
         try:
             print("  result  ", await session.step(deploy, plan, len(notes)))
         except OutcomeUnknownError as unknown:
-            print("  asked   ", unknown.fault.message)
-            # Somebody has looked: it did not go through.
+            print("  question", unknown.fault.message)
+            # A person has checked: the deployment did not happen.
             await session.resolve(unknown.key, happened=False)
             raise
 

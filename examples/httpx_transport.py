@@ -1,6 +1,6 @@
 """Any HTTP client recovered: a transport around your own, for httpx and httpx2. No keys, no network.
 
-Answers that tell of a failure are tried again as they say, requests that may not be repeated are not, and what comes of it is an
+Responses that report a failure are retried when they allow it; requests that must not be repeated are not. The caller gets an
 ordinary response.
 """
 
@@ -36,7 +36,9 @@ def main() -> None:
             print("  provider", provider.counters)
         plain = RecoveringTransport(httpx.HTTPTransport(), name="orders")
         with no_waiting(), httpx.Client(transport=plain, base_url=provider.url, headers=KEY) as client:
-            print("A request that may have been carried out is not sent again without your word (methods, or a key)")
+            print(
+                "A request that may have been carried out is sent again only if you allow it (by methods, or by a key)"
+            )
             answer = client.post("/v1/messages", json=QUESTION)
             print("  answered", answer.status_code)
             print("  provider", provider.counters)

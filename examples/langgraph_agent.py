@@ -1,6 +1,6 @@
-"""LangChain and LangGraph in a storm: the real packages against a provider that fails on script.
+"""LangChain and LangGraph against a failing provider: the real packages, and a provider that fails on script.
 
-No keys and no network: the provider is on this machine, its answers and failures are those the services really send, and
+No keys and no network: the provider is on this machine, its answers and failures are those of the real services, and
 waiting is switched off.
 """
 
@@ -42,7 +42,7 @@ def gpt(provider: FaultProvider) -> ChatOpenAI:
 
 
 def a_chain() -> None:
-    show("A chain with a model that recovers: a rate limit, an overload and a cut answer pass unseen")
+    show("A chain with a model that recovers: the caller does not notice a rate limit, an overload and a cut answer")
     with serve_in_thread("429;retry-after=7, 529, cut, ok") as provider:
         model = recovering(claude(provider))
         chain = ChatPromptTemplate.from_messages([("user", "{question}")]) | model | StrOutputParser()
@@ -51,7 +51,7 @@ def a_chain() -> None:
 
 
 def an_agent() -> None:
-    show("An agent: its model is down, another one answers; its tool fails once and only reads, so it is called again")
+    show("An agent: its model is down and another one answers. Its tool only reads, so it is retried after a failure")
     failures = [ConnectionResetError(104, "Connection reset by peer")]
 
     @langchain_tool
@@ -78,7 +78,7 @@ class State(TypedDict):
 
 
 def a_graph() -> None:
-    show("A graph: a node recovers, and an interrupt inside it is no failure")
+    show("A graph: a node recovers, and an interrupt inside it is not a failure")
     with serve_in_thread("529*2, ok, ok") as provider:
         model = claude(provider).model_copy(update={"max_retries": 0})
 
@@ -99,7 +99,7 @@ def a_graph() -> None:
         print("  provider", provider.counters)
 
 
-def tell(event: Event) -> None:
+def print_event(event: Event) -> None:
     if isinstance(event, Retry):
         print("          ⟳", event.text, event.fault.code)
     elif isinstance(event, Fallback):
@@ -107,7 +107,7 @@ def tell(event: Event) -> None:
 
 
 def main() -> None:
-    with default_runtime().on(tell, Retry, Fallback), no_waiting():
+    with default_runtime().on(print_event, Retry, Fallback), no_waiting():
         a_chain()
         an_agent()
         a_graph()

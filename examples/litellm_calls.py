@@ -1,4 +1,4 @@
-"""LiteLLM in a storm: `recovering` calls and a Router, against a provider that fails on script and counts.
+"""LiteLLM against a failing provider: `recovering` calls and a Router. The provider counts every request.
 
 It needs LiteLLM, which has an environment of its own here: `make .venv-litellm/.ready`, then
 `.venv-litellm/bin/python examples/litellm_calls.py`. No keys and no network: the provider is on this machine.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-# Otherwise importing LiteLLM fetches a list of prices, and it logs what its callers are told anyway.
+# Without these, importing LiteLLM downloads a price list, and it logs errors that its callers get anyway.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("LITELLM_LOG", "CRITICAL")
 
@@ -38,7 +38,7 @@ def claude(provider: FaultProvider) -> dict[str, str]:
 
 
 def a_storm() -> None:
-    print("\nA rate limit, an overload and a lost connection pass unseen")
+    print("\nThe caller does not notice a rate limit, an overload and a lost connection")
     with serve_in_thread("429;retry-after=7, 529, disconnect, ok") as provider:
         answer = recovering(litellm.completion, policy=Policy(attempts=5))(messages=QUESTION, **gpt(provider))
         print("  answer  ", answer.choices[0].message.content)
@@ -46,7 +46,7 @@ def a_storm() -> None:
 
 
 def an_outage() -> None:
-    print("\nOne provider down: another answers")
+    print("\nOne provider is down: another one answers")
     with serve_in_thread("503, loop") as down, serve_in_thread() as up:
         completion = recovering(litellm.completion, fallbacks=[claude(up)])
         for _ in range(2):
@@ -56,7 +56,7 @@ def an_outage() -> None:
 
 
 def a_router() -> None:
-    print("\nA Router: its own retries are off, one attempt is one request")
+    print("\nA Router: its own retries are off, so one attempt is one request")
     with serve_in_thread("500, 500, ok") as provider:
         router = recovering(litellm.Router(model_list=[{"model_name": "chat", "litellm_params": gpt(provider)}]))
         print("  answer  ", router.completion(model="chat", messages=QUESTION).choices[0].message.content)
@@ -64,7 +64,7 @@ def a_router() -> None:
 
 
 def an_end_that_nobody_gave() -> None:
-    print("\nA stream that stops in the middle, which LiteLLM alone takes for the end")
+    print("\nA stream that stops in the middle; LiteLLM alone treats this as its end")
     with serve_in_thread("truncate;after=3") as provider:
         try:
             for _ in recovering(litellm.completion, name="cut")(messages=QUESTION, stream=True, **gpt(provider)):
@@ -73,7 +73,7 @@ def an_end_that_nobody_gave() -> None:
             print("  arrived ", cut.partial.complete if cut.partial else 0, "chunks, then", fault_of(cut).code)
 
 
-def tell(event: Event) -> None:
+def print_event(event: Event) -> None:
     if isinstance(event, Retry):
         print("          ⟳", event.text, event.fault.code)
     elif isinstance(event, Fallback):
@@ -81,7 +81,7 @@ def tell(event: Event) -> None:
 
 
 def main() -> None:
-    with default_runtime().on(tell, Retry, Fallback), no_waiting():
+    with default_runtime().on(print_event, Retry, Fallback), no_waiting():
         a_storm()
         an_outage()
         a_router()

@@ -1,6 +1,6 @@
-"""An agent of the OpenAI Agents SDK in a storm: its model recovers, its tool declares what it does to the world.
+"""An agent of the OpenAI Agents SDK against a failing provider: its model recovers, and its tool declares its effect.
 
-No keys and no network: the provider is on this machine, its failures are those the service really sends, and waiting is
+No keys and no network: the provider is on this machine, its failures are those of the real service, and waiting is
 switched off.
 """
 
@@ -20,7 +20,7 @@ from holdfast.runtime.runtime import default_runtime
 from holdfast.testing import FaultProvider, no_waiting
 from holdfast.testing.provider import read_script
 
-# The SDK logs each failed request as an error, also one that is made again; what happens is told by the events here.
+# The SDK logs each failed request as an error, also one that is retried. This example prints the events instead.
 logging.getLogger("openai.agents").setLevel(logging.CRITICAL)
 
 
@@ -41,7 +41,9 @@ QUIET = RunConfig(tracing_disabled=True)
 
 
 async def a_storm() -> None:
-    print("\nEvery model of a provider recovers: a rate limit, an overload and a lost connection pass unseen")
+    print(
+        "\nEvery model of a provider recovers: the caller does not notice a rate limit, an overload and a lost connection"
+    )
     async with FaultProvider("429;retry-after=7, 529, disconnect, ok") as provider, client(provider) as sdk:
         config = RunConfig(tracing_disabled=True, model_provider=recovering(OpenAIProvider(openai_client=sdk)))
         result = await Runner.run(Agent(name="Helper", model="gpt-5"), "What is a holdfast?", run_config=config)
@@ -61,7 +63,7 @@ async def an_outage() -> None:
 
 
 async def a_cut_stream() -> None:
-    print("\nA stream that is cut after its first words: it raises, or begins again if you say so")
+    print("\nA stream that is cut after its first words raises, or starts again if you choose that")
     async with FaultProvider("cut;after=2, cut;after=2, ok") as provider, client(provider) as sdk:
         modes: tuple[Literal["raise", "restart"], ...] = ("raise", "restart")
         for mode in modes:
@@ -76,14 +78,14 @@ async def a_cut_stream() -> None:
 
 
 async def a_tool() -> None:
-    print("\nA tool that may have happened is not repeated, and the model is told so")
+    print("\nA tool call that may have had its effect is not repeated, and the model gets this as the result")
     async with FaultProvider(read_script('replies = "tools"')) as provider, client(provider) as sdk:
         agent = Agent(name="Helper", model=recovering(OpenAIChatCompletionsModel("gpt-5", sdk)), tools=[charge])
         result = await Runner.run(agent, "Charge 5 euros.", run_config=QUIET)
-        print("  told    ", *(item.output for item in result.new_items if item.type == "tool_call_output_item"))
+        print("  result  ", *(item.output for item in result.new_items if item.type == "tool_call_output_item"))
 
 
-def tell(event: Event) -> None:
+def print_event(event: Event) -> None:
     if isinstance(event, Retry):
         print("          ⟳", event.text, event.fault.code)
     elif isinstance(event, Fallback):
@@ -91,7 +93,7 @@ def tell(event: Event) -> None:
 
 
 async def main() -> None:
-    with default_runtime().on(tell, Retry, Fallback), no_waiting():
+    with default_runtime().on(print_event, Retry, Fallback), no_waiting():
         await a_storm()
         await an_outage()
         await a_cut_stream()

@@ -1,6 +1,6 @@
-"""pydantic-ai in a storm: the real package against a provider that fails on script.
+"""pydantic-ai against a failing provider: the real package, and a provider that fails on script.
 
-No keys and no network: the provider is on this machine, its answers and failures are those the services really send, and
+No keys and no network: the provider is on this machine, its answers and failures are those of the real services, and
 waiting is switched off.
 """
 
@@ -45,7 +45,7 @@ def gpt(provider: FaultProvider) -> OpenAIResponsesModel:
 
 
 async def an_agent() -> None:
-    show("An agent in a storm; its tool fails once and only reads, so it is called again")
+    show("An agent against a failing provider. Its tool only reads, so it is retried after a failure")
     failures = [ConnectionResetError(104, "Connection reset by peer")]
     provider = FaultProvider('replies = "tools"\n[[rules]]\nsteps = "429;retry-after=7, ok, 529, ok"\n')
     agent = Agent(RecoveringModel(claude(provider)))
@@ -63,7 +63,7 @@ async def an_agent() -> None:
 
 
 async def an_outage() -> None:
-    show("One provider down: the other answers")
+    show("One provider is down: the other one answers")
     down, up = FaultProvider("529, loop"), FaultProvider()
     first = RecoveringModel(claude(down), policy=Policy(attempts=2))
     agent = Agent(FallbackModel(first, RecoveringModel(gpt(up)), fallback_on=FALLBACK_ON))
@@ -73,7 +73,7 @@ async def an_outage() -> None:
 
 
 async def streams() -> None:
-    show("A stream that is cut before its first word is begun again unseen; one that is cut later says what arrived")
+    show("A stream that is cut before its first word starts again; one that is cut later raises with what arrived")
     provider = FaultProvider("cut;after=0, ok, cut;after=3")
     agent = Agent(RecoveringModel(claude(provider)))
     for _ in range(2):
@@ -89,13 +89,13 @@ async def streams() -> None:
     print("  provider", provider.counters)
 
 
-def tell(event: Event) -> None:
+def print_event(event: Event) -> None:
     if isinstance(event, Retry):
         print("          ⟳", event.text, event.fault.code)
 
 
 async def main() -> None:
-    with default_runtime().on(tell, Retry), no_waiting():
+    with default_runtime().on(print_event, Retry), no_waiting():
         await an_agent()
         await an_outage()
         await streams()

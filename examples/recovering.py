@@ -1,6 +1,6 @@
-"""Recovery at work, in virtual time: what an agent's calls go through on a bad day, told event by event.
+"""Recovery at work, in virtual time: what happens to an agent's calls on a bad day, event by event.
 
-Run it with `.venv/bin/python examples/recovering.py`. The failures are scripted, the waits are real ones on a clock that jumps over them.
+Run it with `.venv/bin/python examples/recovering.py`. The failures are scripted. The waits pass at once, on a virtual clock.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def show(title: str) -> None:
     print(f"\n\033[1m{title}\033[0m" if sys.stdout.isatty() else f"\n{title}\n{'-' * len(title)}")
 
 
-def tell(event: Event) -> None:
+def print_event(event: Event) -> None:
     """Print one line per event, with the seconds since the start."""
     text = ""
     match event:
         case Retry(delay=delay, asked=asked, fault=fault):
-            text = f"⟳ {event.text} in {delay:.1f} s · {fault.code}{' · the server asked for it' if asked else ''}"
+            text = f"⟳ {event.text} in {delay:.1f} s · {fault.code}{' · by Retry-After' if asked else ''}"
         case CircuitStateChange(circuit=name, from_=before, to=after):
             text = f"◍ circuit {name}: {before} → {after}"
         case Fallback(to=step, fault=Fault(code=code)):
@@ -73,13 +73,13 @@ def tell(event: Event) -> None:
 
 
 async def a_rate_limit_and_a_blip() -> None:
-    show("A rate limit is waited out exactly, a blip is retried")
+    show("After a rate limit the wait is exactly Retry-After; a short failure is retried")
     claude = script("429;retry-after=7, 503, ok:An anchor.")
     print("  answer:", await recover("claude").call(claude.acall, "What is a holdfast?"))
 
 
 async def an_outage() -> None:
-    show("An outage opens the circuit; calls go to the fallback at once, and come back when it is over")
+    show("An outage opens the circuit. Calls go to the fallback at once, and back to the provider when it is over")
     openai_calls = script("503*5, ok:back*99")
 
     @recover("openai", Policy(attempts=2))
@@ -98,7 +98,7 @@ async def an_outage() -> None:
 
 
 async def a_cut_stream() -> None:
-    show("A stream that is cut after the first item is not replayed in secret: what arrived is on the error")
+    show("A stream that is cut after its first item is not repeated; the error carries the items that arrived")
 
     async def tokens() -> AsyncIterator[str]:
         for word in ("Kelp ", "holds "):
@@ -114,7 +114,7 @@ async def a_cut_stream() -> None:
 
 
 async def a_full_context() -> None:
-    show("A context that does not fit is compacted, never sent again as it was")
+    show("A context that is too long is compacted before it is sent again")
 
     @recover("gpt")
     async def ask(messages: list[str]) -> str:
@@ -130,7 +130,7 @@ async def a_full_context() -> None:
 
 
 async def an_unsafe_tool() -> None:
-    show("A deployment that may have happened is not done twice")
+    show("A deployment that may have happened is not repeated")
 
     @tool(effect="unsafe")
     async def deploy() -> None:
@@ -143,7 +143,7 @@ async def an_unsafe_tool() -> None:
 
 
 async def a_budget() -> None:
-    show("A budget bounds everything inside it, retries included")
+    show("A budget limits everything inside it, including retries")
     with Budget(attempts=4, seconds=60) as budget:
         try:
             for _ in range(9):
@@ -164,7 +164,7 @@ async def bad_day() -> None:
 
 def main() -> None:
     runtime = Runtime(clock=CLOCK, rng=seeded(7))
-    runtime.on(tell)
+    runtime.on(print_event)
     with use_runtime(runtime):
         run(bad_day(), clock=CLOCK)
 

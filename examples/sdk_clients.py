@@ -1,7 +1,7 @@
-"""The real SDKs in a storm: `recovering` clients against a provider that fails on script, counted where requests arrive.
+"""The real SDKs against a failing provider: `recovering` clients, and a provider that fails on script and counts requests.
 
-Run it with `.venv/bin/python examples/sdk_clients.py`. No keys and no network: the provider is on this machine, its answers and failures are those the
-services really send, and waiting is switched off.
+Run it with `.venv/bin/python examples/sdk_clients.py`. No keys and no network: the provider is on this machine, its answers and failures are those
+of the real services, and waiting is switched off.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def ask_gpt(client: openai.OpenAI, question: str) -> str:
 
 
 def a_storm() -> None:
-    show("The same client, recovering: a rate limit, an overload and a cut answer pass unseen")
+    show("The same client, recovering: the caller does not notice a rate limit, an overload and a cut answer")
     with serve_in_thread("429;retry-after=7, 529, cut, ok") as provider, recovering_claude(claude(provider)) as client:
         print("  answer  ", ask_claude(client, "What is a holdfast?"))
         print("  provider", provider.counters)
 
 
 def two_keys() -> None:
-    show("Two keys: the one without credit is left for the other at once")
+    show("Two keys: if one has no credit, the other one is used at once")
     with (
         serve_in_thread("quota, ok, ok") as provider,
         recovering_claude(claude(provider, "empty"), claude(provider, "full"), weights=(1, 0.001)) as client,
@@ -61,7 +61,7 @@ def two_keys() -> None:
 
 
 def an_outage() -> None:
-    show("One provider down: the other answers; every request is counted, none is hidden")
+    show("One provider is down: the other one answers. The provider counts every request")
     with (
         serve_in_thread("529, loop") as down,
         serve_in_thread() as up,
@@ -84,7 +84,7 @@ def an_outage() -> None:
 
 
 def a_cut_stream() -> None:
-    show("A stream that is cut after its first words: what arrived is on the error")
+    show("A stream that is cut after its first words: the error carries what arrived")
     with serve_in_thread("cut;after=6") as provider, recovering_claude(claude(provider)) as client:
         try:
             with client.messages.stream(
@@ -97,7 +97,7 @@ def a_cut_stream() -> None:
 
 
 def a_wrong_key() -> None:
-    show("A key that is refused is not tried again, and the SDK's own exception comes through")
+    show("A rejected key is not retried, and the SDK's own exception comes through")
     with serve_in_thread("401") as provider, recovering_gpt(gpt(provider)) as client:
         try:
             ask_gpt(client, "hello")
@@ -106,13 +106,13 @@ def a_wrong_key() -> None:
         print("  provider", provider.counters)
 
 
-def tell(event: Event) -> None:
+def print_event(event: Event) -> None:
     if isinstance(event, Retry):
         print("          ⟳", event.text, event.fault.code)
 
 
 def main() -> None:
-    with default_runtime().on(tell, Retry), no_waiting():
+    with default_runtime().on(print_event, Retry), no_waiting():
         a_storm()
         two_keys()
         an_outage()

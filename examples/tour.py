@@ -1,7 +1,7 @@
-"""A tour of the error model, without keys and without a network: real things fail on this machine and are recognised.
+"""A tour of the error model, without keys and without a network: real failures on this machine, and how they are recognised.
 
-Run it with `.venv/bin/python examples/tour.py`. Everything below really happens: sockets are refused, processes are killed, and the official
-SDKs talk to a small server on the loopback address that answers the way providers do when they fail.
+Run it with `.venv/bin/python examples/tour.py`. Everything below really happens: connections are refused, processes are killed, and the
+official SDKs talk to a small server on loopback that fails as providers do.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ANSWERS: dict[str, tuple[int, dict[str, str], str]] = {
 
 
 class Misbehaving(BaseHTTPRequestHandler):
-    """Answers every request with the failure its key asks for."""
+    """Answers every request with the failure that its API key names."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -67,7 +67,7 @@ class Misbehaving(BaseHTTPRequestHandler):
         self.wfile.write(body.encode())
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name http.server gives it
-        """Say nothing: the tour does the talking."""
+        """Log nothing: the tour prints its own lines."""
 
 
 def ask_claude(url: str, key: str) -> object:
@@ -91,7 +91,7 @@ def shell(script: str, timeout: float | None = None) -> object:
 
 
 def failure_of(attempt: Callable[[], object]) -> Fault:
-    """Do it, let it fail, and return its fault; a result that is a fault already is returned as it is."""
+    """Run an action that fails, and return its fault. A result that is already a fault is returned as it is."""
     try:
         result = attempt()
     except Exception as error:
@@ -142,7 +142,7 @@ def show_verdicts(url: str) -> None:
 
 def show_audiences(url: str) -> None:
     fault = failure_of(lambda: ask_gpt(url, "wrong key"))
-    show("One failure, three audiences (the key never shows)")
+    show("One failure, three audiences (the key is never shown)")
     print("  user   ", fault.for_user())
     print("  model  ", json.dumps(fault.for_model(), ensure_ascii=False))
     print("  audit  ", json.dumps(fault.for_audit(), ensure_ascii=False)[:220], "…")

@@ -1,6 +1,6 @@
-"""What runs in a worker, in the peers' environment: one module per part, each with a `Bench` that does what its driver asks.
+"""What runs in a worker, in the peers' environment: one module per part, each with a `Bench` that performs its driver's commands.
 
-`contenders` says how each peer is asked about a failure, `stacks` how each peer is put around a call.
+`contenders` passes a failure to each peer, `stacks` wraps a call with each peer.
 """
 
 from __future__ import annotations

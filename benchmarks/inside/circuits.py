@@ -25,7 +25,7 @@ class Bench:
         pass
 
     def weigh(self, *, circuits: int) -> dict[str, float]:
-        """Return the bytes of each circuit: asked for, and after good and bad calls in several parts of its window."""
+        """Return the bytes of each circuit: when it is new, and after good and bad calls in several parts of its window."""
         runtime = Runtime(most_circuits=circuits + 1)
         gc.collect()
         tracemalloc.start()

@@ -1,4 +1,4 @@
-"""How each contender is asked about a failure and how its answer is read. Runs in the peers' environment.
+"""How each contender gets a failure and how its answer is read. Runs in the peers' environment.
 
 A contender turns a failure into a call (a function and its arguments; what the peer's own client library would have
 done before is done here, untimed) and an answer into `{categories, retryable, delay}`. A coarse answer is read

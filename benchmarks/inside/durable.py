@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 TEXT = "The deploy of service 42 went through; three of its checks are still red. " * 2
-BODY = b'{"said":"message","role":"assistant","content":"' + TEXT.encode() + b'"}'
+BODY = b'{"type":"message","role":"assistant","content":"' + TEXT.encode() + b'"}'
 BATCH = 64
 
 _TABLE = """CREATE TABLE event (session INTEGER, pos INTEGER, id TEXT, at REAL, type TEXT, body BLOB,
@@ -90,7 +90,7 @@ async def dbos(folder, url, writers):
     )
 
     @DBOS.step()
-    async def said(writer, number):
+    async def speak(writer, number):
         del writer, number
         return TEXT
 
@@ -100,15 +100,15 @@ async def dbos(folder, url, writers):
             number = await turns[writer].get()
             if number is None:
                 return
-            await said(writer, number)
-            told[writer].put_nowait(number)
+            await speak(writer, number)
+            finished[writer].put_nowait(number)
 
     turns = [asyncio.Queue() for _ in range(writers)]
-    told = [asyncio.Queue() for _ in range(writers)]
+    finished = [asyncio.Queue() for _ in range(writers)]
 
     async def append(writer, number):
         turns[writer].put_nowait(number)
-        await told[writer].get()
+        await finished[writer].get()
 
     DBOS.launch()
     running = [asyncio.create_task(talk(writer)) for writer in range(writers)]

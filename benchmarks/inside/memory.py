@@ -1,4 +1,4 @@
-"""Many calls and many streams: what stays behind, what each stream weighs, how late the event loop gets."""
+"""Many calls and many streams: the memory that remains, the size of each stream, the lag of the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a contender adds to a call that works: the SDK's own time, in memory, is there to be taken off."""
+"""What a contender adds to a call that works. The SDK's own time in memory is measured, too, so that it can be subtracted."""
 
 from __future__ import annotations
 

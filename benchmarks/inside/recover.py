@@ -1,4 +1,4 @@
-"""One stack around calls that work, that work the second time, that never work, or that an open circuit refuses."""
+"""One stack around calls that work, that work the second time, that never work, or that an open circuit rejects."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ CASES = {
     "async, it works, OpenTelemetry on": Case(stacks.TRACED, "async", WORKS, 1),
     "async, it works the second time": Case(stacks.RETRYING_ASYNC, "async", ONCE, 2, stacks.NEVER),
     "async, given up after 3 attempts": Case(stacks.RETRYING_ASYNC, "async", NEVER, 3, stacks.NEVER),
-    "async, refused by an open circuit": Case(stacks.REFUSING_ASYNC, "async", NEVER, 0),
+    "async, rejected by an open circuit": Case(stacks.REJECTING_ASYNC, "async", NEVER, 0),
     "sync, it works": Case(stacks.SYNC, "sync", WORKS, 1),
     "sync, it works the second time": Case(stacks.RETRYING_SYNC, "sync", ONCE, 2, stacks.NEVER),
     "sync, given up after 3 attempts": Case(stacks.RETRYING_SYNC, "sync", NEVER, 3, stacks.NEVER),
-    "sync, refused by an open circuit": Case(stacks.REFUSING_SYNC, "sync", NEVER, 0),
+    "sync, rejected by an open circuit": Case(stacks.REJECTING_SYNC, "sync", NEVER, 0),
 }
 
 

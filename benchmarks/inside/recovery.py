@@ -1,4 +1,4 @@
-"""One contender through one trace, in virtual time: what each of its calls came to, and each request that arrived."""
+"""One contender through one trace, in virtual time: the outcome of each call, and each request that arrived."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUESTION = "What holds an anchor fast when the wind turns and the tide runs out?
 
 class Bench:
     def __init__(self, name: str) -> None:
-        logging.disable()  # what a contender writes about each failure is not what is measured
+        logging.disable()  # the log lines of a contender are not part of the measurement
         self.name = name
         self.clock = VirtualClock()
         self.time = VirtualTime(self.clock)

@@ -19,7 +19,7 @@ from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.stores import Commit, NewEntry, NewSession, SqliteStore
 
 AT_ONCE = 64
-TRIES = 5
+ROUNDS = 5
 WARM_UP = 50
 
 
@@ -90,7 +90,7 @@ def _batched(names):
 
 
 async def _timed(store, sessions, ids, appends):
-    """Return the µs of wall and processor time of one append, 64 writers at once, at the best of several tries."""
+    """Return the µs of wall and processor time of one append, 64 writers at once, the best of several rounds."""
     turns = itertools.cycle(sessions)
 
     async def write(count):
@@ -99,8 +99,8 @@ async def _timed(store, sessions, ids, appends):
 
     await asyncio.gather(*(write(2) for _ in range(AT_ONCE)))
     best = {"wall_us": float("inf"), "cpu_us": float("inf")}
-    each = appends // AT_ONCE // TRIES
-    for _ in range(TRIES):
+    each = appends // AT_ONCE // ROUNDS
+    for _ in range(ROUNDS):
         began, cpu = time.perf_counter(), time.process_time()
         await asyncio.gather(*(write(each) for _ in range(AT_ONCE)))
         took = {"wall_us": time.perf_counter() - began, "cpu_us": time.process_time() - cpu}

@@ -1,4 +1,4 @@
-"""How each library is put around a call: retries outside, then the circuit, then the time limit, as far as it has them.
+"""How each library wraps a call: retries outside, then the circuit, then the time limit, as far as it has them.
 
 A stack takes a function and returns it guarded, three attempts, no waiting between them; `failures` in a row open its circuit.
 Where a library has no circuit or no limit, the driver's notes say so; nothing is added for it.
@@ -113,7 +113,7 @@ def _listen(*_: Any, **__: Any) -> None:
 
 
 def line_alone(_: Fn, failures: int) -> Fn:
-    """What a call to an open circuit asks before anything else: without the error that says so."""
+    """The check of an open circuit that every call makes first, without building the error."""
     from time import monotonic
 
     from holdfast import Circuit
@@ -299,7 +299,7 @@ TRACED: dict[str, Stack] = {
     "holdfast, recording": holdfast_traced("recording"),
     "two bare spans": two_spans,
 }
-REFUSING_ASYNC: dict[str, Stack] = {
+REJECTING_ASYNC: dict[str, Stack] = {
     "holdfast": holdfast,
     "aiobreaker": aiobreaker,
     "pyresilience": pyresilience_limited,
@@ -307,7 +307,7 @@ REFUSING_ASYNC: dict[str, Stack] = {
     "redress": redress_async,
     "hyx": hyx,
 }
-REFUSING_SYNC: dict[str, Stack] = {
+REJECTING_SYNC: dict[str, Stack] = {
     "holdfast": holdfast,
     "holdfast, the circuit alone": line_alone,
     "pybreaker": pybreaker,

@@ -1,7 +1,7 @@
-"""A process in which all time is virtual, for libraries that were never told: the module `time` reads a virtual clock.
+"""A process in which all time is virtual, for libraries without an injectable clock: the module `time` reads a virtual clock.
 
 Must be entered before the libraries are imported: some keep `time.time` by name.
-Invariant: no wait of a contender takes real time. One that blocks the thread is counted, since it would hold up the others.
+Invariant: no wait of a contender takes real time. A wait that blocks the thread is counted, since it would delay the others.
 """
 
 from __future__ import annotations
