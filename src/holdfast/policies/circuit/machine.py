@@ -185,7 +185,7 @@ class Breaker:
 
     @property
     def rejects_until(self) -> float | None:
-        """When it ends rejecting calls; infinity while it is held open; None where it is not open."""
+        """When it stops rejecting calls; infinity while it is held open; None if it is not open."""
         if self.recorded_state is not _OPEN:
             return None
         return math.inf if self.open_until is None else self.open_until

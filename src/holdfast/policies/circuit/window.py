@@ -31,8 +31,8 @@ _ROUNDING = 1e-3
 class Window:
     """Good, bad and slow calls of the last `span` seconds. A slow call is also a good or a bad one.
 
-    The breaker itself adds to `good`, `bad` and `slow` of the present part: a method call here would make a good call
-    dearer. It must first check that the present part is not over: `if now >= window.ends: window.turn(now)`.
+    The breaker itself adds to `good`, `bad` and `slow` of the present part: a method call here would slow every good call
+    down. It must first check that the present part is not over: `if now >= window.ends: window.turn(now)`.
     """
 
     __slots__ = (
