@@ -82,13 +82,12 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
 def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Make the call until it succeeds or the operation gives up; the thread sleeps in between."""
     plan = op.plan
-    is_plain = plan.limiter is None and not plan.threads
     token = AMBIENT.set(op)
     try:
         while True:
             try:
                 op.admit()
-                value = fn(*args, **kwargs) if is_plain else _attempt(op, fn, args, kwargs)
+                value = fn(*args, **kwargs) if plan.is_plain_sync else _attempt(op, fn, args, kwargs)
             except BaseException as error:
                 delay = op.failed(error)
                 if delay is None:

@@ -258,7 +258,7 @@ class Operation:
         now = plan.monotonic()
         permit, self.permit = self.permit, None
         self.over = True
-        if permit is not None and plan.state.succeed(permit, now):
+        if permit is not None and plan.succeed(permit, now):
             plan.runtime.report_transitions(plan.state, self.run)
         if self.eventful and not plan.off:
             self._ended_well(value, now)

@@ -135,6 +135,7 @@ class Plan:
         self.state = states[0]
         self.other_states = tuple(zip(states[1:], self.scopes[1:], strict=False))
         self.admit: Callable[[float], Permit | None] = _no_permit if self.off else self.state.admit_if_closed
+        self.succeed = self.state.succeed
         self.breaks = policy.circuit is not None
         """It obeys the circuits of its names. A circuit that is held open by hand is obeyed by everybody."""
         self.per_operation = policy.counts == "operation"
@@ -143,6 +144,8 @@ class Plan:
         self.limiter = self.state.limiter if limits_calls and not self.off else None
         self.is_plain = self.limiter is None and (self.hedge is None or self.off)
         """An async attempt is nothing but the call under its time limit."""
+        self.is_plain_sync = self.limiter is None and not self.threads
+        """A sync attempt is nothing but the call."""
 
     def _unshared_state(self, runtime: Runtime) -> TargetState:
         if self._own_state is None:

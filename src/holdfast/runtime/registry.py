@@ -18,7 +18,6 @@ from weakref import WeakSet
 from holdfast.events import CircuitState
 from holdfast.faults import InvalidError
 from holdfast.policies.circuit import Breaker, Circuit
-from holdfast.policies.circuit import Permit as _Permit
 from holdfast.policies.circuit import Verdict as _Verdict
 from holdfast.policies.hedge import HedgeMachine
 from holdfast.policies.quota import QuotaMachine
@@ -65,6 +64,7 @@ class TargetState:
         "_quota_machine",
         "_rejection",
         "_renewed",
+        "admit_if_closed",
         "circuit",
         "limiter",
         "name",
@@ -76,7 +76,10 @@ class TargetState:
         """The settings of its circuit; None until a policy brings some."""
         self.limiter: Limiter | None = None
         self._lock = threading.Lock()
-        self._breaker = Breaker(_METRICS_ONLY, name)
+        self._breaker = breaker = Breaker(_METRICS_ONLY, name)
+        self.admit_if_closed = breaker.admit_if_closed
+        """Returns a permit for one call where the circuit is closed, else None: then call `admit`. The breaker's own method,
+        because every call comes here; it needs no lock."""
         self._quota: Quota | None = None
         self._quota_machine: QuotaMachine | None = None
         self._hedge: Hedge | None = None
@@ -91,16 +94,6 @@ class TargetState:
 
     # --- the circuit ---
 
-    def admit_if_closed(self, now: float) -> Permit | None:
-        """Return a permit for one call where the circuit is closed, else None: then somebody must look closer."""
-        breaker = self._breaker
-        if breaker.recorded_state is not _CLOSED:
-            return None
-        # No lock: a closed circuit decides nothing here. A circuit that opens at this very moment either still grants the
-        # permit, and treats the call as begun before, or rejects it, and the caller looks closer.
-        permit = breaker.admit(now)
-        return permit if permit.__class__ is _Permit else None
-
     def admit(self, now: float) -> Permit | Rejection:
         """Return a permit for one call, or why the call must not be made."""
         with self._lock:
@@ -109,14 +102,14 @@ class TargetState:
     def succeed(self, permit: Permit, now: float) -> bool:
         """Settle a permit after a good answer; return whether the circuit changed."""
         # `with` would do the same for twice the time on Python 3.11, and every call comes here.
-        lock = self._lock
-        lock.acquire()
+        breaker = self._breaker
+        self._lock.acquire()
         try:
-            breaker = self._breaker
             breaker.settle(permit, _SUCCESS, now)
-            return bool(breaker.pending)
         finally:
-            lock.release()
+            self._lock.release()
+        # An empty tuple nearly always; `bool` would be one more call.
+        return breaker.pending  # type: ignore[return-value] # only its truth is read
 
     def settle(
         self, permit: Permit, verdict: Verdict, now: float, code: Code | None = None, requested: float | None = None

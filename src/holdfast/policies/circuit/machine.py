@@ -136,10 +136,18 @@ class Breaker:
 
         The caller must settle the permit when the call has ended. The state may have changed: check `pending`.
         """
+        return self.admit_if_closed(now) or self._admit_slowly(now)
+
+    def admit_if_closed(self, now: float) -> Permit | None:
+        """Return a permit where the circuit is closed, else None: then call `admit`.
+
+        Safe to call without a lock: a closed circuit decides nothing here, and one that opens at this very moment treats the
+        call as begun before it opened.
+        """
         self.idle_since = now
         if self.recorded_state is _CLOSED and self._counting:
             return Permit(self._generation, now)
-        return self._admit_slowly(now)
+        return None
 
     # No keyword-only arguments: on Python 3.11 they double the cost of a call, and every call of a user is settled here.
     def settle(  # noqa: PLR0917 - the reason is in the comment above
