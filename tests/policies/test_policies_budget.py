@@ -83,9 +83,21 @@ def test_charges_count_in_outer_budgets_and_the_tightest_limit_holds():
 
 def test_the_earliest_deadline_of_all_holds():
     outer = ledger(now=0.0, seconds=10)
-    assert ledger(outer, now=5.0, seconds=60).deadline == 10.0
+    inner = ledger(outer, now=5.0, seconds=60)
+    assert (inner.deadline, inner.left(5.0).seconds) == (65.0, 5.0)
+    assert inner.check(10.0) == Reached("seconds", 10.0, 10.0)
     assert ledger(outer, now=5.0, seconds=2).deadline == 7.0
-    assert ledger(outer, now=5.0).deadline == 10.0
+    assert ledger(outer, now=5.0).deadline is None
+    assert ledger(outer, now=5.0).left(5.0).seconds == 5.0
+
+
+def test_an_outer_budget_is_measured_by_its_own_clock():
+    outer = ledger(now=1000.0, seconds=10)
+    inner = ledger(outer, now=5.0, seconds=60)
+    assert inner.left(6.0, (1004.0,)) == Left(seconds=6.0)
+    assert inner.check(6.0, (1004.0,)) is None
+    assert inner.warnings(6.0, (1009.0,)) == [Reached("seconds", 9.0, 10.0, level=1)]
+    assert inner.check(6.0, (1010.0,)) == Reached("seconds", 10.0, 10.0)
 
 
 def test_the_innermost_budget_answers_first():
@@ -260,7 +272,7 @@ def test_N3_6_the_share_is_a_setting_and_every_budget_around_warns():
     outer = ledger(turns=4, warn_at=0.5)
     inner = ledger(outer, turns=2)
     inner.charge(turns=2)
-    assert inner.warnings(0.0) == [Reached("turns", 2, 2), Reached("turns", 2, 4)]
+    assert inner.warnings(0.0) == [Reached("turns", 2, 2), Reached("turns", 2, 4, level=1)]
     assert outer.warnings(0.0) == []
 
 

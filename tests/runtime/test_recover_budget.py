@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from recover_kit import LOOSE, Always, Flaky, World, reset
 
-from holdfast import Budget, BudgetError, Hedge, InvalidError, Policy, fault_of
+from holdfast import Budget, BudgetError, DeadlineError, Hedge, InvalidError, Policy, fault_of
 from holdfast.events import BudgetWarning, Failed, Fallback, RetryDenied
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.runtime import use_runtime
@@ -325,3 +325,88 @@ def test_R71_bad_options_of_a_budget_fail_where_they_are_written(option: str, ba
 def test_R71_prices_must_be_prices() -> None:
     with pytest.raises(InvalidError, match=r"budget\.prices"):
         Budget(usd=1, prices={"claude": 1})  # type: ignore[arg-type]
+
+
+# --- the runtime of a budget (FR17) ---
+
+
+def at(seconds: float) -> World:
+    """A world whose clock shows so many seconds: readings of two clocks must never be compared."""
+    world = World()
+    world.clock.advance(seconds)
+    return world
+
+
+def test_FR17_a_budget_uses_the_clock_and_the_events_of_its_runtime() -> None:
+    mine, default = at(1000), at(5)
+    with use_runtime(default.runtime), Budget(seconds=10, attempts=1, runtime=mine.runtime) as budget:
+        default.clock.advance(100)
+        assert budget.left().seconds == 10
+        mine.clock.advance(4)
+        assert budget.left().seconds == 6
+        assert mine.recover("a", STEADY).call(Flaky()) == "ok"
+    assert [event.unit for event in mine.of(BudgetWarning)] == ["attempts"]
+    assert [event.at for event in mine.of(BudgetWarning)] == [mine.clock.wall()]
+    assert default.of(BudgetWarning) == []
+
+
+def test_FR17_its_seconds_end_by_its_own_clock() -> None:
+    mine, default = at(1000), at(5)
+    with use_runtime(default.runtime), Budget(seconds=10, runtime=mine.runtime):
+        mine.clock.advance(10)
+        for world in (mine, default):
+            with pytest.raises(DeadlineError):
+                world.recover("a", STEADY).call(Flaky())
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_FR17_a_call_on_another_runtime_has_as_many_seconds_as_the_budget_has_left(form: str) -> None:
+    mine, other = at(1000), at(5)
+    work = Always(reset)
+    patient = other.recover("a", Policy(deadline=None, attempts=50, circuit=LOOSE))
+
+    async def main() -> None:
+        await patient.call(work.acall)
+
+    with Budget(seconds=10, runtime=mine.runtime) as budget, pytest.raises(ConnectionResetError):
+        other.run(main()) if form == "async" else patient.call(work)
+    assert (work.calls, other.now) == (4, 5 + 7)  # 1 + 2 + 4; eight more seconds would pass the deadline
+    assert budget.left().seconds == 10
+    assert budget.spend().attempts == 4
+
+
+def test_FR17_a_deadline_around_holds_on_another_runtime_too() -> None:
+    outer, inner = at(1000), at(5)
+    work = Always(reset)
+    calling = inner.recover("inner", Policy(deadline=None, attempts=50, circuit=LOOSE))(work)
+    with pytest.raises(ConnectionResetError):
+        outer.recover("outer", Policy(timeout=None, deadline=10, attempts=1)).call(calling)
+    assert (work.calls, inner.now) == (4, 5 + 7)
+
+
+def test_FR17_nested_budgets_are_each_measured_by_their_own_clock() -> None:
+    slow, fast = at(1000), at(5)
+    with Budget(seconds=10, runtime=slow.runtime) as outer, Budget(seconds=60, runtime=fast.runtime) as inner:
+        assert inner.left().seconds == 10
+        fast.clock.advance(55)
+        assert (inner.left().seconds, outer.left().seconds) == (5, 10)
+        slow.clock.advance(8)
+        assert (inner.left().seconds, outer.left().seconds) == (2, 2)
+        inner.charge(turns=1)
+        assert [event.limit for event in slow.of(BudgetWarning)] == [10]
+        assert [event.limit for event in fast.of(BudgetWarning)] == [60]
+        slow.clock.advance(2)
+        with pytest.raises(DeadlineError):
+            fast.recover("a", STEADY).call(Flaky())
+
+
+def test_FR17_a_budget_keeps_its_clock_when_the_default_runtime_is_replaced() -> None:
+    first, second = at(1000), at(5)
+    with use_runtime(first.runtime), Budget(seconds=10) as budget, use_runtime(second.runtime):
+        second.clock.advance(100)
+        assert budget.left().seconds == 10
+
+
+def test_FR17_a_budgets_runtime_must_be_one() -> None:
+    with pytest.raises(InvalidError, match=r"budget\.runtime: expected a Runtime or None, got 'mine'"):
+        Budget(seconds=1, runtime="mine")  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ Usage that nobody knows is counted and estimated. It is not zero, and it blocks 
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -80,10 +81,15 @@ class Reached(msgspec.Struct, frozen=True):
     unit: Unit
     used: float
     limit: float
+    level: int = 0
+    """Whose limit it is: 0 for the budget itself, 1 for the one around it, and so on."""
 
 
 class Ledger:
-    """The account of one budget together with those of the outer budgets. One lock must guard the whole tree."""
+    """The account of one budget together with those of the outer budgets. One lock must guard the whole tree.
+
+    Outer budgets may run on other clocks. Then `outer` holds the readings of their clocks, the nearest budget's first.
+    """
 
     __slots__ = ("accounts",)
 
@@ -122,23 +128,27 @@ class Ledger:
         """Take back one attempt that was charged at its start but made no call of its own."""
         _book(self.accounts, "attempts", -1, recovery=recovery)
 
-    def check(self, now: float) -> Reached | None:
+    def check(self, now: float, outer: tuple[float, ...] = ()) -> Reached | None:
         """Return a limit that is spent, the innermost budget's first; None if something is left of every limit."""
         # The innermost budget is the most specific reason to stop, so its limit is reported.
-        for account in self.accounts:
-            if (reached := account.spent(now)) is not None:
+        for account, at in self._at(now, outer):
+            if (reached := account.spent(at)) is not None:
                 return reached
         return None
 
-    def warnings(self, now: float) -> list[Reached]:
+    def warnings(self, now: float, outer: tuple[float, ...] = ()) -> list[Reached]:
         """Return the limits that are nearly spent. Each is returned by one call only."""
-        return [reached for account in self.accounts for reached in account.nearly_spent(now)]
+        return [
+            msgspec.structs.replace(reached, level=level)
+            for level, (account, at) in enumerate(self._at(now, outer))
+            for reached in account.nearly_spent(at)
+        ]
 
-    def left(self, now: float) -> Left:
+    def left(self, now: float, outer: tuple[float, ...] = ()) -> Left:
         """Return what may still be spent. An overdrawn limit has 0 left."""
         least: dict[Unit, float] = {}
-        for account in self.accounts:
-            for unit, rest in account.rest(now):
+        for account, at in self._at(now, outer):
+            for unit, rest in account.rest(at):
                 least[unit] = min(least.get(unit, rest), rest)
         # Divided last, so that the comparisons above are exact.
         if "usd" in least:
@@ -162,8 +172,11 @@ class Ledger:
 
     @property
     def deadline(self) -> float | None:
-        """When the seconds run out, by the tightest of all budgets; None: never."""
-        return min((account.ends for account in self.accounts if account.ends is not None), default=None)
+        """When the seconds of this budget run out, whatever the outer ones have left; None: never."""
+        return self.accounts[0].ends
+
+    def _at(self, now: float, outer: tuple[float, ...]) -> Iterator[tuple[Account, float]]:
+        return zip(self.accounts, (now, *outer) if outer else repeat(now), strict=False)
 
     def _charge_attempts(
         self, unit: Counted, given: int | None, attempts: int, unknown: int, *, recovery: bool

@@ -6,21 +6,24 @@ that call's scope, only in what is around it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from holdfast.runtime.budget import Budget
 
-__all__ = ["AMBIENT", "Ambient", "in_force"]
+__all__ = ["AMBIENT", "Ambient", "Monotonic", "in_force", "on_clock"]
+
+Monotonic: TypeAlias = Callable[[], float]
+"""The `monotonic` of a runtime's clock."""
 
 
 class Ambient(Protocol):
     """What a nested call looks at: an operation under way, or a budget."""
 
-    @property
-    def deadline(self) -> float | None:
-        """Monotonic seconds by which all must be over."""
+    def deadline_on(self, monotonic: Monotonic) -> float | None:
+        """Return when everything inside must be over, as a reading of the given clock; None: no deadline."""
         ...
 
     @property
@@ -52,3 +55,11 @@ def in_force(around: Ambient | None) -> Ambient | None:
     while around is not None and around.over:
         around = around.around
     return around
+
+
+def on_clock(deadline: float | None, own: Monotonic, other: Monotonic) -> float | None:
+    """Return a deadline, a reading of the clock `own`, as a reading of the clock `other`."""
+    # Each runtime has its own clock, and readings of two clocks say nothing about each other: only what is left does.
+    if deadline is None or own == other:
+        return deadline
+    return other() + (deadline - own())

@@ -13,23 +13,31 @@ from holdfast.faults import InvalidError
 from holdfast.policies.budget import Ledger, Left, Limits, Spend
 from holdfast.policies.models.prices import LIST_PRICES, Prices
 from holdfast.policies.models.usage import model_of, usage_of
-from holdfast.runtime.ambient import AMBIENT, in_force
-from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.ambient import AMBIENT, in_force, on_clock
+from holdfast.runtime.runtime import Runtime, default_runtime
 
 if TYPE_CHECKING:
     from contextvars import Token
     from typing import Self
 
-    from holdfast.runtime.ambient import Ambient
+    from holdfast.runtime.ambient import Ambient, Monotonic
 
 __all__ = ["Budget", "Charges"]
 
 
 class Budget:
-    """What everything inside the block may spend together: `with Budget(seconds=120, usd=0.50): …`.
+    """What everything inside a `with` block may spend together, in seconds, money, tokens, turns and attempts.
 
-    Every attempt made inside is charged, failed ones too; answers of the well-known SDKs say what they used, others are
-    estimated. When a line is spent, calls are refused with `BudgetError` and retries are not made.
+    Every attempt made inside is charged, failed ones too. Answers of the known SDKs report their usage; other usage is
+    estimated. When a limit is spent, calls raise `BudgetError` and retries are not made. Budgets nest: a charge counts in
+    every outer budget too. Seconds are measured by the clock of `runtime`, by default the default runtime, whatever runtimes
+    are used inside, and its readers get the warnings. Wrong options raise `InvalidError`.
+
+        from holdfast import Budget, recover
+
+        with Budget(seconds=120, usd=0.50) as budget:
+            recover("claude").call(ask, "hello")
+            print(budget.left(), budget.spend())
     """
 
     def __init__(
@@ -44,6 +52,7 @@ class Budget:
         estimate_tokens: int | None = None,
         warn_at: float = 0.8,
         prices: Prices = LIST_PRICES,
+        runtime: Runtime | None = None,
     ) -> None:
         self._limits = Limits(
             seconds=seconds,
@@ -57,48 +66,56 @@ class Budget:
         )
         if not isinstance(prices, Prices):
             raise InvalidError.at("budget.prices", "a table of Prices", prices)
+        if runtime is not None and not isinstance(runtime, Runtime):
+            raise InvalidError.at("budget.runtime", "a Runtime or None", runtime)
         self._prices = prices
+        self._given_runtime = runtime
+        self._runtimes: tuple[Runtime, ...] = ()
+        """The runtime of this budget, then those of the outer budgets. Set while it is entered."""
+        self._outer_clocks: tuple[Monotonic, ...] = ()
+        """The clocks of the outer budgets; empty if all have the same clock."""
         self._ledger: Ledger | None = None
         self._lock = threading.Lock()
         self._token: Token[Ambient | None] | None = None
         self._around: Ambient | None = None
 
     over = False
-    """Never: what was started inside is paid from here however long it runs."""
+    """Never: a task that was started inside is charged here however long it runs."""
 
     @property
     def around(self) -> Ambient | None:
         """The scope it was entered in."""
         return self._around
 
-    @property
-    def deadline(self) -> float | None:
-        """Monotonic seconds at which the time of this budget, or of what is around it, is over."""
+    def deadline_on(self, monotonic: Monotonic) -> float | None:
+        """Return when the time of this budget, or of the scope around it, is over, as a reading of the given clock."""
+        clock = self._clock
         own = self._open().deadline
-        outer = None if self._around is None else self._around.deadline
-        return outer if own is None or (outer is not None and outer < own) else own
+        outer = None if self._around is None else self._around.deadline_on(clock)
+        return on_clock(outer if own is None or (outer is not None and outer < own) else own, clock, monotonic)
 
     @property
     def run(self) -> str:
-        """The operation this budget is part of; empty where there is none."""
+        """The run of the operation around it; empty if there is none."""
         return "" if self._around is None else self._around.run
 
     @property
     def budget(self) -> Budget:
+        """The budget that attempts inside are charged to: itself."""
         return self
 
     def left(self) -> Left:
-        """Return what may still be spent, by the tightest line here and around. None: no limit."""
+        """Return what may still be spent, by the tightest limit of this budget and the outer ones. None: no limit."""
         with self._lock:
-            return self._open().left(default_runtime().clock.monotonic())
+            return self._open().left(*self._now())
 
     def spend(self) -> Spend:
-        """Return what was spent, and how much of it on recovering."""
+        """Return what was spent, and how much of it on recovery."""
         with self._lock:
             return self._open().spend()
 
     def charge(self, *, usd: float | None = None, tokens: int | None = None, turns: int = 0) -> None:
-        """Charge what no recovery sees, such as a turn of an agent."""
+        """Charge what no recovery sees, such as a turn of an agent. A negative amount raises `InvalidError`."""
         with self._lock:
             self._open().charge(usd=usd, tokens=tokens, turns=turns)
         self._warn()
@@ -114,7 +131,14 @@ class Budget:
         if outer is not None:
             self._lock = outer._lock  # noqa: SLF001 - one lock guards the whole tree
         parent = None if outer is None else outer._open()  # noqa: SLF001 - one ledger tree
-        self._ledger = Ledger(self._limits, now=default_runtime().clock.monotonic(), parent=parent)
+        outer_runtimes = () if outer is None else outer._runtimes  # noqa: SLF001 - each level keeps its own clock
+        # The default runtime may be replaced while the block runs; its clock must not change in the middle.
+        own = default_runtime() if self._given_runtime is None else self._given_runtime
+        self._runtimes = (own, *outer_runtimes)
+        clock = self._clock
+        clocks = tuple(runtime.clock.monotonic for runtime in outer_runtimes)
+        self._outer_clocks = () if all(other == clock for other in clocks) else clocks
+        self._ledger = Ledger(self._limits, now=clock(), parent=parent)
         self._token = AMBIENT.set(self)
         return self
 
@@ -131,10 +155,10 @@ class Budget:
 
     # --- what operations call ---
 
-    def exhausted(self, now: float) -> dict[str, Any] | None:
-        """Return which line is spent, as an error's context; None where something is left of all."""
+    def exhausted(self) -> dict[str, Any] | None:
+        """Return which limit is spent, as an error's context; None if something is left of every limit."""
         with self._lock:
-            reached = self._open().check(now)
+            reached = self._open().check(*self._now())
         if reached is None:
             return None
         # Text for people: 4 attempts, not 4.0.
@@ -170,12 +194,22 @@ class Budget:
             )
         return self._ledger
 
+    @property
+    def _clock(self) -> Monotonic:
+        return self._runtimes[0].clock.monotonic
+
+    def _now(self) -> tuple[float, tuple[float, ...]]:
+        """Return the reading of this budget's clock, and those of the outer budgets' clocks if they differ."""
+        return self._clock(), tuple(clock() for clock in self._outer_clocks)
+
     def _warn(self) -> None:
-        runtime = default_runtime()
         with self._lock:
-            lines = self._open().warnings(runtime.clock.monotonic())
-        for line in lines:
-            runtime.bus.emit(BudgetWarning(at=runtime.clock.wall(), unit=line.unit, used=line.used, limit=line.limit))
+            reached = self._open().warnings(*self._now())
+        # Emitted without the lock: a reader of events may look at the budget.
+        for limit in reached:
+            runtime = self._runtimes[limit.level]
+            at = runtime.clock.wall()
+            runtime.bus.emit(BudgetWarning(at=at, unit=limit.unit, used=limit.used, limit=limit.limit))
 
 
 class Charges:

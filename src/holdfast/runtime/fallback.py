@@ -226,7 +226,7 @@ class _Walk:
             offers=step.offers,
             circuit_open=_is_open(step.fn),
             consent=step.consent,
-            budget_spent=op.budget is not None and op.budget.exhausted(op.plan.monotonic()) is not None,
+            budget_spent=op.budget is not None and op.budget.exhausted() is not None,
         )
 
     def _meets_condition(self, step: Step) -> bool:

@@ -90,7 +90,7 @@ def _release(op: Operation, added: int) -> None:
 def _may_add(op: Operation) -> bool:
     """Whether budget, quota and limiter allow one more call. If not, the calls that run go on (R37)."""
     now = op.plan.monotonic()
-    if op.budget is not None and op.budget.exhausted(now) is not None:
+    if op.budget is not None and op.budget.exhausted() is not None:
         return False
     if op.plan.rationed and not op.plan.state.withdraw_retry(now):
         return False

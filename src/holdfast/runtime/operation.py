@@ -32,7 +32,7 @@ from holdfast.policies.models.prices import LIST_PRICES
 from holdfast.policies.models.usage import model_of, usage_of
 from holdfast.policies.repair import Repairs
 from holdfast.runtime import errors, reports
-from holdfast.runtime.ambient import AMBIENT, in_force
+from holdfast.runtime.ambient import AMBIENT, in_force, on_clock
 from holdfast.runtime.budget import Charges
 from holdfast.runtime.commands import Waiting
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, fault_of, forget_account, gave_up_in, leave_account
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from holdfast.policies.decide import Decision
     from holdfast.policies.repair import Repair
     from holdfast.runtime.adapter import Abort, Adapter
-    from holdfast.runtime.ambient import Ambient
+    from holdfast.runtime.ambient import Ambient, Monotonic
     from holdfast.runtime.budget import Budget
     from holdfast.runtime.plan import Plan, ScopedPermit
     from holdfast.runtime.registry import TargetState
@@ -189,7 +189,7 @@ class Operation:
             if not self.attempts and (outer := self.outer) is not None:
                 # This nested operation makes the calls, so the outer attempt is not charged.
                 outer.calls_inside()
-            spent = self.budget.exhausted(now)
+            spent = self.budget.exhausted()
             if spent is not None:
                 raise BudgetError.because(**spent)
         return now
@@ -401,7 +401,7 @@ class Operation:
             final=final,
             proposal=proposal,
             nested=self._gave_up_inside(error),
-            budget_spent=self.budget is not None and self.budget.exhausted(now) is not None,
+            budget_spent=self.budget is not None and self.budget.exhausted() is not None,
             waits_for_circuit=self.waits_for_circuit,
             open_until=plan.state.rejects_until if plan.obeys(plan.state) else None,
             reopened_for=self.reopened_for,
@@ -659,9 +659,13 @@ class Operation:
         self.budget = around.budget
         if self.budget is not None:
             self.charges = Charges(self.budget)
-        outer = self.outer_deadline = around.deadline
+        outer = self.outer_deadline = around.deadline_on(self.plan.monotonic)
         if outer is not None and (self.deadline is None or outer < self.deadline):
             self.deadline = outer
+
+    def deadline_on(self, monotonic: Monotonic) -> float | None:
+        """Return its deadline as a reading of the given clock."""
+        return on_clock(self.deadline, self.plan.monotonic, monotonic)
 
     def timeline(self, value: object) -> tuple[Attempt, ...]:
         """Return every attempt; the good one comes last, with the usage its answer reports."""

@@ -10,7 +10,7 @@ from holdfast.runtime.ambient import AMBIENT, in_force
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.runtime.ambient import Ambient
+    from holdfast.runtime.ambient import Ambient, Monotonic
     from holdfast.runtime.budget import Budget
 
 __all__ = ["keyed"]
@@ -31,10 +31,9 @@ class _KeyScope:
         """Return the key of a call inside the step. The same program makes its calls in the same order, so it is stable."""
         return self._keys.setdefault(run, f"{self.run}/{len(self._keys)}")
 
-    @property
-    def deadline(self) -> float | None:
+    def deadline_on(self, monotonic: Monotonic) -> float | None:
         around = in_force(self.around)
-        return None if around is None else around.deadline
+        return None if around is None else around.deadline_on(monotonic)
 
     @property
     def budget(self) -> Budget | None:
