@@ -99,31 +99,31 @@ def _orders(id_: str, log: list[Entry]) -> Iterable[str]:
 
 
 def _noted(found: Found, notes: list[Note]) -> Iterable[str]:
-    """Everything acknowledged is there, where it was said to be; nothing refused is."""
-    gone = {note.session for note in notes if note.way == "remove" and note.said != "no"}
+    """Everything confirmed is there, at the place that was returned; nothing rejected is."""
+    gone = {note.session for note in notes if note.way == "remove" and note.answer != "no"}
     for note in notes:
         log, record = found.logs.get(note.session), found.sessions.get(note.session)
-        if note.said == "ack" and note.way == "remove" and record is not None:
+        if note.answer == "ack" and note.way == "remove" and record is not None:
             yield f"{note.op}: {note.session} was removed and is there"
         if note.session in gone or not note.session:
             continue
         if log is None or record is None:
-            if note.said == "ack":
+            if note.answer == "ack":
                 yield f"{note.op}: {note.session} is lost"
             continue
-        if note.said == "ack" and note.way == "close" and record.state is not SessionState.CLOSED:
+        if note.answer == "ack" and note.way == "close" and record.state is not SessionState.CLOSED:
             yield f"{note.op}: {note.session} was closed and is {record.state}"
         yield from _entries_noted(note, log, record)
 
 
 def _entries_noted(note: Note, log: list[Entry], record: SessionRecord) -> Iterable[str]:
     there = {entry.offset: entry.id for entry in log}
-    if note.said == "ack" and note.entries:
+    if note.answer == "ack" and note.entries:
         for k in range(note.entries):
             offset = note.first + k
             if offset >= record.oldest and there.get(offset) != f"{note.op}.{k}":
                 yield f"{note.op}: acknowledged at {offset} of {note.session}, where {there.get(offset)} is"
-    if note.said == "no" and note.way != "lease" and any(id_ == f"{note.op}.0" for id_ in there.values()):
+    if note.answer == "no" and note.way != "lease" and any(id_ == f"{note.op}.0" for id_ in there.values()):
         yield f"{note.op}: refused with {note.code} and there"
 
 
@@ -139,7 +139,7 @@ def _records(path: Path, found: Found, notes: list[Note]) -> Iterable[str]:
             yield f"{id_}: it is {record.state}, and the audit trail says {states[-1:]}"
         if record.oldest > (record.checkpoint or 0) + 1:
             yield f"{id_}: {record.oldest} is its oldest, and its checkpoint is at {record.checkpoint}"
-        mine = [note for note in notes if note.session == id_ and note.said == "ack"]
+        mine = [note for note in notes if note.session == id_ and note.answer == "ack"]
         fences = [note.value for note in mine if note.way == "lease"]
         if len(fences) != len(set(fences)) or max(fences, default=0) > record.fence:
             yield f"{id_}: fences {fences} were given, and it has {record.fence}"
@@ -185,9 +185,9 @@ def _audits(found: Found) -> Iterable[str]:
         if broken is not None or (seq, sealed.hex()) != found.heads[name]:
             yield f"chain {name}: {broken}, {seq} records, its head says {found.heads[name][0]}"
     for id_, log in found.logs.items():
-        told = Counter(link.correlation for link in found.audits.get(session_chain(id_), []))
+        times = Counter(link.correlation for link in found.audits.get(session_chain(id_), []))
         once = {_body(entry)["op"] for entry in log}
-        yield from (f"{id_}: {op} is {told[op]} times in the audit trail" for op in once if told[op] != 1)
+        yield from (f"{id_}: {op} is {times[op]} times in the audit trail" for op in once if times[op] != 1)
     pairs = Counter(link.correlation for link in found.audits.get("program", []))
     yield from (f"chain program: half of {op}" for op, n in pairs.items() if n != 2)
 
@@ -195,9 +195,9 @@ def _audits(found: Found) -> Iterable[str]:
 async def _goes_on(store: SqliteStore, found: Found, notes: list[Note]) -> list[str]:
     """What was not acknowledged is tried again by its claim and is there once; every open session takes more."""
     wrong: list[str] = []
-    acknowledged = {note.op for note in notes if note.said == "ack"}
+    acknowledged = {note.op for note in notes if note.answer == "ack"}
     for note in notes:
-        if note.way != "claim" or note.said != "try" or note.session not in found.sessions:
+        if note.way != "claim" or note.answer != "try" or note.session not in found.sessions:
             continue
         claim = claim_of(note.op, note.op.rpartition(".")[0])
         receipt = await store.commit(Commit(session=note.session, claim=claim, entries=entries_of(note.op, 1)))

@@ -41,13 +41,13 @@ def wait_for(path: str) -> None:
 
 def child(plan: Plan, store: SqliteStore) -> NoReturn:
     try:
-        # It never waits for anything: what it cannot do is told at once.
+        # It never waits for anything: what it cannot do raises at once.
         append(store, "s", 20).send(None)
-        said = "it waits"
+        outcome = "it waits"
     except HoldfastError as error:
-        said = error.fault.message
+        outcome = error.fault.message
     whole = Path(f"{plan.answer}.part")
-    whole.write_text(said)
+    whole.write_text(outcome)
     whole.rename(plan.answer)
     wait_for(plan.enough)
     os._exit(0)

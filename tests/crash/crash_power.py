@@ -49,7 +49,7 @@ Event = Write | Truncate | Sync | Delete | Ack
 
 
 class Recording:
-    """What happened to the files, and when the store told its callers that they may rely on it."""
+    """What happened to the files, and when the store confirmed each write."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

@@ -30,23 +30,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class World:
-    """Something outside that keeps what is done to it: under one key it does a thing once, however often it is asked."""
+    """Something outside that keeps what is done to it: under one key it does a thing once, however often it is called."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def do(self, key: str, item: int) -> int:
         """Do it. Under another key it is another deed, and for the same item that is refused."""
-        self._connection.execute("INSERT INTO asked VALUES (?)", (key,))
+        self._connection.execute("INSERT INTO calls VALUES (?)", (key,))
         self._connection.execute("INSERT INTO done VALUES (?, ?) ON CONFLICT (key) DO NOTHING", (key, item))
         return item * 2
 
     def items(self) -> list[int]:
         return [item for (item,) in self._connection.execute("SELECT item FROM done ORDER BY item")]
 
-    def asked_again(self) -> int:
-        """How often it was asked for what it had done."""
-        ((again,),) = self._connection.execute("SELECT count(*) - count(DISTINCT key) FROM asked")
+    def repeated(self) -> int:
+        """How many calls repeated one that was done."""
+        ((again,),) = self._connection.execute("SELECT count(*) - count(DISTINCT key) FROM calls")
         return int(again)
 
 
@@ -56,7 +56,7 @@ def world_at(path: str | Path) -> Iterator[World]:
         # Processes are killed here, not machines.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = OFF")
-        connection.execute("CREATE TABLE IF NOT EXISTS asked (key TEXT)")
+        connection.execute("CREATE TABLE IF NOT EXISTS calls (key TEXT)")
         connection.execute("CREATE TABLE IF NOT EXISTS done (key TEXT PRIMARY KEY, item INTEGER UNIQUE)")
         yield World(connection)
 

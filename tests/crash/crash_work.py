@@ -1,4 +1,4 @@
-"""The work that is killed: writers that use every way of writing to a store, each noting what it tries and what it was told.
+"""The work that is killed: writers that use every way of writing to a store, each noting what it attempts and how the store answered.
 
 A note is one `write` to a file of the process's own: it survives the SIGKILL of the process as it is.
 """
@@ -56,7 +56,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line of a journal."""
 
-    said: str
+    answer: str
     """try, ack or no."""
     op: str
     way: str
@@ -75,8 +75,8 @@ class Journal:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def note(self, said: str, op: str, way: str, **facts: Any) -> None:
-        os.write(self._file, msgspec.json.encode(Note(said=said, op=op, way=way, **facts)) + b"\n")
+    def note(self, answer: str, op: str, way: str, **facts: Any) -> None:
+        os.write(self._file, msgspec.json.encode(Note(answer=answer, op=op, way=way, **facts)) + b"\n")
 
 
 def read_journal(path: Path) -> list[Note]:
@@ -92,7 +92,7 @@ def entries_of(op: str, count: int) -> tuple[NewEntry, ...]:
     )
 
 
-def told(op: str, **facts: Any) -> NewAudit:
+def record(op: str, **facts: Any) -> NewAudit:
     return NewAudit(kind="ToolInvocation", correlation=op, payload=msgspec.json.encode({"op": op, **facts}))
 
 
@@ -135,7 +135,7 @@ class Worker:
     async def _commit(self, op: str, way: str, session: str, count: int = 1, **parts: Any) -> bool:
         async def do() -> dict[str, int]:
             entries = entries_of(op, count)
-            receipt = await self._store.commit(Commit(session=session, entries=entries, audit=(told(op),), **parts))
+            receipt = await self._store.commit(Commit(session=session, entries=entries, audit=(record(op),), **parts))
             if parts.get("claim") is not None:
                 self._claimed.append((op, session, receipt))
             return {"first": receipt.first, "top": receipt.top}
@@ -171,7 +171,7 @@ class Worker:
         to = SessionState.PAUSED if was is SessionState.ACTIVE else SessionState.ACTIVE
 
         async def do() -> dict[str, int]:
-            audit = (told(op, state=to.value),)
+            audit = (record(op, state=to.value),)
             commit = Commit(session=session, expect=(was,), state=to, entries=entries_of(op, 1), audit=audit)
             receipt = await self._store.commit(commit)
             return {"first": receipt.first, "top": receipt.top}
@@ -181,7 +181,7 @@ class Worker:
     async def _lease(self, op: str, session: str) -> None:
         async def do() -> dict[str, int]:
             lease = await self._store.acquire(session, self._name, 0.05)
-            fenced = Commit(session=session, fence=lease.fence, entries=entries_of(op, 1), audit=(told(op),))
+            fenced = Commit(session=session, fence=lease.fence, entries=entries_of(op, 1), audit=(record(op),))
             receipt = await self._store.commit(fenced)
             await self._store.release(await self._store.renew(lease, 0.05))
             return {"value": lease.fence, "first": receipt.first, "top": receipt.top}
@@ -205,7 +205,7 @@ class Worker:
             await self._create(op, session)
             return
         made = self._made.pop()
-        closing = Commit(session=made, state=SessionState.CLOSED, audit=(told(op, state="closed"),))
+        closing = Commit(session=made, state=SessionState.CLOSED, audit=(record(op, state="closed"),))
 
         async def close() -> dict[str, int]:
             await self._store.commit(closing)
@@ -220,7 +220,7 @@ class Worker:
 
     async def _audit(self, op: str, session: str) -> None:
         async def do() -> dict[str, int]:
-            await self._store.commit(Commit(chain="program", audit=(told(op), told(op))))
+            await self._store.commit(Commit(chain="program", audit=(record(op), record(op))))
             return {}
 
         await self._noted(op, "audit", do)

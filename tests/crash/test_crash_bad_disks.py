@@ -92,7 +92,7 @@ def test_what_is_there_can_be_read_while_the_disk_is_full(path: Path) -> None:
     run(main())
 
 
-def test_a_locked_database_is_told_once_for_all_who_wait(path: Path) -> None:
+def test_a_locked_database_raises_once_for_all_that_wait(path: Path) -> None:
     """Found here: each of the waiting commits used to wait for the lock by itself, one after the other."""
 
     async def main() -> None:
@@ -171,9 +171,9 @@ def test_a_store_that_may_not_be_written(server: Server, shared: Path, file_mode
     assert server.run("crash_disks:as_nobody", plan) == ["done"]
     held.chmod(0o700)
     path.chmod(0o600)
-    said = msgspec.json.decode((answers / "first").read_bytes())
-    assert said["code"] == "SESS_STORE_UNAVAILABLE", said
-    assert str(path) in said["message"]
+    error = msgspec.json.decode((answers / "first").read_bytes())
+    assert error["code"] == "SESS_STORE_UNAVAILABLE", error
+    assert str(path) in error["message"]
     assert hashes(held) == before
     assert server.run("crash_disks:as_nobody", Plan(store=str(path), answer=str(answers / "then"))) == ["done"]
     assert msgspec.json.decode((answers / "then").read_bytes()) == {"ok": True}
@@ -260,7 +260,7 @@ def test_an_emptied_file_is_not_taken_for_a_new_one(path: Path) -> None:
         assert failure.fault.code == "SESS_MANIFEST_INVALID"
         assert "put back a copy" in failure.fault.message
         assert hashes(path.parent) == before
-        # Whoever removes it wants a new one.
+        # Somebody who removes it wants a new one.
         path.unlink()
         async with SqliteStore(path) as store:
             assert await store.sessions() == []

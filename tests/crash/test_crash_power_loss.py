@@ -30,7 +30,7 @@ def traced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Trace:
         plain = files.migrate
 
         def migrate(connection: sqlite3.Connection, path: Path) -> str:
-            # The connection that writes; what it was told before it could be listened to is told here.
+            # The connection that writes. Statements from before it could be traced are repeated here.
             ((synchronous,),) = connection.execute("PRAGMA synchronous").fetchall()
             heard.extend(
                 ("PRAGMA journal_mode = WAL", f"PRAGMA synchronous = {synchronous}", "PRAGMA wal_autocheckpoint = 0")

@@ -52,8 +52,8 @@ def killed_batch(server: Server, folder: Path, *, items: int, kills: int, concur
     assert server.run("crash_sessions:batch", Plan(items=items, concurrency=concurrency, **places)) == ["done"]
     with world_at(folder / "world.db") as world:
         assert world.items() == list(range(items))
-        # Only what was under way at a kill is asked for again, by the same key.
-        assert world.asked_again() <= kills * concurrency
+        # Only what was under way at a kill is repeated, with the same key.
+        assert world.repeated() <= kills * concurrency
     types = run(ended(folder / "store.db", "batch"))
     assert types.count("step_ended") == items
     assert types.count("turn_started") == types.count("turn_ended") == 1

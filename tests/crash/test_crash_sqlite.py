@@ -118,7 +118,7 @@ def test_B97_what_was_acknowledged_is_there_once_after_a_kill_at_a_point(
 @pytest.mark.parametrize(("way", "point"), SAMPLE[:6])
 def test_another_process_at_the_same_file_goes_on(server: Server, tmp_path: Path, way: str, point: str) -> None:
     notes = killed_beside_another(server, tmp_path, way, point, seed=1)
-    assert any(note.op.startswith("b.") and note.said == "ack" for note in notes)
+    assert any(note.op.startswith("b.") and note.answer == "ack" for note in notes)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -141,7 +141,7 @@ def test_an_event_loop_that_ends_takes_nothing_with_it(tmp_path: Path) -> None:
         FAILPOINTS.hook = None
 
 
-def test_whatever_fails_in_the_writer_is_told_and_the_next_is_written(tmp_path: Path) -> None:
+def test_whatever_fails_in_the_writer_is_raised_and_the_next_is_written(tmp_path: Path) -> None:
     class Failing:
         """A turn that cannot be had: the lock's file is on a disk that fails."""
 

@@ -16,6 +16,7 @@ QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise `import litellm` fetches a price list
     "LITELLM_TELEMETRY": "False",
     "DO_NOT_TRACK": "1",
+    "HOLDFAST_LOG": "off",  # the log of retries is not what stderr is checked for
     "PYTHONPATH": str(ROOT / "src"),
 }
 

@@ -63,12 +63,12 @@ def test_what_is_stored_comes_back_as_declared(fn: Any, value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [Point(1, 2), {"a": Point(1, 2)}, (1, 2), {1: 2}, {1, 2}])
-def test_a_result_that_would_come_back_changed_is_refused(value: Any) -> None:
+def test_a_result_that_would_come_back_changed_is_rejected(value: Any) -> None:
     with pytest.raises(InvalidError, match=r"step#1: expected a declared return type"):
         codec.check_stable(value, codec.result_type(undeclared), "step#1")
 
 
-def test_what_is_no_json_is_refused_by_name() -> None:
+def test_a_value_that_is_not_json_is_rejected_by_name() -> None:
     with pytest.raises(
         InvalidError, match=r"step#1: expected something that can be stored as JSON, got a builtins.object"
     ):
@@ -77,7 +77,7 @@ def test_what_is_no_json_is_refused_by_name() -> None:
         codec.arguments_hash((object(),), {}, "step#1")
 
 
-def test_a_stored_value_of_another_type_is_refused() -> None:
+def test_a_stored_value_of_another_type_is_rejected() -> None:
     with pytest.raises(InvalidError, match="step#1: expected the stored value to be Person"):
         codec.decode(b'{"name": 3}', Person, "step#1")
 

@@ -1,4 +1,4 @@
-"""A session whose rows were damaged (B99, C25): told as SESS_MANIFEST_DRIFT with its name and the place, and never waited for."""
+"""A session whose rows were damaged (B99, C25): it raises SESS_MANIFEST_DRIFT with its name and the place, at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def worked(store: Store) -> None:
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_B99_a_damaged_session_is_told_by_whoever_reads_it(what: str, tmp_path: Path) -> None:
+def test_B99_a_damaged_session_raises_wherever_it_is_read(what: str, tmp_path: Path) -> None:
     async def main() -> None:
         path = tmp_path / "work.db"
         await worked(SqliteStore(path))

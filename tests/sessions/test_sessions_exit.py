@@ -38,7 +38,7 @@ def cut(plan: str) -> int:
 
 
 class SlowStore(MemoryStore):
-    """What it is told is done at once, and answered a second later."""
+    """Does everything at once, and returns a second later."""
 
     async def commit(self, commit: Commit) -> Receipt:
         receipt = await super().commit(commit)
@@ -55,8 +55,8 @@ class SlowStore(MemoryStore):
 
 
 async def outcomes(store: MemoryStore) -> list[str]:
-    said = [read_entry("s", entry) for entry in await store.read("s")]
-    return [one.outcome for one in said if isinstance(one, TurnEnded)]
+    bodies = [read_entry("s", entry) for entry in await store.read("s")]
+    return [one.outcome for one in bodies if isinstance(one, TurnEnded)]
 
 
 async def cancelled_after(seconds: float, work: Callable[[], Awaitable[object]]) -> None:
@@ -177,7 +177,7 @@ def test_a_turn_may_be_ended_from_inside(end: str) -> None:
     run(main())
 
 
-def test_cancelling_oneself_right_before_leaving_is_told_as_such() -> None:
+def test_cancelling_oneself_right_before_leaving_is_raised_as_such() -> None:
     async def main() -> None:
         store = MemoryStore()
         with pytest.raises(AbortedError) as raised:
@@ -221,7 +221,7 @@ def test_a_session_that_was_left_takes_nothing_more() -> None:
 
 
 @pytest.mark.parametrize("odd", [object(), math.nan, {1: [math.inf]}])
-def test_a_context_that_cannot_be_stored_is_told_where_it_is(odd: Any) -> None:
+def test_a_context_that_cannot_be_stored_raises_where_it_is(odd: Any) -> None:
     async def main() -> None:
         store = MemoryStore()
         with pytest.raises(InvalidError, match=r"session\.context: expected"):
@@ -259,7 +259,7 @@ def test_B93_once_closed_every_operation_says_so_also_inside_of_its_turn_and_aft
         store = MemoryStore()
         session = Session.open("s", store=store)
 
-        async def refused() -> None:
+        async def rejected() -> None:
             for work in (
                 lambda: session.step(deploy, "x"),
                 lambda: session.message("hi"),
@@ -273,9 +273,9 @@ def test_B93_once_closed_every_operation_says_so_also_inside_of_its_turn_and_aft
         async with session:
             async with session.turn("a"):
                 await session.close()
-                await refused()
-            await refused()
-        await refused()
+                await rejected()
+            await rejected()
+        await rejected()
         assert DONE == []
 
     run(main())

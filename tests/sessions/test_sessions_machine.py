@@ -36,7 +36,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize(("state", "to"), list(itertools.product(SessionState, repeat=2)))
-def test_S0_18_every_pair_of_states_is_allowed_or_refused(state: SessionState, to: SessionState) -> None:
+def test_S0_18_every_pair_of_states_is_allowed_or_rejected(state: SessionState, to: SessionState) -> None:
     assert may_become(state, to) == ((state, to) in ALLOWED)
     if (state, to) in ALLOWED:
         check("s", state, to)

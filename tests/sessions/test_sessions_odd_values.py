@@ -1,4 +1,4 @@
-"""What a session is given that JSON cannot hold is refused where it is given; what it can hold is recognised after a crash."""
+"""A value that JSON cannot hold is rejected where it is given; one that it can hold is recognised after a crash."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECRET = "canary-Zq81-do-not-store-me"
 
 
 @pytest.mark.parametrize("odd", [object(), math.nan, "\ud800"])
-def test_a_message_or_a_turn_of_what_json_cannot_hold_is_refused(odd: Any) -> None:
+def test_a_message_or_a_turn_of_what_json_cannot_hold_is_rejected(odd: Any) -> None:
     async def main() -> None:
         async with Session.open("s", store=MemoryStore()) as session:
             with pytest.raises(InvalidError, match=r"session\.message"):
@@ -56,7 +56,7 @@ def test_a_turn_that_was_cut_off_is_recognised_by_what_it_was_given(given: Any) 
     run(main())
 
 
-def test_a_file_of_a_session_with_a_byte_that_is_no_text_is_refused_with_its_line() -> None:
+def test_a_file_of_a_session_with_a_byte_that_is_no_text_is_rejected_with_its_line() -> None:
     async def main() -> None:
         store = MemoryStore()
         async with Session.open("s", store=store) as session:

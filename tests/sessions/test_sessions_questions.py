@@ -1,4 +1,4 @@
-"""Questions to people: S2-19, N2-15. QuestionRaised once, answered once, whoever answers."""
+"""Questions to people: S2-19, N2-15. Each is raised once and answered once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def trail(store: Any, session: str = "s") -> list[bytes]:
     return [bytes(record.payload) for record in await store.audit(f"session:{session}") if record.kind == "Approval"]
 
 
-async def refused(awaitable: Awaitable[Any]) -> str:
+async def error_code(awaitable: Awaitable[Any]) -> str:
     with pytest.raises(HoldfastError) as raised:
         await awaitable
     return code_of(raised.value)
@@ -94,7 +94,7 @@ def test_N2_15_every_kind_of_question_is_answered_by_who_is_attached(ask: Any, g
 @pytest.mark.parametrize(
     "ask", [lambda s: s.ask("Name?"), lambda s: s.select("Where?", ["here"]), lambda s: s.password("Password?")]
 )
-def test_a_refusal_of_what_needs_a_value_is_an_error(ask: Any) -> None:
+def test_a_no_to_a_question_for_a_value_is_an_error(ask: Any) -> None:
     async def main() -> None:
         async with Session.open("s", store=MemoryStore(), interactors=[Person(Answer.no("mind your business"))]) as s:
             with pytest.raises(HoldfastError, match="mind your business") as raised:
@@ -111,8 +111,8 @@ def test_N2_15_several_race_the_first_answer_counts_and_the_others_are_dismissed
         async with Session.open("s", store=store, interactors=[slow, quick]) as session:
             assert await session.ask("Who?") == "quick"
             assert slow.dismissed == [slow.shown[0].id]
-            # The one who comes late is told so; the same answer again is fine.
-            assert await refused(session.answer(slow.shown[0].id, "slow")) == "SESS_ALREADY_ANSWERED"
+            # A later answer raises; the same answer again is fine.
+            assert await error_code(session.answer(slow.shown[0].id, "slow")) == "SESS_ALREADY_ANSWERED"
             assert (await session.answer(slow.shown[0].id, "quick")).by == "quick"
         assert len(await entries_of(store, "interaction_answered")) == 1
 
@@ -123,11 +123,11 @@ def test_N2_15_one_prompt_at_a_time_in_the_order_of_asking() -> None:
     async def main() -> None:
         person = Person("1", "2", "3", after=5)
         async with Session.open("s", store=MemoryStore(), interactors=[person]) as session:
-            asked = [asyncio.create_task(session.ask(f"{n}?")) for n in (1, 2, 3)]
+            answers = [asyncio.create_task(session.ask(f"{n}?")) for n in (1, 2, 3)]
             await asyncio.sleep(1)
             assert [question.prompt for question in person.shown] == ["1?"]
             assert len(session.pending) == 3
-            assert await asyncio.gather(*asked) == ["1", "2", "3"]
+            assert await asyncio.gather(*answers) == ["1", "2", "3"]
             assert [question.prompt for question in person.shown] == ["1?", "2?", "3?"]
 
     run(main())
@@ -153,10 +153,10 @@ def test_a_remote_answer_beats_who_is_attached_and_dismisses_the_prompt() -> Non
         store = MemoryStore()
         person = Person(True, after=100)
         async with Session.open("s", store=store, interactors=[person]) as session:
-            asked = asyncio.create_task(session.approve("Deploy?"))
+            answer_task = asyncio.create_task(session.approve("Deploy?"))
             await asyncio.sleep(1)
             await answer(store, "s", person.shown[0].id, approved=False, by="bob")
-            assert await asked is False
+            assert await answer_task is False
             assert person.dismissed == [person.shown[0].id]
 
     run(main())
@@ -197,11 +197,11 @@ def test_headless_with_an_expiry_waits_for_an_answer_through_the_store() -> None
     async def main() -> None:
         store = MemoryStore()
         async with Session.open("s", store=store) as session:
-            asked = asyncio.create_task(session.approve("Deploy?", expires=3600))
+            answer_task = asyncio.create_task(session.approve("Deploy?", expires=3600))
             await asyncio.sleep(1800)
             (question,) = await pending(store, "s")
             await answer(store, "s", question.id, approved=True, by="bob")
-            assert await asked is True
+            assert await answer_task is True
 
     run(main())
 
@@ -235,31 +235,31 @@ def test_FU7_a_password_cannot_be_answered_by_a_command() -> None:
     run(main())
 
 
-def test_headless_with_an_expiry_whoever_comes_is_asked() -> None:
+def test_headless_with_an_expiry_an_interactor_that_comes_later_gets_the_question() -> None:
     async def main() -> None:
         async with Session.open("s", store=MemoryStore()) as session:
-            asked = asyncio.create_task(session.approve("Deploy?", expires=3600))
+            answer_task = asyncio.create_task(session.approve("Deploy?", expires=3600))
             await asyncio.sleep(10)
             session.attach(Person(True))
-            assert await asked is True
+            assert await answer_task is True
 
     run(main())
 
 
-def test_who_leaves_is_no_longer_asked() -> None:
+def test_a_detached_interactor_gets_no_question() -> None:
     async def main() -> None:
         person = Person(True, after=100)
         async with Session.open("s", store=MemoryStore(), interactors=[person]) as session:
-            asked = asyncio.create_task(session.approve("Deploy?"))
+            answer_task = asyncio.create_task(session.approve("Deploy?"))
             await asyncio.sleep(1)
             session.detach(person)
-            assert await refused(asked) == "SESS_NO_INTERACTOR"
+            assert await error_code(answer_task) == "SESS_NO_INTERACTOR"
             assert person.dismissed
 
     run(main())
 
 
-def test_a_question_expires_and_a_late_answer_is_refused() -> None:
+def test_a_question_expires_and_a_late_answer_is_rejected() -> None:
     async def main() -> None:
         store = MemoryStore()
         person = Person(True, after=100)
@@ -269,7 +269,7 @@ def test_a_question_expires_and_a_late_answer_is_refused() -> None:
             assert code_of(raised.value) == "SESS_INTERACTION_EXPIRED"
             late = person.shown[0].id
             assert person.dismissed == [late]
-            assert await refused(session.answer(late, approved=True)) == "SESS_INTERACTION_EXPIRED"
+            assert await error_code(session.answer(late, approved=True)) == "SESS_INTERACTION_EXPIRED"
             assert b'"timeout"' in (await trail(store))[-1]
 
     run(main())
@@ -287,14 +287,14 @@ def test_the_expiry_is_by_the_wall_clock_over_restarts() -> None:
         await killed(store, dies_waiting)
         (question,) = await pending(store, "s")
         await asyncio.sleep(200)
-        assert await refused(answer(store, "s", question.id, approved=True)) == "SESS_INTERACTION_EXPIRED"
+        assert await error_code(answer(store, "s", question.id, approved=True)) == "SESS_INTERACTION_EXPIRED"
         async with Session.open("s", store=store) as session:
-            assert await refused(session.approve("Deploy?", expires=100)) == "SESS_INTERACTION_EXPIRED"
+            assert await error_code(session.approve("Deploy?", expires=100)) == "SESS_INTERACTION_EXPIRED"
 
     run(main())
 
 
-def test_a_question_that_expired_is_asked_anew_when_its_turn_goes_on() -> None:
+def test_a_question_that_expired_is_raised_again_when_its_turn_goes_on() -> None:
     async def main() -> None:
         store = MemoryStore()
         with pytest.raises(HoldfastError):
@@ -317,7 +317,7 @@ def test_N2_15_an_expiry_must_be_more_than_nothing(expires: Any) -> None:
     run(main())
 
 
-def test_an_answered_question_is_not_asked_again_after_a_crash() -> None:
+def test_an_answered_question_is_not_repeated_after_a_crash() -> None:
     async def main() -> None:
         store = MemoryStore()
 
@@ -346,7 +346,7 @@ def test_another_question_in_the_place_of_the_one_that_was_answered_is_drift() -
 
         await killed(store, dies, interactors=[Person(True)])
         async with Session.open("s", store=store, interactors=[Person(True)]) as session:
-            assert await refused(session.approve("Deploy to production?")) == "SESS_STEP_DRIFT"
+            assert await error_code(session.approve("Deploy to production?")) == "SESS_STEP_DRIFT"
 
     run(main())
 
@@ -373,7 +373,7 @@ def test_a_dismissed_question_outside_of_a_turn_ends_the_sessions_own() -> None:
     async def main() -> None:
         store = MemoryStore()
         async with Session.open("s", store=store, interactors=[Person(Answer.dismissed(), True)]) as session:
-            assert await refused(session.approve("Deploy?")) == "SESS_TURN_CANCELLED"
+            assert await error_code(session.approve("Deploy?")) == "SESS_TURN_CANCELLED"
             assert await session.approve("Deploy?") is True
         assert b"cancelled" in (await entries_of(store, "turn_ended"))[0]
 
@@ -419,30 +419,30 @@ def test_yolo_leaves_the_answer_to_who_is_there() -> None:
         (lambda s: s.password("Password?"), "given from afar"),
     ],
 )
-def test_N2_15_an_answer_that_does_not_fit_is_refused_and_the_question_stays(ask: Any, wrong: Any) -> None:
+def test_N2_15_an_answer_that_does_not_fit_is_rejected_and_the_question_stays(ask: Any, wrong: Any) -> None:
     async def main() -> None:
         store = MemoryStore()
         id_ = await halted(store, ask)
-        assert await refused(answer(store, "s", id_, wrong)) == "SESS_INTERACTION_MISMATCH"
+        assert await error_code(answer(store, "s", id_, wrong)) == "SESS_INTERACTION_MISMATCH"
         assert len(await pending(store, "s")) == 1
 
     run(main())
 
 
-def test_an_answer_to_another_kind_is_refused() -> None:
+def test_an_answer_to_another_kind_is_rejected() -> None:
     async def main() -> None:
         store = MemoryStore()
         id_ = await halted(store, lambda s: s.approve("Deploy?"))
-        assert await refused(answer(store, "s", id_, True, kind="Confirm")) == "SESS_INTERACTION_MISMATCH"
+        assert await error_code(answer(store, "s", id_, True, kind="Confirm")) == "SESS_INTERACTION_MISMATCH"
         assert (await answer(store, "s", id_, True, kind="Approve")).outcome == "accepted"
 
     run(main())
 
 
-def test_nothing_to_select_from_is_refused() -> None:
+def test_nothing_to_select_from_is_rejected() -> None:
     async def main() -> None:
         async with Session.open("s", store=MemoryStore(), mode="yolo") as session:
-            assert await refused(session.select("Where?", [])) == "SESS_INTERACTION_MISMATCH"
+            assert await error_code(session.select("Where?", [])) == "SESS_INTERACTION_MISMATCH"
 
     run(main())
 
@@ -452,30 +452,30 @@ def test_a_question_of_a_kind_that_a_newer_program_knows_is_not_guessed_at() -> 
         store = MemoryStore()
         async with Session.open("s", store=store) as session:
             await session.step(int, "3")
-            asked = QuestionRaised(id="q-1", step="?Sketch#1", turn=2, kind="Sketch")
-            said = (TurnStarted(turn=2), asked)
-            entries = tuple(new_entry(one, f"e{n}") for n, one in enumerate(said))
+            raised = QuestionRaised(id="q-1", step="?Sketch#1", turn=2, kind="Sketch")
+            bodies = (TurnStarted(turn=2), raised)
+            entries = tuple(new_entry(one, f"e{n}") for n, one in enumerate(bodies))
             await store.commit(Commit(session="s", entries=entries))
-            assert await refused(answer(store, "s", "q-1", "…")) == "SESS_INTERACTION_UNKNOWN_KIND"
+            assert await error_code(answer(store, "s", "q-1", "…")) == "SESS_INTERACTION_UNKNOWN_KIND"
 
     run(main())
 
 
-def test_answers_to_what_was_never_asked_or_is_over() -> None:
+def test_answers_to_questions_that_never_were_or_are_over() -> None:
     async def main() -> None:
         store = MemoryStore()
         async with Session.open("s", store=store, interactors=[Person("first")]) as session:
-            assert await refused(session.answer("q-none", True)) == "SESS_NOT_FOUND"
+            assert await error_code(session.answer("q-none", True)) == "SESS_NOT_FOUND"
             async with session.turn():
                 await session.ask("Who?")
             (question,) = (msg for msg in await entries_of(store, "interaction_raised"))
             id_ = question.split(b'"id":"')[1].split(b'"')[0].decode()
-            assert await refused(session.answer(id_, "second")) == "SESS_ALREADY_ANSWERED"
+            assert await error_code(session.answer(id_, "second")) == "SESS_ALREADY_ANSWERED"
         id_ = await halted(store, lambda s: s.ask("Again?"))
         async with Session.open("s", store=store) as session:
             await session.abandon()
-        assert await refused(answer(store, "s", id_, "late")) == "SESS_INTERACTION_EXPIRED"
-        assert await refused(answer(store, "nowhere", id_, "late")) == "SESS_NOT_FOUND"
+        assert await error_code(answer(store, "s", id_, "late")) == "SESS_INTERACTION_EXPIRED"
+        assert await error_code(answer(store, "nowhere", id_, "late")) == "SESS_NOT_FOUND"
 
     run(main())
 
@@ -503,7 +503,7 @@ def test_where_everybody_fails_the_failure_shows_and_the_question_stays() -> Non
 def test_what_a_person_answers_in_the_wrong_shape_is_no_answer() -> None:
     async def main() -> None:
         async with Session.open("s", store=MemoryStore(), interactors=[Person("maybe")]) as session:
-            assert await refused(session.approve("Deploy?")) == "SESS_INTERACTION_MISMATCH"
+            assert await error_code(session.approve("Deploy?")) == "SESS_INTERACTION_MISMATCH"
 
     run(main())
 
@@ -566,7 +566,7 @@ def test_passwords_and_device_codes_are_in_no_file(tmp_path: Any) -> None:
     asyncio.run(main())
 
 
-def test_a_password_is_asked_again_after_a_crash_for_it_was_not_stored() -> None:
+def test_a_password_is_needed_again_after_a_crash_because_it_was_not_stored() -> None:
     async def main() -> None:
         store = MemoryStore()
 
@@ -588,14 +588,14 @@ def test_two_processes_on_one_file_see_each_others_answers(tmp_path: Any) -> Non
             SqliteStore(tmp_path / "s.db") as elsewhere,
             Session.open("s", store=here) as session,
         ):
-            asked = asyncio.create_task(session.approve("Deploy?", expires=60))
+            answer_task = asyncio.create_task(session.approve("Deploy?", expires=60))
             while not session.pending:  # noqa: ASYNC110 - the store writes in a thread
                 await asyncio.sleep(0.01)
             (question,) = await pending(elsewhere, "s")
             await answer(elsewhere, "s", question.id, approved=True, by="bob")
             # What the other process wrote wakes nobody here; something of ours does, or the next look.
             await session.message("meanwhile")
-            assert await asyncio.wait_for(asked, 5) is True
+            assert await asyncio.wait_for(answer_task, 5) is True
 
     asyncio.run(main())
 
@@ -671,7 +671,7 @@ def test_S2_19_declined_the_failure_stands() -> None:
         for code in ("PROVIDER_UNAVAILABLE", "TOOL_INPUT_INVALID", "AUTH_FAILED"):
             fetch, given = failing(code)
             async with Session.open("s", store=MemoryStore(), interactors=[Person(Answer.no())]) as session:
-                assert await refused(session.step_or_ask(fetch, "here")) == code
+                assert await error_code(session.step_or_ask(fetch, "here")) == code
             assert given == ["here"]
 
     run(main())
@@ -727,7 +727,7 @@ def test_S2_19_yolo_does_not_go_on_for_ever() -> None:
     async def main() -> None:
         fetch, given = failing(*["PROVIDER_UNAVAILABLE"] * 50)
         async with Session.open("s", store=MemoryStore(), mode="yolo") as session:
-            assert await refused(session.step_or_ask(fetch, "here")) == "PROVIDER_UNAVAILABLE"
+            assert await error_code(session.step_or_ask(fetch, "here")) == "PROVIDER_UNAVAILABLE"
         assert len(given) == 4
 
     run(main())
@@ -781,8 +781,8 @@ def test_S2_19_several_arguments_are_replaced_as_json() -> None:
         async with Session.open("s", store=MemoryStore(), interactors=[Person("[2, 3]", "[2", "[2]")]) as session:
             assert await session.step_or_ask(add, 1, 1, times=2) == 10
             left.append(Fault.of("TOOL_INPUT_INVALID"))
-            assert await refused(session.step_or_ask(add, 1, 1)) == "SESS_INTERACTION_MISMATCH"
+            assert await error_code(session.step_or_ask(add, 1, 1)) == "SESS_INTERACTION_MISMATCH"
             left.append(Fault.of("TOOL_INPUT_INVALID"))
-            assert await refused(session.step_or_ask(add, 1, 1)) == "SESS_INTERACTION_MISMATCH"
+            assert await error_code(session.step_or_ask(add, 1, 1)) == "SESS_INTERACTION_MISMATCH"
 
     run(main())

@@ -1,4 +1,4 @@
-"""What a step leaves in the log is what comes back, in its own turn and in no other; what cannot come back is refused at once."""
+"""What a step leaves in the log is what comes back, in its own turn and in no other; a value that cannot is rejected at once."""
 
 from __future__ import annotations
 
@@ -102,17 +102,19 @@ def test_B102_an_unsafe_step_whose_result_cannot_be_stored_is_not_repeated() -> 
 
 
 @pytest.mark.parametrize(
-    ("fn", "told"),
+    ("fn", "message"),
     [
         (not_a_number, "a finite number, got nan"),
         (infinite_somewhere, "a finite number, got inf"),
         (nothing_declared_something, "to be int, got Expected `int`, got `null`"),
     ],
 )
-def test_what_would_come_back_as_something_else_is_refused_when_it_is_stored(fn: Callable[[], Any], told: str) -> None:
+def test_a_value_that_would_come_back_changed_is_rejected_when_it_is_stored(
+    fn: Callable[[], Any], message: str
+) -> None:
     async def main() -> None:
         async with Session.open("s", store=MemoryStore()) as session:
-            with pytest.raises(InvalidError, match=told):
+            with pytest.raises(InvalidError, match=message):
                 await session.step(fn)
 
     run(main())

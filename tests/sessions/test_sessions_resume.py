@@ -34,7 +34,7 @@ async def types_of(store: Any, session: str = "s") -> list[str]:
     return [entry.type for entry in await store.read(session)]
 
 
-async def refused(store: Any, **options: Any) -> str:
+async def open_error(store: Any, **options: Any) -> str:
     with pytest.raises(HoldfastError) as raised:
         async with Session.open("s", store=store, **options):
             raise AssertionError("it was opened")
@@ -72,7 +72,7 @@ def test_C24_the_life_of_a_session() -> None:
     run(main())
 
 
-def test_B93_a_closed_session_refuses_everything() -> None:
+def test_B93_a_closed_session_rejects_everything() -> None:
     async def main() -> None:
         store = MemoryStore()
         async with Session.open("s", store=store) as session:
@@ -86,8 +86,8 @@ def test_B93_a_closed_session_refuses_everything() -> None:
                 with pytest.raises(HoldfastError) as raised:
                     await operation()
                 assert code_of(raised.value) == "SESS_CLOSED"
-        assert await refused(store) == "SESS_CLOSED"
-        assert await refused(store, strict=True) == "SESS_CLOSED"
+        assert await open_error(store) == "SESS_CLOSED"
+        assert await open_error(store, strict=True) == "SESS_CLOSED"
 
     run(main())
 
@@ -113,15 +113,15 @@ def test_B94_resuming_restores_the_checkpoint_with_one_session_resumed() -> None
 def test_B95_what_is_not_paused_and_resumable_is_not_resumed() -> None:
     async def main() -> None:
         store = MemoryStore()
-        assert await refused(store, strict=True) == "SESS_NOT_FOUND"
+        assert await open_error(store, strict=True) == "SESS_NOT_FOUND"
         async with Session.open("s", store=store):
             pass
         assert await state_of(store) == "created"
-        assert await refused(store, strict=True) == "SESS_NOT_RESUMABLE"
+        assert await open_error(store, strict=True) == "SESS_NOT_RESUMABLE"
         store = MemoryStore()
         await worked(store, resumable=False)
         assert await state_of(store) == "paused"
-        assert await refused(store) == "SESS_NOT_RESUMABLE"
+        assert await open_error(store) == "SESS_NOT_RESUMABLE"
 
     run(main())
 
@@ -131,7 +131,7 @@ def test_B96_N2_13_one_owner_at_a_time() -> None:
         store = MemoryStore()
         async with Session.open("s", store=store) as session:
             await session.step(square, 3)
-            assert await refused(store) == "SESS_LEASE_LOST"
+            assert await open_error(store) == "SESS_LEASE_LOST"
         await worked(store)
 
     run(main())
@@ -230,7 +230,7 @@ def test_N2_12_nothing_saved_is_no_snapshot() -> None:
             raise Crash
 
         await killed(store, work)
-        assert await refused(store, strict=True, on_crash="abandon") == "SESS_NO_SNAPSHOT"
+        assert await open_error(store, strict=True, on_crash="abandon") == "SESS_NO_SNAPSHOT"
 
     run(main())
 
@@ -254,7 +254,7 @@ def test_drift_is_reported_per_field_and_a_missing_part_never_blocks(
         store = MemoryStore()
         await worked(store, **begun)
         if fields:
-            assert await refused(store, on_drift="refuse", **resumed) == "SESS_MANIFEST_DRIFT"
+            assert await open_error(store, on_drift="refuse", **resumed) == "SESS_MANIFEST_DRIFT"
             with pytest.warns(DriftWarning, match=fields[0]):
                 await worked(store, **resumed)
         with warnings.catch_warnings():
@@ -295,7 +295,7 @@ def test_B101_a_session_of_another_store_is_a_resume_mismatch() -> None:
     async def main() -> None:
         store = Borrowed()
         await store.commit(Commit(session="s", create=NewSession(manifest=b'{"sessionId":"s","storeId":"one"}')))
-        assert await refused(store) == "SESS_RESUME_MISMATCH"
+        assert await open_error(store) == "SESS_RESUME_MISMATCH"
 
     run(main())
 
@@ -308,11 +308,11 @@ def test_B101_a_session_of_another_store_is_a_resume_mismatch() -> None:
         (b'{"sessionId":"s","storeId":""}', "SESS_MANIFEST_DRIFT"),
     ],
 )
-def test_N2_12_a_manifest_that_makes_no_sense_is_told_and_left_alone(manifest: bytes, code: str) -> None:
+def test_N2_12_a_manifest_that_cannot_be_read_is_reported_and_left_as_it_is(manifest: bytes, code: str) -> None:
     async def main() -> None:
         store = MemoryStore()
         await store.commit(Commit(session="s", create=NewSession(manifest=manifest)))
-        assert await refused(store) == code
+        assert await open_error(store) == code
         assert bytes((await store.session("s")).manifest) == manifest
 
     run(main())
@@ -464,7 +464,7 @@ def test_an_outer_cancellation_passes_through_a_session() -> None:
     run(main())
 
 
-def test_a_turn_inside_a_turn_is_refused_not_a_deadlock() -> None:
+def test_a_turn_inside_a_turn_raises_and_is_no_deadlock() -> None:
     async def main() -> None:
         async with Session.open("s", store=MemoryStore()) as session, session.turn("a"):
             with pytest.raises(HoldfastError) as raised:

@@ -1,4 +1,4 @@
-"""What a store need not keep: decided from a session's record, then dropped, and told."""
+"""What a store need not keep: decided from a session's record, then dropped and recorded."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_goes_is_decided_by_state_age_and_size(
 
 
 @pytest.mark.parametrize("wrong", [{"closed": -1}, {"entries": -1}, {"claims": None}, {"idle": "7d"}])
-def test_rules_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+def test_rules_that_make_no_sense_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidError, match=r"retention\."):
         Retention(**wrong)
 

@@ -285,7 +285,7 @@ def test_a_step_that_failed_is_done_again_on_resume() -> None:
     assert len(DONE) == 3
 
 
-def test_a_result_without_a_declared_type_is_told_at_once() -> None:
+def test_a_result_without_a_declared_type_is_rejected_at_once() -> None:
     def anything():
         return {1, 2}
 

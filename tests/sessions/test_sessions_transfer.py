@@ -117,7 +117,7 @@ def test_one_that_is_there_is_not_written_over() -> None:
         (lambda lines: [b"\xff", *lines], "Line 1"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_refused_with_its_line_and_nothing_is_stored(spoil: Any, says: str) -> None:
+def test_a_file_that_cannot_be_read_is_rejected_with_its_line_and_nothing_is_stored(spoil: Any, says: str) -> None:
     async def main() -> None:
         lines = await exported(await worked())
         other = MemoryStore()

@@ -100,7 +100,7 @@ def test_a_function_that_raises_breaks_nothing(stage):
 @pytest.mark.parametrize(
     ("options", "says"), [({"alerts": {"window": 3}}, "an Alerts"), ({"tell": 3}, "a function or None")]
 )
-def test_wrong_options_are_refused(stage, options, says):
+def test_wrong_options_are_rejected(stage, options, says):
     with pytest.raises(InvalidError, match=says):
         raise_alerts(stage.runtime, **{"alerts": FEW, **options})
 
@@ -228,7 +228,7 @@ def test_an_answer_cannot_send_us_elsewhere(stage):
     assert (len(came), other_came, len(suppressed)) == (2, [], 2)
 
 
-def test_whoever_raises_an_alert_never_waits(stage):
+def test_raising_an_alert_never_waits(stage):
     """A server that takes connections and says nothing: alerts pile up to a bound, and closing waits no longer than a post."""
     released = threading.Event()
     failed = []

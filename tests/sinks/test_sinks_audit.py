@@ -366,7 +366,7 @@ def test_a_trail_is_opened_once():
 @pytest.mark.parametrize(
     ("options", "path"), [({"chain": "no spaces"}, "audit.chain"), ({"most_queued": 0}, "audit.most_queued")]
 )
-def test_wrong_options_are_refused(options, path):
+def test_wrong_options_are_rejected(options, path):
     with pytest.raises(InvalidError) as raised:
         audit_to(MemoryStore(), Runtime(), **options)
     assert raised.value.fault.context["path"] == path

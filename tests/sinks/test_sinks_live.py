@@ -177,6 +177,6 @@ def test_the_state_is_bounded():
     assert state.lines[0].key == "5"
 
 
-def test_a_reader_that_cannot_be_called_is_refused():
+def test_a_reader_that_cannot_be_called_is_rejected():
     with pytest.raises(InvalidError, match="watch_live: expected a function of a LiveLine, got 7"):
         watch_live(7)

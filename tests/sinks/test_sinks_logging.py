@@ -250,13 +250,13 @@ def test_R25_a_logger_that_raises_changes_nothing(stage, caplog):
     [{"logger": 7}, {"levels": {"failed": 10}}, {"runtime": "mine"}],
     ids=["logger", "levels", "runtime"],
 )
-def test_wrong_options_are_refused_by_name(options):
+def test_wrong_options_are_rejected_by_name(options):
     with pytest.raises(InvalidError, match=next(iter(options))):
         log_events(**options)
 
 
 @pytest.mark.parametrize("level", ["INFO", True, -1, 1.5])
-def test_a_wrong_level_is_refused_by_name(level):
+def test_a_wrong_level_is_rejected_by_name(level):
     with pytest.raises(InvalidError, match=r"levels\.failed"):
         Levels(failed=level)
 

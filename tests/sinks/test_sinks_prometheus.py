@@ -174,7 +174,7 @@ def test_the_registry_is_the_processes_own_unless_one_is_given(stage):
 
 
 @pytest.mark.parametrize("most", [0, -1, True, 1.5])
-def test_a_wrong_cap_is_refused_by_name(stage, most):
+def test_a_wrong_cap_is_rejected_by_name(stage, most):
     with pytest.raises(InvalidError, match="most_targets"):
         count_events(prometheus_client.CollectorRegistry(), stage.runtime, most_targets=most)
 

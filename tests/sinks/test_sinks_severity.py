@@ -91,7 +91,7 @@ def test_a_recovered_call_sets_nothing_in_motion(stage):
     assert [type(call).__name__ for call in calls] == ["ErrorMetric", "Failed"]
 
 
-def test_wrong_functions_are_refused(stage):
+def test_wrong_functions_are_rejected(stage):
     with pytest.raises(InvalidError, match=r"react\.terminate: expected a function or None"):
         react_to_failures(stage.runtime, terminate="os._exit")
 

@@ -18,7 +18,7 @@ ENDING = b"E" + (len(_LAST_WORDS) + 4).to_bytes(4, "big") + _LAST_WORDS
 
 
 class LosingProxy:
-    """Passes everything on, until it is told how to lose the next COMMIT, or to be away.
+    """Passes everything on, until a test makes it lose the next COMMIT, or be away.
 
     "before": the server never hears of it. "after": it does, and its answer is lost. "late": the client is cut off, and the
     server hears of it a moment later. "never": the client is cut off, and the server waits for ever. "ending": it is done, and

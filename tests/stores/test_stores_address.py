@@ -66,12 +66,12 @@ def test_a_server_by_its_address_works(postgres):
         f"postgresql://me:{PASSWORD}@host/db?schema=a/b",
     ],
 )
-def test_what_is_no_address_is_refused_without_its_password(url):
+def test_a_wrong_address_is_rejected_without_its_password(url):
     with pytest.raises(InvalidError) as caught:
         open_store(url)
     assert caught.value.fault.code == "CONFIG_OPTION_INVALID"
-    told = f"{caught.value} {caught.value.fault!r} {caught.value.__cause__!r}"
-    assert PASSWORD not in told
+    shown = f"{caught.value} {caught.value.fault!r} {caught.value.__cause__!r}"
+    assert PASSWORD not in shown
 
 
 def test_a_server_that_is_not_there_is_typed_and_tells_no_password(tmp_path):

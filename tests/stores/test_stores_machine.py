@@ -71,9 +71,9 @@ def machine(make):
             shutil.rmtree(self.place)
 
         def both(self, call):
-            told = [self.runner.run(answer(call, store)) for store in (self.model, self.store)]
-            assert plain(told[0]) == plain(told[1])
-            return told[0]
+            results = [self.runner.run(answer(call, store)) for store in (self.model, self.store)]
+            assert plain(results[0]) == plain(results[1])
+            return results[0]
 
         @rule(commit=COMMITS)
         def commit(self, commit):
@@ -141,17 +141,17 @@ async def answer(call, store):
         return error.fault.code, str(error)
 
 
-def plain(told):
+def plain(value):
     """As values that compare, without what is every store's own: the epochs."""
-    match told:
+    match value:
         case msgspec.Raw():
-            return bytes(told)
+            return bytes(value)
         case msgspec.Struct():
-            return {name: plain(value) for name, value in msgspec.structs.asdict(told).items() if name != "epoch"}
+            return {name: plain(field) for name, field in msgspec.structs.asdict(value).items() if name != "epoch"}
         case list() | tuple():
-            return [plain(value) for value in told]
+            return [plain(item) for item in value]
         case _:
-            return told
+            return value
 
 
 def check(make, examples):

@@ -21,7 +21,7 @@ def append(id_: str, **more) -> Commit:
     return Commit(session="s1", entries=(NewEntry(type="t", body=b"{}", id=id_),), **more)
 
 
-def asked(server, statement, *args):
+def run_sql(server, statement, *args):
     with psycopg.connect(server.url, autocommit=True) as connection:
         cursor = connection.execute(statement, args or None)
         return cursor.fetchall() if cursor.description else []
@@ -48,7 +48,7 @@ def test_those_who_open_a_new_schema_at_once_make_it_once(postgres):
         ("DROP TABLE {}.slot", "another program"),
     ],
 )
-def test_B103_what_a_newer_holdfast_or_another_program_wrote_is_refused_untouched(postgres, change, reason):
+def test_B103_what_a_newer_holdfast_or_another_program_wrote_is_rejected_untouched(postgres, change, reason):
     schema = new_schema()
 
     async def opened():
@@ -56,24 +56,24 @@ def test_B103_what_a_newer_holdfast_or_another_program_wrote_is_refused_untouche
             pass
 
     asyncio.run(opened())
-    asked(postgres, change.format(schema))
+    run_sql(postgres, change.format(schema))
     tables = "SELECT relname, relfilenode FROM pg_class WHERE relnamespace = %s::regnamespace ORDER BY 1"
     content = f"SELECT xmin::text, * FROM {schema}.meta ORDER BY name"
-    before = asked(postgres, tables, schema), asked(postgres, content)
+    before = run_sql(postgres, tables, schema), run_sql(postgres, content)
     with pytest.raises(HoldfastError, match=reason) as caught:
         asyncio.run(opened())
     assert caught.value.fault.code == "SESS_MANIFEST_INVALID"
-    assert (asked(postgres, tables, schema), asked(postgres, content)) == before
+    assert (run_sql(postgres, tables, schema), run_sql(postgres, content)) == before
 
 
-def test_a_schema_name_that_is_none_is_refused():
+def test_a_wrong_schema_name_is_rejected():
     for schema in ("", "a b", 'a"b', "x" * 51):
         with pytest.raises(InvalidError):
             PostgresStore("postgresql:///db", schema=schema)
 
 
 def test_ids_are_in_the_order_of_their_bytes_in_a_database_of_any_language(postgres):
-    asked(postgres, "CREATE DATABASE lang TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en' LOCALE 'C'")
+    run_sql(postgres, "CREATE DATABASE lang TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en' LOCALE 'C'")
     names = ["a", "B", "b", "A", "a-1", "a_1"]
 
     async def scene():
@@ -230,7 +230,7 @@ async def held(server, schema):
     """Wait until somebody waits for the chain's row."""
     waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%chain%'"
     async with asyncio.timeout(10):
-        while not await asyncio.to_thread(asked, server, waits):  # noqa: ASYNC110
+        while not await asyncio.to_thread(run_sql, server, waits):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
@@ -250,13 +250,13 @@ def test_a_row_that_another_holds_too_long_is_typed(postgres):
 
 
 def test_a_server_that_takes_no_writes_is_typed(postgres):
-    asked(postgres, "CREATE DATABASE standby")
+    run_sql(postgres, "CREATE DATABASE standby")
 
     async def scene():
         url = postgres.url.replace("/postgres", "/standby")
         async with PostgresStore(url) as store:
             await store.commit(CREATE)
-        asked(postgres, "ALTER DATABASE standby SET default_transaction_read_only = on")
+        run_sql(postgres, "ALTER DATABASE standby SET default_transaction_read_only = on")
         with pytest.raises(HoldfastError, match="takes no writes") as caught:
             async with PostgresStore(url):
                 pass
@@ -272,19 +272,19 @@ def test_what_was_acknowledged_is_on_disk_whatever_the_role_is_set_to(postgres):
         schema = new_schema()
         async with PostgresStore(postgres.url, schema=schema) as store:
             await store.commit(CREATE)
-            asked(postgres, f"CREATE TABLE {schema}.seen (setting TEXT)")
-            asked(
+            run_sql(postgres, f"CREATE TABLE {schema}.seen (setting TEXT)")
+            run_sql(
                 postgres,
                 f"CREATE FUNCTION {schema}.see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO"
                 f" {schema}.seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$",
             )
-            asked(
+            run_sql(
                 postgres,
                 f"CREATE TRIGGER see AFTER INSERT ON {schema}.entry FOR EACH ROW EXECUTE FUNCTION {schema}.see()",
             )
             await store.commit(append("a"))
-            seen = asked(postgres, f"SELECT setting FROM {schema}.seen")
-        assert asked(postgres, "SHOW synchronous_commit") == [("off",)]
+            seen = run_sql(postgres, f"SELECT setting FROM {schema}.seen")
+        assert run_sql(postgres, "SHOW synchronous_commit") == [("off",)]
         assert seen == [("on",)]
 
     asyncio.run(scene())

@@ -52,7 +52,7 @@ def test_a_notifier_ends_although_a_cancellation_was_lost():
     async def scene():
         engine = Engine()
         notifier = Notifier(engine, "channel")
-        notifier.tell("s")
+        notifier.notify("s")
         await asyncio.sleep(0.01)
         async with asyncio.timeout(5):
             await notifier.close()

@@ -40,7 +40,7 @@ def test_what_became_of_it_is_found_out_and_it_is_applied_once(postgres, kind, h
             receipt = await store.commit(COMMITS[kind])
             assert proxy.lost == 1
             assert not receipt.duplicate
-            return await told_by(plain), receipt
+            return await state_of(plain), receipt
 
     (state, logs, chains, checkpoint), receipt = asyncio.run(scene())
     commit = COMMITS[kind]
@@ -51,7 +51,7 @@ def test_what_became_of_it_is_found_out_and_it_is_applied_once(postgres, kind, h
     assert (checkpoint is not None) == (commit.checkpoint is not None)
 
 
-async def told_by(store):
+async def state_of(store):
     sessions = await store.sessions()
     logs = [[entry.id for entry in await store.read(record.id)] for record in sessions]
     state = next(record.state for record in sessions if record.id == "s1")
@@ -123,11 +123,11 @@ def test_several_commits_that_shared_the_transaction_are_all_found(postgres):
                     Commit(session="s1", entries=(NewEntry(type="t", body=b"{}", id=f"{how}{n}"),), audit=AUDIT)
                     for n in range(5)
                 ]
-                refused = Commit(session="s1", expect=(SessionState.PAUSED,), state=SessionState.ACTIVE)
-                told = await asyncio.gather(*map(store.commit, [*commits, refused]), return_exceptions=True)
-                assert isinstance(told.pop(), HoldfastError)
+                rejected = Commit(session="s1", expect=(SessionState.PAUSED,), state=SessionState.ACTIVE)
+                results = await asyncio.gather(*map(store.commit, [*commits, rejected]), return_exceptions=True)
+                assert isinstance(results.pop(), HoldfastError)
                 log = await plain.read("s1")
-                assert [log[receipt.first - 1].id for receipt in told] == [f"{how}{n}" for n in range(5)]
+                assert [log[receipt.first - 1].id for receipt in results] == [f"{how}{n}" for n in range(5)]
             assert len(log) == 10
             last, _, broken = verify(await plain.audit("session:s1"))
             assert (last, broken) == (10, None)
@@ -159,7 +159,7 @@ def test_what_could_not_be_found_out_is_found_out_when_the_same_is_committed_aga
             await plain.commit(CREATE)
             proxy.lose, proxy.away = how, True
             for _ in range(2):
-                with pytest.raises(HoldfastError, match="could not be found out yet") as caught:
+                with pytest.raises(HoldfastError, match="it is not known yet") as caught:
                     await store.commit(COMMITS[kind])
                 assert caught.value.fault.code == "SESS_STORE_UNAVAILABLE"
                 assert caught.value.fault.retryable
@@ -168,7 +168,7 @@ def test_what_could_not_be_found_out_is_found_out_when_the_same_is_committed_aga
             monkeypatch.setattr(engine, "PATIENCE_S", 10.0)
             receipt = await store.commit(COMMITS[kind])
             assert not receipt.duplicate
-            _, logs, chains, _ = await told_by(plain)
+            _, logs, chains, _ = await state_of(plain)
             assert [ids for ids in logs if ids] == ([["e1"]] if COMMITS[kind].entries else [])
             assert [seq for _, seq, _ in chains] == ([1] if COMMITS[kind].audit else [])
             # Asked for once more, it is another: what was in doubt is settled.

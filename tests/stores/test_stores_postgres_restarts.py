@@ -19,7 +19,7 @@ WRITERS = 6
 
 
 async def write(store, writer, stop, journal):
-    """Commit until told to stop, each until it is acknowledged; note what was, and where."""
+    """Commit until the test ends, each until it is confirmed; note which were, and where."""
     for n in range(1_000_000):
         if stop.is_set():
             return

@@ -1,4 +1,4 @@
-"""A restart costs what is asked for, not what is there (B106). The whole size is measured by `python -m benchmarks durable`."""
+"""A restart costs what is read, not what is stored (B106). The whole size is measured by `python -m benchmarks durable`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ async def _fill(path, sessions):
     async with SqliteStore(path, durability="fast") as store:
 
         async def make(name):
-            said = b'{"said":"message","content":"' + b"x" * 150 + b'"}'
-            entries = tuple(NewEntry(type="message", body=said, id=f"{name}-{n}") for n in range(EVENTS))
+            body = b'{"said":"message","content":"' + b"x" * 150 + b'"}'
+            entries = tuple(NewEntry(type="message", body=body, id=f"{name}-{n}") for n in range(EVENTS))
             new = NewSession(manifest=encode_manifest(Manifest(session_id=name, store_id=store.id)))
             await store.commit(Commit(session=name, create=new, entries=entries))
 

@@ -144,7 +144,7 @@ def test_a_record_behind_the_end_is_found(path):
         connection.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         connection.commit()
     (broken,) = verified(path).broken
-    assert (broken.chain, broken.seq, broken.reason) == ("alpha", 6, "it was added behind the end of the chain")
+    assert (broken.chain, broken.seq, broken.reason) == ("alpha", 6, "it was added after the end of the chain")
 
 
 def forge(path, chain="alpha", count=4):
@@ -234,7 +234,7 @@ def test_long_chains_are_followed_page_by_page():
     assert [record.seq for record in seen] == list(range(1, 2_501))
 
 
-def test_only_the_chains_asked_for():
+def test_only_the_named_chains():
     async def main():
         store = MemoryStore()
         await fill(store)
@@ -244,11 +244,11 @@ def test_only_the_chains_asked_for():
     assert (result.sound, [head.chain for head in result.heads]) == (True, ["beta"])
 
 
-def test_sessions_without_a_chain_are_told():
+def test_sessions_without_a_chain_are_listed():
     async def main():
         store = MemoryStore()
         await store.commit(Commit(session="quiet", create=NewSession(manifest=b"{}")))
-        await store.commit(Commit(session="told", create=NewSession(manifest=b"{}"), audit=(audit(1),)))
+        await store.commit(Commit(session="audited", create=NewSession(manifest=b"{}"), audit=(audit(1),)))
         return await unaudited(store)
 
     assert asyncio.run(main()) == ["quiet"]

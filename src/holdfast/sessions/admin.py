@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["Overview", "close", "find", "in_use", "make_resumable", "overview"]
 
 _TAKE_S = 10.0
+"""The lease of a change from outside: it takes milliseconds, and must end soon if this process dies."""
 _SHOWN = 5
+"""Ids that an error about an ambiguous prefix names."""
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,7 @@ async def find(store: Store, given: str) -> str:
     except HoldfastError as error:
         if error.fault.code != "SESS_NOT_FOUND":
             raise
+        # Ids come in order, so those with this prefix are the first after it.
         page = await store.sessions(after=given, limit=_SHOWN + 1)
         fitting = [record.id for record in page if record.id.startswith(given)]
         if not fitting:
@@ -123,6 +126,7 @@ async def close(store: Store, session: str, reason: str = "closed") -> None:
     Raise SESS_LEASE_LOST while a living process works in it.
     """
     record = await store.session(session)
+    # Checked before the lease is taken: a closed session must raise SESS_CLOSED, not wait for an owner.
     machine.check(session, record.state, SessionState.CLOSED)
     async with _owning(store, session) as lease:
         memory = await memory_of(store, session)
@@ -144,6 +148,7 @@ async def _owning(store: Store, session: str) -> AsyncIterator[Lease]:
 async def _change(
     store: Store, lease: Lease, to: SessionState, reason: str, before: tuple[EntryBody, ...] = ()
 ) -> None:
+    # Read again under the lease: the owner may have changed it until then.
     was = (await store.session(lease.session)).state
     machine.check(lease.session, was, to)
     record = audit("SessionLifecycle", lease.session, state=to.value, reason=reason, was=was.value, by="outside")
@@ -167,6 +172,7 @@ def _problem(record: SessionRecord, manifest: Manifest, store: str, runtime: Run
         return f"it was saved in store {manifest.store_id}, this is {store}"
     if in_use(record, runtime):
         return f"{record.owner} works in it"
+    # An active session without a living owner crashed: opening it resumes it.
     if record.state in (SessionState.CREATED, SessionState.ACTIVE):
         return ""
     error = machine.not_resumable(record.id, record.state, resumable=manifest.resumable)

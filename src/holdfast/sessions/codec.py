@@ -26,6 +26,7 @@ _PLAIN = (str, int, float, bool, type(None))
 def encode(value: Any, where: str) -> bytes:
     """Return the JSON of plain values, msgspec and attrs classes, dataclasses, pydantic models and SDK objects."""
     try:
+        # RecursionError below: a value that contains itself.
         return msgspec.json.encode(value, enc_hook=_plain)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidError.saying(where, "something that can be stored as JSON", str(error)) from error
@@ -51,9 +52,11 @@ def result_type(fn: Any) -> Any:
     try:
         declared = typing.get_type_hints(fn).get("return", Any)
     except (NameError, TypeError):
+        # An annotation that only exists for type checkers cannot be resolved. It counts as none.
         return Any
     if typing.get_origin(declared) in _AWAITED:
         declared = typing.get_args(declared)[-1]
+    # msgspec cannot decode to `object`, and every value is one.
     return Any if declared is object else declared
 
 
@@ -65,6 +68,7 @@ def encode_result(value: Any, type_: Any, where: str) -> bytes:
     check_stable(value, type_, where)
     stored = encode_finite(value, where)
     if type_ is not Any:
+        # Try it now: a declared type may be too narrow for what the function really returns.
         decode(stored, type_, where)
     return stored
 
@@ -94,6 +98,7 @@ def arguments_hash(args: tuple[Any, ...], kwargs: dict[str, Any], where: str) ->
         written = msgspec.json.encode([args, kwargs], enc_hook=_plain, order="deterministic")
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidError.saying(where, "arguments that can be written as JSON", str(error)) from error
+    # 128 bits: enough to tell arguments apart, and half the bytes in every log entry.
     return sha256(written).hexdigest()[:32]
 
 

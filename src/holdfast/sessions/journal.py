@@ -53,6 +53,7 @@ async def memory_of(store: Store, session: str) -> SessionMemory:
 
 async def read_memory(store: Store, session: str) -> tuple[SessionMemory, int]:
     """Read a session's checkpoint and the log after it; return the memory and the last offset in it."""
+    # Read first: entries that are added from here on may or may not be seen, but none before may be missing.
     top = (await store.session(session)).top
     checkpoint = await store.checkpoint(session)
     memory, seen = SessionMemory(), 0
@@ -153,6 +154,7 @@ class Journal:
         context = contextvars.copy_context()
         context.run(AMBIENT.set, None)
         task = asyncio.get_running_loop().create_task(self._write(bodies, type_, parts), context=context)
+        # A task of its own, because a cancelled caller must not interrupt the commit half-way.
         return await asyncio.shield(task)
 
     async def _write(self, bodies: tuple[EntryBody, ...], type_: str | None, parts: dict[str, Any]) -> Receipt:
@@ -162,9 +164,11 @@ class Journal:
         try:
             receipt = await self._commit(commit)
         except HoldfastError as error:
+            # Other errors, an illegal transition for one, concern this write only.
             if error.fault.code in ("SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST"):
                 self.failed = error.fault
             raise
+        # A duplicate wrote nothing: its first write is in the memory already.
         if not receipt.duplicate:
             self._take(receipt, named)
         return receipt
@@ -186,6 +190,7 @@ class Journal:
         """
         await self.catch_up()
         self.memory.context = msgspec.Raw(codec.encode_finite(context, "session.context"))
+        # A copy: if the commit fails, the memory must not have the effect of `bodies`.
         after = msgspec.structs.replace(self.memory)
         for body in bodies:
             after.apply(body, "")

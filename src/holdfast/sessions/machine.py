@@ -74,6 +74,7 @@ def check(session: str, state: SessionState, to: SessionState) -> None:
     """Raise SESS_ILLEGAL_TRANSITION, or SESS_CLOSED, unless the table holds this transition."""
     if may_become(state, to):
         return
+    # A code of its own: a client must learn that it can never come back.
     if state is SessionState.CLOSED:
         raise _error("SESS_CLOSED", session, state)
     context = {"session_id": session, "from_state": state.value, "to_state": to.value}
@@ -111,6 +112,7 @@ _STUD = {
     SessionState.ACTIVE: StudState.ACTIVE,
     SessionState.PAUSED: StudState.PERSISTED,
     SessionState.CLOSED: StudState.CLOSED,
+    # Document 002 has no error state: a session that failed cannot go on.
     SessionState.ERROR: StudState.CLOSED,
 }
 

@@ -34,6 +34,7 @@ __all__ = [
 DriftPolicy: TypeAlias = Literal["warn", "refuse", "accept"]
 """What happens if a session is resumed with other settings than it was started with."""
 
+# Dates, ids and state differ by nature and say nothing about what the session works with.
 _COMPARED = ("project_root", "mode", "model", "config", "tools")
 
 
@@ -163,6 +164,7 @@ async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftP
 
 
 def _tools(was: dict[str, str], now: dict[str, str]) -> list[Drift]:
+    # A side without tools did not name any. That is no difference.
     if not was or not now:
         return []
     changed = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))

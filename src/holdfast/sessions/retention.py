@@ -103,6 +103,7 @@ async def plan(store: Store, rules: Retention, now: float) -> AsyncIterator[Acti
 
 async def prune(store: Store, rules: Retention, now: float) -> list[Action]:
     """Drop what need not be kept; return what was dropped. Sessions that somebody else removes meanwhile are left out."""
+    # Planned first: removing sessions while paging through them would skip some.
     planned = [action async for action in plan(store, rules, now)]
     done = [action for action in planned if await _there(_drop(store, action))]
     after = ""
@@ -115,6 +116,7 @@ async def prune(store: Store, rules: Retention, now: float) -> list[Action]:
 
 async def _drop(store: Store, action: Action) -> None:
     facts = {"what": action.what, "entries": action.entries, "before": action.before, "reason": action.reason}
+    # Recorded before it is done: a crash between the two leaves a record too many, never one too few.
     await store.commit(Commit(chain=CHAIN, audit=(audit("Compaction", action.session, **facts),)))
     if action.what == "remove":
         await store.remove(action.session)

@@ -54,6 +54,7 @@ class Scope:
 
     def cancel(self, reason: Reason = "user") -> bool:
         """Cancel the scope and all scopes inside it; return whether it was running."""
+        # A second cancel would be counted twice by the task, and `uncancel` would not match.
         if self.reason is not None or self._task is None:
             return False
         # Innermost first: a tool must see its own cancellation before the turn around it ends.
@@ -66,6 +67,7 @@ class Scope:
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
         assert self._task is not None
+        # Cancellations from before are not ours: only what exceeds this number is.
         self._cancelling = self._task.cancelling()
         if self._parent is not None:
             self._parent._add(self)  # noqa: SLF001 - a scope and its parent are one tree

@@ -187,6 +187,7 @@ class Session(TurnRunner):
             )
         if not self._owns_store:
             return await self._enter()
+        # If entering fails, the store we opened is closed again; if not, `__aexit__` closes it.
         async with AsyncExitStack() as opened:
             await opened.enter_async_context(self._store)
             await self._enter()
@@ -194,6 +195,7 @@ class Session(TurnRunner):
         return self
 
     async def _enter(self) -> Self:
+        # A lease needs a session, so it is created first, without one.
         await self._find_or_make()
         lease = await take(self._store, self.id, self._ttl)
         self._journal.fence = lease.fence
@@ -202,6 +204,7 @@ class Session(TurnRunner):
         try:
             await self._open()
         except BaseException:
+            # Otherwise nobody could open the session until the lease ends.
             await self._give_back()
             raise
         await self._scope.__aenter__()
@@ -233,6 +236,7 @@ class Session(TurnRunner):
             await self._leave(error)
         finally:
             self._lost = None if self._state is SessionState.CLOSED else self._journal.failed
+            # From here on a step of a task that is still running raises, instead of writing without a lease.
             self._journal.failed = self._journal.failed or left(self.id)
             await self._give_back()
             if self._owns_store:
@@ -330,6 +334,7 @@ class Session(TurnRunner):
             raise InvalidError.at(
                 "session.resolve", f"one of the unknown steps ({', '.join(self.unknown) or 'none'})", key
             )
+        # The arguments of the stored start: the step must be recognised when the program calls it again.
         stored = msgspec.Raw(codec.encode(result, "session.resolve"))
         known = memory.steps[name]
         ended = StepEnded(turn=memory.turn, step=name, args=known.args, ok=happened, result=stored)
@@ -343,6 +348,7 @@ class Session(TurnRunner):
         await self._in_order(partial(self._close, reason))
 
     async def _close(self, reason: str) -> None:
+        # Before the state: a closed session takes no further entry.
         await self._end("abandoned", reason)
         await self._go(SessionState.CLOSED, "session_closed", reason)
         self._journal.failed = machine.closed(self.id)
@@ -356,6 +362,7 @@ class Session(TurnRunner):
         self._state = record.state
         was = decode_manifest(self.id, bytes(record.manifest))
         self.drift = await compare(self._journal, was, self._manifest(), self._on_drift)
+        # After the comparison: the log of a session that may not be resumed need not be read.
         await self._journal.load()
         context = self._journal.memory.context
         self.context = context if isinstance(context, dict) else {}
@@ -421,6 +428,7 @@ class Session(TurnRunner):
         if self._journal.failed is not None:
             return
         async with self._lock.changing:
+            # After an exception the turn stays in flight: the next start continues it.
             if error is None:
                 await (self._end("ok") if self._own is not None else self._end_left_alone())
             if self._state is not SessionState.ACTIVE:

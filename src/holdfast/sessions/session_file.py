@@ -75,11 +75,13 @@ def save(path: str | Path, sessions: Sequence[PersistedSession]) -> None:
     loaded = load(path)
     if loaded.problems:
         raise loaded.problems[0]
+    # In the same folder: a rename is atomic only within one file system.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(dump(sessions))
             file.flush()
+            # Before the rename: otherwise a power cut could leave the new name with no content.
             os.fsync(file.fileno())
         Path(name).replace(path)
     except BaseException:
@@ -148,6 +150,7 @@ async def put(store: Store, session: PersistedSession) -> None:
 
     Raise SESS_ILLEGAL_TRANSITION if the session exists already.
     """
+    # Document 000 allows any text as an id; ours end up in SQL, paths and logs.
     check_name("session", session.id)
     manifest = Manifest(
         session_id=session.id,

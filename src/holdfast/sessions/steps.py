@@ -56,10 +56,12 @@ def decide_step(known: StepStarted | StepEnded | None, args: str, effect: Effect
     match known:
         case None:
             return Run()
+        # Before all others: with other arguments even a stored result is the answer to another question.
         case StepStarted() | StepEnded() if known.args != args:
             return Drifted(known.args)
         case StepEnded(ok=True, result=result):
             return Return(result)
+        # The effect is the function's declaration of today: it may have become safe to repeat since.
         case StepEnded(unknown=unknown):
             return Unknown() if unknown and effect == "unsafe" else Repeat(unknown)
         case _:

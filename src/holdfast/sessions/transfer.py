@@ -102,12 +102,14 @@ async def export_lines(store: Store, session: str) -> AsyncIterator[bytes]:
     )
     yield msgspec.json.encode(_Line(head=head))
     checkpoint = await store.checkpoint(session)
+    # A checkpoint that was written after the head was read covers entries that are not exported.
     if checkpoint is not None and checkpoint.offset <= record.top:
         yield msgspec.json.encode(_Line(checkpoint=msgspec.convert(checkpoint, _Checkpoint, from_attributes=True)))
     entries, after = 0, record.oldest - 1
     while after < record.top:
         found = await store.read(session, after=after, limit=min(1_000, record.top - after))
         if not found:
+            # Without this a hole in the log would loop for ever.
             raise damaged(session, f"its log ends at entry {after}, and had {record.top}")
         for entry in found:
             yield msgspec.json.encode(_Line(entry=msgspec.convert(entry, _Entry, from_attributes=True)))
@@ -141,6 +143,7 @@ class _SessionFile:
         self._audit: list[_Audit] = []
         self._ended = False
         number = 0
+        # All lines are read before anything is stored: a file that is wrong at its end must leave nothing behind.
         for number, line in enumerate(lines, 1):
             if line.strip():
                 self._take(line, number)
@@ -178,6 +181,7 @@ class _SessionFile:
 
     def _end(self, end: _End, number: int) -> None:
         found = _End(entries=len(self._entries), audit=len(self._audit))
+        # A file that was cut in the middle and glued together again has wrong counts.
         if end != found:
             raise _invalid(number, f"expected {end.entries} entries and {end.audit} records, got {found}")
         self._ended = True

@@ -96,12 +96,14 @@ class Turn:
         running: deque[asyncio.Task[Outcome[Any]]] = deque()
         try:
             for n, item in enumerate(items):
+                # Waiting for the oldest keeps the order of the items, and bounds how many results are held.
                 if len(running) >= concurrency:
                     yield await running.popleft()
                 running.append(asyncio.ensure_future(self._outcome(f"{base}/{n}", fn, item)))
             while running:
                 yield await running.popleft()
         finally:
+            # The caller may leave the loop early, or an item may have raised.
             await _stop(running)
 
     async def _outcome(self, name: str, fn: Callable[..., Any], item: Any) -> Outcome[Any]:
@@ -123,6 +125,7 @@ class Turn:
 
         Raise SESS_STEP_DRIFT if it was stored with other arguments, and `OutcomeUnknownError` if it may have happened.
         """
+        # A task that outlives its turn must not write into the next one.
         if not self._journal.memory.is_under_way(self.number):
             raise self._over()
         contract = contract_of(fn)
@@ -135,6 +138,7 @@ class Turn:
         decision = decide_step(self._journal.memory.steps.get(name), step.args, step.effect)
         match decision:
             case Return(result):
+                # Decoded each time: the caller may change the value it gets.
                 return codec.decode(bytes(result), step.returns, name)
             case Drifted():
                 raise HoldfastError(Fault.of("SESS_STEP_DRIFT", context={"step": name, "turn": self.number}))
@@ -144,6 +148,7 @@ class Turn:
                 repeats = isinstance(decision, Repeat) and decision.unknown
         if needs_start(step.effect):
             await self._started(step, repeats=repeats)
+        # Its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
         async with Scope("tool", parent=self.scope, name=name):
             return await self._run(step, partial(fn, *args, **kwargs))
 
@@ -153,6 +158,7 @@ class Turn:
                 result = call()
                 if inspect.isawaitable(result):
                     result = await result
+        # A cancellation is not caught: whether the step happened is then unknown, and its start is on record.
         except Exception as error:
             await self._failed(step, error)
             raise
@@ -230,6 +236,7 @@ async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:
 
 def _hash_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> str:
     """Return the hash of all arguments of a function, including those that a partial holds."""
+    # A partial's arguments decide the result as much as the others do.
     while isinstance(fn, partial):
         fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
     return codec.arguments_hash(args, kwargs, name)

@@ -77,6 +77,7 @@ class TurnRunner(QuestionMethods):
         """
         if _TURN.get() is not None and _TURN.get() is self._turn:
             raise self._busy("a turn of it is running here already")
+        # An asyncio.Lock is fair: turns run in the order of their calls.
         async with self._lock.queue:
             turn = await self._in_order(partial(self._begin, given))
             self._left_alone = None
@@ -113,6 +114,7 @@ class TurnRunner(QuestionMethods):
         return await self._in_order(self._begin_own)
 
     async def _begin_own(self) -> Turn:
+        # Another task may have begun it while this one waited for the lock.
         if self._own is not None:
             return self._own
         memory = self._journal.memory
@@ -132,6 +134,7 @@ class TurnRunner(QuestionMethods):
         memory = self._journal.memory
         stored = codec.plain(given, "turn.given")
         known_by = codec.arguments_hash((stored,), {}, "turn.given")
+        # Steps outside of any block ended with the last one: their turn is complete.
         if self._own is not None:
             await self._end("ok")
         await self._end_left_alone()
@@ -171,6 +174,7 @@ class TurnRunner(QuestionMethods):
 
     async def _turn_failed(self, turn: Turn) -> None:
         """End a turn that was cancelled. A turn that failed ends when the next one begins, or stays in flight if the program ends."""
+        # Nothing can be written any more, or the turn was abandoned inside its own block.
         if self._journal.failed is not None or self.in_flight != turn.number:
             return
         self._left_alone = turn.number

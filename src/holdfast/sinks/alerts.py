@@ -71,11 +71,13 @@ class AlertSink(Subscription):
         self._runtime = runtime
         self._tell = tell
         self._machine = AlertMachine(alerts)
+        # Calls end in any thread, and the machine itself is not safe to share.
         self._lock = threading.Lock()
         self._webhook = (
             None if alerts.webhook is None else Webhook(alerts.webhook, alerts.webhook_timeout, self._failed)
         )
         handlers: dict[Any, Callable[[Any], object]] = {
+            # A call that works at once reports nothing but its attempt, and the error rate needs those too.
             AttemptEnded: self._attempt_ended,
             Degraded: lambda _: self._operation(failed=False),
             Failed: lambda _: self._operation(failed=True),
@@ -169,6 +171,7 @@ class Webhook:
         self._timeout = timeout
         self._failed = failed
         self._opener = urllib.request.build_opener(_NoRedirects)
+        # Webhook services put the token into the path, so that alone is a secret too.
         self._redactor = Redactor.knowing((address, address.partition("://")[2].partition("/")[2]))
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._thread: threading.Thread | None = None
@@ -184,6 +187,7 @@ class Webhook:
             self._failed(Fault.of("SYS_RESOURCE_EXHAUSTED", message))
             return
         with self._lock:
+            # Started with the first alert: most programs never raise one.
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="holdfast-webhook", daemon=True)
                 self._thread.start()
@@ -197,6 +201,7 @@ class Webhook:
         try:
             self._waiting.put_nowait(None)
         except queue.Full:
+            # The address is dead, and waiting for a hundred posts would hold up the program's end.
             return
         thread.join(self._timeout)
 
@@ -211,4 +216,5 @@ class Webhook:
         headers = {"content-type": "application/json", "user-agent": "holdfast"}
         request = urllib.request.Request(self._address, body, headers, method="POST")  # noqa: S310 - http(s), from the settings
         with self._opener.open(request, timeout=self._timeout) as answer:
+            # One byte: what the server answers does not matter, only that it does.
             answer.read(1)

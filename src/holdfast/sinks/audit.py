@@ -111,6 +111,7 @@ class AuditTrail:
         self._redactor = redactor
         self._subscription: Subscription | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        # An asyncio.Event belongs to no loop until it is awaited, so it can be made before there is one.
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
         self._ending = asyncio.Event()
@@ -140,6 +141,7 @@ class AuditTrail:
 
     async def flush(self) -> None:
         """Wait until everything reported so far is in the store. Call it in the event loop of `async with`."""
+        # The task may have ended with an error: then nothing would ever wake this loop.
         while self._queue.unwritten and self._task is not None and not self._task.done():
             self._idle.clear()
             await self._idle.wait()
@@ -182,6 +184,7 @@ class AuditTrail:
         if (error := ready[0]) is not None:
             self._thread.join()
             raise error
+        # The thread is a daemon: without this the program's end would drop what is queued.
         atexit.register(self.close)
         return self
 
@@ -228,6 +231,7 @@ class AuditTrail:
         wanted = [kind for kind in CLASSES if self._attempts or kind is not AttemptEnded]
         self._subscription = subscribe(self._runtime, dict.fromkeys(wanted, self._put))
         _TRAILS.add(self)
+        # Marks of opening and closing make a gap visible: a trail without its last mark was cut off.
         self._put(self._own("trail-opened", pid=os.getpid(), version=__version__))
 
     def _end(self) -> None:
@@ -270,6 +274,7 @@ class AuditTrail:
             self._idle.set()
 
     async def _write_queued(self) -> bool:
+        # Cleared before the queue is read: an event that arrives meanwhile sets it again.
         self._news.clear()
         while batch := self._queue.take(MOST_AT_ONCE):
             if not await self._commit(await self._records_of(batch)):
@@ -285,6 +290,7 @@ class AuditTrail:
         """
         pause = 0.0
         while True:
+            # Read before the attempt: closing during it still allows one more.
             last = self._closing
             try:
                 await self._store.commit(Commit(chain=self.chain, audit=records))
@@ -306,6 +312,7 @@ class AuditTrail:
         records: list[NewAudit] = []
         for start in range(0, len(batch), _IN_ONE_GO):
             records += map(self._record_of, batch[start : start + _IN_ONE_GO])
+            # Masking is slow: without this a full batch would block the event loop of the application.
             await asyncio.sleep(0)
         return tuple(records)
 
@@ -357,11 +364,13 @@ class _Queue:
                 return False
             self._add_missing()
             self._items.append(item)
+            # Only the first of several needs a wake-up: the writer takes all that is queued.
             return len(self._items) == 1
 
     def take(self, most: int) -> list[Event | NewAudit | int]:
         """Take the oldest items. They count as queued until `done`."""
         with self._lock:
+            # The number belongs after everything that was queued before the loss.
             if len(self._items) < most:
                 self._add_missing()
             batch, self._items = self._items[:most], self._items[most:]

@@ -64,6 +64,7 @@ class Ours:
 
 def attributes_of(operation: str) -> Mapping[str, str]:
     """Return the attributes that an operation's name implies: `tool:bash` is a tool, `claude/opus` a provider and a model."""
+    # The name is all a span knows: events carry no provider or model of their own.
     kind, colon, name = operation.partition(":")
     known: dict[str, str] = {Ours.OPERATION: operation} if operation else {}
     if colon and kind == "tool":

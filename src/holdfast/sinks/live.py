@@ -129,6 +129,7 @@ class LiveState:
 
     def apply(self, event: Event) -> LiveLine | None:
         """Apply an event; return the line that it changed, if any."""
+        # Events of other kinds, attempts above all, change no line.
         writer = _WRITERS.get(type(event))
         if writer is None:
             return None
@@ -177,6 +178,7 @@ def _retry(event: Retry) -> LiveLine:
     until = event.at + event.delay
     state = LiveWord.RETRYING
     text = event.text
+    # Waiting for a circuit is reported as a retry, but no attempt was made.
     if event.fault.code == "CIRCUIT_OPEN":
         state, text = LiveWord.CIRCUIT_OPEN, "circuit open"
     elif event.delay > LONG_WAIT_S:
@@ -237,6 +239,7 @@ def _circuit(event: CircuitStateChange) -> LiveLine:
     text = f"circuit {event.to}"
     return LiveLine(
         key=f"circuit:{event.circuit}",
+        # People know the provider by its bare name.
         name=event.circuit.removeprefix("provider:"),
         at=event.at,
         state=LiveWord.OK if closed else LiveWord.CIRCUIT_OPEN,

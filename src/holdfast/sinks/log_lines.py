@@ -71,6 +71,7 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
             level = getattr(self, field)
+            # True is an int in Python, and would silently mean level 1.
             if level is not None and (not isinstance(level, int) or isinstance(level, bool) or level < 0):
                 raise InvalidError.at(f"levels.{field}", "a level of `logging` such as logging.INFO, or None", level)
 
@@ -118,12 +119,14 @@ class LogLines:
     def of(self, event: Event) -> tuple[int | None, str]:
         """Return the event's level and line."""
         level, line = self._writers[type(event)]
+        # One kind of event, two levels: only an opened circuit needs attention.
         if isinstance(event, CircuitStateChange) and event.to is CircuitState.OPEN:
             level = self.levels.circuit_opened
         return level, line(event)
 
     def _retry(self, event: Retry) -> str:
         self._remember(event, event.fault.code)
+        # People search their provider's documentation by the status, not by our code.
         status = event.fault.context.get("status")
         code = f"{event.fault.code}, {status}" if isinstance(status, int) else event.fault.code
         hint = ", as the server requested" if event.asked else ""
@@ -151,7 +154,9 @@ class LogLines:
     def _failed(self, event: Failed) -> str:
         failures = self._failures.take(event.run)
         fault = event.fault
+        # Without attempts (an open circuit) the first failure is the earliest time known.
         since = fault.attempts[0].started if fault.attempts else None if failures is None else failures.since
+        # The wall clock may be set back between the two readings.
         took = "" if since is None else f" in {max(0.0, event.at - since):.1f} s"
         return (
             f"{_name(event)} failed after {_calls(event.attempts)}{took} ({fault.code}); "

@@ -45,6 +45,7 @@ def log_events(
         raise InvalidError.at("logger", "a logger or its name", logger)
     log = logging.getLogger(logger) if isinstance(logger, str) else logger
     lines = LogLines(levels)
+    # Decided now, not per event: reading attempts costs every call, also those that work at once.
     if attempts is None:
         level = lines.levels.attempt
         attempts = level is not None and log.isEnabledFor(level)
@@ -56,7 +57,7 @@ def log_events(
 def default_log() -> Callable[[Event], None]:
     """Return what writes the log of a runtime that nobody else logs: retries and fallbacks are warnings there.
 
-    Somebody who set nothing up must still see why a call takes 20 seconds. `logging` shows warnings unless told otherwise.
+    Somebody who set nothing up must still see why a call takes 20 seconds. By default `logging` shows warnings.
     """
     return _writer(logging.getLogger("holdfast"), LogLines(Levels(step=logging.WARNING)))
 
@@ -64,6 +65,7 @@ def default_log() -> Callable[[Event], None]:
 def _writer(log: logging.Logger, lines: LogLines) -> Callable[[Event], None]:
     def write(event: Event) -> None:
         level, line = lines.of(event)
+        # `lines.of` runs even if nothing is logged: it counts the failures for the summary.
         if level is not None and log.isEnabledFor(level):
             # The line is an argument, not the format: a `%` in a target's name must not be interpreted.
             log.log(level, "%s", line, extra={"holdfast": facts_of(event, process_redactor())})

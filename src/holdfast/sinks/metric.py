@@ -45,6 +45,7 @@ class ErrorMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     ) -> ErrorMetric:
         """Return the metric of a fault."""
         return cls(
+            # The prefix of the code, not the fault's category: document 000 groups errors by it.
             category=fault.code.partition("_")[0],
             code=fault.code,
             severity=fault.severity,

@@ -119,6 +119,7 @@ class _Tracing:
             trace = self._begin(event)
         outside = trace.outside = get_current()
         span = trace.span
+        # A span that is not sampled needs no children, but must still be current: it carries the trace id.
         if not trace.recording:
             pass
         elif self._first_attempts or event.attempt > 1:
@@ -143,6 +144,7 @@ class _Tracing:
                 self._add_attempt(trace, event)
         _end_attempt(trace, None if fault is None else fault.code)
         if not trace.has_failed:
+            # The last event of an operation that works at once: nothing else ends its span.
             self._traces.take(event.run)
             trace.span.end()
 
@@ -194,6 +196,7 @@ class _Tracing:
     def _learn(self, operation: str) -> tuple[str, dict[str, Any]]:
         """Return the name and attributes that a span of this operation starts with."""
         if len(self._known) >= _MOST_NAMES:
+            # Cheaper than an order of use, and the names in use are back with the next calls.
             self._known.clear()
         # The attributes of a good end are set from the start: setting them later would cost every call that works.
         attributes = {**attributes_of(operation), Ours.OUTCOME: "ok", Ours.ATTEMPTS: 1}
@@ -207,6 +210,7 @@ class _Tracing:
             f"attempt {event.attempt}",
             otel.set_span_in_context(trace.span),
             attributes=_attempt(event),
+            # OpenTelemetry counts in nanoseconds.
             start_time=int(trace.began * 1e9),
         )
 
@@ -215,6 +219,7 @@ class _Tracing:
         if trace is None:
             if outcome == "cancelled":
                 return  # The operation never started, or its span has ended.
+            # An operation may end without an attempt, at an open circuit: it still gets its span.
             trace = self._begin(event)
             self._traces.take(event.run)
         _end_attempt(trace, None)

@@ -76,6 +76,7 @@ def count_errors(registry: prometheus.CollectorRegistry | None = None) -> Callab
     )
 
     def count(metric: ErrorMetric) -> None:
+        # An unknown code may be any text, and so may its prefix: both become `other`.
         code = _code(metric.code)
         category = OTHER if code == OTHER else metric.category
         errors.labels(category, code, metric.severity.value, metric.source).inc()
@@ -96,6 +97,7 @@ class _Names:
         self._known: set[str] = set()
 
     def keeps(self, name: str) -> bool:
+        # Not locked: two threads may both add a name at the limit, and one series more does no harm.
         known = self._known
         if name in known:
             return True
@@ -159,6 +161,7 @@ class _Counts:
         }
 
     def unregister(self) -> None:
+        # Otherwise counting again in the same process would raise for duplicate names.
         for collector in self._collectors:
             self._registry.unregister(collector)
 
@@ -169,6 +172,7 @@ class _Counts:
             self._attempts(target, _code(event.fault.code)).inc()
             return
         self._attempts(target, "OK").inc()
+        # Nothing failed before, so no further event reports this operation's end.
         if self._failing.get(event.run) is None:
             self._operations(target, "ok").inc()
 
@@ -211,6 +215,7 @@ class _Counts:
         """Register a metric; return a function that finds the series of given labels, and looks each up only once."""
         metric = kind(f"holdfast_{name}", text, labels, registry=self._registry, **options)
         self._collectors.append(metric)
+        # The library's own lookup takes a lock for every call.
         known: dict[tuple[str, ...], Any] = {}
 
         def series(*values: str) -> Any:

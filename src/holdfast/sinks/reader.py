@@ -42,8 +42,10 @@ def subscribe(
     """
     if runtime is not None and not isinstance(runtime, Runtime):
         raise InvalidError.at("runtime", "a Runtime", runtime)
+    # Resolved once: a sink stays with its runtime even if another one becomes the default.
     source = runtime or default_runtime()
     subscriptions = [source.on(handler, kind) for kind, handler in handlers.items()]
+    # A token per subscription: two log sinks may be installed, and each removes only its own mark.
     token = object()
     if replaces_log:
         source.log_readers[token] = frozenset(handlers)
@@ -88,6 +90,7 @@ class Tracker(Generic[T]):
         self._dropped = dropped
         # Not a plain dict: its oldest item is found by iterating, and an insertion by another thread would break that.
         self._under_way: OrderedDict[str, T] = OrderedDict()
+        # The bound method, not a wrapper: sinks call it for every attempt.
         self.get = self._under_way.get
 
     def put(self, run: str, value: T) -> None:
@@ -102,6 +105,7 @@ class Tracker(Generic[T]):
 
     def all(self) -> tuple[T, ...]:
         """Return every operation, the oldest first."""
+        # A copy first: another thread may insert while the values are listed.
         return tuple(self._under_way.copy().values())
 
     def drop_all(self) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["react_to_failures"]
 
+# logging has nothing above CRITICAL, so fatal shares it.
 _LEVELS = {
     Severity.INFO: logging.INFO,
     Severity.WARNING: logging.WARNING,
@@ -63,6 +64,7 @@ def react_to_failures(
         Reaction.CIRCUIT: circuit,
         Reaction.TERMINATE: terminate,
     }
+    # Checked now: a mistake must not show only when something fails.
     for reaction, function in given.items():
         if function is not None and not callable(function):
             raise InvalidError.at(f"react.{reaction}", "a function or None", function)
@@ -95,6 +97,7 @@ class _Reactions:
                 )
 
     def _write(self, event: Failed) -> None:
+        # Not the fault's own text: that may quote a prompt or a key. The facts beside it are masked.
         fault = event.fault
         name = event.operation or "the call"
         line = f"{fault.severity}: {name} failed ({fault.code}); next to act: {fault.next_actor}"

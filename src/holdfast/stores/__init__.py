@@ -1,13 +1,14 @@
-"""What must not be lost: sessions, their logs, checkpoints and audit trails, in memory, SQLite or PostgreSQL.
+"""Stores keep what must not be lost: sessions, their logs, checkpoints and audit trails.
 
-store      the one interface; records: what is held and written, as values
-preparing  what happens to a commit before it is written: checks, secrets
-refusals   why a commit is refused; chain: the audit trail's hashes
-memory     for tests and for those who need no more
-sqlite     one file, the default; postgres: many processes and machines; sql: what both ask and write, without I/O
-verifying  whether the audit trail is as it was written
-opening    a store by its address
-waking     waking those who wait for news; points: where tests kill the process
+store         `Store`, the interface; records: what is stored, as values
+memory        `MemoryStore`: in this process, for tests
+sqlite/       `SqliteStore`: one file, the default; postgres/: many processes and machines
+sql/          statements and their order for both of them, without I/O
+address       `open_store`: a store by its address
+redaction     checks a commit and masks secrets in it before it is written
+errors        the errors of a store; chain: the hashes of the audit trail
+verification  `verify_store`: whether the audit trail is as it was written
+wakeups       wakes tasks that wait for a log to grow; failpoints: where tests kill the process
 """
 
 from __future__ import annotations

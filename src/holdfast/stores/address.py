@@ -1,10 +1,10 @@
-"""`open_store`: a store by its address, and the address there is when none is given.
+"""`open_store`: a store by its address, and the default address.
 
     memory:                                in this process, gone with it
     sqlite:PATH, or a path                 one file; sqlite:PATH?durability=fast
     postgresql://user@host/db?schema=NAME  a schema on a server; the rest as PostgreSQL has it
 
-Invariant: no address gets into a message whole: it may hold a password.
+Invariant: no message shows a whole address: it may hold a password.
 """
 
 from __future__ import annotations
@@ -36,7 +36,14 @@ _DURABILITY = re.compile(r"\?durability=(\w*)\Z")
 
 
 def open_store(url: str | Path | None = None, *, clock: Clock | None = None, redactor: Redactor | None = None) -> Store:
-    """Return the store at an address, by default at `default_url()`. It opens with `async with`."""
+    """Return the store at an address, by default at `default_url()`. Open it with `async with`.
+
+        async with open_store("sqlite:work.db") as store:
+            print(await store.sessions())
+
+    `clock` dates what is written, in place of the store's own clock. `redactor` knows secrets to mask, besides those of the
+    process. Raises `InvalidError` for an address that is not known, and SYS_DEPENDENCY_MISSING without the PostgreSQL driver.
+    """
     where = default_url() if url is None else str(url)
     given: dict[str, Any] = {"clock": clock, "redactor": redactor}
     if isinstance(url, Path):
@@ -47,7 +54,7 @@ def open_store(url: str | Path | None = None, *, clock: Clock | None = None, red
         return _postgres(where, given)
     if where == "memory:":
         return MemoryStore(**given)
-    # One letter before a colon is a drive.
+    # A single letter before a colon is a Windows drive, not a scheme.
     if scheme in {"", "sqlite"} and where and not where.startswith("sqlite://"):
         return _sqlite(where.removeprefix("sqlite:"), given)
     if scheme == "sqlite":
@@ -58,19 +65,19 @@ def open_store(url: str | Path | None = None, *, clock: Clock | None = None, red
 
 
 def default_url(environ: Mapping[str, str] | None = None) -> str:
-    """Return `HOLDFAST_STORE`, or else a file in the user's folder for state (XDG)."""
+    """Return `HOLDFAST_STORE`, or the file `holdfast/holdfast.db` in the user's state folder (`XDG_STATE_HOME`)."""
     environ = os.environ if environ is None else environ
     named = environ.get("HOLDFAST_STORE", "").strip()
     if named:
         return named
     state = environ.get("XDG_STATE_HOME", "")
-    # A relative folder is to be taken for none: the specification says so.
+    # The XDG specification says to ignore a relative path.
     folder = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
     return f"sqlite:{folder / 'holdfast' / 'holdfast.db'}"
 
 
 def shown(url: str) -> str:
-    """Return an address as people may see it: without user, password or parameters."""
+    """Return an address without user, password and parameters, to show it to people."""
     scheme = _SCHEME.match(url)
     if scheme is None or scheme[1].lower() == "sqlite" or url == "memory:":
         return url

@@ -1,4 +1,4 @@
-"""The audit trail's hash chain: each record is sealed with the hash of the one before it.
+"""The hash chain of the audit trail: each record is sealed with the hash of the record before it.
 
 Invariant: changing, removing or reordering records of a chain changes the hash of its last one.
 """
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["GENESIS", "Broken", "link", "session_chain", "verify"]
 
 GENESIS = b"\x00" * 32
-"""What the first record of a chain is linked to."""
+"""The hash before the first record of a chain."""
 
 
 class Broken(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a chain breaks."""
+    """Where a chain breaks, and why."""
 
     chain: str
     seq: int
@@ -36,7 +36,7 @@ def session_chain(session: str) -> str:
 
 def link(before: bytes, record: NewAudit | AuditRecord, *, chain: str, seq: int, at: float) -> bytes:
     """Return the hash that seals a record at its place in a chain."""
-    # The parts are framed by JSON, so that no two records have the same bytes.
+    # JSON separates the parts: without it, two different records could have the same bytes.
     sealed = msgspec.json.encode((chain, seq, at, record.kind, record.correlation))
     return sha256(before + sealed + bytes(record.payload)).digest()
 
@@ -44,9 +44,9 @@ def link(before: bytes, record: NewAudit | AuditRecord, *, chain: str, seq: int,
 def verify(
     records: Iterable[AuditRecord], *, after: int = 0, before: bytes = GENESIS
 ) -> tuple[int, bytes, Broken | None]:
-    """Follow records that should come right after number `after` with hash `before`.
+    """Check records that should come right after record `after`, whose hash is `before`.
 
-    Return the number and hash of the last sound one, and where the chain breaks, if it does.
+    Return the number and hash of the last intact record, and where the chain breaks, if it does.
     """
     for record in records:
         if record.seq != after + 1:

@@ -1,6 +1,6 @@
-"""Why a commit is refused: one function per reason, so that all stores say the same.
+"""The errors of a store: one function per reason, so that all stores raise the same.
 
-Invariant: these are decisions about a session's record. They read and write nothing.
+Invariant: these functions decide from a session's record alone. They read and write nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def admit(commit: Commit, state: str, fence: int) -> None:
-    """Raise where a session in this state, owned under this fence, does not take the commit."""
+    """Raise if a session in this state, with this fence, does not take the commit."""
     session = commit.session or ""
     if state == SessionState.CLOSED:
         raise _error("SESS_CLOSED", session, state=state)
@@ -42,57 +42,64 @@ def admit(commit: Commit, state: str, fence: int) -> None:
 
 
 def check_checkpoint(commit: Commit, top: int) -> None:
-    """Refuse a checkpoint of what is not in the log."""
+    """Raise `InvalidError` for a checkpoint beyond the end of the log."""
     new = commit.checkpoint
     if new is not None and new.offset is not None and not 0 <= new.offset <= top:
         raise InvalidError.at("commit.checkpoint.offset", f"an offset of the log (0 to {top})", new.offset)
 
 
 def missing(session: str) -> HoldfastError:
+    """Return SESS_NOT_FOUND: the store has no such session."""
     return _error("SESS_NOT_FOUND", session)
 
 
 def already_there(session: str) -> HoldfastError:
+    """Return SESS_ILLEGAL_TRANSITION: a session of that id exists."""
     message = f"Session '{session}' exists already: open it, or take another name"
     context = {"session_id": session, "to_state": SessionState.CREATED.value}
     return HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context=context))
 
 
 def lost(session: str) -> HoldfastError:
+    """Return SESS_LEASE_LOST: the lease was taken over, or has ended."""
     return _error("SESS_LEASE_LOST", session)
 
 
 def held_by(session: str, owner: str, left: float) -> HoldfastError:
+    """Return SESS_LEASE_LOST: another owner holds the session for `left` seconds more."""
     message = f"Session '{session}' is owned by {owner} for another {max(left, 0.0):.1f} s"
     context = {"session_id": session, "owner": owner}
     return HoldfastError(Fault.of("SESS_LEASE_LOST", message, retry_after=max(left, 0.0), context=context))
 
 
 def not_closed(session: str, state: str) -> HoldfastError:
+    """Return SESS_ILLEGAL_TRANSITION: only a closed or failed session can be removed."""
     message = f"Session '{session}' is {state}: close it before it is removed"
     context = {"session_id": session, "from_state": state, "to_state": "removed"}
     return HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context=context))
 
 
 def claimed_otherwise(client: str, id_: str) -> HoldfastError:
+    """Return PROTO_DUPLICATE_ID: the id was used for another body."""
     message = f"Message {id_} of {client} was stored before with another body"
     return HoldfastError(Fault.of("PROTO_DUPLICATE_ID", message, context={"id": id_, "client": client}))
 
 
 def damaged(session: str, reason: str) -> HoldfastError:
-    """Return what to raise for a session whose rows cannot be read; nothing is written over them (C25)."""
+    """Return SESS_MANIFEST_DRIFT: rows of the session cannot be read. They are left as they are (C25)."""
     message = f"Session '{session}' is damaged in the store: {reason}"
     return HoldfastError(Fault.of("SESS_MANIFEST_DRIFT", message, context={"session_id": session, "fields": reason}))
 
 
 def gap(session: str, requested: int, oldest: int, top: int) -> HoldfastError:
+    """Return SESS_GAP: the log does not hold the requested entry any more, or not yet."""
     context = {"session_id": session, "requested": requested, "oldest": oldest, "top": top}
     context["reason"] = "ahead" if requested > top + 1 else "evicted"
     return HoldfastError(Fault.of("SESS_GAP", context=context))
 
 
 def unavailable(reason: str, **context: object) -> HoldfastError:
-    """Return what to raise where the store itself fails; trying again may help."""
+    """Return SESS_STORE_UNAVAILABLE: the store itself failed, and a retry may help."""
     return HoldfastError(
         Fault.of("SESS_STORE_UNAVAILABLE", f"The session store failed: {reason}", context={"reason": reason, **context})
     )

@@ -1,10 +1,10 @@
-"""Named points on the way of a write, so that tests can kill the process at each of them.
+"""Failpoints: named points of a write, so that tests can kill the process at each of them.
 
-The points of the SQLite store, in the order they are reached: `opening`, `connected`, `migrating` (each statement), `migrated`,
+The points of the SQLite store, in order: `opening`, `connected`, `migrating` (each statement), `migrated`,
 `opened`; for a batch of writes `taken`, `begun`, the first words of each statement (`INSERT INTO entry`), `written`,
-`committed`, where the WAL is moved `moving`, `moved`, `emptied`, then `settling`, `settled`; `closing`, `ended`, `closed`.
+`committed`; if the WAL is moved, `moving`, `moved`, `emptied`, then `settling`, `settled`; `closing`, `ended`, `closed`.
 
-Invariant: outside of tests nothing is set and reaching a point does nothing.
+Invariant: outside of tests no hook is set, and reaching a point does nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["FAILPOINTS", "Failpoints"]
 
 
 class Failpoints:
-    """What happens when a point is reached."""
+    """Calls the hook of a test, if there is one, at each point."""
 
     def __init__(self) -> None:
         self.hook: Callable[[str], None] | None = None

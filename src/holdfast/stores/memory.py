@@ -1,6 +1,6 @@
-"""`MemoryStore`: everything in this process and gone with it. For tests, and for those who need no more.
+"""`MemoryStore`: everything in this process, and gone with it. For tests, and for programs that need no more.
 
-It is written by itself and shares no code with the stores on SQL: where the two differ, one of them is wrong.
+It shares no code with the SQL stores on purpose: the conformance suite compares them, and where they differ one of them is wrong.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 __all__ = ["MemoryStore"]
 
 KEPT_CLAIMS = 1_000
+"""A session keeps at least this many claims, however old (BRIDGE e.6)."""
 
 
 class _Kept:
-    """One session."""
+    """One session with its log."""
 
     __slots__ = ("checkpoint", "claims", "entries", "record")
 
@@ -55,7 +56,10 @@ class _Kept:
 
 
 class MemoryStore:
-    """Sessions in memory: `async with MemoryStore() as store`. One event loop at a time."""
+    """Sessions in memory: `async with MemoryStore() as store`. Use it in one event loop at a time.
+
+    `clock` dates what is written. Secrets that `redactor` knows are masked before they are stored.
+    """
 
     def __init__(self, *, clock: Clock | None = None, redactor: Redactor | None = None) -> None:
         self._wall = time.time if clock is None else clock.wall
@@ -67,6 +71,7 @@ class MemoryStore:
 
     @property
     def id(self) -> str:
+        """The store's own id, new for each object."""
         return self._id
 
     async def __aenter__(self) -> Self:
@@ -88,7 +93,9 @@ class MemoryStore:
         if commit.claim is not None and (known := _known(kept, commit.claim)) is not None:
             return known
         errors.check_checkpoint(commit, record.top + len(commit.entries))
+        # Times of a log never run backwards, even if the clock does.
         receipt = self._write(kept, commit, max(now, record.last_at))
+        # Only now: a commit that was rejected must not leave a session behind.
         self._sessions[commit.session] = kept
         self._wakeups.wake((commit.session,))
         return receipt
@@ -257,7 +264,7 @@ class MemoryStore:
 
 
 def _known(kept: _Kept, claim: Claim) -> Receipt | None:
-    """Return the first receipt of what was claimed before."""
+    """Return the first receipt of a claim that was made before, or None."""
     found = kept.claims.get((claim.client, claim.id))
     if found is None:
         return None

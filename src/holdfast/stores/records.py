@@ -1,6 +1,6 @@
-"""What a store holds, and what it is told to write, as values.
+"""The records of a store as values: what it holds, and what a commit writes.
 
-Invariant: a `Commit` is the only way to write. All of it is stored in one transaction, or nothing of it.
+Invariant: a `Commit` is the only way to write. It is stored whole, in one transaction, or not at all.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ __all__ = [
 ]
 
 MAX_OFFSET = 2**53 - 1
-"""Offsets are numbers in JavaScript too."""
+"""The largest integer that JavaScript holds exactly: clients in browsers read offsets."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")
 
 
 def check_name(path: str, name: Any) -> None:
-    """Refuse what is no id: ids end up in SQL, paths, logs and pages."""
+    """Raise `InvalidError` if `name` is not a valid id: ids end up in SQL, paths, logs and pages."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise InvalidError.at(path, "1 to 128 letters, digits or _.:@- with a letter or digit first", name)
 
 
 class SessionState(StrEnum):
-    """Where a session is in its life. `sessions/` says which may follow which."""
+    """The state of a session; `holdfast.sessions` decides which may follow which."""
 
     CREATED = "created"
     ACTIVE = "active"
@@ -80,7 +80,7 @@ AuditClass: TypeAlias = Literal[
     "Command",
     "Alert",
 ]
-"""Document 002's classes (N2-16), and what recovering adds to them."""
+"""The classes of audit records: document 002's (N2-16), and those of recoveries."""
 
 AUDIT_CLASSES = frozenset(get_args(AuditClass))
 
@@ -90,41 +90,46 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NewEntry(_Value, frozen=True):
-    """Something to be appended to a session's log. Its offset and time are given when it is committed."""
+    """An entry to append to a session's log: `NewEntry(type="message", body=b"{}", id="m-1")`.
+
+    The commit gives it an offset and a time.
+    """
 
     type: str
     body: bytes
     """JSON."""
     id: str
-    """Unique in the session; what makes a repeated write recognisable."""
+    """Unique in the session. By it a repeated write is recognised."""
 
 
 class Entry(_Value, frozen=True):
-    """Something in a session's log."""
+    """An entry of a session's log."""
 
     offset: int
-    """1, 2, 3 …: no holes."""
+    """1, 2, 3 … without gaps."""
     id: str
     at: float
-    """Wall clock at the commit; never less than the entry before."""
+    """Wall clock of the commit; never less than that of the entry before."""
     type: str
     body: msgspec.Raw
 
 
 class NewCheckpoint(_Value, frozen=True):
-    """A snapshot of what follows from a session's log."""
+    """A snapshot of what follows from a session's log, to be written."""
 
     message_count: int
     last_message_id: str | None
     snapshot: bytes
-    """JSON: the context, and the steps of a turn under way."""
+    """JSON: the context, and the steps of the turn in flight."""
     offset: int | None = None
-    """The log up to here is in it, however far others have written on. None: all of it, this commit's entries included."""
+    """It covers the log up to this offset, even if others have written more. None: all of it, with this commit's entries."""
 
 
 class Checkpoint(_Value, frozen=True):
+    """The last snapshot of a session: resuming reads the log after it."""
+
     offset: int
-    """The log up to here is in it."""
+    """It covers the log up to this offset."""
     at: float
     message_count: int
     last_message_id: str | None
@@ -132,23 +137,29 @@ class Checkpoint(_Value, frozen=True):
 
 
 class Claim(_Value, frozen=True):
-    """Take something once: the same id and body again gives the first receipt, another body is refused."""
+    """Makes a commit happen once: `Claim(client="phone", id="m-1", body_hash=digest)`.
+
+    The same id and body again returns the first receipt and writes nothing. Another body raises PROTO_DUPLICATE_ID.
+    """
 
     client: str
-    """Whose ids these are."""
+    """The client that chose the id."""
     id: str
     body_hash: bytes
     result: bytes = b"null"
-    """JSON, given back to whoever claims the same again."""
+    """JSON that a repeated claim gets back."""
 
 
 class NewAudit(_Value, frozen=True):
-    """What is to be in the audit trail."""
+    """A record to add to an audit chain.
+
+    Raises SYS_AUDIT_CLASS_UNKNOWN for a class that is not known, and SYS_AUDIT_UNCORRELATED without a correlation.
+    """
 
     kind: str
     """One of `AuditClass`."""
     correlation: str
-    """What it belongs to: a run, a turn, a session."""
+    """The run, turn or session that it belongs to."""
     payload: bytes
     """JSON."""
 
@@ -160,7 +171,7 @@ class NewAudit(_Value, frozen=True):
 
 
 class AuditRecord(_Value, frozen=True):
-    """One link of an audit chain."""
+    """A record of an audit chain."""
 
     chain: str
     """A session's id, or the name of a part of the program."""
@@ -175,71 +186,74 @@ class AuditRecord(_Value, frozen=True):
 
 
 class NewSession(_Value, frozen=True):
-    """A session to be made."""
+    """A session to create."""
 
     manifest: bytes
-    """JSON: what the session was begun with."""
+    """JSON: what the session was started with."""
 
 
 class Commit(_Value, frozen=True):
-    """What to write, in one transaction."""
+    """What to write in one transaction.
+
+    await store.commit(Commit(session="s", entries=(NewEntry(type="message", body=b"{}", id="m-1"),)))
+    """
 
     session: str | None = None
     """None writes to an audit chain only."""
     create: NewSession | None = None
-    """Make the session first, unless it is there: then the commit is refused with SESS_ILLEGAL_TRANSITION."""
+    """Create the session first. If it exists the commit raises SESS_ILLEGAL_TRANSITION."""
     fence: int | None = None
-    """The writer's lease: refused with SESS_LEASE_LOST when somebody else has taken the session since."""
+    """The fence of the writer's lease. If another owner took the session since, the commit raises SESS_LEASE_LOST."""
     expect: tuple[SessionState, ...] = ()
-    """The states it may be in; otherwise refused. None given: any but closed."""
+    """The states that the session may be in; in another one the commit raises. Empty: any state but closed."""
     state: SessionState | None = None
-    """The state it goes to."""
+    """The session's new state."""
     manifest: bytes | None = None
     entries: tuple[NewEntry, ...] = ()
     checkpoint: NewCheckpoint | None = None
     claim: Claim | None = None
     audit: tuple[NewAudit, ...] = ()
     chain: str = ""
-    """The audit chain; by default the session's own."""
+    """The audit chain for `audit`; by default the session's own."""
 
 
 class Receipt(_Value, frozen=True):
-    """What was stored."""
+    """What a commit stored."""
 
     first: int = 0
-    """The offset of the first entry of this commit; 0 where it had none."""
+    """The offset of this commit's first entry; 0 if it had none."""
     top: int = 0
     """The offset of the session's last entry."""
     at: float = 0.0
     epoch: str = ""
     duplicate: bool = False
-    """The claim was known: nothing was written, this is the first receipt."""
+    """The claim was made before: nothing was written, and this is the first receipt."""
     result: msgspec.Raw = msgspec.Raw(b"null")
-    """What the claim holds."""
+    """The result of the claim."""
 
 
 class Lease(_Value, frozen=True):
-    """The right to write to a session, until it ends or somebody takes it over."""
+    """The right to write to a session, until it ends or another owner takes it over."""
 
     session: str
     owner: str
     fence: int
-    """Higher than that of every lease before."""
+    """Higher than the fence of every earlier lease."""
     until: float
-    """Wall clock."""
+    """Wall clock at which it ends."""
 
 
 class SessionRecord(_Value, frozen=True):
-    """What a store knows of a session without reading its log."""
+    """What a store knows about a session without reading its log."""
 
     id: str
     epoch: str
-    """Offsets mean the same as long as this does not change."""
+    """Offsets stay valid as long as this does not change."""
     state: SessionState
     oldest: int
-    """The first offset still held."""
+    """The first offset that the log still holds."""
     top: int
-    """The last offset; 0 before the first."""
+    """The last offset; 0 while the log is empty."""
     created_at: float
     last_at: float
     manifest: msgspec.Raw

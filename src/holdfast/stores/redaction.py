@@ -1,6 +1,6 @@
-"""What every store does to a commit before it is written: check it, and mask the secrets in it.
+"""Checks a commit and masks the secrets in it; every store does this before it writes.
 
-Invariant: no secret that the redactor knows, and none that looks like one, gets into a store.
+Invariant: no secret that the redactor knows, and no text that looks like a secret, gets into a store.
 """
 
 from __future__ import annotations
@@ -22,34 +22,36 @@ __all__ = ["Mask", "prepared"]
 S = TypeVar("S", bound=msgspec.Struct)
 
 _CAP_AUDIT = 65_536
+"""Bytes of a payload in the audit trail (N2-16)."""
 _LONGEST_TEXT = 1_024
+"""Characters of an id or type: a database index cannot hold much more."""
 
 
 class Mask:
-    """Masks secrets in JSON text of any size, leaving it JSON. Text without secrets comes back as it is."""
+    """Masks secrets in JSON of any size; the result is JSON again. JSON without secrets is returned unchanged."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        # In JSON a secret may be written with escapes.
+        # JSON may write a secret with escapes, so that form is searched too.
         self._written = tuple(
             {form for secret in redactor.secrets for form in (secret, msgspec.json.encode(secret)[1:-1].decode())}
         )
 
     def is_in(self, text: str) -> bool:
-        """Whether a secret that is known stands in a text."""
+        """Whether a text contains a known secret."""
         return any(secret in text for secret in self._redactor.secrets)
 
     def json(self, body: bytes) -> bytes:
         try:
             text = body.decode()
         except UnicodeDecodeError as error:
-            raise InvalidError.saying("body", "JSON in UTF-8", f"a byte that is none at {error.start}") from None
+            raise InvalidError.saying("body", "JSON in UTF-8", f"an invalid byte at {error.start}") from None
         if not any(form in text for form in self._written) and mask_secrets(text) == text:
             return body
         return msgspec.json.encode(self._walk(msgspec.json.decode(body)))
 
     def capped(self, body: bytes) -> bytes:
-        """The same for the audit trail, whose strings are cut where they are too long (N2-16)."""
+        """Mask a payload of the audit trail, and shorten its strings if it is too large (N2-16)."""
         masked = self.json(body)
         if len(masked) <= _CAP_AUDIT:
             return masked
@@ -76,14 +78,14 @@ class Mask:
 
 
 def prepared(commit: Commit, mask: Mask) -> Commit:
-    """Return the commit as it may be stored: most hold nothing to mask, and are that themselves."""
+    """Return the commit to store. Most hold no secret, and are returned as they are."""
     _check(commit, mask)
     changed = {name: masked for name, masked in _masked(commit, mask) if masked is not getattr(commit, name)}
     return msgspec.structs.replace(commit, **changed) if changed else commit
 
 
 def _masked(commit: Commit, mask: Mask) -> Iterator[tuple[str, Any]]:
-    """Give the parts of a commit that hold what others wrote, by name."""
+    """Yield the parts of a commit that hold content of the application, masked, by name."""
     if commit.entries:
         yield "entries", _each(commit.entries, "body", mask.json)
     if commit.claim is not None:
@@ -104,7 +106,7 @@ def _each(parts: tuple[S, ...], name: str, mask: Callable[[bytes], bytes]) -> tu
 
 
 def _with(part: S, name: str, mask: Callable[[bytes], bytes]) -> S:
-    """Return the part with one of its fields masked; itself where there was nothing to mask."""
+    """Return the part with one field masked; the same object if there was nothing to mask."""
     kept = getattr(part, name)
     masked = mask(kept)
     return part if masked is kept else msgspec.structs.replace(part, **{name: masked})
@@ -120,12 +122,12 @@ def _check(commit: Commit, mask: Mask) -> None:
     for path, text in _texts(commit):
         _check_text(path, text)
         if mask.is_in(text):
-            # Masked, two of them would be the same.
+            # Ids are not masked: two different ones would become the same.
             raise InvalidError.saying(path, "no secret in it", "one")
 
 
 def _texts(commit: Commit) -> Iterator[tuple[str, str]]:
-    """Yield what is stored as it is: by this things are found again."""
+    """Yield the texts that are stored unmasked, with their paths: ids, types and names by which things are found."""
     if commit.session is not None and commit.create is not None:
         yield "commit.session", commit.session
     if commit.chain:
@@ -143,7 +145,7 @@ def _texts(commit: Commit) -> Iterator[tuple[str, str]]:
 
 
 def _check_text(path: str, text: str) -> None:
-    """Refuse what not every engine can hold in a column of text: NUL, and halves of characters."""
+    """Raise `InvalidError` for text that some database cannot store: NUL, lone surrogates, too many characters."""
     if 0 < len(text) <= _LONGEST_TEXT and "\0" not in text and (text.isascii() or _encodes(text)):
         return
     raise InvalidError.at(path, f"1 to {_LONGEST_TEXT:,} characters, none of them NUL or a lone surrogate", text)

@@ -1,7 +1,7 @@
-"""What every store does. `testing.stores` holds the conformance suite a new one has to pass.
+"""The interface of every store. A new store has to pass the conformance suite in `holdfast.testing.stores`.
 
-Invariant: when `commit` returns, what it wrote survives the process; in the durable stores, the machine too. A failure is a
-typed fault and changes nothing: SESS_STORE_UNAVAILABLE where trying again may help.
+Invariant: when `commit` returns, its data survives the process; in the durable stores it survives the machine too. A failed call
+raises a typed fault and changes nothing: SESS_STORE_UNAVAILABLE if a retry may help.
 """
 
 from __future__ import annotations
@@ -25,16 +25,24 @@ if TYPE_CHECKING:
 __all__ = ["PAGE_BYTES", "PAGE_ENTRIES", "Store"]
 
 PAGE_ENTRIES = 1_000
+"""The most items that one read returns."""
 PAGE_BYTES = 1 << 20
-"""What one read returns at most; one entry is returned whatever its size."""
+"""The most bytes of entries that one read returns. A single entry is returned whatever its size."""
 
 
 class Store(Protocol):
-    """Sessions, their logs, checkpoints and audit trails. An async context manager: open for as long as the block runs."""
+    """Sessions, their logs, checkpoints and audit trails. It is open while its `async with` block runs.
+
+        async with SqliteStore("work.db") as store:
+            for record in await store.sessions(states=[SessionState.PAUSED]):
+                print(record.id)
+
+    Every method may raise SESS_STORE_UNAVAILABLE. Methods that name a session raise SESS_NOT_FOUND if there is none.
+    """
 
     @property
     def id(self) -> str:
-        """Which store it is, the same each time it is opened (N2-12)."""
+        """The store's own id, the same each time it is opened."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -42,67 +50,72 @@ class Store(Protocol):
     async def __aexit__(self, *_: object) -> None: ...
 
     async def commit(self, commit: Commit) -> Receipt:
-        """Write all of it, or nothing.
+        """Write all of the commit, or nothing.
 
-        A cancelled caller does not know which: the claim, or the ids in the log, tell.
+        Raises SESS_CLOSED, SESS_LEASE_LOST or SESS_ILLEGAL_TRANSITION if the session does not take it, PROTO_DUPLICATE_ID for a
+        claim with another body, and `InvalidError` for a commit that cannot be stored. A caller that is cancelled cannot know
+        whether it was written: the claim, or the ids in the log, show it.
         """
         ...
 
     async def session(self, session: str) -> SessionRecord:
-        """Return what is known of a session, or raise SESS_NOT_FOUND."""
+        """Return the record of a session, or raise SESS_NOT_FOUND."""
         ...
 
     async def sessions(
         self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
     ) -> list[SessionRecord]:
-        """Return a page of the sessions in order of their ids, those after `after`."""
+        """Return a page of sessions in the order of their ids: those after `after`, in one of `states` if given."""
         ...
 
     async def read(
         self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
     ) -> list[Entry]:
-        """Return the entries after an offset, or raise SESS_GAP where some of them are gone."""
+        """Return the entries after an offset, or raise SESS_GAP if some of them are gone."""
         ...
 
     async def checkpoint(self, session: str) -> Checkpoint | None:
-        """Return the last checkpoint."""
+        """Return the last checkpoint, or None."""
         ...
 
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
         """Take the session for `ttl` seconds, or raise SESS_LEASE_LOST while another owner holds it.
 
-        The owner itself may take it again, after a crash say: the fence rises all the same.
+        The same owner may take it again, after a crash for example. The fence rises each time.
         """
         ...
 
     async def renew(self, lease: Lease, ttl: float) -> Lease:
-        """Keep it for another `ttl` seconds, or raise SESS_LEASE_LOST."""
+        """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
         ...
 
     async def release(self, lease: Lease) -> None:
-        """Give it back. A lease that was taken over is not ours to give back, and nothing happens."""
+        """End a lease. If it was taken over meanwhile, nothing happens."""
         ...
 
     async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
-        """Return a page of an audit chain."""
+        """Return a page of an audit chain: the records after number `after`."""
         ...
 
     async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
-        """Return the audit chains with the number of their last record and its hash."""
+        """Return a page of audit chains: name, number of the last record, and its hash."""
         ...
 
     async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
-        """Forget the entries before an offset, as far as the checkpoint holds them; return how many went."""
+        """Drop the entries before an offset, up to the checkpoint at most; return how many were dropped."""
         ...
 
     async def forget_claims(self, session: str, before: float) -> None:
-        """Forget what was claimed before a time (wall clock), but not the last thousand claims."""
+        """Drop claims older than a time (wall clock), but never the last thousand."""
         ...
 
     async def remove(self, session: str) -> None:
-        """Forget a closed session. Its audit chain stays."""
+        """Remove a closed or failed session. Its audit chain stays. Raises SESS_ILLEGAL_TRANSITION for others."""
         ...
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
-        """Wait until the session's log goes beyond `after`, or for so many seconds. A hint: the log is the truth."""
+        """Wait until the session's log goes beyond `after`, for at most `seconds`; return whether it did.
+
+        The result is a hint: read the log to know.
+        """
         ...

@@ -1,9 +1,9 @@
-"""Whether the audit trail is as it was written: every chain followed from its first record to its head.
+"""Verification of the audit trail: follows every chain from its first record to its head.
 
-What a hash chain cannot show by itself is that its end, or all of it, is gone, when the head was set back too. An anchor kept
-elsewhere shows that: the heads of an earlier verification, or the digest over them.
+A hash chain alone cannot show that its end, or all of it, was removed together with its head. An anchor that is kept elsewhere
+shows that: the heads of an earlier verification, or the digest over them.
 
-Invariant: verifying reads and changes nothing. Records that are added meanwhile are left for the next time.
+Invariant: verification only reads. Records that are added meanwhile are left for the next one.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """The result of `verify_store`: `(await verify_store(store)).check()`."""
 
     heads: tuple[Head, ...]
-    """The chains, in order of their names, as they were when it began. Kept elsewhere, they are an anchor."""
+    """The last record of each chain when the verification began, by name. Keep them elsewhere as an anchor."""
     digest: str
-    """Over all heads: the same as long as nothing was written or changed."""
+    """A hash over all heads: the same as long as nothing was written or changed."""
     records: int
-    """How many were found sound."""
+    """How many records are intact."""
     broken: tuple[Broken, ...] = ()
-    """Where each chain that is not sound breaks."""
+    """Where each broken chain breaks."""
 
     @property
     def sound(self) -> bool:
+        """Whether every chain is intact."""
         return not self.broken
 
     @property
@@ -61,7 +62,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         return HoldfastError(Fault.of("SYS_AUDIT_TAMPERED", message, context=context))
 
     def check(self) -> None:
-        """Raise SYS_AUDIT_TAMPERED unless all is sound."""
+        """Raise SYS_AUDIT_TAMPERED unless every chain is intact."""
         if (error := self.error) is not None:
             raise error
 
@@ -74,10 +75,13 @@ async def verify_store(
     expect: str | None = None,
     each: Callable[[AuditRecord], object] | None = None,
 ) -> Verification:
-    """Follow every chain, or those named, to the head it has now.
+    """Check every chain, or those in `chains`, from its first record to its present head.
 
-    `anchor`: heads of an earlier time, which must still be in their chains. `expect`: the digest there must be. `each` is called
-    with every record that is read, sound or not.
+        result = await verify_store(store, anchor=yesterday.heads)
+        result.check()
+
+    `anchor` holds the heads of an earlier verification; they must still be in their chains. `expect` is the digest that must come
+    out. `each` is called with every record that is read, intact or not.
     """
     every = [head async for head in heads_of(store)]
     heads = tuple(head for head in every if not chains or head.chain in chains)
@@ -99,9 +103,9 @@ async def verify_store(
 
 
 def digest_of(heads: Iterable[Head]) -> str:
-    """Return one hash over the heads, in order of their chains' names."""
-    told = sorted((head.chain, head.seq, head.hash) for head in heads)
-    return sha256(msgspec.json.encode(told)).hexdigest()
+    """Return one hash over the heads, in the order of their chains' names."""
+    parts = sorted((head.chain, head.seq, head.hash) for head in heads)
+    return sha256(msgspec.json.encode(parts)).hexdigest()
 
 
 async def heads_of(store: Store) -> AsyncIterator[Head]:
@@ -122,7 +126,7 @@ async def records_of(store: Store, chain: str, *, after: int = 0) -> AsyncIterat
 
 
 async def unaudited(store: Store) -> list[str]:
-    """Return the sessions that have no audit chain: nothing was audited there, or the chain is gone."""
+    """Return the sessions without an audit chain: nothing was recorded, or the chain was removed."""
     known = {head.chain async for head in heads_of(store)}
     after, without = "", list[str]()
     page: list[SessionRecord]
@@ -135,13 +139,13 @@ async def unaudited(store: Store) -> list[str]:
 async def _follow(
     store: Store, head: Head, anchor: Head | None, each: Callable[[AuditRecord], object] | None
 ) -> tuple[int, list[Broken]]:
-    """Follow one chain; return how many records are sound, and where it breaks."""
+    """Check one chain; return how many records are intact, and where it breaks."""
     seq, sealed, broken = 0, GENESIS, list[Broken]()
     anchored = anchor is None
     last = 0
     while last < head.seq:
         page = await store.audit(head.chain, after=last, limit=min(PAGE_ENTRIES, head.seq - last))
-        # Beyond the head stands what was added since, or what a hole let move up.
+        # Records beyond the head were added since, or were read early because earlier ones are missing.
         page = [record for record in page if record.seq <= head.seq]
         if not page:
             break
@@ -162,14 +166,14 @@ async def _follow(
 
 
 async def _beside(store: Store, heads: Iterable[Head]) -> list[Broken]:
-    """Return records that stand behind the end of their chain: written past the store, not by a commit."""
+    """Return records beyond the head of their chain: somebody wrote them into the table, not through a commit."""
     later = [record for head in heads for record in await store.audit(head.chain, after=head.seq, limit=1)]
     if not later:
         return []
-    # What was committed since is within the head there is now.
+    # A commit since then has moved the head too, so such a record is not beyond it.
     now = {head.chain: head.seq async for head in heads_of(store)}
     return [
-        Broken(chain=record.chain, seq=record.seq, reason="it was added behind the end of the chain")
+        Broken(chain=record.chain, seq=record.seq, reason="it was added after the end of the chain")
         for record in later
         if record.seq > now.get(record.chain, 0)
     ]

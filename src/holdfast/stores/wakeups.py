@@ -1,6 +1,6 @@
-"""Waking those who wait for a session's log to grow, within one process.
+"""Wakes the tasks of one process that wait for a session's log to grow.
 
-Invariant: a wake-up is a hint. Whoever is woken reads the log; whoever is not finds out at its own time limit.
+Invariant: a wake-up is only a hint. A task that is woken reads the log; a task that misses one reads it at its own time limit.
 """
 
 from __future__ import annotations
@@ -17,31 +17,34 @@ __all__ = ["Wakeups"]
 
 
 class Wakeups:
-    """Who waits for which session, from any number of event loops."""
+    """The tasks that wait, by session, in any number of event loops."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
 
     def wake(self, sessions: Iterable[str]) -> None:
-        """Wake everybody who waits for one of these. From any thread."""
+        """Wake the tasks that wait for one of these sessions. May be called from any thread."""
         if not self._waiting:
             return
         with self._lock:
             woken = [future for session in sessions for future in self._waiting.pop(session, ())]
         for future in woken:
-            # A loop that is closed has nobody waiting any more.
+            # A closed loop raises, and has no tasks any more.
             with suppress(RuntimeError):
                 future.get_loop().call_soon_threadsafe(_set, future)
 
     def wake_all(self) -> None:
-        """Wake everybody: some wake-ups may have been missed."""
+        """Wake all tasks: some wake-ups may have been missed."""
         with self._lock:
             sessions = list(self._waiting)
         self.wake(sessions)
 
     def future(self, session: str) -> asyncio.Future[None]:
-        """Return what will be done at the session's next wake-up. To be had before the log is looked at."""
+        """Return a future that the session's next wake-up completes.
+
+        Call it before reading the log: a wake-up between reading and waiting would be lost.
+        """
         future = asyncio.get_running_loop().create_future()
         with self._lock:
             self._waiting.setdefault(session, set()).add(future)
@@ -50,7 +53,10 @@ class Wakeups:
     async def beyond(
         self, session: str, after: int, seconds: float, top: Callable[[], Awaitable[int]], *, look: float = 3_600.0
     ) -> bool:
-        """Wait until the session's last offset, which `top` reads, is beyond `after`; look every `look` seconds at least."""
+        """Wait until the session's last offset is beyond `after`; return whether it is within `seconds`.
+
+        `top` reads the last offset. It is called after each wake-up, and at least every `look` seconds.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while True:

@@ -75,6 +75,7 @@ async def answer(
     if kind is not None and kind != question.kind:
         raise mismatch(id, f"an answer to {question.kind}", f"one to {kind}")
     given = checked(question, _answer(value, approved=approved))
+    # Before the expiry: repeating an answer that came in time is fine at any later time.
     if known.answered is not None:
         return _again(known.answered, question, given)
     now = (runtime or default_runtime()).clock.wall()

@@ -151,6 +151,7 @@ class QuestionBroker:
         return answered, value
 
     async def _race(self, question: Question, until: float | None) -> tuple[Answered, Any]:
+        # Both at once: somebody in another process may answer while a prompt is on the screen here.
         watching = asyncio.ensure_future(self._watch(question, until))
         prompting = asyncio.ensure_future(self._prompt(question, patient=until is not None))
         async with _stopped(watching, prompting):
@@ -190,6 +191,7 @@ class QuestionBroker:
                 while True:
                     self._changed.clear()
                     self._follow_changes(question, prompts, failed)
+                    # Nobody is left who could answer, and there is no end to wait for.
                     if not prompts and not patient:
                         raise failure or nobody(question)
                     for prompt in await self._first(prompts):

@@ -117,6 +117,7 @@ class QuestionMethods(ABC):
         answered = await answers.answer(
             journal.store, journal.session, id, value, approved=approved, by=by, runtime=self._broker.runtime
         )
+        # The commit went past our journal, so its memory must read it.
         await journal.catch_up()
         return answered
 

@@ -136,6 +136,7 @@ def checked(question: Question, answer: Answer) -> Answer:
     value = answer.value
     match question.kind:
         case "Approve" | "Confirm" | "Auth.DeviceCode" if isinstance(value, bool):
+            # A plain False is a no: stored the same way, however it was given.
             return answer if value else Answer(None, "rejected", answer.reason)
         case "Ask" | "Auth.Password" if isinstance(value, str):
             return answer
@@ -151,6 +152,7 @@ def automatic_answer(question: Question) -> Answer:
         case "Approve" | "Confirm":
             return Answer(value=True)
         case "Ask":
+            # No text can be invented. An empty one lets the program use its own default.
             return Answer("")
         case "Select":
             return Answer(question.choices[0])

@@ -65,12 +65,14 @@ class _Session(Protocol):
 
 def remedy_for(fault: Fault) -> Remedy | None:
     """Return what a person could do about a failure, or None if nobody could help."""
+    # A person who cancelled must not be asked whether to go on.
     if fault.kind in (Kind.CANCELLED, Kind.FATAL):
         return None
     if fault.category is Category.AUTH:
         return "authenticate"
     if fault.retryable:
         return "retry"
+    # Other input would make a second effect if the first call may have had one.
     if fault.category in _INPUT and not fault.maybe_executed and fault.next_actor is not NextActor.DEVELOPER:
         return "replace"
     return "retry" if fault.kind is Kind.RECOVERABLE else None

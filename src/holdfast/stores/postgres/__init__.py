@@ -1,10 +1,13 @@
 """The store on a PostgreSQL server: many processes and machines on the same sessions. Needs the extra `postgres`.
 
-    store      `PostgresStore`; engine: transactions, and what became of one whose COMMIT was not answered
-    listening  waking those who wait in other processes; tables: the schema and its versions; failures: in our words
+    store          `PostgresStore`
+    engine         transactions, and the outcome of one whose COMMIT was not answered
+    lanes          one queue of writes per session
+    notifications  wakes tasks in other processes, with LISTEN and NOTIFY
+    tables         the schema and its versions; failures: PostgreSQL's errors as faults
 
-An offset is given under the lock of its session's row, which is held until the commit ends: offsets have no holes and come
-in the order of their commits.
+An offset is assigned under the lock of its session's row, which is held until the commit ends. So offsets have no gaps and follow
+the order of the commits.
 """
 
 from __future__ import annotations

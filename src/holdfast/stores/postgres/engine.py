@@ -1,9 +1,9 @@
 """Transactions on a pool of connections.
 
-Invariant: what `write` returns is stored, and what it refuses is not. A COMMIT that was sent and not answered is looked up:
-every transaction notes its number in a row that belongs to its connection alone (`slot`), so the row tells, on any
-other connection and whatever others have written since, whether the transaction is there. The row's lock is held before
-COMMIT is sent; asking waits for it, so a transaction that is still on its way is not taken for lost.
+Invariant: when `write` returns, the data is stored; when it raises anything but `DoubtError`, it is not. The outcome of a COMMIT
+that was not answered is looked up: every transaction writes its number into a row of its own connection (`slot`). Any other
+connection can read that row and see whether the transaction was committed. The transaction locks the row before COMMIT is sent, and
+the lookup waits for that lock, so a transaction that is still under way does not count as lost.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ __all__ = ["Doubt", "DoubtError", "Engine"]
 T = TypeVar("T")
 
 SILENT_S = 10.0
-"""The server ends a transaction whose client says nothing for so long: its locks are others' again."""
+"""The server ends a transaction whose client is silent for this long, so that its locks are free again."""
 PATIENCE_S = 15.0
-"""How long the outcome of a COMMIT is asked for."""
+"""How long the outcome of a COMMIT is looked up before the caller gets `DoubtError`."""
 GRACE_S = 0.5
-"""How long a transaction that has lost its client may take to end before the server is told to end it."""
+"""How long a transaction without its client may hold the row's lock before we terminate it."""
 MOST_CONFLICTS = 10
-_ASK_AGAIN_S = 0.1
+_REPEAT_S = 0.1
 
 _NOTE = (
     "INSERT INTO {slot} (name, seq, at) VALUES (%s, %s, extract(epoch FROM clock_timestamp())::float8)"
     " ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, at = excluded.at"
     " RETURNING at, pg_advisory_xact_lock(%s), set_config('search_path', {schema}, true), set_config('lock_timeout', {busy}, true),"
     " set_config('idle_in_transaction_session_timeout', {silent}, true),"
-    # What was acknowledged survives the machine, whatever the role or database is set to.
+    # A confirmed commit survives the machine, whatever the role's or database's own setting is.
     " set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), true)"
 )
-# Waits for whoever holds the row, and finds a row that was not there before as well.
-_ASK = (
+# An upsert waits for the transaction that holds the row, even if that transaction inserts it.
+_LOOKUP = (
     "INSERT INTO {slot} (name, seq, at) VALUES (%s, 0, extract(epoch FROM clock_timestamp())::float8)"
     " ON CONFLICT (name) DO UPDATE SET at = excluded.at RETURNING seq"
 )
-# Whoever holds a slot's lock is the one that was lost: process numbers alone are used again.
+# The holder of the slot's advisory lock is the lost transaction. A process id alone may belong to another one by now.
 _END = (
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -78,6 +78,8 @@ class Doubt(NamedTuple):
 
 
 class _Slot:
+    """A connection's row in the table `slot`."""
+
     __slots__ = ("lock", "name", "seq")
 
     def __init__(self) -> None:
@@ -87,7 +89,7 @@ class _Slot:
 
 
 class DoubtError(Exception):
-    """The outcome of a transaction could not be found out in time."""
+    """The outcome of a transaction could not be looked up in time."""
 
     def __init__(self, doubt: Doubt, cause: psycopg.Error) -> None:
         super().__init__(str(cause))
@@ -96,7 +98,7 @@ class DoubtError(Exception):
 
 
 class _LostError(Exception):
-    """The connection went. With a doubt, after COMMIT was sent; without one, before: then nothing is stored."""
+    """The connection was lost: with a doubt after COMMIT was sent, without one before, when nothing is stored."""
 
     def __init__(self, doubt: Doubt | None, cause: psycopg.Error) -> None:
         super().__init__(str(cause))
@@ -121,16 +123,16 @@ class Engine:
             silent=sql.Literal(_milliseconds(SILENT_S)),
         )
         self._path = sql.SQL("SELECT set_config('search_path', {}, true)").format(sql.Literal(path))
-        self._ask = sql.SQL(_ASK).format(slot=slot)
+        self._lookup = sql.SQL(_LOOKUP).format(slot=slot)
         self._retire = sql.SQL("DELETE FROM {} WHERE name = ANY(%s)").format(slot)
 
     async def write(self, lane: str, script: Callable[[float], Script[T]]) -> T:
-        """Run a script, made for the server's time, in a transaction. Raise `DoubtError` where its end is not known."""
+        """Run a script, made for the server's time, in a transaction. Raise `DoubtError` if its outcome is not known."""
         result: T = await self._lanes.do(lane, script)
         return result
 
     async def _perform(self, jobs: list[Job]) -> None:
-        """Run jobs in one transaction; if one of them brings the others down, each in its own."""
+        """Run jobs in one transaction; if one of them makes it fail, run each in its own."""
         try:
             await self._stored(jobs)
         except DoubtError as error:
@@ -145,7 +147,7 @@ class Engine:
                 job.error = typed(error)
 
     async def _stored(self, jobs: list[Job]) -> None:
-        """Run jobs in one transaction, again where two stood in each other's way or a connection was dead when we came."""
+        """Run jobs in one transaction; retry after a conflict, or once if the connection was dead."""
         conflicts = losses = 0
         while True:
             try:
@@ -154,11 +156,11 @@ class Engine:
                 conflicts += 1
                 if conflicts > MOST_CONFLICTS:
                     raise
-                await asyncio.sleep(random.uniform(0.0, 0.01 * conflicts))  # noqa: S311 - nothing secret
+                await asyncio.sleep(random.uniform(0.0, 0.01 * conflicts))  # noqa: S311 - jitter, not a secret
             except _LostError as error:
                 if error.doubt is not None and await self.find_out(error.doubt, error.cause):
                     return None
-                # It is not stored.
+                # Nothing is stored, so a retry is safe.
                 losses += 1
                 if losses > 1:
                     raise error.cause from None
@@ -179,21 +181,21 @@ class Engine:
         raise AssertionError
 
     async def find_out(self, doubt: Doubt, cause: psycopg.Error | None = None) -> bool:
-        """Tell whether a transaction is stored."""
+        """Return whether a transaction is stored; raise `DoubtError` if that cannot be looked up in time."""
         loop = asyncio.get_running_loop()
         end = loop.time() + PATIENCE_S
         hangs = False
         while True:
             try:
-                return await self._asked(doubt, hangs=hangs)
+                return await self._look_up(doubt, hangs=hangs)
             except psycopg.Error as error:
                 hangs = isinstance(error, psycopg.errors.LockNotAvailable)
                 if loop.time() > end:
                     raise DoubtError(doubt, cause or error) from error
-                await asyncio.sleep(_ASK_AGAIN_S)
+                await asyncio.sleep(_REPEAT_S)
 
     async def close(self) -> None:
-        """End what was begun, and leave nothing behind of the connections we had."""
+        """Finish what was started, and delete our connections' rows."""
         await self._lanes.close()
         names = [slot.name for slot in self._slots.values()]
         async with self.connection() as connection:
@@ -201,7 +203,7 @@ class Engine:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
-        """Lend a connection on which transactions are begun by hand; give it back as it was, or dead."""
+        """Lend a connection whose transactions are started by hand; return it to the pool as it was, or closed."""
         connection = await self.pool.getconn(timeout=self._busy)
         own = connection.autocommit
         try:
@@ -215,7 +217,7 @@ class Engine:
                 if not own and not connection.closed:
                     await connection.set_autocommit(own)
             except psycopg.Error:
-                # Whatever state it is in, nobody else shall have it.
+                # Its state is not known, so nobody else may get it.
                 await connection.close()
             finally:
                 await self.pool.putconn(connection)
@@ -238,7 +240,8 @@ class Engine:
                     raise psycopg.OperationalError(f"COMMIT was answered with {ended.statusmessage}")
             except psycopg.Error as error:
                 if not connection.closed and not _is_loss(error):
-                    # An answer: the transaction is rolled back. A server's last words, before its connection ends, are none.
+                    # The server answered, so the transaction is rolled back. A FATAL during shutdown is not such an answer: it does not prove
+                    # a rollback.
                     raise
                 raise _LostError(sent, error) from error
             FAILPOINTS.reach("committed")
@@ -251,27 +254,27 @@ class Engine:
             await talk.run("COMMIT")
         return result
 
-    async def _asked(self, doubt: Doubt, *, hangs: bool) -> bool:
+    async def _look_up(self, doubt: Doubt, *, hangs: bool) -> bool:
         async with self.connection() as connection, _talking(connection) as talk:
             if hangs:
                 await talk.rows(_END, (doubt.lock,))
             await talk.run("BEGIN")
             await talk.run("SELECT set_config('lock_timeout', %s, true)", (_milliseconds(GRACE_S),))
-            ((seq,),) = await talk.rows(self._ask, (doubt.slot,))
+            ((seq,),) = await talk.rows(self._lookup, (doubt.slot,))
             await talk.run("COMMIT")
         return bool(seq == doubt.seq)
 
     async def _weed(self) -> None:
-        """Throw away the pool's connections that died: after a restart of the server they all did."""
+        """Drop the pool's dead connections: after a restart of the server all of them are."""
         try:
             await self.pool.check()
         except psycopg.Error:
-            # The next attempt tells.
+            # The next attempt raises what is wrong.
             return
 
 
 class _Talk:
-    """Statements on a connection. Those whose answer nobody needs at once are sent without waiting for it."""
+    """Runs statements on a connection. In a pipeline a statement without rows is sent without waiting for its answer."""
 
     def __init__(self, connection: AsyncConnection[Any], pipeline: psycopg.AsyncPipeline | None) -> None:
         self._connection = connection
@@ -285,7 +288,7 @@ class _Talk:
     async def rows(self, statement: Any, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         cursor = await self.run(statement, args)
         if self._pipeline is not None:
-            # Only after a Sync does the server count how long we are silent.
+            # The server measures our silence (SILENT_S) only after a Sync.
             await self._pipeline.sync()
         return await cursor.fetchall()
 
@@ -296,7 +299,7 @@ class _Talk:
 @asynccontextmanager
 async def _talking(connection: AsyncConnection[Any]) -> AsyncIterator[_Talk]:
     if not psycopg.Pipeline.is_supported():
-        # libpq before 14.
+        # libpq before 14 has no pipelines.
         yield _Talk(connection, None)
         return
     async with connection.pipeline() as pipeline:
@@ -304,16 +307,16 @@ async def _talking(connection: AsyncConnection[Any]) -> AsyncIterator[_Talk]:
 
 
 async def _attempt(talk: _Talk, job: Job, now: float) -> None:
-    """Run a job's script. One that is refused has written nothing, so the others of its transaction go on."""
+    """Run a job's script. A script that raises has written nothing, so the others of its transaction go on."""
     job.error = None
     try:
         job.result = await _follow(talk, job.script(now))
-    except HoldfastError as refusal:
-        job.error = refusal
+    except HoldfastError as rejection:
+        job.error = rejection
 
 
 async def _follow(talk: _Talk, script: Script[T]) -> T:
-    """Run a script's statements, in the transaction there is."""
+    """Run a script's statements in the transaction under way; return its result."""
     rows: Any = None
     while True:
         try:
@@ -337,12 +340,12 @@ async def _perform(talk: _Talk, step: Step) -> list[tuple[Any, ...]]:
 
 @lru_cache(256)
 def _translated(statement: str) -> tuple[bytes, bool]:
-    """Return a statement in psycopg's words, and whether it answers with rows."""
+    """Return a statement with psycopg's placeholders, and whether it returns rows."""
     return statement.replace("?", "%s").encode(), statement.startswith("SELECT") or "RETURNING" in statement
 
 
 def _is_loss(error: psycopg.Error) -> bool:
-    """Whether the connection went, or never came from the pool alive."""
+    """Whether the connection was lost, or was dead when the pool lent it."""
     return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
 
 

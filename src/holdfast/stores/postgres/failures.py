@@ -1,6 +1,6 @@
-"""What PostgreSQL says when it cannot, in our words.
+"""PostgreSQL's errors as faults.
 
-Invariant: no connection string gets into a message: it may hold a password.
+Invariant: no message shows a connection string: it may hold a password.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["CONFLICTS", "typed"]
 
 CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
-"""Two transactions stood in each other's way, and this one gave way: it is tried again."""
+"""Two transactions were in conflict and this one was rolled back: it is retried."""
 
 _REASONS: tuple[tuple[type[psycopg.Error], str], ...] = (
-    (PoolTimeout, "no connection was to be had in time"),
-    (TooManyRequests, "too many wait for a connection"),
+    (PoolTimeout, "no connection became free in time"),
+    (TooManyRequests, "too many callers wait for a connection"),
     (PoolClosed, "the pool is closed"),
     (errors.LockNotAvailable, "another process holds the row"),
     (errors.DiskFull, "the server's disk is full"),
@@ -38,8 +38,8 @@ _REASONS: tuple[tuple[type[psycopg.Error], str], ...] = (
 
 def typed(error: psycopg.Error, **context: object) -> HoldfastError:
     """Return the fault for an error of the driver or the server, with the error as its cause."""
-    reason = next((told for kind, told in _REASONS if isinstance(error, kind)), None)
-    said = str(error).strip().partition("\n")[0]
-    failure = unavailable(f"{reason or said} (PostgreSQL, {error.sqlstate or type(error).__name__})", **context)
+    reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), None)
+    first_line = str(error).strip().partition("\n")[0]
+    failure = unavailable(f"{reason or first_line} (PostgreSQL, {error.sqlstate or type(error).__name__})", **context)
     failure.__cause__ = error
     return failure

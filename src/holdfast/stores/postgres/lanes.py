@@ -1,8 +1,8 @@
-"""Writes to one session, one after the other: what comes while a transaction is under way goes into the next one together.
+"""Lanes: one queue of writes per session. Writes that arrive during a transaction share the next one.
 
-They would wait for each other at the session's row anyway, each with a connection of its own in its hand.
+Without lanes they would wait for each other at the session's row anyway, and each would occupy a connection meanwhile.
 
-Invariant: a write that was begun goes on when its caller is cancelled, and jobs of a lane are performed in the order they came.
+Invariant: a write that was started runs to its end even if its caller is cancelled, and the jobs of a lane run in order.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["Job", "Lanes"]
 
 MOST_JOBS = 128
-"""In one transaction."""
+"""Jobs in one transaction: a longer one would delay the first of them too much."""
 
 
 class Job:
-    """A script to be run in a transaction, and who waits for its result."""
+    """A script to run in a transaction, and the future of its result."""
 
     __slots__ = ("error", "future", "result", "script")
 
@@ -34,7 +34,7 @@ class Job:
         self.error: BaseException | None = None
 
     def settle(self) -> None:
-        """Tell whoever waits, if somebody still does."""
+        """Complete the future, unless the caller was cancelled."""
         if self.future.done():
             return
         if self.error is None:
@@ -64,14 +64,14 @@ class Lanes:
         return await job.future
 
     async def close(self) -> None:
-        """Wait until everything that was begun is done."""
+        """Wait until everything that was started is done."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def _drain(self, lane: str) -> None:
         waiting = self._waiting[lane]
         while waiting:
-            # Who was cancelled before it began has not begun.
+            # A job whose caller was cancelled before its transaction is not started.
             jobs = [job for job in _taken(waiting) if not job.future.done()]
             if jobs:
                 await self._perform_and_settle(jobs)
@@ -80,7 +80,7 @@ class Lanes:
     async def _perform_and_settle(self, jobs: list[Job]) -> None:
         try:
             await self._perform(jobs)
-        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, and the lane must go on
+        except BaseException as error:  # noqa: BLE001 - the waiting callers must get the error, and the lane must live on
             for job in jobs:
                 job.error = error
         for job in jobs:

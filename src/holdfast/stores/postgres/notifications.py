@@ -1,7 +1,7 @@
-"""Waking those who wait in other processes, with LISTEN and NOTIFY.
+"""Wakes tasks in other processes that wait for a log to grow, with LISTEN and NOTIFY.
 
-Invariant: a notification is a hint, sent after the commit and never in it: NOTIFY inside a transaction takes a lock that makes
-all commits of the database wait for each other. One that is lost costs whoever waits the time until it looks by itself.
+Invariant: a notification is a hint that is sent after the commit, never inside it: NOTIFY inside a transaction takes a lock that
+makes all commits of the database wait for each other. If one is lost, the waiting task finds out at its next poll.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["Listener", "Notifier"]
 
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0
-_ASK_AGAIN_S = 0.1
+_REPEAT_S = 0.1
 
 
 class Listener:
-    """One connection that hears of other processes' commits, for as long as the store is open; connects again when it breaks."""
+    """One connection that receives notifications while the store is open. It reconnects if it breaks."""
 
     def __init__(self, connect: Callable[[], Any], channel: str, wakeups: Wakeups) -> None:
         self._connect = connect
@@ -39,7 +39,7 @@ class Listener:
 
     @property
     def listening(self) -> asyncio.Event:
-        """Set while notifications come in."""
+        """Set while notifications arrive."""
         return self._heard
 
     async def close(self) -> None:
@@ -55,20 +55,20 @@ class Listener:
                 if self._heard.is_set():
                     delay = _FIRST_DELAY_S
             self._heard.clear()
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - nothing secret
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
             delay = min(delay * 2, _LONGEST_DELAY_S)
 
     async def _listen(self, connection: AsyncConnection[Any]) -> None:
         await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         self._heard.set()
-        # What was told while nobody listened is not told again.
+        # Notifications from before we listened are lost, so everybody reads the log once.
         self._wakeups.wake_all()
-        async for told in connection.notifies():
-            self._wakeups.wake((told.payload,))
+        async for notification in connection.notifies():
+            self._wakeups.wake((notification.payload,))
 
 
 class Notifier:
-    """Tells other processes which sessions changed; what comes while it is telling is told together."""
+    """Notifies other processes which sessions changed. Changes during one notification share the next."""
 
     def __init__(self, engine: Engine, channel: str) -> None:
         self._engine = engine
@@ -77,7 +77,8 @@ class Notifier:
         self._news = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name="holdfast-postgres-notify")
 
-    def tell(self, session: str) -> None:
+    def notify(self, session: str) -> None:
+        """Notify others of a session, soon."""
         self._changed.add(session)
         self._news.set()
 
@@ -102,7 +103,7 @@ class Notifier:
 
 
 async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel a task until it is over: `asyncio.wait_for`, which psycopg waits with, may lose a cancellation (Python 3.11)."""
+    """Cancel a task until it has ended. Once may not be enough: psycopg uses `asyncio.wait_for`, which may lose it (3.11)."""
     while not task.done():
         task.cancel()
-        await asyncio.wait((task,), timeout=_ASK_AGAIN_S)
+        await asyncio.wait((task,), timeout=_REPEAT_S)

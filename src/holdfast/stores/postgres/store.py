@@ -1,4 +1,4 @@
-"""`PostgresStore`: sessions that any number of processes and machines share."""
+"""`PostgresStore`: sessions that many processes and machines share."""
 
 from __future__ import annotations
 
@@ -41,15 +41,19 @@ __all__ = ["PostgresStore"]
 T = TypeVar("T")
 _LOCK = DIALECT.lock
 _LONGEST_SCHEMA = 50
-"""PostgreSQL cuts names at 63 bytes; the channel's name is longer than the schema's."""
+"""PostgreSQL cuts names at 63 bytes, and the name of the notification channel is longer than the schema's."""
 
 
 class PostgresStore(Readable):
     """Sessions in one schema of a PostgreSQL database: `async with PostgresStore("postgresql://…") as store`.
 
-    Give a connection string, or an open `AsyncConnectionPool` of yours, which stays open when the store closes. `busy` is how
-    many seconds a call waits for a connection, or for a row that another process holds. `poll` is how often `changed` looks by
-    itself, should a notification be lost. Times are the server's unless a `clock` is given. One event loop at a time.
+    `server` is a connection string, or your own open `AsyncConnectionPool`, which stays open when the store closes. `busy` is the
+    number of seconds that a call waits for a connection, or for a row that another process holds. `poll` is how often `changed`
+    reads the log if no notification comes. Times are the server's unless a `clock` is given: all machines must agree on the end
+    of a lease. Use it in one event loop at a time.
+
+    Raises `InvalidError` for a wrong name or connection string. Opening raises SESS_STORE_UNAVAILABLE if the server cannot be
+    reached, and SESS_MANIFEST_INVALID if the schema is not ours.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class PostgresStore(Readable):
 
     @property
     def id(self) -> str:
+        """The store's own id; empty before it is opened."""
         return self._id
 
     async def __aenter__(self) -> Self:
@@ -90,7 +95,7 @@ class PostgresStore(Readable):
         engine = Engine(pool, self._schema, self._busy)
         try:
             if own:
-                # Connecting by hand first: a pool that cannot connect says only that time is up.
+                # Connect by hand first: a pool that cannot connect only reports a timeout, not the reason.
                 async with await self._connect() as connection:
                     self._id = await self._migrated(connection)
                 await pool.open(wait=False)
@@ -116,7 +121,7 @@ class PostgresStore(Readable):
         self._engine = None
         await self._listener.close()
         await self._notifier.close()
-        # What it leaves in the tables when the server is gone is forgotten after some days.
+        # If the server is gone, our rows in `slot` are deleted after some days.
         with suppress(psycopg.Error):
             await engine.close()
         if isinstance(self._server, str):
@@ -135,7 +140,7 @@ class PostgresStore(Readable):
             raise self._doubtful(error, ready) from error.cause
         if ready.session is not None:
             self._wakeups.wake((ready.session,))
-            self._notifier.tell(ready.session)
+            self._notifier.notify(ready.session)
         return receipt
 
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
@@ -178,7 +183,7 @@ class PostgresStore(Readable):
         return await self._opened().read(script)
 
     async def _earlier(self, ready: Commit) -> Receipt | None:
-        """Return the receipt of a commit that was given up and is asked for again, if it is stored after all."""
+        """Return the receipt of an earlier try of this commit, if that turns out to be stored."""
         digest = _digest(ready)
         doubt = self._doubts.get(digest)
         if doubt is None:
@@ -207,14 +212,14 @@ class PostgresStore(Readable):
             min_size=1,
             max_size=self._connections,
             timeout=self._busy,
-            # Giving up early: whoever asks next makes the pool try again at once.
+            # Give up early: the next caller makes the pool reconnect at once.
             reconnect_timeout=self._busy,
             open=False,
             name="holdfast",
         )
 
     async def _connect(self) -> AsyncConnection[Any]:
-        """Return a connection beside the pool's."""
+        """Return a connection outside of the pool."""
         if isinstance(self._server, str):
             server, kwargs = self._server, {}
         else:
@@ -222,7 +227,7 @@ class PostgresStore(Readable):
         return await AsyncConnection.connect(server, **kwargs | self._settings())
 
     def _settings(self) -> dict[str, Any]:
-        """Return what every connection of ours has: one whose network is gone is noticed, and not waited for."""
+        """Return the settings of our connections. Keepalives notice that the network is gone."""
         return {
             "autocommit": True,
             "connect_timeout": max(2, round(self._busy)),
@@ -237,7 +242,7 @@ class PostgresStore(Readable):
 
 
 async def _configure(connection: AsyncConnection[Any]) -> None:
-    """Have the server notice, within half a minute, that our machine is gone: until then it holds our rows."""
+    """Let the server notice within half a minute that our machine is gone: until then it keeps our rows locked."""
     await connection.execute(
         "SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),"
         " set_config('tcp_keepalives_count', '3', false)"
@@ -245,7 +250,7 @@ async def _configure(connection: AsyncConnection[Any]) -> None:
 
 
 async def _resolved(setting: Any) -> Any:
-    """Return what a pool was given: a value, or what makes it."""
+    """Return a setting of the pool: a value, or the result of a function."""
     value = setting() if callable(setting) else setting
     return await value if isawaitable(value) else value
 
@@ -256,8 +261,8 @@ def _digest(commit: Commit) -> bytes:
 
 def _unknown() -> Exception:
     return unavailable(
-        "the connection broke while it committed, and whether that is stored could not be found out yet;"
-        " committing the very same again finds out first",
+        "the connection broke during COMMIT, and it is not known yet whether the data is stored;"
+        " the same commit again finds out first",
         outcome="unknown",
     )
 
@@ -266,7 +271,7 @@ def _checked(server: str) -> str:
     try:
         conninfo_to_dict(server)
     except psycopg.ProgrammingError:
-        # The driver's words repeat the string, and with it a password.
+        # The driver's message repeats the string, and with it a password.
         raise InvalidError.saying(
             "store", "a connection string such as postgresql://user@host/database", "one that PostgreSQL cannot read"
         ) from None

@@ -1,6 +1,6 @@
-"""The schema: making it, bringing it to our version, refusing what is not ours.
+"""The PostgreSQL schema: creates it, brings it to our version, and rejects one that is not ours.
 
-Invariant: a schema that is not ours, or that a newer Holdfast wrote, is refused before anything in it changes.
+Invariant: a schema that is not ours, or that a newer Holdfast wrote, raises before anything in it changes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DIALECT = Dialect(
 
 _OWN_TABLES = {
     1: (
-        # The last transaction of each connection: what an unanswered COMMIT is looked up in. Updated in place.
+        # The number of each connection's last transaction: shows the outcome of a COMMIT without an answer. Updated in place.
         """CREATE TABLE slot (
             name TEXT PRIMARY KEY,
             seq BIGINT NOT NULL,
@@ -39,12 +39,12 @@ _OWN_TABLES = {
     )
 }
 _FORGOTTEN_AFTER = "7 days"
-"""A connection that wrote nothing for so long has nobody left who asks about its last transaction."""
+"""After this time nobody is left who could ask about a connection's last transaction."""
 
 
 async def migrate(cursor: AsyncCursor[Any], schema: str) -> str:
-    """Bring the tables to our version in the transaction there is; return the store's id."""
-    # Others who open the same schema wait here. The number says nothing; it only has to be ours.
+    """Bring the tables to our version, in the transaction under way; return the store's id."""
+    # Other processes that open the same schema wait here. The lock's number has no meaning; it only must be ours.
     await cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s), hashtext('holdfast'))", (schema,))
     version = await _version(cursor, schema)
     if version == 0:
@@ -68,7 +68,7 @@ async def migrate(cursor: AsyncCursor[Any], schema: str) -> str:
 
 
 async def _version(cursor: AsyncCursor[Any], schema: str) -> int:
-    """Return the version of what is there: 0 for nothing."""
+    """Return the version of the tables; 0 if there are none."""
     await cursor.execute(
         "SELECT relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE n.nspname = %s AND relkind IN ('r', 'p')",

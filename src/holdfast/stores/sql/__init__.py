@@ -1,11 +1,12 @@
-"""The stores on SQL, without their I/O: what is asked and written, and in which order, once for every engine.
+"""The SQL stores without their I/O: the statements and their order, once for every engine.
 
-    query    a statement to be run; `Script`: a generator of statements that ends with a result
-    schema   the tables, and their versions
-    commits  writing; leases: owning; reading: what is read; readable: the reading half of a store; rows: from rows to records
+    query     a statement; `Script`: a generator of statements that ends with a result
+    schema    the tables and their versions
+    commits   writing; leases: owning a session; deletion: dropping what is not needed
+    reads     reading, and `Readable`, the reading half of a store; rows: from rows to records
 
-An engine runs each script of a write in one transaction. Invariant: a script raises only before its first write, so a
-refused commit leaves others in the same transaction alone.
+An engine runs each writing script in one transaction. Invariant: a script raises only before its first write, so a rejected commit
+does not affect the others in the same transaction.
 """
 
 from __future__ import annotations

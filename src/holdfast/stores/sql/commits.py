@@ -1,4 +1,4 @@
-"""Writing: one commit as a script of statements."""
+"""One commit as a script of statements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LENGTHEN = "UPDATE chain SET seq = ?, hash = ? WHERE key = ?"
 
 
 def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Script[Receipt]:
-    """Write a prepared commit. `epoch` is for a session it makes; `lock` is what holds a row in this engine."""
+    """Write a checked commit. `epoch` is that of a session it creates; `lock` is the engine's clause that locks a row."""
     if commit.session is None:
         yield from _seal(commit.chain, commit.audit, now, lock)
         return Receipt(at=now)
@@ -56,6 +56,7 @@ def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Scr
             raise errors.missing(commit.session)
         key, epoch, state, fence, top, last_at = rows[0]
         errors.admit(commit, state, fence)
+        # Times of a log never run backwards, even if the clock does.
         at = max(now, last_at)
     receipt = Receipt(first=top + 1 if commit.entries else 0, top=top + len(commit.entries), at=at, epoch=epoch)
     errors.check_checkpoint(commit, receipt.top)
@@ -70,7 +71,7 @@ def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Scr
 
 
 def _claim(commit: Commit, key: int, receipt: Receipt) -> Script[Receipt | None]:
-    """Take what the commit claims; return the first receipt where it was taken before."""
+    """Make the commit's claim; return the first receipt if it was made before."""
     claim = commit.claim
     assert claim is not None
     rows = yield Query(_KNOWN, (key, claim.client, claim.id))
@@ -91,6 +92,7 @@ def _write(commit: Commit, key: int, state: str, receipt: Receipt, lock: str) ->
         first = receipt.first
         rows = [(key, first + n, entry.id, at, entry.type, entry.body) for n, entry in enumerate(commit.entries)]
         yield Query(_APPEND, rows[0]) if len(rows) == 1 else Many(_APPEND, rows)
+    # The usual commit touches two columns: rewriting the manifest each time would cost more than the entry itself.
     if commit.state is None and commit.manifest is None:
         yield Query(_MOVE, (receipt.top, at, key))
     else:
@@ -111,6 +113,7 @@ def _snapshot(new: NewCheckpoint, key: int, receipt: Receipt) -> Script[None]:
 def _seal(chain: str, records: tuple[NewAudit, ...], at: float, lock: str) -> Script[None]:
     rows = yield Query(_CHAIN + lock, (chain,))
     if not rows:
+        # Another process may create it at the same time: read it again after the insert.
         yield Query(_NEW_CHAIN, (chain, GENESIS))
         rows = yield Query(_CHAIN + lock, (chain,))
     key, seq, before = rows[0]

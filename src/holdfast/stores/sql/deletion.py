@@ -1,4 +1,4 @@
-"""Forgetting what is no longer needed, as scripts. The audit trail is never forgotten here."""
+"""Deletion of what is no longer needed, as scripts. The audit trail is never deleted."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ if TYPE_CHECKING:
 __all__ = ["KEPT_CLAIMS", "compact_script", "forget_claims_script", "remove_script"]
 
 KEPT_CLAIMS = 1_000
-"""A session keeps at least so many claims, however old (BRIDGE e.6)."""
+"""A session keeps at least this many claims, however old (BRIDGE e.6)."""
 
 _HEAD = "SELECT key, state, oldest, top, checkpoint, fence FROM session WHERE id = ?"
 
 
 def compact_script(session: str, before: int, fence: int | None, lock: str = "") -> Script[int]:
+    """Delete the entries before an offset; return how many."""
     rows = yield Query(_HEAD + lock, (session,))
     if not rows:
         raise errors.missing(session)
     key, _, oldest, _, checkpoint, held = rows[0]
     if fence is not None and fence != held:
         raise errors.lost(session)
-    # What no checkpoint holds is needed to resume.
+    # Entries after the checkpoint are needed to resume the session.
     new = min(before, (checkpoint or 0) + 1)
     if new <= oldest:
         return 0
@@ -36,7 +37,7 @@ def compact_script(session: str, before: int, fence: int | None, lock: str = "")
 
 
 def forget_claims_script(session: str, before: float, lock: str = "") -> Script[None]:
-    """Forget claims older than `before`, except the last `KEPT_CLAIMS`."""
+    """Delete claims older than `before`, except the last `KEPT_CLAIMS`."""
     rows = yield Query(_HEAD + lock, (session,))
     if not rows:
         raise errors.missing(session)
@@ -49,6 +50,7 @@ def forget_claims_script(session: str, before: float, lock: str = "") -> Script[
 
 
 def remove_script(session: str, lock: str = "") -> Script[None]:
+    """Delete a session that is closed or in error."""
     rows = yield Query(_HEAD + lock, (session,))
     if not rows:
         raise errors.missing(session)

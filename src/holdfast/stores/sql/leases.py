@@ -1,4 +1,4 @@
-"""Owning a session: taking it, keeping it, giving it back, as scripts."""
+"""The lease of a session as scripts: acquire, renew, release."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _TAKE = "UPDATE session SET fence = ?, owner = ?, lease_until = ? WHERE key = ?"
 
 
 def acquire_script(session: str, owner: str, ttl: float, now: float, lock: str = "") -> Script[Lease]:
+    """Take a session, unless another owner's lease still holds. The fence rises each time."""
     rows = yield Query(_HELD + lock, (session,))
     if not rows:
         raise errors.missing(session)
@@ -44,7 +45,7 @@ def release_script(lease: Lease, lock: str = "") -> Script[None]:
 
 
 def _ours(lease: Lease, lock: str) -> Script[int | None]:
-    """Return the session's key while the lease is the last that was given."""
+    """Return the session's key if this is its latest lease, else None."""
     rows = yield Query(_HELD + lock, (lease.session,))
     if not rows:
         raise errors.missing(lease.session)

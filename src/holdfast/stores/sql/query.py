@@ -1,4 +1,4 @@
-"""A statement, and a script of statements."""
+"""A statement, and a script: a generator that yields statements and gets their rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Row: TypeAlias = Sequence[Any]
 
 
 class Query(NamedTuple):
-    """A statement whose rows are wanted; placeholders are question marks."""
+    """A statement whose rows the script needs. Placeholders are question marks."""
 
     sql: str
     args: tuple[Any, ...] = ()
 
 
 class Many(NamedTuple):
-    """A statement to be run once for each row of arguments."""
+    """A statement that runs once for each row of arguments."""
 
     sql: str
     rows: Sequence[tuple[Any, ...]]
@@ -27,4 +27,4 @@ class Many(NamedTuple):
 Step: TypeAlias = "Query | Many"
 T = TypeVar("T")
 Script: TypeAlias = Generator[Step, "Sequence[Row]", T]
-"""Yields statements, is sent their rows, and returns the result."""
+"""It yields statements, is sent their rows, and returns the result."""

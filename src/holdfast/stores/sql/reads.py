@@ -1,4 +1,4 @@
-"""Reading as every store on SQL does it: the scripts, and `Readable`, the reading half of a store."""
+"""What an SQL store reads: the scripts, and `Readable`, the reading half of a store."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class Readable:
-    """The reading half of a store."""
+    """The reading half of an SQL store; the engine provides `_read`."""
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:
-        """Run a script that writes nothing, all its statements on one snapshot."""
+        """Run a script that only reads, all its statements on one snapshot."""
         raise NotImplementedError
 
     async def session(self, session: str) -> SessionRecord:
@@ -72,7 +72,7 @@ def sessions_script(states: Sequence[SessionState], after: str, limit: int) -> S
 
 
 def read_script(session: str, after: int, limit: int, max_bytes: int) -> Script[list[Entry]]:
-    """Read a page. The rows are asked for in two steps: sizes are cheap, bodies may be large."""
+    """Read a page of the log. Sizes are read first: they are cheap, and bodies may be large."""
     found = yield Query("SELECT key, oldest, top FROM session WHERE id = ?", (session,))
     if not found:
         raise errors.missing(session)

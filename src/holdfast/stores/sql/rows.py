@@ -1,4 +1,4 @@
-"""From rows to records."""
+"""Turns rows into records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def session_record(row: Row) -> SessionRecord:
 
 
 def listed(row: Row) -> SessionRecord:
-    """Return a session of a list, where one that is damaged does not hide the others: it is in `error` (C25)."""
+    """Return a session for a list. A damaged one is shown in state `error`, so it does not hide the others (C25)."""
     try:
         return session_record(row)
     except HoldfastError:
@@ -90,14 +90,14 @@ def audit_record(chain: str, row: Row) -> AuditRecord:
 
 
 def _bytes(stored: Any) -> bytes:
-    """Return what a row holds. Who edits a trail by hand leaves text or numbers: that must be read, and found."""
+    """Return the bytes of a column. Somebody who edits the trail by hand may leave text: it must be read to be found."""
     return bytes(stored) if isinstance(stored, (bytes, memoryview)) else str(stored).encode()
 
 
 def _json(session: str, part: str, stored: Any) -> msgspec.Raw:
     if isinstance(stored, memoryview):
         stored = bytes(stored)
-    # The first byte tells JSON from garbage well enough here; whoever decodes it finds the rest.
+    # Only the type is checked here. Whoever decodes the JSON finds the rest.
     if not isinstance(stored, bytes) or not stored:
         raise damaged(session, f"its {part} is no JSON")
     return msgspec.Raw(stored)

@@ -1,4 +1,4 @@
-"""The tables, in words every engine understands, and the steps from one version of them to the next."""
+"""The tables, for every engine, and the steps from one version of them to the next."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ VERSION = 1
 
 
 class Dialect(NamedTuple):
-    """Where engines differ."""
+    """What differs between engines."""
 
     text: str
-    """Text in the order of its bytes, as in Python: ids are paged through in that order."""
+    """A text type that sorts by bytes, as Python does: pages of ids follow that order."""
     blob: str
     real: str
     integer: str
     key: str
-    """A primary key the engine counts itself."""
+    """A primary key that the engine counts itself."""
     clustered: str
-    """What is said at the end of a table whose rows lie in the order of their key."""
+    """The clause for a table whose rows are stored in the order of their key."""
     lock: str
-    """What makes a SELECT hold its row until the transaction ends."""
+    """The clause that makes a SELECT lock its row until the transaction ends."""
 
 
 def migrations(dialect: Dialect) -> dict[int, tuple[str, ...]]:
-    """Return the statements that lead to each version from the one before it."""
+    """Return the statements that lead from each version to the next, by the new version."""
     return {1: tuple(statement.format_map(dialect._asdict()) for statement in _FIRST)}
 
 

@@ -1,9 +1,11 @@
-"""The store in one SQLite file: no server, and everything on disk when a commit returns.
+"""The store in one SQLite file: no server, and everything is on disk when a commit returns.
 
-    store    `SqliteStore`; writer: the one thread that writes, many commits in one transaction
-    files    the file, its rights and its versions; failures: what SQLite says, in our words
+    store      `SqliteStore`
+    writer     the one thread that writes, many commits in one transaction
+    open_file  opening and closing the file; files: its permissions and versions
+    locks      taking turns with other processes; failures: SQLite's errors as faults
 
-Readers have connections and threads of their own: a write never waits for a reader, nor a reader for a write.
+Readers have their own connections and threads: a write never waits for a reader, nor a reader for a write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What SQLite says when it cannot, in our words."""
+"""SQLite's errors as faults."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The file: its rights, its version, how it is opened.
+"""The SQLite file: its permissions, its version, its connections.
 
-Invariant: a file that is not ours, or that a newer Holdfast wrote, is refused before a byte of it changes.
+Invariant: a file that is not ours, or that a newer Holdfast wrote, raises before a byte of it changes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import logging
 import os
 import sqlite3
 import stat
-import time
 import uuid
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -26,19 +25,19 @@ __all__ = [
     "APPLICATION_ID",
     "DIALECT",
     "begin",
+    "check_not_emptied",
+    "check_ours",
     "connect",
     "end",
     "is_affected",
     "log_version",
     "migrate",
     "prepare",
-    "refuse_emptied",
-    "refuse_foreign",
     "set_durability",
 ]
 
 APPLICATION_ID = 0x486F6C64
-"""Says that a SQLite file is ours: "Hold"."""
+"""Marks a SQLite file as ours: "Hold"."""
 
 DIALECT = Dialect(
     text="TEXT",
@@ -56,57 +55,58 @@ _FIRST_PAGE = 4096
 
 
 def prepare(path: Path) -> None:
-    """Make the file and its folder if they are not there, for their owner only; refuse those that others may write."""
+    """Create the file and its folder if needed, for their owner only; raise if others may write to them."""
     _make_folder(path.parent)
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     if os.name == "posix":
-        _refuse_writable_by_others(path)
-    # SQLite would make a WAL nobody may write to either, and that would stay. The file itself is never opened and closed
-    # here: closing it would end the locks of another store of this process.
+        _check_permissions(path)
+    # Otherwise SQLite would leave a WAL that nobody can write to. The file is not opened to find out: closing it would release
+    # the POSIX locks of another store of this process.
     if not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, "it may not be written to")
-    refuse_foreign(path)
+    check_ours(path)
 
 
-def refuse_foreign(path: Path) -> None:
-    """Refuse a file that is not ours, or too new, without writing to it."""
-    # An empty one is new. SQLite would remove the WAL of an emptied one.
+def check_ours(path: Path) -> None:
+    """Raise SESS_MANIFEST_INVALID for a file that is not ours, or too new, without writing to it."""
+    # An empty file is new. It is not opened: SQLite would remove the WAL of a file that was emptied.
     if not path.stat().st_size:
         return
-    # Where no writing is under way SQLite need not leave files of its own beside one that may not be ours.
+    # `immutable` keeps SQLite from leaving its own files beside a file that may not be ours.
     under_way = any(path.with_name(f"{path.name}-{kind}").exists() for kind in ("wal", "journal"))
     how = "mode=ro" if under_way else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None)) as reading:
         try:
-            # One look: another process may be making the tables just now.
+            # One snapshot: another process may be creating the tables right now.
             reading.execute("BEGIN")
             _check(path, reading)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
                 raise
-            # Somebody died while writing without a WAL. We do so once only: while the file is made and has one page.
+            # Somebody died while writing without a WAL. We do that only while the file is created and has one page.
             if path.stat().st_size > _FIRST_PAGE:
                 raise _invalid(path, "is a database of another program") from error
 
 
-def refuse_emptied(path: Path, held: str) -> None:
-    """Refuse a file that has become empty: taking it for a new one would say that there are no sessions."""
+def check_not_emptied(path: Path, held: str) -> None:
+    """Raise if a file has become empty: treating it as new would hide that its sessions are lost."""
     if held and not path.stat().st_size:
         raise _invalid(
             path,
-            f"is empty, and held the store {held}: put back a copy of it, or remove it to begin anew",
+            f"is empty, and held the store {held}: restore a copy of it, or remove it to start anew",
         )
 
 
 def connect(path: Path, *, durability: str, busy: float) -> sqlite3.Connection:
-    """Open a connection with our settings; transactions are begun by hand."""
+    """Open a connection with our settings; transactions are started by hand."""
     connection = sqlite3.connect(
         path, timeout=busy, isolation_level=None, check_same_thread=False, cached_statements=256
     )
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         set_durability(connection, durability)
+        # The writer decides when to move the WAL: a reader must not do it.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA foreign_keys = OFF")
     except BaseException:
@@ -123,7 +123,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> str:
     """Bring the tables to our version, all steps in one transaction; return the store's id."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Another process may have been quicker since we looked, and newer.
+        # Since the first check another process, maybe a newer Holdfast, may have changed the file.
         _check(path, connection)
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         for step in range(version + 1, VERSION + 1):
@@ -144,10 +144,11 @@ def migrate(connection: sqlite3.Connection, path: Path) -> str:
 
 
 def begin(connection: sqlite3.Connection, durability: str, *, alone: bool) -> None:
-    """Note that a fast store is in use. After its unclean stop offsets may mean something else, so sessions get new epochs.
+    """Note that a store with fast durability is in use; if such a store stopped uncleanly, give its sessions new epochs.
 
-    What full durability wrote is there, whatever stopped it. Others who have the file open now did not stop uncleanly.
-    To be called while the connection is still fully durable: a note that a power cut takes away is none.
+    After an unclean stop the last entries may be gone, and offsets may mean something else. Other processes that have the file
+    open now did not stop, so only a process that is alone checks this. Call it while the connection is fully durable: a power
+    cut must not take the note away.
     """
     connection.execute("BEGIN IMMEDIATE")
     if alone and connection.execute("DELETE FROM meta WHERE name = 'fast_in_use' RETURNING 1").fetchall():
@@ -158,17 +159,13 @@ def begin(connection: sqlite3.Connection, durability: str, *, alone: bool) -> No
 
 
 def end(connection: sqlite3.Connection, *, alone: bool) -> None:
-    """Note that the file was closed in good order by the last who had it open."""
+    """Remove the note: the last process that had the file open closed it cleanly."""
     if alone:
         connection.execute("DELETE FROM meta WHERE name = 'fast_in_use'")
 
 
-def wall() -> float:
-    return time.time()
-
-
 def is_affected(version: tuple[int, ...]) -> bool:
-    """Whether a SQLite version may lose writes when several processes write and checkpoint at the same instant.
+    """Whether a SQLite version may lose writes if several processes write and checkpoint at the same instant.
 
     The WAL-reset bug (sqlite.org/wal.html): fixed in 3.51.3, and in 3.50.7 and 3.44.6 of the older lines.
     """
@@ -192,19 +189,19 @@ def log_version(path: Path) -> None:
         )
 
 
-def _refuse_writable_by_others(path: Path) -> None:
+def _check_permissions(path: Path) -> None:
     for place in (path.parent, path):
         mode = place.stat().st_mode
-        # A sticky folder, as /tmp, lets nobody replace the files of others.
+        # In a sticky folder such as /tmp nobody can replace the files of others.
         if mode & (stat.S_IWGRP | stat.S_IWOTH) and not (place.is_dir() and mode & stat.S_ISVTX):
-            message = f"{place} may be written by others (mode {stat.S_IMODE(mode):o}): run chmod go-w on it"
+            message = f"{place} can be written by others (mode {stat.S_IMODE(mode):o}): run chmod go-w on it"
             raise HoldfastError(
                 Fault.of("SESS_STORE_UNAVAILABLE", message, retryable=False, context={"path": str(place)})
             )
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder, and see to it that it is still there after a power cut."""
+    """Create a folder so that it survives a power cut."""
     if folder.exists():
         return
     _make_folder(folder.parent)

@@ -1,7 +1,7 @@
-"""Other processes at the same file: taking turns with them where SQLite itself may fail (the WAL-reset bug), and seeing them.
+"""Locks between processes at the same file: turns, because of SQLite's WAL-reset bug, and the presence of others.
 
-Invariant: on POSIX, at most one process of Holdfast opens, closes, writes to or tidies a file at a time. A forked child has no
-part in its parent's locks: they end with the parent.
+Invariant: on POSIX, at most one Holdfast process at a time opens, closes, writes or tidies a file. A forked child does not share
+its parent's locks: they end with the parent.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ try:
 except ModuleNotFoundError:  # Windows has no flock: SQLite's own locks have to do
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Presence", "Turns", "forget_noted"]
+__all__ = ["Presence", "TurnLock", "forget_store"]
 
-_LOOK_AGAIN_S = 0.001
-_MOST_NOTED = 256
+_POLL_S = 0.001
+_LONGEST_ID = 256
 
 
 class _LockFile:
-    """A file beside the store's, open for as long as we may want to lock it. On Windows SQLite's own locks have to do."""
+    """A file beside the store's that we lock. On Windows there is none: SQLite's own locks must be enough."""
 
     def __init__(self, path: Path) -> None:
         self._file: int | None = None
@@ -47,7 +47,7 @@ _OPEN: weakref.WeakSet[_LockFile] = weakref.WeakSet()
 
 
 def _leave_to_parent() -> None:
-    # A lock lives until every process that shares it closes it: without this a child would keep its dead parent's.
+    # A lock lives until every process that shares it closes it. Without this, a child would keep its dead parent's.
     for lock in list(_OPEN):
         lock.close()
 
@@ -55,7 +55,7 @@ def _leave_to_parent() -> None:
 after_fork(_leave_to_parent)
 
 
-class Turns(_LockFile):
+class TurnLock(_LockFile):
     """A lock held for one transaction at a time."""
 
     def __init__(self, path: Path, limit: float) -> None:
@@ -70,7 +70,7 @@ class Turns(_LockFile):
         while not _try(self._file):
             if time.monotonic() > end:
                 raise unavailable(f"another process holds {self._path} for more than {self._limit:g} s")
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_POLL_S)
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
@@ -78,10 +78,10 @@ class Turns(_LockFile):
 
 
 class Presence(_LockFile):
-    """Tells whether other processes have the same store open: each holds its share of a lock. And which store it was."""
+    """Shows whether other processes have the store open: each holds a shared lock. It also notes the store's id."""
 
     def alone(self) -> bool:
-        """Whether nobody else has it open. Our own share is held afterwards. To be called in turn."""
+        """Whether no other process has the store open. Call it while holding the turn; it leaves us with our shared lock."""
         if self._file is None:
             return True
         alone = _try(self._file)
@@ -89,17 +89,18 @@ class Presence(_LockFile):
         return alone
 
     def noted(self) -> str:
-        """Return the id of the store that was here when it was opened last."""
-        return "" if self._file is None else os.pread(self._file, _MOST_NOTED, 0).decode(errors="replace").strip()
+        """Return the id of the store that was opened here last, or an empty text."""
+        return "" if self._file is None else os.pread(self._file, _LONGEST_ID, 0).decode(errors="replace").strip()
 
     def note(self, store_id: str) -> None:
+        """Note which store is here."""
         if self._file is not None and self.noted() != store_id:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{store_id}\n".encode(), 0)
 
 
-def forget_noted(path: Path) -> None:
-    """Forget which store was here: its file is gone, and another is about to be made."""
+def forget_store(path: Path) -> None:
+    """Forget the noted id: the store's file is gone, and a new one is about to be made."""
     if path.exists():
         os.truncate(path, 0)
 

@@ -1,6 +1,6 @@
-"""Opening the file and closing it, one process at a time.
+"""`OpenFile`: the store's file while it is open. One process at a time opens or closes it.
 
-Invariant: whatever fails on the way, nothing stays open; and closing never fails, since everything committed is in the WAL.
+Invariant: if opening fails, nothing stays open. Closing never fails: everything committed is in the WAL.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.faults import HoldfastError
 from holdfast.stores.failpoints import FAILPOINTS
 from holdfast.stores.sqlite import files
-from holdfast.stores.sqlite.locks import Presence, Turns, forget_noted
+from holdfast.stores.sqlite.locks import Presence, TurnLock, forget_store
 from holdfast.stores.sqlite.writer import tidy
 
 if TYPE_CHECKING:
@@ -20,27 +20,29 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-__all__ = ["Opened"]
+__all__ = ["OpenFile"]
 
 
-class Opened:
-    """A store's file while it is open: the connection that writes, and what tells other processes of us."""
+class OpenFile:
+    """The connection that writes, and the locks that show other processes we are here."""
 
     def __init__(self, path: Path, *, durability: str, busy: float) -> None:
         turn, use = path.with_name(f"{path.name}-turn"), path.with_name(f"{path.name}-use")
         if not path.exists():
-            forget_noted(use)
+            # The database was deleted: what the lock file noted belongs to the old one.
+            forget_store(use)
         with ExitStack() as undo:
             files.prepare(path)
-            self._turns = undo.enter_context(closing(Turns(turn, busy)))
+            self._turns = undo.enter_context(closing(TurnLock(turn, busy)))
             self._presence = undo.enter_context(closing(Presence(use)))
             with self._turns:
                 FAILPOINTS.reach("opening")
-                files.refuse_emptied(path, self._presence.noted())
+                files.check_not_emptied(path, self._presence.noted())
                 self.connection = undo.enter_context(closing(files.connect(path, durability="full", busy=busy)))
                 FAILPOINTS.reach("connected")
                 self.id = files.migrate(self.connection, path)
                 FAILPOINTS.reach("migrated")
+                # The note is written with full durability: a power cut must not take it away.
                 files.begin(self.connection, durability, alone=self._presence.alone())
                 files.set_durability(self.connection, durability)
                 self._presence.note(self.id)
@@ -49,10 +51,11 @@ class Opened:
 
     @property
     def turns(self) -> AbstractContextManager[None]:
-        """What each transaction is made in: an affected SQLite must not meet another process's checkpoint."""
+        """The lock around each transaction. A SQLite with the WAL-reset bug must not meet another process's checkpoint."""
         return self._turns if files.is_affected(sqlite3.sqlite_version_info) else nullcontext()
 
     def close(self, readers: Iterable[sqlite3.Connection]) -> None:
+        """Close all connections; the last process also moves the WAL into the file."""
         with ExitStack() as stack:
             stack.callback(self._turns.close)
             stack.callback(self._presence.close)
@@ -70,7 +73,7 @@ class Opened:
         try:
             stack.enter_context(self._turns)
         except HoldfastError:
-            # It closes without; the last to close, or the next to open, moves the WAL.
+            # Close without our turn: the last process to close, or the next to open, moves the WAL.
             return False
         return True
 
@@ -79,5 +82,5 @@ class Opened:
             files.end(self.connection, alone=self._presence.alone())
             tidy(self.connection)
         except sqlite3.Error:
-            # Everything committed is in the WAL; the next to open the file moves it.
+            # Everything committed is in the WAL. The next process that opens the file moves it.
             return

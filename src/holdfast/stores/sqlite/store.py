@@ -7,6 +7,7 @@ import os
 import secrets
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -21,7 +22,7 @@ from holdfast.stores.sql import commits, deletion, leases
 from holdfast.stores.sql.reads import Readable
 from holdfast.stores.sqlite import files
 from holdfast.stores.sqlite.failures import typed
-from holdfast.stores.sqlite.open_file import Opened
+from holdfast.stores.sqlite.open_file import OpenFile
 from holdfast.stores.sqlite.writer import Job, Writer, run_script
 from holdfast.stores.wakeups import Wakeups
 
@@ -41,9 +42,13 @@ _READERS = 2
 class SqliteStore(Readable):
     """Sessions in one file: `async with SqliteStore("work.db") as store`.
 
-    `durability="full"` (the default) has every commit on disk before it returns. `"fast"` leaves the last moments to the
-    operating system: a killed process loses nothing, a power cut may, and sessions get a new epoch after an unclean stop.
-    `busy` is how many seconds a write waits for another process. Secrets known to `redactor` are masked before they are stored.
+    With `durability="full"` (the default) every commit is on disk before it returns. With `"fast"` the operating system writes the
+    last moments: a killed process loses nothing, a power cut may lose them, and sessions get a new epoch after an unclean stop.
+    `busy` is the number of seconds that a write waits for another process. `clock` dates what is written. Secrets that `redactor`
+    knows are masked before they are stored.
+
+    Opening raises SESS_STORE_UNAVAILABLE if the file cannot be opened or others may write to it, and SESS_MANIFEST_INVALID if it is
+    damaged, or not ours.
     """
 
     def __init__(
@@ -68,10 +73,12 @@ class SqliteStore(Readable):
 
     @property
     def id(self) -> str:
+        """The store's own id; empty before it is opened."""
         return self._id
 
     @property
     def path(self) -> Path:
+        """The file."""
         return self._path
 
     async def __aenter__(self) -> Self:
@@ -79,7 +86,7 @@ class SqliteStore(Readable):
         try:
             await wait_to_end(_in_thread(self._open))
         except asyncio.CancelledError:
-            # It may be open by now, and nobody would close it.
+            # It may be open by now, and nobody else would close it.
             await wait_to_end(_in_thread(self._close))
             raise
         return self
@@ -119,7 +126,7 @@ class SqliteStore(Readable):
 
     def _open(self) -> None:
         try:
-            opened = Opened(self._path, durability=self._durability, busy=self._busy)
+            opened = OpenFile(self._path, durability=self._durability, busy=self._busy)
         except sqlite3.Error as error:
             raise typed(error, str(self._path)) from error
         except OSError as error:
@@ -131,7 +138,7 @@ class SqliteStore(Readable):
 
     def _close(self) -> None:
         writer, self._writer = self._writer, None
-        # What a fork copied is the parent's to close.
+        # A forked child has copies of the parent's connections. Only the parent may close them.
         if writer is None or os.getpid() != self._process:
             return
         writer.close()
@@ -160,12 +167,12 @@ class SqliteStore(Readable):
     def _run_read(self, script: Callable[[], Script[T]]) -> T:
         try:
             connection = self._reader()
-            # One snapshot for all its statements.
+            # One snapshot for all statements of the script.
             connection.execute("BEGIN")
             try:
                 return run_script(connection, script())
             finally:
-                # Some errors have ended it already, and are to be told as they are.
+                # Some errors end the transaction: then a ROLLBACK would raise and hide them.
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
         except sqlite3.Error as error:
@@ -181,7 +188,7 @@ class SqliteStore(Readable):
         return connection
 
     def _now(self) -> float:
-        return self._clock.wall() if self._clock is not None else files.wall()
+        return self._clock.wall() if self._clock is not None else time.time()
 
 
 async def _in_thread(work: Callable[[], None]) -> None:
@@ -189,5 +196,5 @@ async def _in_thread(work: Callable[[], None]) -> None:
 
 
 def new_epoch() -> str:
-    """Return a name that no other log has or had."""
+    """Return a new epoch: a name that no other log has or had."""
     return secrets.token_urlsafe(12)

@@ -1,7 +1,7 @@
-"""The one thread that writes. While one transaction is on its way to the disk, the next fills up.
+"""The one thread that writes. While one transaction is on its way to the disk, jobs gather for the next.
 
-Invariant: a future is settled after its transaction is on disk, or not at all written. A script that is refused, or that fails
-alone, fails alone.
+Invariant: a future is completed only after its transaction is on disk, or after it is certain that nothing was written. A script
+that raises does not affect the other scripts of its transaction.
 """
 
 from __future__ import annotations
@@ -30,24 +30,27 @@ if TYPE_CHECKING:
 __all__ = ["Job", "Writer", "run_script", "tidy"]
 
 MOST_JOBS = 512
-"""In one transaction."""
+"""Jobs in one transaction: a longer one would delay the first of them too much."""
 MOST_WAL_BYTES = 8 << 20
-"""What the WAL may hold. From half of it on SQLite moves it to the file and writes it again from its beginning: a file that does
-not grow is synced sooner. Beyond it, because somebody read all the while, it is emptied as soon as nobody does."""
+"""The size to which the WAL may grow. At half of it SQLite moves the WAL into the file and reuses it from the start: a file that
+does not grow is synced faster. A reader can hold that up; beyond this size the WAL is emptied as soon as nobody reads."""
 
-_LOOK_AGAIN_S = 0.0001
+_POLL_S = 0.0001
 _MOST_PATIENCE_S = 0.002
 
 T = TypeVar("T")
 
 
 def patience(took: float) -> float:
-    """Return how long to wait for company after a transaction that took so long: never as long as it costs to go without."""
+    """Return how long to wait for more jobs after a transaction that took so long.
+
+    Half of its time: waiting must cost less than a transaction of its own would.
+    """
     return min(took / 2, _MOST_PATIENCE_S)
 
 
 def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
-    """Run a script's statements, in the transaction there is."""
+    """Run a script's statements in the transaction under way; return its result."""
     rows: Any = None
     while True:
         try:
@@ -65,7 +68,7 @@ def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
 
 
 class Job:
-    """A script to be run in a transaction, and who waits for its result."""
+    """A script to run in a transaction, and the future of its result."""
 
     __slots__ = ("done", "error", "future", "loop", "result", "script", "wakes")
 
@@ -75,13 +78,13 @@ class Job:
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.done = False
-        """It was refused, or is on disk."""
+        """Its transaction has ended: the script was rejected, or its writes are on disk."""
         self.result: Any = None
         self.error: BaseException | None = None
 
 
 class Writer:
-    """Runs jobs in the order they come."""
+    """Runs jobs in the order they arrive."""
 
     def __init__(
         self,
@@ -100,15 +103,15 @@ class Writer:
         self._closed = False
         self._closing = threading.Lock()
         self._company = 0
-        """How many were waiting at the end of the last transaction."""
+        """How many jobs the last transaction had, with those that were queued at its end."""
         self._until = 0.0
-        """How long they are waited for."""
+        """Until when the next transaction waits for as many."""
         _reuse_wal(connection)
         self._thread = threading.Thread(target=self._run, name="holdfast-sqlite", daemon=True)
         self._thread.start()
 
     async def do(self, job: Job) -> Any:
-        # Whatever is queued comes before the end of the queue.
+        # Under the lock: no job may be queued after the None that ends the thread.
         with self._closing:
             if self._closed:
                 raise unavailable(f"{self._path} is closed")
@@ -133,15 +136,15 @@ class Writer:
                 return
 
     def _fill(self, jobs: list[Job], job: Job | None) -> bool:
-        """Take what is queued, and what is about to be; return whether more may come.
+        """Take the queued jobs, and wait a moment for more; return whether the thread goes on.
 
-        Whoever was told of the last transaction is likely to write again. One sync for all of them takes as long as one for half of
-        them, and while their loop runs the two threads would only hinder each other.
+        Callers whose writes were just completed are likely to write again. One sync for all of them takes as long as one for half
+        of them, and while their event loop runs, this thread would only compete with it.
         """
         while job is not None:
             jobs.append(job)
             while self._queue.empty() and len(jobs) < self._company and time.monotonic() < self._until:
-                time.sleep(_LOOK_AGAIN_S)
+                time.sleep(_POLL_S)
             if len(jobs) >= MOST_JOBS or self._queue.empty():
                 return True
             job = self._queue.get()
@@ -155,7 +158,7 @@ class Writer:
                 self._write(jobs)
                 FAILPOINTS.reach("committed")
                 self._tidy()
-        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, and the thread must go on
+        except BaseException as error:  # noqa: BLE001 - the waiting callers must get the error, and the thread must live on
             for job in jobs:
                 if not job.done:
                     job.error = error
@@ -164,7 +167,7 @@ class Writer:
         now = time.monotonic()
         self._until = now + patience(now - began)
         self._on_commit({job.wakes for job in jobs if job.wakes is not None and job.error is None})
-        # Last of all: whoever is woken runs at once, and this thread would only be in the way.
+        # Last of all: the callers run at once, and this thread would only compete with them.
         _settle(jobs)
         FAILPOINTS.reach("settled")
 
@@ -172,15 +175,15 @@ class Writer:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
-            # No transaction can be had: none of them would fare better alone.
+            # There is no transaction to be had, so running the jobs one by one would fail too.
             raise typed(error, self._path) from error
         if not self._transact(jobs) and len(jobs) > 1:
-            # One of them brought the others down: alone, only that one fails.
+            # One job made the whole transaction fail. Alone, only that one fails.
             for job in jobs:
                 self._write([job])
 
     def _transact(self, jobs: list[Job]) -> bool:
-        """Run jobs in the transaction that was begun, and end it."""
+        """Run jobs in the transaction under way, and end it; return whether it was committed."""
         FAILPOINTS.reach("begun")
         connection = self._connection
         failure: BaseException
@@ -189,13 +192,14 @@ class Writer:
                 job.error = None
                 try:
                     job.result = run_script(connection, job.script())
-                except HoldfastError as refusal:
-                    job.error = refusal
+                except HoldfastError as rejection:
+                    # A script raises only before its first write, so the transaction can go on.
+                    job.error = rejection
             FAILPOINTS.reach("written")
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             failure = typed(error, self._path)
-        except BaseException as error:  # noqa: BLE001 - as above
+        except BaseException as error:  # noqa: BLE001 - the waiting callers must get the error
             failure = error
         else:
             for job in jobs:
@@ -211,16 +215,16 @@ class Writer:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error:
-            # The next BEGIN tells what is wrong with the file.
+            # The next BEGIN raises what is wrong with the file.
             pass
 
     def _tidy(self) -> None:
-        """Keep the WAL bounded. What cannot be moved now, because somebody reads, is moved after a later commit."""
+        """Keep the WAL small. If somebody reads just now, a later commit does it."""
         try:
             if self._wal.stat().st_size > MOST_WAL_BYTES:
                 tidy(self._connection)
         except (sqlite3.Error, OSError):
-            # The commits are safe in the WAL; a disk that fails is told by the next of them.
+            # The commits are safe in the WAL. The next commit raises if the disk fails.
             return
 
 
@@ -230,7 +234,7 @@ def _reuse_wal(connection: sqlite3.Connection) -> None:
 
 
 def tidy(connection: sqlite3.Connection) -> None:
-    """Move what is in the WAL to the file, and empty it if nobody reads it just now. Waits for nobody."""
+    """Move the WAL into the file, and empty it if nobody reads just now. It waits for nobody."""
     FAILPOINTS.reach("moving")
     _, log, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     FAILPOINTS.reach("moved")
@@ -246,7 +250,7 @@ def tidy(connection: sqlite3.Connection) -> None:
 
 
 def _settle(jobs: list[Job]) -> None:
-    """Tell those who wait; one wake-up per event loop, however many jobs."""
+    """Complete the futures, with one wake-up per event loop however many jobs it has."""
     if len(jobs) == 1:
         _send(jobs[0].loop, jobs)
         return
@@ -263,7 +267,7 @@ def _send(loop: asyncio.AbstractEventLoop, jobs: list[Job]) -> None:
     try:
         loop.call_soon_threadsafe(_deliver, jobs)
     except RuntimeError:
-        # The loop was closed meanwhile: nobody waits any more.
+        # The loop was closed meanwhile, and its callers with it.
         return
 
 
@@ -278,7 +282,7 @@ def _deliver(jobs: list[Job]) -> None:
 
 
 def _own(error: BaseException) -> BaseException:
-    """An exception of its own for each waiter: tracebacks grow on the object that is raised."""
+    """Return a copy of the error for one caller: raising the same object several times mixes the tracebacks."""
     if isinstance(error, HoldfastError):
         copy = type(error)(error.fault)
         copy.__cause__ = error.__cause__
