@@ -119,3 +119,11 @@ def test_options_are_still_plain_frozen_structs(kind: Any) -> None:
     assert list(inspect.signature(kind).parameters) == list(kind.__struct_fields__)
     with pytest.raises(AttributeError):
         value.anything = 1
+
+
+@pytest.mark.parametrize(
+    ("noun", "phrase"),
+    [("object", "an object"), ("int", "an int"), ("Circuit", "a Circuit"), ("Unit", "a Unit")],
+)
+def test_FU10_an_article_fits_its_noun(noun, phrase):
+    assert options.an(noun) == phrase

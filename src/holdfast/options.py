@@ -15,7 +15,7 @@ from holdfast.faults import Fault, InvalidError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = ["Options", "at_least", "count", "flag", "names", "one_of", "seconds", "share", "suggestion", "unknown"]
+__all__ = ["Options", "an", "at_least", "count", "flag", "names", "one_of", "seconds", "share", "suggestion", "unknown"]
 
 
 class _OptionsMeta(msgspec.StructMeta):
@@ -56,6 +56,11 @@ def unknown(kind: type[msgspec.Struct], name: str, value: Any) -> InvalidError:
     return InvalidError(
         Fault.of(InvalidError.code, f"unknown option `{name}` of {kind.__name__}; {hint}", context=context)
     )
+
+
+def an(noun: str) -> str:
+    """Return a noun with its article: `an object`, `a Circuit`."""
+    return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
 
 
 def suggestion(name: str, known: Collection[str], value: Any = None) -> str:

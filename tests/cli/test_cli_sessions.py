@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import socket
 import subprocess
 
@@ -115,7 +116,11 @@ def test_S0_19_show_tells_state_manifest_turn_questions_and_checkpoint(path):
     assert told["steps"] == 1
     assert told["questions"][0]["prompt"] == "Deploy?"
     assert shown(path, "show", "broken")["unknown_steps"] == ["broken/1/deploy#1"]
-    assert "Deploy?" in verb(path, "show", "release-2").stdout
+    text = verb(path, "show", "release-2").stdout
+    assert f"Deploy? (Approve): holdfast sessions answer release-2 {question(path)}" in text
+    assert re.search(r"^  turn +1, in flight$", text, re.MULTILINE)
+    assert "document" not in text
+    assert re.search(r"^  projectRoot +/srv/app$", verb(path, "show", "release-1").stdout, re.MULTILINE)
 
 
 def test_ids_may_be_cut_short_as_long_as_they_fit_one(path):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import options
 from holdfast.classify.times import parse_duration, parse_rfc3339
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, fail, narrate, show_json, show_line, show_table
@@ -320,7 +321,8 @@ def _code_of(record: AuditRecord) -> str | None:
 def _class_of(name: str) -> str:
     known: dict[str, str] = {kind.lower(): kind for kind in AUDIT_CLASSES}
     if name.lower() not in known:
-        raise InvalidError.at("--class", f"one of {', '.join(sorted(AUDIT_CLASSES))}", name)
+        hint = options.suggestion(name, sorted(AUDIT_CLASSES))
+        raise InvalidError.saying("--class", f"a class of audit records ({hint})", repr(name))
     return known[name.lower()]
 
 

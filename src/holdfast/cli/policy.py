@@ -183,10 +183,8 @@ def _show_problems(source: str, problems: tuple[Problem, ...], *, as_json: bool)
         listed = msgspec.to_builtins(problems)
         show_json({"schema": _CHECK, "source": source, "valid": False, "problems": listed, "advice": []})
     else:
-        show_table(
-            ("path", "expected", "got"),
-            [(each.path, each.hint or each.expected, each.received) for each in problems],
-        )
+        rows = [(each.path, str(each).removeprefix(f"{each.path}: ")) for each in problems]
+        show_table(("path", "what is wrong"), rows)
         narrate(f"{source} is wrong, {counted(len(problems), 'mistake')}; a program with it does not start")
     return Exit.USAGE
 

@@ -17,8 +17,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, fail, narrate, show_facts, show_json, show_line, show_table
 from holdfast.cli.store import time_of, with_store
 from holdfast.faults import HoldfastError, InvalidError
-from holdfast.sessions import Answer, answer, machine, pending
-from holdfast.sessions import session_file as document_000
+from holdfast.sessions import Answer, answer, machine, pending, session_file
 from holdfast.sessions.admin import close, find, in_use, make_resumable, overview
 from holdfast.sessions.retention import Retention, plan, prune
 from holdfast.sessions.transfer import export_lines, import_lines
@@ -46,6 +45,8 @@ __all__ = [
 ]
 
 SCHEMA = "holdfast.sessions/1"
+_SHOWN_ABOVE = frozenset({"sessionId", "createdAt", "updatedAt"})
+"""Fields of a manifest that repeat other facts."""
 COLUMNS = ("session", "state", "in use", "entries", "checkpoint", "created", "last")
 
 # --- ls ---
@@ -136,10 +137,13 @@ def sessions_resume(url: str | None, given: str, *, as_json: bool) -> Exit:
         seen = await make_resumable(store, await find(store, given))
         _show(seen, as_json=as_json)
         for key in seen.unknown:
-            narrate(f"{key} may have happened: the program must say so with session.resolve, or it stops there again")
+            narrate(
+                f"{key} may have happened: check, and let the program call session.resolve, or it stops there again"
+            )
         for question in seen.questions:
-            narrate(f"to be answered: holdfast sessions answer {seen.record.id} {question.id}")
-        narrate("start the program of this session: it goes on by itself")
+            narrate(f"answer first: holdfast sessions answer {seen.record.id} {question.id}")
+        then = "then " if seen.unknown or seen.questions else ""
+        narrate(f"{then}start the program of this session: it resumes by itself")
         return Exit.OK
 
     return with_store(url, resume)
@@ -150,7 +154,7 @@ def _show(seen: Overview, *, as_json: bool) -> None:
     if as_json:
         show_json({"schema": "holdfast.sessions.show/1", **document})
     else:
-        show_facts(f"{document['session']}  {document['state']}", [(k, _text(v)) for k, v in document.items()][2:])
+        show_facts(f"{document['session']}  {document['state']}", _overview_facts(document))
 
 
 def _overview_document(seen: Overview) -> dict[str, Any]:
@@ -187,10 +191,35 @@ def _question_document(question: Question) -> dict[str, Any]:
     }
 
 
+def _overview_facts(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what people see of the document: everything in it, in the order in which they ask for it."""
+    session, problem = document["session"], document["problem"]
+    in_flight = ", in flight" if document["turn_in_flight"] else ""
+    at = "" if document["checkpoint_at"] is None else f" at {document['checkpoint_at']}"
+    questions = [
+        ("question", f"{each['prompt']} ({each['kind']}): holdfast sessions answer {session} {each['id']}")
+        for each in document["questions"]
+    ]
+    manifest = document["manifest"] or {}
+    return [
+        ("can resume", "yes" if document["can_resume"] else f"no: {problem}"),
+        ("in use", f"yes, by {document['owner']}" if document["in_use"] else "no"),
+        *questions,
+        ("unknown", ", ".join(document["unknown_steps"])),
+        ("turn", f"{document['turn']}{in_flight}"),
+        ("steps", str(document["steps"])),
+        ("messages", str(document["messages"])),
+        ("last message", document["last_message_id"] or ""),
+        ("log", f"entries {document['oldest']} to {document['entries']}, epoch {document['epoch']}"),
+        ("checkpoint", "none" if document["checkpoint"] is None else f"entry {document['checkpoint']}{at}"),
+        ("created", document["created_at"]),
+        ("last used", document["last_at"]),
+        ("for clients", f"{document['document_000']}, {document['document_002']}"),
+        *((name, _text(value)) for name, value in manifest.items() if name not in _SHOWN_ABOVE),
+    ]
+
+
 def _text(value: Any) -> str:
-    """Return a value on one line: JSON if it has parts, empty if there is nothing to show."""
-    if value is None or value == []:
-        return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
@@ -270,11 +299,11 @@ def sessions_export(url: str | None, given: Sequence[str], *, persisted: bool, o
     async def export(store: Store) -> Exit:
         found = list(dict.fromkeys([await find(store, one) for one in given]))
         if persisted:
-            sessions = [await document_000.persisted(store, session) for session in found]
+            sessions = [await session_file.persisted(store, session) for session in found]
             if output is not None:
-                document_000.save(output, sessions)
+                session_file.save(output, sessions)
             else:
-                sys.stdout.write(document_000.dump(sessions).decode())
+                sys.stdout.write(session_file.dump(sessions).decode())
         else:
             if len(found) > 1:
                 raise InvalidError.saying("export", "one session a file, or --persisted", f"{len(found)} sessions")
@@ -293,7 +322,7 @@ def sessions_import(url: str | None, file: str, *, persisted: bool, as_json: boo
 
     async def import_them(store: Store) -> Exit:
         if persisted:
-            loaded = document_000.parse(content, "stdin" if file == "-" else file)
+            loaded = session_file.parse(content, "stdin" if file == "-" else file)
             problems.extend(loaded.problems)
             imported = await _put(store, loaded.sessions, problems)
         else:
@@ -311,13 +340,13 @@ def sessions_import(url: str | None, file: str, *, persisted: bool, as_json: boo
 
 
 async def _put(
-    store: Store, sessions: Sequence[document_000.PersistedSession], problems: list[HoldfastError]
+    store: Store, sessions: Sequence[session_file.PersistedSession], problems: list[HoldfastError]
 ) -> list[str]:
     """Put in every session that can be; one that cannot does not stop the others."""
     imported: list[str] = []
     for session in sessions:
         try:
-            await document_000.put(store, session)
+            await session_file.put(store, session)
         except HoldfastError as error:
             # Without a store the rest would fail in the same way.
             if error.fault.code == "SESS_STORE_UNAVAILABLE":

@@ -159,7 +159,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defa
                 raise InvalidError.at(f"options.{name}", "a name", getattr(self, name))
         for name, kind in (("retry", Tries), ("circuit_breaker", Circuit), ("fallback_chain", FallbackChain)):
             if not isinstance(getattr(self, name), kind | None):
-                raise InvalidError.at(f"options.{name}", f"a {kind.__name__} or None", getattr(self, name))
+                raise InvalidError.at(f"options.{name}", f"{options.an(kind.__name__)} or None", getattr(self, name))
         if self.abort is not None and not callable(getattr(self.abort, "is_set", None)):
             raise InvalidError.at("options.abort", "a signal with is_set(), such as threading.Event", self.abort)
         if self.circuit_breaker is not None and not self.provider and not self.agent:

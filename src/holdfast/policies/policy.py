@@ -124,7 +124,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         options.flag("policy.wait_for_circuit", self.wait_for_circuit, optional=True)
         for name, kind in _PARTS.items():
             if not isinstance(getattr(self, name), kind | None):
-                raise InvalidError.at(f"policy.{name}", f"a {kind.__name__} or None", getattr(self, name))
+                raise InvalidError.at(f"policy.{name}", f"{options.an(kind.__name__)} or None", getattr(self, name))
         self._check_pairs()
         _check_per_code(self.per_code)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import InvalidError
 
 __all__ = ["arguments_hash", "decode", "encode", "encode_finite", "encode_result", "plain", "result_type"]
@@ -88,7 +89,7 @@ def check_stable(value: Any, type_: Any, where: str) -> None:
         raise InvalidError.saying(
             where,
             "a declared return type, so that a resumed session gets the same value",
-            f"a {type(value).__name__} without one",
+            f"{options.an(type(value).__name__)} without one",
         )
 
 
@@ -131,7 +132,7 @@ def _plain(value: Any) -> Any:
     dump = getattr(type(value), "model_dump", None)
     if dump is not None:
         return dump(value, mode="json")
-    raise TypeError(f"a {type(value).__module__}.{type(value).__qualname__} cannot be written as JSON")
+    raise TypeError(f"{options.an(f'{type(value).__module__}.{type(value).__qualname__}')} cannot be written as JSON")
 
 
 def _typed(type_: Any, value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 
+from holdfast import options
 from holdfast.faults import Fault, HoldfastError
 from holdfast.sessions.codec import arguments_hash
 
@@ -197,4 +198,4 @@ def _shown(question: Question, value: Any) -> str:
     """Return what was received; of a secret only its type."""
     if isinstance(value, str) and not question.kind.startswith("Auth."):
         return repr(value)
-    return f"a {type(value).__name__}"
+    return options.an(type(value).__name__)
