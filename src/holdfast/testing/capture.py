@@ -27,10 +27,11 @@ _Ending: TypeAlias = Recovered | Failed | Cancelled
 class Capture:
     """An event handler that keeps all events. It may be called from any thread.
 
-    capture = Capture()
-    with runtime.on(capture):
-        fetch()
-    capture.assert_recovered(attempts=3)
+    For example:
+        capture = Capture()
+        with runtime.on(capture):
+            fetch()
+        capture.assert_recovered(attempts=3)
     """
 
     def __init__(self) -> None:
@@ -59,7 +60,13 @@ class Capture:
         return [_tag(event) for event in self.events]
 
     def assert_recovered(self, *, attempts: int | None = None, operation: str | None = None) -> Recovered:
-        """Return the `Recovered` event of the operation that ended last. Raises `AssertionError` if it did not recover, or not in `attempts`."""
+        """Return the `Recovered` event of the operation that ended last.
+
+        Raises `AssertionError` if it did not recover, or not in this number of attempts.
+
+        For example:
+            capture.assert_recovered(attempts=2, operation="claude")
+        """
         # pytest leaves this frame out, so that the report ends at the line of the test.
         __tracebackhide__ = True
         wanted = "a recovery" if attempts is None else f"a recovery after {attempts} attempts"
@@ -69,7 +76,13 @@ class Capture:
         return ending
 
     def assert_gave_up(self, *, code: Code | None = None, operation: str | None = None) -> Failed:
-        """Return the `Failed` event of the operation that ended last. Raises `AssertionError` if it did not fail, or not with `code`."""
+        """Return the `Failed` event of the operation that ended last.
+
+        Raises `AssertionError` if it did not fail, or not with this code.
+
+        For example:
+            capture.assert_gave_up(code="PROVIDER_BILLING")
+        """
         __tracebackhide__ = True
         wanted = "giving up" if code is None else f"giving up because of {code}"
         ending = self._last_ending(operation)

@@ -19,6 +19,7 @@ NEW_YEAR_2025 = 1_735_689_600.0
 class VirtualClock:
     """A clock that moves only when the test moves it, or when a `VirtualLoop` on it would sleep.
 
+    For example:
         clock = VirtualClock()
         clock.advance(30)
         assert clock.monotonic() == 30.0
@@ -65,7 +66,8 @@ class VirtualClock:
 class Midpoint:
     """A random source that always returns 0.5, the middle of every range: jitter in both directions cancels out.
 
-    runtime = Runtime(rng=Midpoint())
+    For example:
+        runtime = Runtime(rng=Midpoint())
     """
 
     __slots__ = ()
@@ -81,6 +83,7 @@ class Midpoint:
 class Scripted:
     """A random source that returns the given numbers in order.
 
+    For example:
         runtime = Runtime(rng=Scripted(0.0, 0.5, 0.99))
 
     Raises `InvalidError` for numbers outside 0 ≤ n < 1. Drawing more numbers than given raises `AssertionError`: the code

@@ -61,6 +61,7 @@ def run(
 ) -> T:
     """Run a coroutine to its end in virtual time, as `asyncio.run` does in real time, and return its result.
 
+    For example:
         clock = VirtualClock()
         assert run(answer("Hello"), clock=clock) == "Hi"
         assert clock.monotonic() == 7.0  # what the recovery waited
@@ -117,6 +118,7 @@ class WaitingOff:
 def no_waiting(runtime: Runtime | None = None) -> WaitingOff:
     """Turn the pauses off: retries, fallbacks and circuits work as always, without waiting between attempts.
 
+    For example:
         with no_waiting():
             assert fetch() == "hello"
 
@@ -128,6 +130,7 @@ def no_waiting(runtime: Runtime | None = None) -> WaitingOff:
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An asyncio event loop whose `time()` is a `VirtualClock`. The class itself serves as a `loop_factory`.
 
+    For example:
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
             runner.run(asyncio.sleep(3_600))  # takes no time
 
@@ -173,8 +176,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def hold(self) -> Iterator[None]:
         """Stop the clock inside the block: work that the loop cannot see is under way in the real world.
 
-        with loop.hold():
-            await anyio.run_process(["make"])
+        For example:
+            with loop.hold():
+                await anyio.run_process(["make"])
         """
         self._outside.expect()
         try:
@@ -215,7 +219,8 @@ def loop_factory(
 ) -> Callable[[], VirtualLoop]:
     """Return a `loop_factory` for `asyncio.Runner`, anyio's `backend_options` and pytest-asyncio.
 
-    asyncio.Runner(loop_factory=loop_factory(clock))
+    For example:
+        asyncio.Runner(loop_factory=loop_factory(clock))
     """
     return partial(VirtualLoop, clock, patience=patience, io_wait=io_wait)
 
@@ -224,6 +229,10 @@ class StuckError(RuntimeError):
     """Raised by a virtual loop when no task is ready, no timer is set, and no event came from outside in time.
 
     Its message names every waiting task and the line it waits at.
+
+    For example:
+        with pytest.raises(StuckError, match="worker"):
+            run(waits_for_ever(), patience=0.05)
     """
 
 

@@ -90,7 +90,10 @@ def recorded_events(holdfast_runtime: holdfast.Runtime) -> Iterator[testing.Capt
 
 
 @pytest.fixture
-def faults(request: pytest.FixtureRequest, holdfast_runtime: holdfast.Runtime) -> testing.Script:  # noqa: ARG001 - it must exist first, with the marker's seed
+def faults(
+    request: pytest.FixtureRequest,
+    holdfast_runtime: holdfast.Runtime,  # noqa: ARG001 - it must exist first, with the marker's seed
+) -> testing.Script:
     """The script of the marker `faults`, as a callable. The test fails without the marker."""
     marker = request.node.get_closest_marker("faults")
     if marker is None:

@@ -68,6 +68,7 @@ def binaries() -> Path:
 class PrivateServer:
     """A PostgreSQL server for tests.
 
+    For example:
         with PrivateServer() as server:
             store = open_store(server.url)
 

@@ -51,7 +51,8 @@ _STEP = re.compile(r"(?P<what>.+?)(?:%(?P<chance>100|[0-9]{1,2}))?(?:\*(?P<times
 class ScriptedHTTPError(Exception):
     """An HTTP response with an error status, in the shape in which clients raise it: `status_code`, `headers`, `body`.
 
-    script([ScriptedHTTPError(429, {"retry-after": "7"}), "ok"])
+    For example:
+        script([ScriptedHTTPError(429, {"retry-after": "7"}), "ok"])
     """
 
     def __init__(self, status_code: int, headers: Mapping[str, str] | None = None, body: Any = None) -> None:
@@ -65,7 +66,14 @@ class ScriptedHTTPError(Exception):
 
 
 class ScriptEndedError(AssertionError):
-    """Raised by a `Script` that is called more often than it has steps. It fails the test."""
+    """Raised by a `Script` that is called more often than it has steps. It is an `AssertionError`, so it fails the test.
+
+    For example:
+        calls = script("ok")
+        calls()
+        with pytest.raises(ScriptEndedError):
+            calls()
+    """
 
 
 class Received(NamedTuple):
@@ -78,6 +86,7 @@ class Received(NamedTuple):
 class Script:
     """A callable that plays its steps, one per call. `script` makes one.
 
+    For example:
         calls = script("503, ok:hello")
         calls()               # in blocking code
         await calls.acall()   # in async code
@@ -131,6 +140,7 @@ class Script:
 def script(steps: str | Iterable[Any], *, seed: int = 0) -> Script:
     """Return a callable that plays these steps.
 
+    For example:
         calls = script("429;retry-after=7, 503*2, timeout, ok:hello")
 
     In a text, commas separate the steps. In a list, a text is one such step, an exception is raised, and any other value is

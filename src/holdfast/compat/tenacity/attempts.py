@@ -86,7 +86,7 @@ class Attempts:
             raise
 
     def leave(self) -> None:
-        """Settle the operation when the caller leaves the loop: by `return` from a successful block, by `break`, or by an error."""
+        """Settle the operation when the caller leaves the loop by `return`, by `break` or by an error."""
         if self.over:
             return
         self.over = True
@@ -155,7 +155,7 @@ class Attempts:
         return Retry(state.upcoming_sleep, most_attempts(retrying.stop, state.attempt_number))
 
     def _settle(self, outcome: Future, decision: Retry | GiveUp) -> float | None:
-        """Settle the attempt. Return the seconds to wait, or None to give up: the operation may have its own reason for that."""
+        """Settle the attempt. Return the seconds to wait, or None to give up, also for a reason of the operation itself."""
         error = outcome.exception()
         if error is not None:
             return self.op.failed(error, decision)
@@ -165,8 +165,8 @@ class Attempts:
         )
         try:
             return self.op.unacceptable(fault, decision)
-        # It must reach the user: a retry of this call could repeat an effect.
         except OutcomeUnknownError:
+            # It must reach the user: a retry of this call could repeat an effect.
             raise
         except HoldfastError as rejected:
             self.error = rejected
@@ -220,9 +220,10 @@ class Attempts:
 class AttemptManager:
     """One attempt at a block. `with attempt:` catches the block's error if there can be another attempt.
 
-    for attempt in Retrying(stop=stop_after_attempt(3)):
-        with attempt:
-            fetch()
+    For example:
+        for attempt in Retrying(stop=stop_after_attempt(3)):
+            with attempt:
+                fetch()
 
     Cancellation, KeyboardInterrupt and SystemExit always pass through.
     """

@@ -47,8 +47,9 @@ def before_sleep_nothing(retry_state: RetryCallState) -> None:
 def before_log(logger: _Logger, log_level: int) -> Hook:
     """Return a hook that logs the start of each attempt.
 
-    @retry(before=before_log(logging.getLogger(), logging.INFO))
-    def fetch(): ...
+    For example:
+        @retry(before=before_log(logging.getLogger(), logging.INFO))
+        def fetch(): ...
     """
 
     def log_it(retry_state: RetryCallState) -> None:
@@ -61,8 +62,9 @@ def before_log(logger: _Logger, log_level: int) -> Hook:
 def after_log(logger: _Logger, log_level: int, sec_format: str = "%.3g") -> Hook:
     """Return a hook that logs the end of each attempt that `retry` wants to repeat.
 
-    @retry(after=after_log(logging.getLogger(), logging.INFO))
-    def fetch(): ...
+    For example:
+        @retry(after=after_log(logging.getLogger(), logging.INFO))
+        def fetch(): ...
     """
 
     def log_it(retry_state: RetryCallState) -> None:
@@ -82,8 +84,9 @@ def before_sleep_log(
 ) -> Hook:
     """Return a hook that logs each wait and its reason. `exc_info` adds the traceback.
 
-    @retry(before_sleep=before_sleep_log(logging.getLogger(), logging.WARNING))
-    def fetch(): ...
+    For example:
+        @retry(before_sleep=before_sleep_log(logging.getLogger(), logging.WARNING))
+        def fetch(): ...
     """
 
     def log_it(retry_state: RetryCallState) -> None:
@@ -101,8 +104,9 @@ def before_sleep_log(
 class sleep_using_event:
     """A sleep that ends early when the event is set.
 
-    stopping = threading.Event()
-    Retrying(sleep=sleep_using_event(stopping), stop=stop_when_event_set(stopping))(fetch)
+    For example:
+        stopping = threading.Event()
+        Retrying(sleep=sleep_using_event(stopping), stop=stop_when_event_set(stopping))(fetch)
     """
 
     def __init__(self, event: _Event) -> None:

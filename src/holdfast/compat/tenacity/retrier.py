@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypedDict,
 from holdfast.compat.tenacity.attempts import AttemptManager, Attempts, run, run_async
 from holdfast.compat.tenacity.hooks import Hook, after_nothing, before_nothing
 from holdfast.compat.tenacity.retry import Condition, retry_if_exception_type
-from holdfast.compat.tenacity.state import RetryCallState, RetryError, Statistics
+from holdfast.compat.tenacity.state import RetryCallState, RetryError, RetryObject, Statistics
 from holdfast.compat.tenacity.stop import Stop, stop_never
 from holdfast.compat.tenacity.wait import Wait, wait_none
 from holdfast.faults import InvalidError
@@ -62,21 +62,8 @@ _OPTIONAL_FUNCTIONS = ("sleep", "before", "after", "before_sleep", "retry_error_
 _NO_LIMITS = Policy(timeout=None, deadline=None, circuit=None)
 
 
-class BaseRetrying:
+class BaseRetrying(RetryObject):
     """The settings of a retry, and what `Retrying` and `AsyncRetrying` share. Not used by itself."""
-
-    sleep: Callable[[float], Any] | None
-    stop: Stop
-    wait: Wait
-    retry: Condition
-    before: Hook | None
-    after: Hook | None
-    before_sleep: Hook | None
-    reraise: bool
-    retry_error_cls: type[RetryError]
-    retry_error_callback: Callable[..., Any] | None
-    name: str | None
-    enabled: bool
 
     def __init__(self, **options: Unpack[Options]) -> None:
         # TypedDict is checked by type checkers only; a typo must not pass unnoticed at run time.
@@ -96,7 +83,8 @@ class BaseRetrying:
         self.name = options.get("name")
         self.enabled = options.get("enabled", True)
         self._check()
-        # `retry` itself is the user's decision to repeat, so calls count as idempotent. A function marked unsafe with @tool stays unsafe.
+        # `retry` itself is the user's decision to repeat, so calls count as idempotent. A function that @tool marks as
+        # unsafe stays unsafe.
         self._plan = Plan(None, _NO_LIMITS, effect="idempotent")
         # No target: such retries share no circuit and no limits with anybody.
         self._plan.name = self.name or ""
@@ -112,10 +100,6 @@ class BaseRetrying:
         # Read from the attributes and not from the constructor's arguments, since they may have been changed.
         settings: Any = {name: getattr(self, name) for name in Options.__annotations__}
         return type(self)(**{**settings, **changes})
-
-    def rest(self, runtime: Runtime, seconds: float) -> Any:
-        """Sleep, or return the awaitable that sleeps."""
-        raise NotImplementedError
 
     def _check(self) -> None:
         for name in (*_FUNCTIONS, *_OPTIONAL_FUNCTIONS):
@@ -156,11 +140,12 @@ class BaseRetrying:
 class Retrying(BaseRetrying):
     """Retries for sync functions and blocks.
 
-    Retrying(stop=stop_after_attempt(3), reraise=True)(fetch, "https://…")
+    For example:
+        Retrying(stop=stop_after_attempt(3), reraise=True)(fetch, "https://…")
 
-    for attempt in Retrying(stop=stop_after_attempt(3)):
-        with attempt:
-            fetch("https://…")
+        for attempt in Retrying(stop=stop_after_attempt(3)):
+            with attempt:
+                fetch("https://…")
 
     Raises `RetryError` when no further attempt is made, or the last attempt's own error with `reraise=True`. Raises
     `InvalidError` for a setting that is async or no function.
@@ -237,11 +222,12 @@ class Retrying(BaseRetrying):
 class AsyncRetrying(BaseRetrying):
     """Retries for async functions and blocks. Hooks, `retry`, `stop`, `wait` and `sleep` may be async, too.
 
-    await AsyncRetrying(stop=stop_after_attempt(3))(fetch, "https://…")
+    For example:
+        await AsyncRetrying(stop=stop_after_attempt(3))(fetch, "https://…")
 
-    async for attempt in AsyncRetrying(stop=stop_after_attempt(3)):
-        with attempt:
-            await fetch("https://…")
+        async for attempt in AsyncRetrying(stop=stop_after_attempt(3)):
+            with attempt:
+                await fetch("https://…")
 
     Raises what `Retrying` raises.
     """
@@ -332,8 +318,9 @@ class _AsyncLoop:
 class Retried(Protocol[P, T_co]):
     """The type of a decorated function: a real function of the same kind, with its settings as attributes.
 
-    fetch.retry.wait = wait_none()
-    fetch.retry_with(stop=stop_after_attempt(1))()
+    For example:
+        fetch.retry.wait = wait_none()
+        fetch.retry_with(stop=stop_after_attempt(1))()
     """
 
     __name__: str
@@ -357,8 +344,9 @@ def retry(**options: Unpack[Options]) -> Callable[[Callable[P, T_co]], Retried[P
 def retry(fn: Any = None, /, **options: Unpack[Options]) -> Any:
     """Decorate a sync or async function: repeat the call while `retry` wants it, after `wait`, until `stop`.
 
-    @retry(stop=stop_after_attempt(5), wait=wait_exponential(max=30), reraise=True)
-    def fetch(): ...
+    For example:
+        @retry(stop=stop_after_attempt(5), wait=wait_exponential(max=30), reraise=True)
+        def fetch(): ...
 
     `@retry` and `@retry()` take tenacity's defaults: repeat after any `Exception`, at once, for ever. The decorated function
     raises `RetryError` when no further attempt is made, or the last attempt's own error with `reraise=True`. Raises

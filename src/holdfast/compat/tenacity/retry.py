@@ -43,9 +43,10 @@ Types: TypeAlias = "type[BaseException] | tuple[type[BaseException], ...]"
 class retry_base:
     """The base of conditions that can be combined with `|` and `&`. Derive your own conditions from it.
 
-    class retry_in_daytime(retry_base):
-        def __call__(self, retry_state: RetryCallState) -> bool:
-            return not is_night()
+    For example:
+        class retry_in_daytime(retry_base):
+            def __call__(self, retry_state: RetryCallState) -> bool:
+                return not is_night()
     """
 
     def __call__(self, retry_state: RetryCallState) -> bool:

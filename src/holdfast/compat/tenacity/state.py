@@ -5,7 +5,7 @@ Invariant: a state belongs to one call; nothing here is shared between calls.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.runtime.callables import name_of
 from holdfast.runtime.runtime import default_runtime
@@ -23,18 +23,20 @@ __all__ = ["Future", "RetryAction", "RetryCallState", "RetryError", "RetryObject
 class TryAgain(Exception):  # noqa: N818 - tenacity's name
     """Raise it in the function to get another attempt, whatever `retry` says. `stop` still applies.
 
-    @retry(stop=stop_after_attempt(3))
-    def poll():
-        if not job.done:
-            raise TryAgain
+    For example:
+        @retry(stop=stop_after_attempt(3))
+        def poll():
+            if not job.done:
+                raise TryAgain
     """
 
 
 class Future:
     """The outcome of one attempt: a value or an exception. It has those methods of a future that fit a finished attempt.
 
-    if retry_state.outcome.failed:
-        print(retry_state.outcome.exception())
+    For example:
+        if retry_state.outcome.failed:
+            print(retry_state.outcome.exception())
     """
 
     __slots__ = ("_error", "_value", "attempt_number")
@@ -77,10 +79,11 @@ class Future:
 class RetryError(Exception):
     """Raised when no further attempt is made. `last_attempt` is the last outcome; its exception is this one's `__cause__`.
 
-    try:
-        fetch()
-    except RetryError as error:
-        print(error.last_attempt.exception())
+    For example:
+        try:
+            fetch()
+        except RetryError as error:
+            print(error.last_attempt.exception())
     """
 
     def __init__(self, last_attempt: Future) -> None:
@@ -115,10 +118,10 @@ class RetryAction:
         return f"RetryAction(sleep={self.sleep:g})"
 
 
-class RetryObject(Protocol):
-    """The settings of a call: a `Retrying` or an `AsyncRetrying`.
+class RetryObject:
+    """The settings of a call: the base of `Retrying` and `AsyncRetrying`.
 
-    A protocol, because those two are built on the state and not the other way round.
+    It is here because both the state and the attempts read it, and `retrier` is built on them.
     """
 
     sleep: Callable[..., Any] | None
@@ -136,19 +139,20 @@ class RetryObject(Protocol):
 
     @property
     def statistics(self) -> dict[str, Any]:
-        """The numbers of the call that began last."""
-        ...
+        """The numbers of the call that began last; empty before the first."""
+        raise NotImplementedError
 
     def rest(self, runtime: Runtime, seconds: float) -> Any:
         """Sleep, or return the awaitable that sleeps."""
-        ...
+        raise NotImplementedError
 
 
 class RetryCallState:
     """The state of one call of a function, or of one loop over a block. Hooks and strategies get it as their argument.
 
-    def slower_each_time(retry_state: RetryCallState) -> float:
-        return 2.0 * retry_state.attempt_number
+    For example:
+        def slower_each_time(retry_state: RetryCallState) -> float:
+            return 2.0 * retry_state.attempt_number
     """
 
     def __init__(

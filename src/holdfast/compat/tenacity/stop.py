@@ -33,9 +33,10 @@ Stop: TypeAlias = "Callable[[RetryCallState], Any]"
 class stop_base:
     """The base of stops that can be combined with `|` and `&`. Derive your own stops from it.
 
-    class stop_at_night(stop_base):
-        def __call__(self, retry_state: RetryCallState) -> bool:
-            return is_night()
+    For example:
+        class stop_at_night(stop_base):
+            def __call__(self, retry_state: RetryCallState) -> bool:
+                return is_night()
     """
 
     def __call__(self, retry_state: RetryCallState) -> bool:

@@ -58,9 +58,10 @@ def seconds(path: str, value: Any) -> float:
 class wait_base:
     """The base of waits that can be added with `+` and `sum`. Derive your own waits from it.
 
-    class wait_by_hour(wait_base):
-        def __call__(self, retry_state: RetryCallState) -> float:
-            return 60.0 if is_night() else 5.0
+    For example:
+        class wait_by_hour(wait_base):
+            def __call__(self, retry_state: RetryCallState) -> float:
+                return 60.0 if is_night() else 5.0
     """
 
     def __call__(self, retry_state: RetryCallState) -> float:
@@ -105,7 +106,7 @@ class wait_random(wait_base):
 
 
 class wait_combine(wait_base):
-    """Wait the sum of several waits: `wait_combine(wait_fixed(3), wait_random(0, 2))`, or `wait_fixed(3) + wait_random(0, 2)`."""
+    """Wait the sum of several waits: `wait_combine(wait_fixed(3), wait_random(0, 2))`, or the two with `+`."""
 
     def __init__(self, *strategies: _PlainWait) -> None:
         self.wait_funcs = strategies

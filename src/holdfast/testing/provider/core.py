@@ -54,8 +54,9 @@ _NO_SUCH_PATH = {
 class Counters:
     """What reached the provider: the proof of how many requests a recovery really sent.
 
-    assert provider.counters.received == 3
-    assert provider.counters.injected["503"] == 2
+    For example:
+        assert provider.counters.received == 3
+        assert provider.counters.injected["503"] == 2
     """
 
     def __init__(self) -> None:

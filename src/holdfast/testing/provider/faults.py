@@ -36,6 +36,45 @@ __all__ = [
 
 JSON = "application/json"
 SSE = "text/event-stream; charset=utf-8"
+Options: TypeAlias = Mapping[str, Any]
+
+# No client accepts this version of HTTP.
+_MALFORMED = b"HTTP/9.9 banana\r\n\r\n"
+_HTML = b"<html>\n<head><title>%d</title></head>\n<body>\n<center><h1>%d</h1></center>\n<hr><center>nginx</center>\n</body>\n</html>\n"
+_DRIPS = 10
+
+ERRORS = {
+    "bad-request": "the request is wrong",
+    "auth": "the key is wrong",
+    "expired": "the token has expired",
+    "billing": "the payment failed",
+    "quota": "the money or the plan is used up: waiting does not help",
+    "forbidden": "the key may not do this",
+    "not-found": "there is no such model",
+    "overflow": "the prompt is longer than the context",
+    "too-large": "the request has too many bytes",
+    "rate-limit": "too many requests",
+    "internal": "the provider's own error",
+    "unavailable": "the provider is down",
+    "timeout": "the provider took too long",
+    "overloaded": "the provider has too many requests from all its users",
+}
+"""The errors that a provider sends, by their names in scripts. Each protocol has its own words for them."""
+
+STATUSES = {
+    400: "bad-request",
+    401: "auth",
+    402: "billing",
+    403: "forbidden",
+    404: "not-found",
+    413: "too-large",
+    429: "rate-limit",
+    500: "internal",
+    503: "unavailable",
+    504: "timeout",
+    529: "overloaded",
+}
+"""The error in the body of a bare status."""
 
 
 class Answer:
@@ -122,47 +161,6 @@ def send_error(answer: Answer, error: ErrorReply, status: int, headers: Headers 
     yield answer.error_head(status, headers, len(body))
     yield Data(body)
     yield Ending.END
-
-
-Options: TypeAlias = Mapping[str, Any]
-
-# No client accepts this version of HTTP.
-_MALFORMED = b"HTTP/9.9 banana\r\n\r\n"
-_HTML = b"<html>\n<head><title>%d</title></head>\n<body>\n<center><h1>%d</h1></center>\n<hr><center>nginx</center>\n</body>\n</html>\n"
-_DRIPS = 10
-
-ERRORS = {
-    "bad-request": "the request is wrong",
-    "auth": "the key is wrong",
-    "expired": "the token has expired",
-    "billing": "the payment failed",
-    "quota": "the money or the plan is used up: waiting does not help",
-    "forbidden": "the key may not do this",
-    "not-found": "there is no such model",
-    "overflow": "the prompt is longer than the context",
-    "too-large": "the request has too many bytes",
-    "rate-limit": "too many requests",
-    "internal": "the provider's own error",
-    "unavailable": "the provider is down",
-    "timeout": "the provider took too long",
-    "overloaded": "the provider has too many requests from all its users",
-}
-"""The errors that a provider sends, by their names in scripts. Each protocol has its own words for them."""
-
-STATUSES = {
-    400: "bad-request",
-    401: "auth",
-    402: "billing",
-    403: "forbidden",
-    404: "not-found",
-    413: "too-large",
-    429: "rate-limit",
-    500: "internal",
-    503: "unavailable",
-    504: "timeout",
-    529: "overloaded",
-}
-"""The error in the body of a bare status."""
 
 
 class Fault(NamedTuple):

@@ -28,13 +28,25 @@ __all__ = [
     "is_tls",
 ]
 
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+
+# Limits, so that a broken client cannot fill the memory of the test run.
+MAX_HEAD = 65_536
+MAX_BODY = 67_108_864
+LAST_CHUNK = b"0\r\n\r\n"
+# A client that gets an alert reports a failed handshake; without it, only a closed connection.
+TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x28"
+"""A fatal alert: handshake failure."""
+_TLS_HANDSHAKE = 0x16
+_END_OF_HEAD = b"\r\n\r\n"
 _BEARER = "bearer "
 
 
 class Request:
     """A request as it reached the provider: method, path, headers (names in lower case), body, and what they contain.
 
-    assert provider.requests[-1].model == "claude-sonnet-4-5"
+    For example:
+        assert provider.requests[-1].model == "claude-sonnet-4-5"
     """
 
     __slots__ = ("_document", "body", "headers", "method", "path")
@@ -87,9 +99,6 @@ class Request:
         return f"Request({self.method!r}, {self.path!r}, model={self.model!r}, stream={self.stream})"
 
 
-Headers: TypeAlias = tuple[tuple[str, str], ...]
-
-
 class Pause(NamedTuple):
     """Send nothing for some seconds; None: as long as the client stays."""
 
@@ -126,17 +135,6 @@ class Ending(Enum):
 
 Act: TypeAlias = Pause | Head | Data | Raw | Ending
 Plan: TypeAlias = Iterator[Act]
-
-
-# Limits, so that a broken client cannot fill the memory of the test run.
-MAX_HEAD = 65_536
-MAX_BODY = 67_108_864
-LAST_CHUNK = b"0\r\n\r\n"
-# A client that gets an alert reports a failed handshake; without it, only a closed connection.
-TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x28"
-"""A fatal alert: handshake failure."""
-_TLS_HANDSHAKE = 0x16
-_END_OF_HEAD = b"\r\n\r\n"
 
 
 class BadRequestError(Exception):

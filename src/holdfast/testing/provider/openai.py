@@ -331,16 +331,11 @@ def _responses_error_frame(error: ErrorReply) -> bytes:
     return event_frame({"type": "error", **_error(error)})
 
 
-OPENAI_RESPONSES = Dialect(
+OPENAI_RESPONSES = OPENAI_CHAT._replace(
     name="openai-responses",
     prompt=_responses_prompt,
     whole=_responses_whole,
     frames=_responses_frames,
-    errors=_ERRORS,
-    error=_error,
     error_frame=_responses_error_frame,
-    limits=_limits,
-    models=_models,
-    request_id="x-request-id",
 )
 XAI_RESPONSES = OPENAI_RESPONSES._replace(name="xai-responses", errors=_XAI_ERRORS, error=_xai_error)

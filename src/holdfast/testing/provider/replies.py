@@ -24,7 +24,11 @@ _FRAGMENT = 7
 
 
 class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A turn of a scripted conversation that calls a tool: `Script(replies=(Turn(tool="search", arguments={"q": "x"}), "Done."))`."""
+    """A turn of a scripted conversation that calls a tool.
+
+    For example:
+        Script(replies=(Turn(tool="search", arguments={"q": "holdfast"}), "Done."))
+    """
 
     tool: str
     arguments: dict[str, Any] = {}

@@ -36,12 +36,34 @@ __all__ = ["OK", "Playback", "Rule", "Script", "Step", "read_file", "read_script
 T = TypeVar("T", "Rule", "Script")
 
 _LOOP = "loop"
+_EXPECTED = (
+    f"ok, a status from 300 to 599 or one of {', '.join([*ERRORS, *FAULTS])}, "
+    "each perhaps ;OPTION=VALUE, %CHANCE and *TIMES (429;retry-after=7*2)"
+)
+_STATUS = re.compile(r"(?!304)[345][0-9][0-9]")  # 304 has no body, so no provider sends it as an error
+_LATER = re.compile(r"(?P<form>date|rfc3339|epoch)\+(?P<seconds>[0-9]{1,9})")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+_HINT = "hint"
+_FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
+"""Headers that the server itself writes. There are named faults that break them."""
+
+
+class Step(NamedTuple):
+    """What one request meets. `plan` is None for a good answer. `name` is the key in the counters."""
+
+    name: str
+    plan: Callable[[Answer], Plan] | None
+    chance: float = 1.0
+
+
+OK = Step("ok", None)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"since": "from", "until": "to"}):  # fmt: skip
     """Steps, and the requests they apply to: between two moments, for some models and keys, by chance.
 
-    Rule(steps="503", loop=True, since=60, until=120, models=("claude-*",))  # an outage in the second minute
+    For example:
+        Rule(steps="503", loop=True, since=60, until=120, models=("claude-*",))  # an outage in the second minute
     """
 
     steps: str
@@ -65,7 +87,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What goes wrong and when, and what is replied otherwise.
 
-    Script(rules=(Rule(steps="429;retry-after=7, 503"),), replies=("Hello.", "Goodbye."))
+    For example:
+        Script(rules=(Rule(steps="429;retry-after=7, 503"),), replies=("Hello.", "Goodbye."))
     """
 
     seed: int = 0
@@ -122,6 +145,7 @@ class _PlayedRule:
 def read_script(text: str) -> Script:
     """Read a script: steps separated by commas, of which the last may be `loop`, or TOML.
 
+    For example:
         read_script("429;retry-after=7, 503*2, loop")
 
     Raises `InvalidError` that names the field, the line of a TOML text, what was expected and what was found.
@@ -172,7 +196,7 @@ def _read_as(kind: type[T], table: Any, prefix: str) -> T:
         unknown = re.match(r"Object contains unknown field `(?P<field>[^`]*)`", str(error))
         if unknown:
             known = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
-            raise InvalidError.saying(prefix + unknown["field"], f"one of {known}", "a field not known") from error
+            raise InvalidError.saying(prefix + unknown["field"], f"one of {known}", "an unknown field") from error
         context: Any = InvalidError.from_msgspec(error).fault.context
         path = prefix + str(context["path"]).removeprefix("$").removeprefix(".")
         raise InvalidError.saying(path, str(context["expected"]), str(context["received"])) from error
@@ -222,29 +246,6 @@ def _check(script: Script) -> None:
 def _fits(text: str, patterns: tuple[str, ...]) -> bool:
     # The usual case first: fnmatch is much slower.
     return any(pattern == "*" or fnmatchcase(text, pattern) for pattern in patterns)
-
-
-_EXPECTED = (
-    f"ok, a status from 300 to 599 or one of {', '.join([*ERRORS, *FAULTS])}, "
-    "each perhaps ;OPTION=VALUE, %CHANCE and *TIMES (429;retry-after=7*2)"
-)
-_STATUS = re.compile(r"(?!304)[345][0-9][0-9]")  # 304 has no body, so no provider sends it as an error
-_LATER = re.compile(r"(?P<form>date|rfc3339|epoch)\+(?P<seconds>[0-9]{1,9})")
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
-_HINT = "hint"
-_FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
-"""Headers that the server itself writes. There are named faults that break them."""
-
-
-class Step(NamedTuple):
-    """What one request meets. `plan` is None for a good answer. `name` is the key in the counters."""
-
-    name: str
-    plan: Callable[[Answer], Plan] | None
-    chance: float = 1.0
-
-
-OK = Step("ok", None)
 
 
 def _read_step(path: str, text: str) -> list[Step]:

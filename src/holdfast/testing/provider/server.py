@@ -49,6 +49,7 @@ HOST = "127.0.0.1"
 class FaultProvider(Provider):
     """A provider that misbehaves on script, in the protocols of Anthropic, OpenAI and xAI.
 
+    For example:
         async with FaultProvider("429;retry-after=7, ok") as provider:
             client = AsyncAnthropic(base_url=provider.url, api_key="test", max_retries=0)
 
@@ -115,7 +116,8 @@ class FaultProvider(Provider):
     def transport(self, library: ModuleType | None = None) -> Any:
         """Return a transport to this provider without a socket, for clients of `httpx2`, or of `httpx` if that is given.
 
-        client = httpx.AsyncClient(transport=provider.transport(httpx))
+        For example:
+            client = httpx.AsyncClient(transport=provider.transport(httpx))
         """
         return memory_transport(self, library)
 
@@ -131,6 +133,7 @@ def serve_in_thread(
 ) -> Iterator[FaultProvider]:
     """Run a `FaultProvider` in a thread until the block ends: for blocking code, and for tests with their own event loop.
 
+    For example:
         with serve_in_thread("503*2, ok") as provider:
             client = anthropic.Anthropic(base_url=provider.url, api_key="test", max_retries=0)
 
@@ -192,9 +195,8 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._reader = Reader()
         self._new = True
-        self._counters = (
-            provider.counters
-        )  # of the request under way: `reset` may replace the provider's counters meanwhile
+        # Of the request under way: `reset` may replace the provider's counters meanwhile.
+        self._counters = provider.counters
         self._plan: Plan | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._chunked = False

@@ -48,6 +48,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 class FaultProxy:
     """A TCP proxy to `upstream` (`"host:port"`, or a pair), in a thread with `with` or in a task with `async with`.
 
+    For example:
         with FaultProxy("127.0.0.1:8080", "latency=0.05") as proxy:
             call(proxy.address)
             with proxy.under("reset=100;direction=down"):

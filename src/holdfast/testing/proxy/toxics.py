@@ -124,6 +124,7 @@ class BlackHole(_Toxic, frozen=True, kw_only=True, tag="black-hole"):
 
 
 Toxic: TypeAlias = Latency | Jitter | Bandwidth | Slicing | Reset | Limit | HalfOpen | BlackHole
+"""Any toxic: `FaultProxy(address, *toxics: Toxic | str)`. Making one raises `InvalidError` for values out of range."""
 
 TOXICS: tuple[type[Toxic], ...] = (Latency, Jitter, Bandwidth, Slicing, Reset, Limit, HalfOpen, BlackHole)
 """All kinds of toxics."""
@@ -139,6 +140,7 @@ _MAIN_FIELD = {word: field for word, kind in _KINDS.items() for field in kind.__
 def toxic_of(text: str) -> Toxic:
     """Return the toxic that a text describes: its name, `=VALUE` for its main field, `;field=value` for the others.
 
+    For example:
         toxic_of("reset=100;direction=down")
 
     Raises `InvalidError` for text that it cannot read.

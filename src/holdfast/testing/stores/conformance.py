@@ -62,9 +62,10 @@ class Case(NamedTuple):
 class Kit:
     """What a case gets: a maker of stores at one place, on a virtual clock.
 
-    kit = Kit(lambda clock, redactor: MyStore(folder, clock=clock, redactor=redactor))
-    for case in cases():
-        asyncio.run(case.run(kit))  # each case needs a new kit with an empty folder
+    For example:
+        for case in cases():
+            with TemporaryDirectory() as folder:  # each case needs an empty place
+                asyncio.run(case.run(Kit(lambda clock, redactor: MyStore(folder, clock=clock, redactor=redactor))))
     """
 
     def __init__(self, make: Callable[[Clock, Redactor], Store]) -> None:
@@ -90,6 +91,7 @@ def cases(*, durable: bool = True) -> tuple[Case, ...]:
 class StoreConformance:
     """The promises of a `Store` as a test class. A subclass makes the store, and says whether it is durable.
 
+    For example:
         class TestMyStore(StoreConformance):
             def make(self, place, clock, redactor):
                 return MyStore(place / "sessions", clock=clock, redactor=redactor)
