@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast import Fault, HoldfastError, Session
 from holdfast.sessions import Answer, Question, answer
-from holdfast.sessions.log import Asked, TurnStarted, new_entry
+from holdfast.sessions.log import QuestionRaised, TurnStarted, new_entry
 from holdfast.sessions.manifest import Manifest, encode_manifest
 from holdfast.stores import Commit, MemoryStore, NewSession, SessionState
 from holdfast.testing import run
@@ -41,7 +41,7 @@ async def _worked(store: MemoryStore, **options: Any) -> None:
         await session.step(abs, -3)
 
 
-async def _asked(store: MemoryStore, *said: Any) -> None:
+async def _raise_question(store: MemoryStore, *said: Any) -> None:
     manifest = encode_manifest(Manifest(session_id="s", store_id=store.id))
     entries = tuple(new_entry(one, f"e{n}") for n, one in enumerate((TurnStarted(turn=1, own=True), *said)))
     await store.commit(Commit(session="s", create=NewSession(manifest=manifest)))
@@ -100,7 +100,7 @@ def session_is_another_stores() -> Fault:
 
 def nothing_was_saved() -> Fault:
     async def work(store: MemoryStore) -> None:
-        await _asked(store)
+        await _raise_question(store)
         await _worked(store, strict=True, on_crash="abandon")
 
     return _raised(work)
@@ -108,7 +108,7 @@ def nothing_was_saved() -> Fault:
 
 def step_has_other_arguments() -> Fault:
     async def work(store: MemoryStore) -> None:
-        await _asked(store, Asked(id="q-1", step="?Ask#1", turn=1, kind="Ask", args="of another question"))
+        await _raise_question(store, QuestionRaised(id="q-1", step="?Ask#1", turn=1, kind="Ask", args="of another question"))
         async with Session.open("s", store=store, mode="yolo") as session:
             await session.ask("Name?")
 
@@ -125,7 +125,7 @@ def nobody_is_there_to_answer() -> Fault:
 
 def question_is_answered_twice() -> Fault:
     async def work(store: MemoryStore) -> None:
-        await _asked(store, Asked(id="q-1", step="?Approve#1", turn=1, kind="Approve"))
+        await _raise_question(store, QuestionRaised(id="q-1", step="?Approve#1", turn=1, kind="Approve"))
         await answer(store, "s", "q-1", approved=True)
         await answer(store, "s", "q-1", approved=False)
 
@@ -142,7 +142,7 @@ def question_expires() -> Fault:
 
 def question_is_of_no_known_kind() -> Fault:
     async def work(store: MemoryStore) -> None:
-        await _asked(store, Asked(id="q-1", step="?Sketch#1", turn=1, kind="Sketch"))
+        await _raise_question(store, QuestionRaised(id="q-1", step="?Sketch#1", turn=1, kind="Sketch"))
         await answer(store, "s", "q-1", "…")
 
     return _raised(work)
@@ -150,7 +150,7 @@ def question_is_of_no_known_kind() -> Fault:
 
 def answer_does_not_fit() -> Fault:
     async def work(store: MemoryStore) -> None:
-        await _asked(store, Asked(id="q-1", step="?Approve#1", turn=1, kind="Approve"))
+        await _raise_question(store, QuestionRaised(id="q-1", step="?Approve#1", turn=1, kind="Approve"))
         await answer(store, "s", "q-1", "perhaps")
 
     return _raised(work)

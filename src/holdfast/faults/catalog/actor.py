@@ -23,6 +23,7 @@ _GONE: Traits = {
 }
 
 ENTRIES = (
+    # The supervisor restarts the actor; the caller must not repeat the message blindly.
     entry(
         "ACTOR_CRASHED",
         _CRASH,
@@ -42,6 +43,7 @@ ENTRIES = (
         http_status=502,
         classed="ExtensionHost/LifecycleFailure",
     ),
+    # The restart budget is used up, so the parent supervisor takes over.
     entry(
         "ACTOR_MAX_RESTARTS",
         {**_CRASH, "layer": Layer.RECOVERY},
@@ -67,6 +69,7 @@ ENTRIES = (
         "Start it again, or send to another one",
         http_status=410,
     ),
+    # Rejecting is better than growing without limit or dropping older messages.
     entry(
         "ACTOR_MAILBOX_FULL",
         {**TRANSIENT, "scope": Scope.AGENT},
@@ -85,6 +88,7 @@ ENTRIES = (
         "Fix the cause named in the fault, then start it again",
         next_actor=NextActor.DEVELOPER,
     ),
+    # Once more, and only for command line agents: they hide the provider's own fault.
     entry(
         "ACTOR_CLI_NETWORK",
         {**TRANSIENT, "scope": Scope.AGENT},

@@ -1,4 +1,4 @@
-"""AUTH_: who you are and what you may do, at the bridge and at providers alike."""
+"""AUTH_: identity and permissions, at the bridge and at providers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _DENIED: Traits = {
 }
 
 ENTRIES = (
+    # A wrong key never becomes right by itself. The scope keeps other keys in use.
     entry(
         "AUTH_FAILED",
         _DENIED,
@@ -25,6 +26,7 @@ ENTRIES = (
         "Check which environment variable the key is read from: `holdfast doctor` lists those that are set",
         aliases=("auth", "UNAUTHORIZED", "ProviderTransient/Unauthorized"),
     ),
+    # Not retryable unchanged. A configured refresh repairs it and repeats the call once.
     entry(
         "AUTH_TOKEN_EXPIRED",
         _DENIED,
@@ -35,6 +37,7 @@ ENTRIES = (
         next_actor=NextActor.USER,
         close_code=4005,
     ),
+    # Separate from expiry: a refresh must not bring back access that somebody withdrew.
     entry(
         "AUTH_TOKEN_REVOKED",
         _DENIED,
@@ -75,6 +78,7 @@ ENTRIES = (
         http_status=403,
         close_code=4503,
     ),
+    # The token is valid, so the client must not throw it away.
     entry(
         "AUTH_INSUFFICIENT_SCOPE",
         _DENIED,
@@ -85,6 +89,7 @@ ENTRIES = (
         http_status=403,
         close_code=4503,
     ),
+    # It depends on where this process runs; neither the key nor the provider is broken.
     entry(
         "AUTH_REGION_BLOCKED",
         _DENIED,
@@ -95,6 +100,7 @@ ENTRIES = (
         close_code=4503,
         scope=Scope.PROCESS,
     ),
+    # All keys of the account fail from now on, so an operator must act.
     entry(
         "AUTH_ACCOUNT_DISABLED",
         _DENIED,
@@ -105,6 +111,7 @@ ENTRIES = (
         http_status=403,
         close_code=4503,
     ),
+    # The fault is this machine's clock, so every provider that signs requests is affected.
     entry(
         "AUTH_CLOCK_SKEW",
         _DENIED,

@@ -1,4 +1,4 @@
-"""CONFIG_: what the operator wrote down wrong. These refuse to start rather than to guess."""
+"""CONFIG_: mistakes in the configuration. The program does not start instead of guessing a value."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _WRONG: Traits = {
 }
 
 ENTRIES = (
+    # Exit code 2, before any work: a guessed value would fail later and elsewhere.
     entry(
         "CONFIG_INVALID",
         _WRONG,
@@ -55,11 +56,12 @@ ENTRIES = (
     entry(
         "CONFIG_OPTION_INVALID",
         _WRONG,
-        "[{path}: expected {expected}, got {received}|An option makes no sense]",
-        "The program was called with an option that makes no sense.",
+        "[{path}: expected {expected}, got {received}|An option is not valid]",
+        "The program was called with an option that is not valid.",
         "Fix the named argument",
         next_actor=NextActor.DEVELOPER,
     ),
+    # A rule with a mistyped code would silently never match.
     entry(
         "CONFIG_CODE_UNKNOWN",
         _WRONG,

@@ -1,4 +1,4 @@
-"""CONN_: the way to the other side. Shared by the bridge and by calls to providers and tools; the scope says whose."""
+"""CONN_: the network connection. Shared by the bridge and by calls to providers and tools; the scope tells them apart."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _REFUSED: Traits = {
 }
 
 ENTRIES = (
+    # The bridge replays missed messages, so reconnecting loses nothing.
     entry(
         "CONN_WEBSOCKET_CLOSED",
         _LINK,
@@ -33,6 +34,7 @@ ENTRIES = (
         scope=Scope.CONNECTION,
         close_code=1006,
     ),
+    # A bad certificate fails the same way again. A connection cut during TLS is CONN_RESET instead.
     entry(
         "CONN_TLS_HANDSHAKE_FAILED",
         _REFUSED,
@@ -47,6 +49,7 @@ ENTRIES = (
         http_status=502,
         close_code=1015,
     ),
+    # Nothing was sent, so a retry is safe for every effect.
     entry(
         "CONN_TIMEOUT",
         _LINK,
@@ -61,6 +64,7 @@ ENTRIES = (
         exit_code=6,
         task="TASK_FAILURE/execution_timeout",
     ),
+    # A restarting server is back within seconds, so it is transient although nothing listens.
     entry(
         "CONN_REFUSED",
         _LINK,
@@ -70,6 +74,7 @@ ENTRIES = (
         "Check the address and the proxy settings",
         aliases=("ECONNREFUSED",),
     ),
+    # The request may have been sent, so an unsafe call is not repeated.
     entry(
         "CONN_RESET",
         _LINK,
@@ -78,6 +83,7 @@ ENTRIES = (
         "Wait for the retry; if it repeats, look for a proxy or load balancer with a short idle timeout",
         aliases=("network", "ECONNRESET", "CONNECTION_RESET"),
     ),
+    # The route is missing on this side, so no provider's circuit counts it.
     entry(
         "CONN_UNREACHABLE",
         _LINK,
@@ -87,6 +93,7 @@ ENTRIES = (
         aliases=("ENETUNREACH", "EHOSTUNREACH"),
         scope=Scope.PROCESS,
     ),
+    # The resolver is on this side, so no provider's circuit counts it.
     entry(
         "CONN_DNS_FAILED",
         _LINK,
@@ -97,6 +104,7 @@ ENTRIES = (
         aliases=("ENOTFOUND", "EAI_AGAIN", "DNS_FAILURE"),
         scope=Scope.PROCESS,
     ),
+    # This is the end of the retries, so it must not be retried itself.
     entry(
         "CONN_RECONNECT_EXHAUSTED",
         {**_LINK, "layer": Layer.RECOVERY},
@@ -110,6 +118,7 @@ ENTRIES = (
         next_actor=NextActor.USER,
         scope=Scope.CONNECTION,
     ),
+    # The socket still looks open. Without a heartbeat TCP may need 15 minutes to notice.
     entry(
         "CONN_HEARTBEAT_LOST",
         _LINK,
@@ -121,6 +130,7 @@ ENTRIES = (
         scope=Scope.CONNECTION,
         close_code=4003,
     ),
+    # Cutting one slow client keeps memory bounded for all others.
     entry(
         "CONN_SLOW_CONSUMER",
         {**_LINK, "layer": Layer.RECOVERY},
@@ -131,6 +141,7 @@ ENTRIES = (
         scope=Scope.CONNECTION,
         close_code=4001,
     ),
+    # A token sent in the clear is seen by others, so the connection is never upgraded silently.
     entry(
         "CONN_INSECURE_TRANSPORT",
         _REFUSED,
@@ -153,6 +164,7 @@ ENTRIES = (
         close_code=4503,
         category=Category.INVALID,
     ),
+    # Permanent despite the 503: somebody has to close a connection.
     entry(
         "CONN_LIMIT",
         _REFUSED,
@@ -192,6 +204,7 @@ ENTRIES = (
         http_status=400,
         close_code=1002,
     ),
+    # The close code forbids reconnecting. Otherwise two clients with one id would fight for ever.
     entry(
         "CONN_SUPERSEDED",
         _REFUSED,

@@ -13,6 +13,7 @@ _EVENT: Traits = {
 }
 
 ENTRIES = (
+    # A bad hook event must not stop the agent, so the severity stays low.
     entry(
         "HOOK_VALIDATION_FAILED",
         _EVENT,
@@ -36,6 +37,7 @@ ENTRIES = (
         "A hook sent an event with an unreadable time.",
         "Send UTC like 2026-03-20T14:32:00Z",
     ),
+    # An old event could be a replay by somebody who recorded it.
     entry(
         "HOOK_STALE_TIMESTAMP",
         _EVENT,
@@ -58,6 +60,7 @@ ENTRIES = (
         "A hook sent an event with content that does not fit it.",
         "Send the fields this event requires",
     ),
+    # Hooks have a token of their own, so that a leaked one gives no access to sessions.
     entry(
         "HOOK_AUTH_FAILED",
         _EVENT,

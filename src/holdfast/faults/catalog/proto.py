@@ -34,11 +34,12 @@ ENTRIES = (
         "PROTO_UNKNOWN_TYPE",
         _BROKEN,
         "Unknown message type[: {received}]",
-        "The app asked for something this bridge does not know.",
+        "The app sent something this bridge does not know.",
         "Use one of the supported types listed with the error",
         "Update the older side",
         aliases=("UNKNOWN_TYPE", "UNKNOWN_MESSAGE_TYPE"),
     ),
+    # The same id with the same body is a resend and no error. Only another body is.
     entry(
         "PROTO_DUPLICATE_ID",
         _BROKEN,
@@ -56,6 +57,7 @@ ENTRIES = (
         http_status=415,
         close_code=1003,
     ),
+    # Rejected before the message is in memory, so a client cannot exhaust the bridge.
     entry(
         "PROTO_MESSAGE_TOO_LARGE",
         _BROKEN,
@@ -66,6 +68,7 @@ ENTRIES = (
         close_code=1009,
         category=Category.OVERFLOW,
     ),
+    # The user is next: updating one side needs a person.
     entry(
         "PROTO_VERSION_INCOMPATIBLE",
         _BROKEN,

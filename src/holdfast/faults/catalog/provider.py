@@ -1,4 +1,4 @@
-"""PROVIDER_: what an LLM provider, or something standing before it, answers."""
+"""PROVIDER_: failures of an LLM provider, or of a gateway in front of it."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ _RESAMPLE: Traits = {
 
 ENTRIES = (
     # Passes by itself
+    # Limits are counted per key, so other keys of the same provider stay usable.
     entry(
         "PROVIDER_RATE_LIMITED",
         TRANSIENT,
@@ -60,6 +61,7 @@ ENTRIES = (
         classed="ProviderTransient/RateLimited",
         http_status=429,
     ),
+    # Not retryable by default: only if the response requests a short delay, the classifier makes it retryable.
     entry(
         "PROVIDER_DAILY_LIMIT",
         _LIMIT,
@@ -69,6 +71,7 @@ ENTRIES = (
         "Raise the limit or move to a paid tier",
         schedule=Schedule.RATE_LIMIT,
     ),
+    # The schedule is named for the case that the response requests a short delay.
     entry(
         "PROVIDER_QUOTA_EXHAUSTED",
         _LIMIT,
@@ -79,6 +82,7 @@ ENTRIES = (
         aliases=("ProviderCapability/QuotaExhausted",),
         schedule=Schedule.RATE_LIMIT,
     ),
+    # No schedule: no delay fills an account, whatever Retry-After says.
     entry(
         "PROVIDER_BILLING",
         _LIMIT,
@@ -90,6 +94,7 @@ ENTRIES = (
         classed="ProviderCapability/BillingRequired",
         http_status=402,
     ),
+    # Providers send it as 402, 403 or 429, but waiting never changes a plan.
     entry(
         "PROVIDER_ENTITLEMENT_MISSING",
         _LIMIT,
@@ -100,6 +105,7 @@ ENTRIES = (
         classed="ProviderCapability/EntitlementMissing",
         http_status=402,
     ),
+    # 529 is Anthropic's status; it is not a rate limit, so the key is not blamed.
     entry(
         "PROVIDER_OVERLOADED",
         TRANSIENT,
@@ -117,6 +123,7 @@ ENTRIES = (
         "Wait for the retry; look at the provider's status page if it lasts",
         aliases=("unavailable", "SERVICE_UNAVAILABLE"),
     ),
+    # The request may have been processed before the error, so the effect is not certain.
     entry(
         "PROVIDER_INTERNAL_ERROR",
         TRANSIENT,
@@ -126,6 +133,7 @@ ENTRIES = (
         aliases=("ProviderTransient/Provider5xx",),
         http_status=502,
     ),
+    # Only this model is starting. Other models of the provider answer.
     entry(
         "PROVIDER_MODEL_LOADING",
         TRANSIENT,
@@ -134,6 +142,7 @@ ENTRIES = (
         "Wait until it is loaded; keep it loaded to avoid the wait",
         scope=Scope.MODEL,
     ),
+    # The gateway stopped waiting, but the provider may still finish the request.
     entry(
         "PROVIDER_GATEWAY_TIMEOUT",
         TRANSIENT,
@@ -159,18 +168,20 @@ ENTRIES = (
         http_status=504,
         exit_code=6,
     ),
+    # The request never left this process, so the provider's circuit must not count it.
     entry(
         "PROVIDER_POOL_TIMEOUT",
         TRANSIENT,
         "No connection was free in this client's own pool",
         "Too many requests are under way from here. Trying again.",
-        "Enlarge the client's connection pool or lower the concurrency; the provider is innocent",
+        "Enlarge the client's connection pool or lower the concurrency; the provider is not the cause",
         scope=Scope.PROCESS,
         category=Category.TIMEOUT,
         classed="ProviderTransient/NetworkTimeout",
         task="TASK_FAILURE/execution_timeout",
         exit_code=6,
     ),
+    # Retryable, but after the first item only the caller may decide to repeat.
     entry(
         "PROVIDER_STREAM_CUT",
         TRANSIENT,
@@ -182,6 +193,7 @@ ENTRIES = (
         classed="ProviderTransient/NetworkTimeout",
         http_status=502,
     ),
+    # A separate code: the connection is open, so only the idle limit notices it.
     entry(
         "PROVIDER_STREAM_STALLED",
         TRANSIENT,
@@ -195,6 +207,7 @@ ENTRIES = (
         http_status=504,
         exit_code=6,
     ),
+    # Usually a proxy's page. The model cannot help, so the machine tries once more.
     entry(
         "PROVIDER_MALFORMED_RESPONSE",
         _RESAMPLE,
@@ -204,6 +217,7 @@ ENTRIES = (
         next_actor=NextActor.MACHINE,
         scope=Scope.PROVIDER,
     ),
+    # Sampling again often works, and works better if the model sees the validation error.
     entry(
         "PROVIDER_OUTPUT_INVALID",
         _RESAMPLE,
@@ -212,6 +226,7 @@ ENTRIES = (
         "Feed the validation error back to the model and ask again",
         "Raise the output limit if the answer was cut off",
     ),
+    # Local servers answer with nothing when the context overflows, so it is not retried unchanged.
     entry(
         "PROVIDER_EMPTY_RESPONSE",
         {**_OVERFLOW, "next_actor": NextActor.DEVELOPER},
@@ -223,7 +238,7 @@ ENTRIES = (
         task="TASK_FAILURE/output_format_failure",
         http_status=502,
     ),
-    # A changed request answers it
+    # A changed request may work
     entry(
         "PROVIDER_BAD_REQUEST",
         _REQUEST,
@@ -248,12 +263,13 @@ ENTRIES = (
         "Shrink images and attachments, or send fewer",
         "Ask for a higher limit if one request exceeds the whole minute's allowance",
     ),
+    # The user is next: only the person who wrote the prompt can change it.
     entry(
         "PROVIDER_CONTENT_POLICY",
         _REQUEST,
-        "The provider refused the content",
-        "The AI service refuses this content.",
-        "Change the prompt; the same one will be refused again",
+        "The provider rejected the content",
+        "The AI service does not accept this content.",
+        "Change the prompt; the same one will be rejected again",
         "Use a provider or setting whose policy allows it",
         aliases=("ProviderCapability/ContentRefused",),
         next_actor=NextActor.USER,
@@ -274,6 +290,7 @@ ENTRIES = (
         "A tool is described in a way the AI service does not accept.",
         "Fix the schema the message names; providers differ in what they allow",
     ),
+    # A timeout while fetching is PROVIDER_TIMEOUT and is retried; this one is not.
     entry(
         "PROVIDER_REMOTE_FETCH_FAILED",
         _REQUEST,
@@ -289,6 +306,7 @@ ENTRIES = (
         "Choose a model that supports it, or leave the feature out",
         aliases=("ProviderCapability/MissingCapability",),
     ),
+    # The model can do it, only this request was sent in the wrong mode.
     entry(
         "PROVIDER_MISSING_STREAMING",
         _MISSING,
@@ -309,6 +327,7 @@ ENTRIES = (
         aliases=("ProviderCapability/MissingToolCalling",),
         classed="ProviderCapability/MissingToolCalling",
     ),
+    # Scope is the model: a missing model must not open the provider's circuit.
     entry(
         "PROVIDER_MODEL_NOT_FOUND",
         _MISSING,
@@ -322,6 +341,7 @@ ENTRIES = (
         http_status=404,
         exit_code=3,
     ),
+    # A wrong base URL belongs to this process. No provider is blamed.
     entry(
         "PROVIDER_ENDPOINT_NOT_FOUND",
         _MISSING,
@@ -335,6 +355,7 @@ ENTRIES = (
         http_status=404,
         exit_code=3,
     ),
+    # Permanent on this host: the same model does not fit the next time either.
     entry(
         "PROVIDER_OUT_OF_MEMORY",
         _MISSING,

@@ -1,4 +1,4 @@
-"""SESS_: the life of a session, its store and the questions asked in it."""
+"""SESS_: the life of a session, its store and its questions to people."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ ENTRIES = (
         category=Category.NOT_FOUND,
         classed="ToolTerminal/NotFound",
     ),
+    # Closed is final. A session that may go on is `paused`.
     entry(
         "SESS_CLOSED",
         _STATE,
@@ -61,6 +62,7 @@ ENTRIES = (
         aliases=("Session/IllegalTransition",),
         next_actor=NextActor.DEVELOPER,
     ),
+    # The client's position is older than the replay buffer; the log still has everything.
     entry(
         "SESS_GAP",
         {**_STATE, "layer": Layer.RECOVERY},
@@ -71,6 +73,7 @@ ENTRIES = (
         close_code=4002,
         http_status=409,
     ),
+    # A longer schedule than for providers: a database restart takes seconds.
     entry(
         "SESS_STORE_UNAVAILABLE",
         TRANSIENT,
@@ -85,6 +88,7 @@ ENTRIES = (
         task="TASK_FAILURE/context_retrieval_failure",
         next_actor=NextActor.OPERATOR,
     ),
+    # A session that resumes with other tools may do something its owner never approved.
     entry(
         "SESS_MANIFEST_DRIFT",
         _STATE,
@@ -95,6 +99,7 @@ ENTRIES = (
         classed="Session/ManifestDrift",
         next_actor=NextActor.OPERATOR,
     ),
+    # The file is left as it is, so that a person can still rescue it.
     entry(
         "SESS_MANIFEST_INVALID",
         _STATE,
@@ -117,6 +122,7 @@ ENTRIES = (
         classed="Session/ResumeMismatch",
         next_actor=NextActor.OPERATOR,
     ),
+    # Returning the old result or running the step again could both be wrong, so a developer decides.
     entry(
         "SESS_STEP_DRIFT",
         _STATE,
@@ -138,6 +144,7 @@ ENTRIES = (
         exit_code=3,
         category=Category.NOT_FOUND,
     ),
+    # Two writers would corrupt the log. The older owner stops, the newer one goes on.
     entry(
         "SESS_LEASE_LOST",
         {**FATAL, "layer": Layer.RECOVERY},
@@ -150,6 +157,7 @@ ENTRIES = (
         http_status=409,
         classed="Session/ResumeMismatch",
     ),
+    # Turns of one session share its history, so they never overlap.
     entry(
         "SESS_TURN_CONCURRENT",
         _STATE,
@@ -191,6 +199,7 @@ ENTRIES = (
         exit_code=7,
         next_actor=NextActor.OPERATOR,
     ),
+    # The first answer counts, whatever arrives later from another device.
     entry(
         "SESS_ALREADY_ANSWERED",
         _QUESTION,

@@ -1,4 +1,4 @@
-"""SYS_ and CIRCUIT_OPEN: Holdfast itself, its host process, and the protections it raises."""
+"""SYS_ and CIRCUIT_OPEN: Holdfast itself, its process, and its protections: circuit, budget, limits."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _EXTENSION: Traits = {
 _AUDIT: Traits = {**REJECTED, "scope": Scope.PROCESS, "classed": "Validation/UnknownAuditClass"}
 
 ENTRIES = (
+    # Not retryable by the retry loop: the circuit itself decides when calls go through again.
     entry(
         "CIRCUIT_OPEN",
         TRANSIENT,
@@ -52,6 +53,7 @@ ENTRIES = (
         close_code=4004,
         http_status=500,
     ),
+    # At most one retry, and only for safe effects: nobody knows what happened.
     entry(
         "SYS_UNKNOWN",
         _HOST,
@@ -68,6 +70,7 @@ ENTRIES = (
         http_status=500,
         kind=Kind.TRANSIENT,
     ),
+    # Never retried: the same call fails in the same way and hides the defect.
     entry(
         "SYS_PROGRAMMING_ERROR",
         _HOST,
@@ -79,6 +82,7 @@ ENTRIES = (
         category=Category.AGENT_CRASH,
         classed="ExtensionHost/LifecycleFailure",
     ),
+    # A bare TimeoutError. Nobody knows whether it was the provider's or a local limit.
     entry(
         "SYS_TIMEOUT",
         TRANSIENT,
@@ -93,6 +97,7 @@ ENTRIES = (
         http_status=504,
         exit_code=6,
     ),
+    # The time is used up, so a retry could not finish either.
     entry(
         "SYS_DEADLINE_EXCEEDED",
         _HOST,
@@ -109,6 +114,7 @@ ENTRIES = (
         http_status=504,
         exit_code=6,
     ),
+    # The budget is a promise to the user. Only a person may raise it.
     entry(
         "SYS_BUDGET_EXHAUSTED",
         _HOST,
@@ -124,6 +130,7 @@ ENTRIES = (
         task="RESOURCE_EXHAUSTION/turns",
         http_status=402,
     ),
+    # Retries during an outage make the outage worse, so their share of the traffic is limited.
     entry(
         "SYS_RETRY_QUOTA_SPENT",
         {**_HOST, "layer": Layer.RECOVERY},
@@ -138,6 +145,7 @@ ENTRIES = (
         kind=Kind.TRANSIENT,
         classed="ProviderTransient/Provider5xx",
     ),
+    # Our own limit. No provider's circuit may count it.
     entry(
         "SYS_BULKHEAD_FULL",
         TRANSIENT,
@@ -148,6 +156,7 @@ ENTRIES = (
         scope=Scope.PROCESS,
         classed="ToolTransient/ResourceBusy",
     ),
+    # Our own limit. No provider's circuit may count it.
     entry(
         "SYS_RATE_LIMITED",
         TRANSIENT,
@@ -161,6 +170,7 @@ ENTRIES = (
         classed="ProviderTransient/RateLimited",
         http_status=429,
     ),
+    # Every step has already been retried by itself.
     entry(
         "SYS_FALLBACKS_EXHAUSTED",
         {**_HOST, "layer": Layer.RECOVERY},
@@ -175,6 +185,7 @@ ENTRIES = (
         exit_code=4,
         classed="ProviderTransient/Provider5xx",
     ),
+    # Somebody stopped it. Counting it as a failure would open circuits for healthy services.
     entry(
         "SYS_CANCELLED",
         CANCELLED,
@@ -183,10 +194,11 @@ ENTRIES = (
         "Start it again when you like",
         aliases=("cancelled", "CANCELLED"),
     ),
+    # `exit()` in a called function must still end the process; it is only recorded.
     entry(
         "SYS_PROCESS_EXIT",
         FATAL,
-        "The process asked to exit",
+        "The process is exiting",
         "The program ended itself.",
         "Look for what called exit: Holdfast lets it happen",
         severity=Severity.ERROR,
@@ -199,6 +211,7 @@ ENTRIES = (
         "Look for the endless recursion in the traceback",
         severity=Severity.ERROR,
     ),
+    # Retrying while memory is short usually makes it worse.
     entry(
         "SYS_OUT_OF_MEMORY",
         FATAL,
@@ -209,6 +222,7 @@ ENTRIES = (
         next_actor=NextActor.OPERATOR,
         http_status=507,
     ),
+    # The classifier marks file handles as retryable, because they become free again.
     entry(
         "SYS_RESOURCE_EXHAUSTED",
         _HOST,
@@ -276,6 +290,7 @@ ENTRIES = (
         aliases=("Validation/UnknownAuditClass",),
         severity=Severity.ERROR,
     ),
+    # A record that belongs to no operation cannot be found later, so it is rejected at once.
     entry(
         "SYS_AUDIT_UNCORRELATED",
         _AUDIT,
@@ -286,6 +301,7 @@ ENTRIES = (
         classed="Validation/AuditWithoutCorrelation",
         severity=Severity.ERROR,
     ),
+    # Fatal: an audit trail that was changed proves nothing.
     entry(
         "SYS_AUDIT_TAMPERED",
         FATAL,

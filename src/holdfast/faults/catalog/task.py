@@ -1,4 +1,4 @@
-"""TASK_: the task system, its workflows and its stages (documents 002 and 003)."""
+"""TASK_: the task system, its workflows and its stages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _PLAN: Traits = {
 }
 
 ENTRIES = (
-    # What a task may use up: S3-2.
+    # Resources that a task may use up: S3-2.
+    # The machine is next: a registered decomposer may split the task.
     entry(
         "TASK_TURNS_EXHAUSTED",
         _SPENT,
@@ -69,6 +70,7 @@ ENTRIES = (
         task="TASK_FAILURE/context_retrieval_failure",
         classed="Session/StoreUnavailable",
     ),
+    # One more attempt with another strategy; more of the same finds the same nothing.
     entry(
         "TASK_CONTEXT_MATCHING_FAILED",
         _FAILED,
@@ -118,6 +120,7 @@ ENTRIES = (
         next_actor=NextActor.MODEL,
         http_status=422,
     ),
+    # The output is kept: a reader may still parse it.
     entry(
         "TASK_OUTPUT_FORMAT",
         _FAILED,
@@ -155,6 +158,7 @@ ENTRIES = (
         exit_code=6,
         http_status=504,
     ),
+    # No progress in several rounds. Continuing would only cost money.
     entry(
         "TASK_HALTED",
         _FAILED,
@@ -165,6 +169,7 @@ ENTRIES = (
         task="TASK_FAILURE/execution_halted",
         classed="ExtensionHost/LoopBoundExceeded",
     ),
+    # The parent decides with the partial result, so it is not repeated here.
     entry(
         "TASK_SUBTASK_FAILED",
         _FAILED,
@@ -227,6 +232,7 @@ ENTRIES = (
         "Fix the definition at the named path",
         aliases=("VALIDATION_ERROR",),
     ),
+    # A hard limit exists as well, because a model may ask for ever deeper subtasks.
     entry(
         "TASK_DEPTH_EXCEEDED",
         _FAILED,
@@ -236,6 +242,7 @@ ENTRIES = (
         next_actor=NextActor.DEVELOPER,
         classed="ExtensionHost/LoopBoundExceeded",
     ),
+    # Detected by the signature of the request: the same task inside itself never ends.
     entry(
         "TASK_CYCLE",
         _FAILED,
@@ -373,6 +380,7 @@ ENTRIES = (
         http_status=403,
         next_actor=NextActor.MODEL,
     ),
+    # A grant is for one use, so a retry needs a new one.
     entry(
         "TASK_GRANT_CONSUMED",
         _PLAN,

@@ -23,11 +23,12 @@ _TERMINAL: Traits = {
 }
 
 ENTRIES = (
+    # The tool's own answer. The model reads it and decides; the machine does not repeat it.
     entry(
         "TOOL_EXECUTION_FAILED",
         _TERMINAL,
         "Tool failed[: {reason}][ (exit code {exit_code})]",
-        "A tool did not do what it was asked.",
+        "A tool failed.",
         "Read the tool's output and change the call",
         aliases=(
             "tool_error",
@@ -39,6 +40,7 @@ ENTRIES = (
         kind=Kind.RECOVERABLE,
         task="TASK_FAILURE/tool_execution_error",
     ),
+    # The tool may have worked before it was stopped, so repeating depends on its declared effect.
     entry(
         "TOOL_TIMEOUT",
         _PASSING,
@@ -85,6 +87,7 @@ ENTRIES = (
         next_actor=NextActor.OPERATOR,
         http_status=429,
     ),
+    # The server is restarted at once; waiting would only delay the agent.
     entry(
         "TOOL_CONNECTION_LOST",
         _PASSING,
@@ -97,6 +100,7 @@ ENTRIES = (
         category=Category.AGENT_CRASH,
         classed="ProviderTransient/MCPConnectionLost",
     ),
+    # MCP requires a new `initialize` after a 404, then the call may be sent again.
     entry(
         "TOOL_SESSION_EXPIRED",
         _PASSING,
@@ -108,6 +112,7 @@ ENTRIES = (
         classed="ProviderTransient/MCPConnectionLost",
         http_status=404,
     ),
+    # Once more: a crash that repeats has a cause that waiting does not remove.
     entry(
         "TOOL_CRASHED",
         _PASSING,
@@ -120,6 +125,7 @@ ENTRIES = (
         classed="ToolTransient/Crashed",
         http_status=500,
     ),
+    # Often the out-of-memory killer, which may strike only once.
     entry(
         "TOOL_KILLED",
         _PASSING,
@@ -132,6 +138,7 @@ ENTRIES = (
         classed="ToolTransient/Crashed",
         http_status=500,
     ),
+    # Once more: another process may have used the memory.
     entry(
         "TOOL_OUT_OF_MEMORY",
         _PASSING,
@@ -142,6 +149,7 @@ ENTRIES = (
         category=Category.AGENT_CRASH,
         http_status=507,
     ),
+    # The model is next: it can correct its call when it sees the error.
     entry(
         "TOOL_INPUT_INVALID",
         _TERMINAL,
@@ -176,6 +184,7 @@ ENTRIES = (
         task="TASK_FAILURE/output_format_failure",
         next_actor=NextActor.DEVELOPER,
     ),
+    # The model can ask for a smaller part; the same call has the same output.
     entry(
         "TOOL_OUTPUT_TOO_LARGE",
         _TERMINAL,
@@ -186,6 +195,7 @@ ENTRIES = (
         classed="ToolTerminal/OutputMalformed",
         task="RESOURCE_EXHAUSTION/output",
     ),
+    # A denied permission must not open the circuit: the tool works for other calls.
     entry(
         "TOOL_FORBIDDEN",
         _TERMINAL,
@@ -196,6 +206,7 @@ ENTRIES = (
         classed="ToolTerminal/Forbidden",
         http_status=403,
     ),
+    # A person denied it. Repeating the question does not help.
     entry(
         "TOOL_APPROVAL_DENIED",
         _TERMINAL,
@@ -211,7 +222,7 @@ ENTRIES = (
         "TOOL_NOT_FOUND",
         _TERMINAL,
         "Unknown tool or method[: {tool}]",
-        "The agent asked for a tool that does not exist.",
+        "The agent called a tool that does not exist.",
         "Use one of the tools that are listed",
         aliases=("ToolTerminal/NotFound",),
         classed="ToolTerminal/NotFound",
@@ -228,6 +239,7 @@ ENTRIES = (
         http_status=404,
         exit_code=3,
     ),
+    # The operator is next: the model cannot install programs.
     entry(
         "TOOL_COMMAND_NOT_FOUND",
         _TERMINAL,
@@ -250,6 +262,7 @@ ENTRIES = (
         http_status=404,
         exit_code=3,
     ),
+    # Never retried: a second payment or mail is worse than a question.
     entry(
         "TOOL_OUTCOME_UNKNOWN",
         _TERMINAL,
@@ -263,6 +276,7 @@ ENTRIES = (
         http_status=409,
         exit_code=7,
     ),
+    # Its effects before the stop remain, so the suggestion is to look first.
     entry(
         "TOOL_CANCELLED",
         CANCELLED,
