@@ -108,7 +108,9 @@ def nothing_was_saved() -> Fault:
 
 def step_has_other_arguments() -> Fault:
     async def work(store: MemoryStore) -> None:
-        await _raise_question(store, QuestionRaised(id="q-1", step="?Ask#1", turn=1, kind="Ask", args="of another question"))
+        await _raise_question(
+            store, QuestionRaised(id="q-1", step="?Ask#1", turn=1, kind="Ask", args="of another question")
+        )
         async with Session.open("s", store=store, mode="yolo") as session:
             await session.ask("Name?")
 
