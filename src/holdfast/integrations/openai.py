@@ -1,6 +1,6 @@
 """Clients of the OpenAI SDK that recover: `recovering(client, *more)`. Also for xAI and others that speak its protocol.
 
-Invariant: the client that comes back is of the same class; the SDK's own retries are off, so one attempt is one request.
+Invariant: the client that is returned is of the same class. The SDK's own retries are off, so one attempt is one request.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from openai import AsyncOpenAI, OpenAI
 
-from holdfast.integrations.clients import recover_clients
+from holdfast.integrations.clients.client import recover_clients
 from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.recovery_warning import RecoveryWarning
 
@@ -34,8 +34,15 @@ def recovering(
 ) -> Client:
     """Return a client like `client` whose calls recover, streams included; nothing changes on `client` itself.
 
-    With `more` clients, usually the same with other keys, calls are shared out by `weights`. A key that is refused or rate
-    limited is left for the next at once and rests. `policy` is the policy of every call; `name` is what circuits and events
-    call the provider (by default "openai", "xai", or the host where the client talks to another).
+        client = recovering(OpenAI())
+        answer = client.responses.create(model="gpt-5", input="hi")
+
+    With `more` clients, usually the same with other keys, calls are distributed by `weights`. A key that is rejected or rate
+    limited is left for the next one at once, and rests. `policy` is the policy of every call. `name` is the name of the
+    provider in circuits and events: by default "openai", "xai", or the host if the client talks to another one.
+
+    Calls raise the SDK's own exceptions, `StreamCutError` for a stream that breaks after its first content, and
+    `CircuitOpenError`, `DeadlineError` or `BudgetError` where no request was made. Raises `InvalidError` for something that
+    is not a client of the SDK, or recovers already.
     """
-    return recover_clients((client, *more), dialect=OPENAI, policy=policy, name=name, weights=weights, runtime=runtime)
+    return recover_clients((client, *more), sdk=OPENAI, policy=policy, name=name, weights=weights, runtime=runtime)

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import options
-from holdfast.faults import InvalidError
+from holdfast.faults import InvalidError, Kind
+from holdfast.policies.decide import Retry
 from holdfast.policies.rate_limit import RateLimitMachine
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from holdfast.classify.hints import AnnouncedLimit
+    from holdfast.faults import Fault
 
 __all__ = ["DENIED_REST_S", "LIMITED_REST_S", "LONGEST_REST_S", "Choice", "PoolMachine", "check_weights"]
 
@@ -107,6 +109,30 @@ class PoolMachine:
     def denied(self, index: int, now: float) -> None:
         """Record that the service denied the key itself."""
         self._rest(index, now, DENIED_REST_S, None, denied=True)
+
+    def failed(self, index: int, fault: Fault, now: float) -> None:
+        """Record a failure of the key: one that passes by itself is a limit, any other denies the key."""
+        if fault.kind is Kind.TRANSIENT:
+            self.limited(index, now, fault.retry_after)
+        else:
+            self.denied(index, now)
+
+    def move_on(
+        self, fault: Fault, now: float, *, shut: Collection[int], moves: int, attempts: int, allowed: int
+    ) -> Retry | None:
+        """Decide whether a call that failed because of its key goes on with another one; None leaves it to the policy.
+
+        `moves` counts the moves so far, `attempts` the calls so far, and `allowed` the calls that the failure's schedule
+        allows. A key that is ready is used at once, and that is not a retry: each other key is worth one call. Otherwise the
+        call waits for the first key to be ready, if that is sooner than the delay that the service requested for this key.
+        """
+        wait = self.soonest(now, shut=shut)
+        if wait is None:
+            return None
+        if wait <= 0.0 and moves < len(self._keys) - 1:
+            return Retry(0.0, max(allowed, attempts + 1), elsewhere=True)
+        sooner = fault.retryable and fault.retry_after is not None and wait < fault.retry_after
+        return Retry(wait, allowed, requested=True) if sooner and attempts - moves < allowed else None
 
     def learn(self, index: int, announced: AnnouncedLimit, now: float) -> None:
         """Follow the limit that a response to this key announced."""

@@ -5,72 +5,72 @@
         async for token in stream:
             …
 
-A stream is an async context manager because neither a generator that was broken off nor a time limit held across a `yield`
-can be right. Items pass through one by one; what was delivered is remembered for `partial`, never held back.
+A stream is an async context manager: a generator that the consumer leaves early may be closed late and in another task, and
+a time limit must not be held across a `yield`. Items pass through one by one.
 
-Invariant: a source that was opened is closed, its place is given up and its permit settled once, however the stream ends.
+`Stream` reads in a task and `BlockingStream` in a thread; both only report to a `Flow`, which decides. Integrations that must
+hand out an SDK's own stream object call `start`, which recovers until the first content, and let the object read from here.
+
+Invariant: a source that was opened is closed, its place in the limiter is given back and its permit settled once, however the
+stream ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args
 
 from holdfast import options
-from holdfast.events import StreamResumed
-from holdfast.faults import Fault, HoldfastError, InvalidError, StreamCutError
-from holdfast.policies.decide import can_fall_back
-from holdfast.policies.fallback import check_when, meets
-from holdfast.policies.models.tool_calls import OpenCall
+from holdfast.faults import InvalidError
+from holdfast.policies.fallback import check_when
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.answers import close_answer_async
+from holdfast.runtime.answers import close_answer, close_answer_async
 from holdfast.runtime.callables import name_of
-from holdfast.runtime.drivers import leave, pause_async
-from holdfast.runtime.fault_of import fault_of, forget_account
+from holdfast.runtime.drivers import leave, pause, pause_async
+from holdfast.runtime.flow import ALIVE, AfterFirst, AttemptContext, Dialect, Flow, Way, stalled
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.operation import Operation
-from holdfast.runtime.partials import Delivered
-from holdfast.runtime.surroundings import Surroundings, admit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
-    from holdfast.faults import DeadlineError, Partial
+    from holdfast.faults import HoldfastError, Partial
     from holdfast.policies.fallback import When
+    from holdfast.runtime.adapter import Adapter
     from holdfast.runtime.limiter import Limiter
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.plan import Plan
 
-__all__ = ["ALIVE", "AfterFirst", "Stream", "StreamOf"]
+__all__ = ["ALIVE", "AfterFirst", "BlockingStream", "Dialect", "Stream", "StreamOf"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-AfterFirst: TypeAlias = Literal["raise", "continue", "restart"]
-"""What a failure after the first item does: raise with what arrived; go on where it broke off; begin again."""
-
-
-ALIVE: Any = object()
-"""What a source gives when something arrived that is no item yet: the idle limit begins anew, and nobody sees it."""
+_ITEMS = Dialect()
 
 
 class StreamOf(Generic[P, T]):
-    """A source of streams with its limits; call it like the function it was made from."""
+    """A source of streams with its limits. Call it like the function it was made from; each call returns a `Stream`.
+
+    `recover(…).stream(fn, …)` returns one.
+    """
 
     def __init__(
         self,
         plan: Plan,
-        fn: Callable[P, AsyncIterable[T]],
+        fn: Callable[P, Any],
         *,
-        first: float | None,
-        idle: float | None,
-        total: float | None,
-        after_first: AfterFirst,
-        resume: Callable[..., AsyncIterable[T]] | None,
+        first: float | None = None,
+        idle: float | None = None,
+        total: float | None = None,
+        after_first: AfterFirst = "raise",
+        resume: Callable[..., AsyncIterable[T]] | None = None,
+        dialect: Dialect = _ITEMS,
+        adapter: Adapter | None = None,
     ) -> None:
         for name, seconds in (("first", first), ("idle", idle), ("total", total)):
             options.seconds(f"stream.{name}", seconds, optional=True)
@@ -85,30 +85,34 @@ class StreamOf(Generic[P, T]):
             )
         self.plan = plan
         self.fn = fn
+        self.total = total
+        self.after_first: AfterFirst = after_first
+        self.resume = resume
+        self.dialect = dialect
+        self.ways: tuple[Way, ...] = ()
+        self._adapter = adapter
         self._first, self._idle = first, idle
         self._bind()
-        self.total = total
-        self.after_first = after_first
-        self.resume = resume
-        self.ways: tuple[Way[T], ...] = ()
 
     def fallback(
         self, other: Callable[P, AsyncIterable[T]] | StreamOf[P, T], *, when: When | None = None, name: str = ""
     ) -> StreamOf[P, T]:
-        """Add what to stream from instead when this one has failed for good before its first item.
+        """Add another source, used when this one has failed for good before its first item; return this object.
 
-        `other` is a function like the first, tried once under the same limits, or a stream with a policy of its own.
+            live = recover("claude").stream(tokens).fallback(other_tokens, when="rate_limit")
+
+        `other` is a function like the first, called once under the same limits, or a stream with a policy of its own. `when`
+        limits it to failures with these codes or categories. Raises `InvalidError` for anything else.
         """
         if not isinstance(other, StreamOf):
-            plan = self.plan.once()
             other = StreamOf(
-                plan,
+                self.plan.once(),
                 other,
                 first=self._first,
                 idle=self._idle,
                 total=self.total,
-                after_first="raise",
-                resume=None,
+                dialect=self.dialect,
+                adapter=self._adapter,
             )
         name = name or name_of(other.fn).rpartition(".")[2]
         check_when(f"stream.fallback {name}: when", when)
@@ -123,10 +127,10 @@ class StreamOf(Generic[P, T]):
         plan = self.plan = self.plan.fresh()
         if plan.runtime is not self._runtime:
             self._bind()
-        return Operation(plan)
+        return Operation(plan, self._adapter)
 
     def _bind(self) -> None:
-        """Take the clock of the runtime that is in use."""
+        """Make the limits with the clock of the runtime that is in use."""
         plan = self.plan
         runtime = self._runtime = plan.runtime
         self.first = Wheels(limit, runtime.clock) if (limit := self._first or plan.timeout) else None
@@ -134,65 +138,134 @@ class StreamOf(Generic[P, T]):
         self.own = Wheels(0.0, runtime.clock)
 
 
-class Way(Generic[T]):
-    """Another source of the same items."""
-
-    __slots__ = ("name", "of", "when")
-
-    def __init__(self, name: str, of: StreamOf[Any, T], when: When | None) -> None:
-        self.name = name
-        self.of = of
-        self.when = when
+# --- the drivers ---
 
 
-class Stream(Generic[T]):
-    """One stream. Enter it with `async with`, then iterate over it once."""
+class _Driver:
+    """What both drivers have: the flow, the source that is read now, and its place in the limiter."""
 
-    _op: Operation
-
-    def __init__(self, of: StreamOf[Any, T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        self._of = of
+    def __init__(
+        self, of: StreamOf[Any, Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        self._flow = Flow(of)
         self._args = args
-        self._kwargs = kwargs
-        self._source: AsyncIterator[T] | None = None
+        self._kwargs: Mapping[str, Any] = kwargs or {}
+        self._source: Any = None
         self._place: tuple[Limiter, int] | None = None
-        self._surroundings: Surroundings | None = None
-        self._entered = self._over = False
-        self._delivered = Delivered()
-        self._call = OpenCall() if of.after_first == "continue" else None
-        self._fresh = True
-        """The present source has not given an item yet."""
+        self._context: AttemptContext | None = None
+        self._entered = False
+        self._starting = False
+        """It reads for `start`: a source that ends meanwhile is handed out all the same, so it is not closed."""
+        self._handed_out = False
+        """It was started, and an SDK's own object reads from it now."""
+        self._busy = False
+        """The source is being read or closed."""
         self._began = 0.0
-        self._ways = of.ways
-        self._primary: Exception | None = None
-        """What the first source failed with, while others are tried."""
-        self.restarts = 0
-        """How often the stream began again after items had been delivered."""
 
     @property
     def partial(self) -> Partial:
-        """What was delivered so far."""
-        return self._delivered.partial()
+        """The items that were delivered so far."""
+        return self._flow.delivered.partial()
 
-    async def __aenter__(self) -> Self:
+    @property
+    def restarts(self) -> int:
+        """How often the stream began again after items had been delivered."""
+        return self._flow.restarts
+
+    @property
+    def op(self) -> Operation:
+        """The operation of the present attempt."""
+        return self._flow.op
+
+    def abandon(self, error: BaseException | None = None) -> None:
+        """The consumer left before the end."""
+        if self._entered:
+            self._flow.abandon(error)
+            self._release_place()
+
+    def source_closed(self) -> None:
+        """The source was closed by someone else. An SDK that closes it while it is read or at its end does not count."""
+        if not self._busy:
+            self.abandon()
+
+    def __del__(self) -> None:
+        # A consumer that drops a stream without closing it leaves no other sign.
+        if self._handed_out:
+            self.abandon()
+
+    def _enter(self) -> None:
         if self._entered:
             raise InvalidError.saying("stream", "one `async with` per stream", "a stream that was entered before")
         self._entered = True
-        self._op = self._of.begin()
-        if self._ways:
-            self._op.expect_fallbacks()
-        self._began = self._op.plan.monotonic()
+        self._flow.begin()
+        self._began = self._flow.op.plan.monotonic()
+
+    def _hand_out(self) -> Any:
+        self._starting, self._handed_out = False, True
+        # The consumer may make other calls between two items. A place that it kept could make it wait for itself.
+        self._release_place()
+        self._flow.op.end()
+        return self._source
+
+    def _admit(self) -> None:
+        op = self._flow.op
+        # Only a reader of events can change the context, so without one the copy is not needed.
+        self._context = None
+        if op.plan.watched:
+            self._context = AttemptContext(op)
+        else:
+            op.admit()
+
+    def _new_source(self) -> Any:
+        of: Any = self._flow.of
+        if of.resume is None or not self._flow.delivered.count:
+            return of.fn(*self._args, **self._kwargs)
+        return of.resume(self.partial, *self._args, **self._kwargs)
+
+    def _release_place(self) -> None:
+        place, self._place = self._place, None
+        if place is not None:
+            limiter, ticket = place
+            limiter.release(ticket)
+
+    def _not_closed(self, error: Exception) -> None:
+        reports.suppressed(self._flow.op, error, "closing the source of a stream that had failed raised")
+
+
+class Stream(_Driver, Generic[T]):
+    """One stream that is read in a task. Enter it with `async with`, then iterate over it once.
+
+    Iterating raises what the source raised if nothing was delivered before, `StreamCutError` with the delivered items after
+    that, and `CircuitOpenError`, `DeadlineError` or `BudgetError` where no attempt may be made.
+    """
+
+    async def __aenter__(self) -> Self:
+        self._enter()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leaving early, or by an exception of the consumer's own, says nothing about the source (R78, R79)."""
-        if not self._over:
-            self._over = True
-            self._op.abandoned(error)
-        self._op.end()
+        self._flow.abandon(error)
+        self._flow.op.end()
         await self._close()
+
+    async def start(self) -> Any:
+        """Read until the first content, with retries nobody sees; return the source of the attempt that has it.
+
+        From here on the stream belongs to an object of an SDK that iterates over this one. It is left when `abandon` or
+        `source_closed` is called, or when nobody holds it any more.
+        """
+        self._enter()
+        self._starting = True
+        try:
+            await self._fill()
+        except BaseException as error:
+            self._flow.abandon(error)
+            self._flow.op.end()
+            raise
+        return self._hand_out()
 
     def __aiter__(self) -> Self:
         return self
@@ -200,207 +273,248 @@ class Stream(Generic[T]):
     async def __anext__(self) -> T:
         if not self._entered:
             raise InvalidError.saying("stream", "`async with` around it", "a stream that was not entered")
-        while not self._over:
+        await self._fill()
+        if not self._flow.ready:
+            raise StopAsyncIteration
+        item: T = self._flow.next_item()
+        return item
+
+    async def _fill(self) -> None:
+        """Read until an item is ready, or the stream is over."""
+        flow = self._flow
+        while not flow.ready and not flow.over:
             try:
                 if self._source is None:
                     await self._begin()
-                item = await self._next()
-            except StopAsyncIteration:
-                self._over = True
-                self._op.succeeded(self._source)
-                await self._close()
+                await self._read()
             except BaseException as error:
-                if not await self._recovers(error):
+                if not await self._recover(error):
                     raise
-            else:
-                self._fresh = False
-                if item is not ALIVE:
-                    self._delivered.add(item)
-                    if self._call is not None:
-                        self._call.follow(item)
-                    return item
-        raise StopAsyncIteration
-
-    # --- the source ---
 
     async def _begin(self) -> None:
         """Begin an attempt; the source itself is opened under the first item's limit."""
-        op = self._op
-        self._surroundings = admit(op)
+        op = self._flow.op
+        self._admit()
         if (limiter := op.plan.limiter) is not None:
             self._place = (limiter, await limiter.acquire_async(op.plan.runtime, op.deadline))
             op.call_starts()
-        self._fresh = True
+        self._flow.source_opened()
 
-    async def _next(self) -> T:
-        """Await the next item no longer than its limit; the limit ends before the item is handed on."""
+    async def _read(self) -> None:
+        """Await an item that may be handed on, no longer than its limit."""
+        flow, ended = self._flow, False
         limit = self._begin_limit()
-        token = AMBIENT.set(self._op)
-        inside = None if self._surroundings is None else self._surroundings.enter()
+        token = AMBIENT.set(flow.op)
+        inside = () if self._context is None else self._context.enter()
+        self._busy = True
         try:
             if self._source is None:
                 self._source = await self._open()
-            item = await anext(self._source)
+            while not flow.received(await anext(self._source), self._source):
+                pass
+        except StopAsyncIteration:
+            ended = True
         except asyncio.CancelledError as error:
-            if limit is not None and limit.end():
+            expired, limit = limit, None
+            if expired is not None and self._is_late(expired):
                 raise self._late() from error
             raise
-        except BaseException:
+        finally:
+            self._busy = False
+            AttemptContext.leave(inside)
+            leave(token)
             if limit is not None:
                 limit.end()
-            raise
-        finally:
-            if inside is not None:
-                Surroundings.leave(inside)
-            leave(token)
-        if limit is not None:
-            limit.end()
-        return item
+        if ended:
+            flow.source_ended(self._source)
+            if not self._starting:
+                await self._close()
 
     async def _open(self) -> AsyncIterator[T]:
-        of = self._of
-        source: Any = (
-            of.fn(*self._args, **self._kwargs)
-            if of.resume is None or not self._delivered.count
-            else of.resume(self.partial, *self._args, **self._kwargs)
-        )
+        source = self._new_source()
         return aiter(await source if inspect.isawaitable(source) else source)
 
-    def _begin_limit(self) -> Limit | None:
-        wheels = self._of.first if self._fresh else self._of.idle
-        ends = self._total_ends()
-        if self._op.plan.off:
-            return None
-        now = self._op.plan.monotonic()
-        left = None if ends is None else max(0.0, ends - now)
-        if wheels is not None and (left is None or wheels.seconds <= left):
-            return wheels.begin(now)
-        return None if left is None else self._of.own.begin_own(left)
-
-    def _total_ends(self) -> float | None:
-        """When it is over whatever arrives: its own total, and before the first item the operation's deadline."""
-        ends = None if self._of.total is None else self._began + self._of.total
-        outer = self._op.deadline if not self._delivered.count else self._op.outer_deadline
-        return outer if ends is None or (outer is not None and outer < ends) else ends
-
-    def _late(self) -> DeadlineError | HoldfastError:
-        """Each limit has its own kind of error (R77)."""
-        op = self._op
-        now, ends = op.plan.monotonic(), self._total_ends()
-        if ends is not None and now >= ends:
-            return errors.deadline_passed(op, ends - self._began)
-        if self._fresh:
-            return errors.timed_out(op)
-        seconds = self._of.idle.seconds if self._of.idle is not None else 0.0
-        message = f"{op.plan.name or 'The stream'} sent nothing for {seconds:g} s"
-        return HoldfastError(Fault.of("PROVIDER_STREAM_STALLED", message, context={"idle_s": seconds}))
+    async def _recover(self, error: BaseException) -> bool:
+        """Return True to go on with another source, False to let the error through, or raise what surfaces instead."""
+        if self._flow.over:
+            # The stream was abandoned while it was read, so this error is its consumer's.
+            return False
+        # An outer cancellation may come while the source closes. Then leaving the stream settles it.
+        try:
+            await self._close()
+        except Exception as closing:  # noqa: BLE001 - a foreign close may raise anything, and the first failure matters
+            self._not_closed(closing)
+        delay = self._flow.failed(error)
+        if delay is None:
+            return False
+        await pause_async(self._flow.op, delay)
+        self._flow.retry()
+        return True
 
     async def _close(self) -> None:
         source, self._source = self._source, None
-        place, self._place = self._place, None
+        self._busy = True
         try:
             if source is not None:
                 await close_answer_async(source)
         finally:
-            if place is not None:
-                limiter, ticket = place
-                limiter.release(ticket)
+            self._busy = False
+            self._release_place()
 
-    # --- failures ---
+    # --- its limits ---
 
-    async def _recovers(self, error: BaseException) -> bool:
-        """Settle the failure; return True to try again, False to let it through, or raise what surfaces instead."""
-        op = self._op
-        # An outer cancellation may come while we close: then leaving the stream settles it.
+    def _begin_limit(self) -> Limit | None:
+        of: Any = self._flow.of
+        op = self._flow.op
+        if op.plan.off:
+            return None
+        wheels: Wheels | None = of.first if self._flow.fresh else of.idle
+        now, ends = op.plan.monotonic(), self._ends()
+        left = None if ends is None else max(0.0, ends - now)
+        if wheels is not None and (left is None or wheels.seconds <= left):
+            return wheels.begin(now)
+        own: Wheels = of.own
+        return None if left is None else own.begin_own(left)
+
+    def _ends(self) -> float | None:
+        """When it must be over whatever arrives: its own total, and before the first item the operation's deadline."""
+        if self._handed_out:
+            # The deadline was for getting the answer. An answer that is still coming is ended by silence only.
+            return None
+        of: Any = self._flow.of
+        op = self._flow.op
+        ends = None if of.total is None else self._began + of.total
+        outer: float | None = op.outer_deadline if self._flow.delivered.count else op.deadline
+        return outer if ends is None or (outer is not None and outer < ends) else ends
+
+    def _is_late(self, limit: Limit) -> bool:
+        """Stop the clock; return whether our own limit cancelled the source."""
+        op = self._flow.op
+        if limit.end():
+            return True
+        if self._flow.fresh and op.around is not None and limit.due:
+            # A recovery around it with the same limit fired first. The callee was late all the same, so its circuit counts it.
+            op.timed_out(errors.lateness(op, op.plan.monotonic()))
+        return False
+
+    def _late(self) -> HoldfastError:
+        """Return the error of the limit that expired: each has its own (R77)."""
+        op, ends = self._flow.op, self._ends()
+        if ends is not None and op.plan.monotonic() >= ends:
+            return errors.deadline_passed(op, ends - self._began)
+        if self._flow.fresh:
+            return errors.timed_out(op)
+        idle: Wheels | None = self._flow.of.idle  # type: ignore[attr-defined] # every driver is made of a StreamOf
+        return stalled(op.plan.name or "The stream", 0.0 if idle is None else idle.seconds)
+
+
+class BlockingStream(_Driver, Generic[T]):
+    """One stream that is read in a thread. It has no time limits of its own: nothing can interrupt a thread that reads.
+
+    `with stream:` and iterate, or `start` it and hand out an SDK's own object, as with `Stream`.
+    """
+
+    def __enter__(self) -> Self:
+        self._enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The generator around it is closed by GeneratorExit when its consumer leaves; that is not the consumer's error.
+        self._flow.abandon(None if isinstance(error, GeneratorExit) else error)
+        self._flow.op.end()
+        self._close()
+
+    def start(self) -> Any:
+        """Read until the first content, with retries nobody sees; return the source of the attempt that has it."""
+        self._enter()
+        self._starting = True
         try:
-            await self._close()
-        except Exception as closing:  # noqa: BLE001 - the failure that matters is the first
-            reports.suppressed(op, closing, "closing the source of a stream that had failed raised")
-        cut = self._delivered.count > 0 and isinstance(error, Exception) and not op.plan.off
-        if cut and (self._of.after_first == "raise" or self._inside_a_call()):
-            self._cut(error)
-        if cut:
-            error = _what_broke_it(error)
-        delay = op.failed(error)
-        if delay is None:
-            if not cut and isinstance(error, Exception) and self._falls_back(error):
-                return True
-            self._over = True
-            if cut:
-                self._surface_cut(error)
+            self._fill()
+        except BaseException as error:
+            self._flow.abandon(error)
+            self._flow.op.end()
+            raise
+        return self._hand_out()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        self._fill()
+        if not self._flow.ready:
+            raise StopIteration
+        item: T = self._flow.next_item()
+        return item
+
+    def _fill(self) -> None:
+        """Read until an item is ready, or the stream is over."""
+        flow = self._flow
+        while not flow.ready and not flow.over:
+            try:
+                if self._source is None:
+                    self._begin()
+                self._read()
+            except BaseException as error:
+                if not self._recover(error):
+                    raise
+
+    def _begin(self) -> None:
+        op = self._flow.op
+        self._admit()
+        if (limiter := op.plan.limiter) is not None:
+            self._place = (limiter, limiter.acquire(op.plan.runtime, op.deadline))
+            op.call_starts()
+        self._flow.source_opened()
+
+    def _read(self) -> None:
+        """Read an item that may be handed on."""
+        flow, ended = self._flow, False
+        token = AMBIENT.set(flow.op)
+        inside = () if self._context is None else self._context.enter()
+        self._busy = True
+        try:
+            if self._source is None:
+                self._source = self._open()
+            while not flow.received(next(self._source), self._source):
+                pass
+        except StopIteration:
+            ended = True
+        finally:
+            self._busy = False
+            AttemptContext.leave(inside)
+            leave(token)
+        if ended:
+            flow.source_ended(self._source)
+            if not self._starting:
+                self._close()
+
+    def _open(self) -> Iterator[T]:
+        source: Iterator[T] = iter(self._new_source())
+        return source
+
+    def _recover(self, error: BaseException) -> bool:
+        """Return True to go on with another source, False to let the error through, or raise what surfaces instead."""
+        if self._flow.over:
             return False
         try:
-            await pause_async(op, delay)
-        except BaseException:
-            self._over = True
-            raise
-        if cut:
-            self._resume()
+            self._close()
+        except Exception as closing:  # noqa: BLE001 - a foreign close may raise anything, and the first failure matters
+            self._not_closed(closing)
+        delay = self._flow.failed(error)
+        if delay is None:
+            return False
+        pause(self._flow.op, delay)
+        self._flow.retry()
         return True
 
-    def _inside_a_call(self) -> bool:
-        """Whether going on would put a tool call together from two answers."""
-        return self._call is not None and self._call.inside
-
-    def _falls_back(self, error: Exception) -> bool:
-        """Go on with the next source whose condition is met; before the first item nobody sees the change (R75)."""
-        if not self._op.has_fallbacks:
-            return False
-        latest = fault_of(error)
-        primary = latest if self._primary is None else fault_of(self._primary)
-        while self._ways and can_fall_back(latest):
-            way, self._ways = self._ways[0], self._ways[1:]
-            if meets(way.when, latest, primary) and not way.of.plan.fresh().rejects():
-                self._primary = self._primary or error
-                reports.fell_back(self._op, "primary", way.name, latest)
-                before, self._of, self._op = self._op, way.of, way.of.begin()
-                self._op.take_over(before, way.name, last=not self._ways)
-                return True
-        self._over = True
-        reports.failed(self._op, primary)
-        surfacing, self._primary = self._primary, None
-        if surfacing is None or surfacing is error:
-            return False
-        surfacing.add_note(f"holdfast: fallback {self._op.via}: {latest.code} {latest.message}")
+    def _close(self) -> None:
+        source, self._source = self._source, None
+        self._busy = True
         try:
-            raise surfacing
+            if source is not None:
+                close_answer(source)
         finally:
-            del surfacing  # an exception in a frame that it passes through keeps itself alive
-
-    def _cut(self, error: BaseException) -> NoReturn:
-        assert isinstance(error, Exception)
-        self._over = True
-        self._op.cut_off(error)
-        self._surface_cut(error)
-
-    def _surface_cut(self, error: BaseException) -> NoReturn:
-        """Raise the cut with what arrived; a mistake in the source's own code stays what it is."""
-        fault = fault_of(error)
-        if fault.code == "SYS_PROGRAMMING_ERROR":
-            raise error
-        raise StreamCutError(self._delivered.on(fault)) from error
-
-    def _resume(self) -> None:
-        of, op = self._of, self._op
-        runtime = op.plan.runtime
-        self.restarts += 1
-        if runtime.bus.wants(StreamResumed):
-            runtime.bus.emit(
-                StreamResumed(
-                    at=runtime.clock.wall(),
-                    run=op.run,
-                    operation=op.plan.name,
-                    how=of.after_first if of.after_first != "raise" else "restart",
-                    items=self._delivered.count,
-                )
-            )
-        if of.after_first == "restart":
-            self._delivered = Delivered()
-
-
-def _what_broke_it(error: BaseException) -> BaseException:
-    """A stream inside this one broke off and had no leave to go on by itself; this one was told what to do then."""
-    while isinstance(error, StreamCutError) and error.__cause__ is not None:
-        error = error.__cause__
-        forget_account(error)
-    return error
+            self._busy = False
+            self._release_place()

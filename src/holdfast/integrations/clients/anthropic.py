@@ -1,4 +1,4 @@
-"""The Anthropic SDK's dialect: its clients, and the events of its streams."""
+"""The Anthropic SDK: its clients, and the events of its streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from anthropic import (
     AsyncAnthropicVertex,
 )
 
-from holdfast.integrations.clients.dialect import Dialect, Refused, Used
+from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk
+from holdfast.runtime.flow import Dialect, Used
 
 __all__ = ["ANTHROPIC"]
 
@@ -33,34 +34,28 @@ def _ends(event: Any) -> bool | None:
     return kind == "message_stop" if kind in _MESSAGE else None
 
 
-def _no_failure(event: Any, request: Any) -> None:  # noqa: ARG001 - this SDK raises for every failure in a stream
-    return None
-
-
-def _refused(answer: Any, options: Any) -> Refused | None:  # noqa: ARG001 - an error says so, whatever was asked
-    if getattr(answer, "type", None) != "error":
-        return None
-    body = answer.to_dict()
-    error = body.get("error")
-    return Refused(str(error.get("message") if isinstance(error, dict) else error), body)
-
-
 def _used(event: Any) -> Used | None:
-    """The start tells the model and what was read, each later change of the message what was written so far."""
+    # The start has the model and the input tokens. Each later change of the message has the output tokens so far.
     kind = getattr(event, "type", None)
     if kind == "message_start":
         return Used(event.message.model, event.message.usage.to_dict())
     return Used(None, event.usage.to_dict()) if kind == "message_delta" else None
 
 
-ANTHROPIC = Dialect(
+def _error_in(response: Any, options: Any) -> ErrorInResponse | None:  # noqa: ARG001 - an error says so by its type
+    if getattr(response, "type", None) != "error":
+        return None
+    body = response.to_dict()
+    error = body.get("error")
+    return ErrorInResponse(str(error.get("message") if isinstance(error, dict) else error), body)
+
+
+ANTHROPIC = Sdk(
     sync=(Anthropic, AnthropicBedrock, AnthropicVertex),
     async_=(AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex),
     names={"api.anthropic.com": "anthropic"},
-    opens=_opens,
-    ends=_ends,
-    failure=_no_failure,
-    refused=_refused,
+    # This SDK raises for every failure in a stream, so no event reports one.
+    events=Dialect(opens=_opens, ends=_ends, used=_used, timeout_is_silence=True),
+    error_in=_error_in,
     error=APIError,
-    used=_used,
 )

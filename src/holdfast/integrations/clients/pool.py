@@ -1,6 +1,8 @@
-"""The clients behind one name: which one is next, and what is known about each one's key.
+"""The clients behind one name: what is known about each one's key, and which key the next attempt of a call uses.
 
-Invariant: every look at the machine is behind one lock; calls from any thread and event loop share its state.
+Invariant: the machine is used behind one lock only; calls from any thread and event loop share its state. One attempt is one
+request, and whatever protects the caller (deadline, budget, circuits, quota) is asked before each, also if only the key
+changes.
 """
 
 from __future__ import annotations
@@ -13,27 +15,31 @@ from weakref import WeakSet
 
 from holdfast._platform import after_fork
 from holdfast.classify.hints import announced_limit
-from holdfast.faults import Kind
+from holdfast.faults import Fault, HoldfastError, Scope
+from holdfast.integrations.clients.exchange import can_replay, effect_of, model_of
+from holdfast.policies.decide import GiveUp, Reason
 from holdfast.policies.pool import PoolMachine
 from holdfast.policies.target import Target
+from holdfast.runtime.adapter import Adapter
+from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from holdfast.faults import Fault
-    from holdfast.integrations.clients.dialect import Dialect
+    from holdfast.integrations.clients.sdk import Sdk
     from holdfast.policies import Effect, Policy
-    from holdfast.policies.pool import Choice
+    from holdfast.policies.decide import Retry
+    from holdfast.runtime.operation import Operation
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["ASKING", "Member", "Pool", "listen", "listen_async"]
+__all__ = ["SENDING", "KeyChoice", "Member", "Pool", "note_limits", "note_limits_async"]
 
-_MOST_PLANS = 1024
-"""Models times keys; who calls more of them at once pays for making plans anew."""
+_MAX_PLANS = 1024
+"""One plan for each key, model and effect. Beyond this many the plans are made anew, so that memory stays bounded."""
 
-ASKING: ContextVar[tuple[Pool, int] | None] = ContextVar("holdfast_asking", default=None)
-"""Whose answer the HTTP client is about to get: there the headers are seen, here the key is known."""
+SENDING: ContextVar[tuple[Pool, int] | None] = ContextVar("holdfast_sending", default=None)
+"""The pool and the key of the request that is being sent. The HTTP client's hook sees the response's headers, but no key."""
 
 
 class Member:
@@ -50,7 +56,7 @@ class Member:
 
 
 class Keys:
-    """What is known about the keys of a pool; the pool's copies share it."""
+    """What is known about the keys of a pool. The copies of a pool share it."""
 
     def __init__(self, weights: Sequence[float]) -> None:
         self.machine = PoolMachine(weights)
@@ -68,32 +74,30 @@ class Pool:
         self,
         members: Sequence[Member],
         *,
-        dialect: Dialect,
+        sdk: Sdk,
         name: str,
         policy: Policy | None,
         weights: Sequence[float],
         runtime: Runtime | None,
     ) -> None:
         self.members = tuple(members)
-        self.dialect = dialect
+        self.sdk = sdk
         self.name = name
         self.policy = policy
         self.runtime = runtime
         self.several = len(self.members) > 1
-        self._keys = Keys(weights)
+        self.keys = Keys(weights)
         self._plans: dict[tuple[str, str, Effect | None], Plan] = {}
 
     def like(self, members: Sequence[Member]) -> Pool:
-        """Return a pool of other clients with the same keys: what is known about the keys is known to both."""
+        """Return a pool of other clients with the same keys; both share what is known about the keys."""
         other = copy.copy(self)
         other.members = tuple(members)
         return other
 
     def of_one(self, member: Member) -> Pool:
         """Return a pool of one client with a key of its own."""
-        return Pool(
-            (member,), dialect=self.dialect, name=self.name, policy=self.policy, weights=(1.0,), runtime=self.runtime
-        )
+        return Pool((member,), sdk=self.sdk, name=self.name, policy=self.policy, weights=(1.0,), runtime=self.runtime)
 
     def plan(self, member: Member, model: str, effect: Effect | None) -> Plan:
         """Return how calls to this model with this member's key recover."""
@@ -104,58 +108,105 @@ class Pool:
         if known is None:
             target = Target(provider=self.name, model=model, credential=member.credential)
             plan = Plan(target, self.policy, effect=effect, runtime=self.runtime)
-        with self._keys.lock:
-            if len(self._plans) >= _MOST_PLANS:
+        with self.keys.lock:
+            if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             self._plans[key] = plan
         return plan
 
-    def choose(self, now: float, shut: frozenset[int], avoid: int | None) -> Choice:
-        with self._keys.lock:
-            return self._keys.machine.choose(now, shut=shut, avoid=avoid)
-
-    def soonest(self, now: float, shut: frozenset[int]) -> float | None:
-        with self._keys.lock:
-            return self._keys.machine.soonest(now, shut=shut)
-
-    def succeeded(self, member: Member) -> None:
-        if self.several:
-            with self._keys.lock:
-                self._keys.machine.succeeded(member.index)
-
-    def failed(self, member: Member, fault: Fault, now: float) -> None:
-        """Take in a failure of the key's own: what passes by itself is a limit, the rest is a refusal."""
-        with self._keys.lock:
-            if fault.kind is Kind.TRANSIENT:
-                self._keys.machine.limited(member.index, now, fault.retry_after)
-            else:
-                self._keys.machine.denied(member.index, now)
-
-    def answered(self, index: int, headers: Mapping[str, str]) -> None:
-        """Take in what an answer's headers announce."""
+    def learn(self, index: int, headers: Mapping[str, str]) -> None:
+        """Learn the limit that a response's headers announce for a key."""
         clock = self.plan(self.members[index], "", None).runtime.clock
-        # Read in one go: each look into an HTTP library's headers goes through all of them.
-        told = announced_limit(dict(headers.items()), clock.wall())
-        if told is not None:
-            with self._keys.lock:
-                self._keys.machine.learn(index, told, clock.monotonic())
+        # Copied at once: each look into an HTTP library's headers goes through all of them.
+        announced = announced_limit(dict(headers.items()), clock.wall())
+        if announced is not None:
+            with self.keys.lock:
+                self.keys.machine.learn(index, announced, clock.monotonic())
 
 
-def listen(response: Any) -> None:
-    """Hear what an answer announces; stands among the response hooks of a pool's HTTP clients."""
-    asking = ASKING.get()
-    if asking is not None:
-        pool, index = asking
-        pool.answered(index, response.headers)
+class KeyChoice(Adapter):
+    """Which key each attempt of one call uses. A key that fails is left for another at once."""
+
+    waits_by_default = True
+
+    def __init__(self, pool: Pool, first: Member, options: Any) -> None:
+        self.pool = pool
+        self.member = first
+        """The client of the present attempt."""
+        self.options = options
+        self._model = model_of(options)
+        self._effect = effect_of(options)
+        self._avoid: int | None = None
+        """The member that failed last."""
+
+    def plan(self) -> Plan:
+        """Return the plan of the present member's key."""
+        return self.pool.plan(self.member, self._model, self._effect)
+
+    def choose(self, op: Operation) -> Plan | None:
+        """Choose the key of the next attempt; raise if all keys have reached their limits."""
+        pool = self.pool
+        if not pool.several:
+            return None
+        now = op.plan.monotonic()
+        with pool.keys.lock:
+            choice = pool.keys.machine.choose(now, shut=self._shut(op, now), avoid=self._avoid)
+        if choice.wait > 0:
+            message = f"Every key of {pool.name} has reached its limit"
+            raise HoldfastError(
+                Fault.of("SYS_RATE_LIMITED", message, retry_after=choice.wait, context={"name": pool.name})
+            )
+        self.member = pool.members[choice.index]
+        return self.plan()
+
+    def propose(self, op: Operation, error: Exception) -> Retry | GiveUp | None:
+        """Give up on a request that cannot be sent again; go on with another key if the failure is the key's."""
+        if not can_replay(self.options):
+            return GiveUp(Reason.UNWANTED)
+        pool = self.pool
+        if not pool.several:
+            return None
+        self._avoid = self.member.index
+        plan, now = op.plan, op.plan.monotonic()
+        fault = fault_of(error, provider=plan.provider, now=plan.runtime.clock.wall())
+        if fault.scope is not Scope.CREDENTIAL:
+            return None
+        allowed = plan.policy.tries(fault).attempts
+        shut = self._shut(op, now)
+        with pool.keys.lock:
+            machine = pool.keys.machine
+            machine.failed(self.member.index, fault, now)
+            return machine.move_on(fault, now, shut=shut, moves=op.moves, attempts=op.attempts, allowed=allowed)
+
+    def succeeded(self, op: Operation) -> None:  # noqa: ARG002 - an adapter's signature
+        """Forget the failures of the key that was used."""
+        if self.pool.several:
+            with self.pool.keys.lock:
+                self.pool.keys.machine.succeeded(self.member.index)
+
+    def _shut(self, op: Operation, now: float) -> frozenset[int]:
+        """Return the members whose own circuit is open."""
+        registry, name = op.plan.runtime.registry, self.pool.name
+        circuits = ((m.index, Target(provider=name, credential=m.credential).names[-1][1]) for m in self.pool.members)
+        known = ((index, registry.known(circuit)) for index, circuit in circuits)
+        return frozenset(index for index, state in known if state is not None and state.rejects(now))
 
 
-async def listen_async(response: Any) -> None:
-    """The same among the hooks of an async client."""
-    listen(response)
+def note_limits(response: Any) -> None:
+    """Learn what a response announces about its key; one of the response hooks of a pool's HTTP clients."""
+    sending = SENDING.get()
+    if sending is not None:
+        pool, index = sending
+        pool.learn(index, response.headers)
+
+
+async def note_limits_async(response: Any) -> None:
+    """The same as `note_limits`, for async clients."""
+    note_limits(response)
 
 
 def _new_process() -> None:
-    # A lock that another thread of the parent held would never open here.
+    # A lock that another thread of the parent held would stay locked here forever.
     for keys in list(_all_keys):
         keys.lock = threading.Lock()
 

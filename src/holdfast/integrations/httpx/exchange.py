@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.extras import missing_extra
 from holdfast.policies.decide import GiveUp, Reason
+from holdfast.runtime.adapter import Adapter
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.operation import Operation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Fault
     from holdfast.policies import Effect
-    from holdfast.policies.decide import Retry
-    from holdfast.runtime.plan import Plan
+    from holdfast.runtime.operation import Operation
 
     class Transport(httpx.BaseTransport, httpx2.BaseTransport):  # type: ignore[misc] # each has its own Request
         """A transport of either library."""
@@ -53,9 +52,10 @@ else:
 
 __all__ = [
     "IDEMPOTENT",
+    "REPEATS",
+    "SENT_ONCE",
     "AsyncTransport",
     "FailedResponse",
-    "Sending",
     "Transport",
     "effect_of",
     "failure_in",
@@ -79,21 +79,23 @@ _MAX_ERROR_BODY = 1024 * 1024
 # --- requests ---
 
 
-class Sending(Operation):
-    """The state of one request."""
+class RequestRules(Adapter):
+    """The rules of HTTP requests: one that must not be sent twice is given up at once."""
 
-    def __init__(self, plan: Plan, *, repeats: bool) -> None:
-        super().__init__(plan)
+    def __init__(self, *, repeats: bool) -> None:
         self._repeats = repeats
 
-    def failed(self, error: BaseException, decision: Retry | GiveUp | None = None) -> float | None:
-        """Give up at once on a request that must not be sent twice."""
-        if decision is None and not self._repeats and self.attempts > len(self.history):
-            decision = GiveUp(Reason.UNWANTED)
-        return super().failed(error, decision)
+    def propose(self, op: Operation, error: Exception) -> GiveUp | None:  # noqa: ARG002 - an adapter's signature
+        """Give up on a request that must not be sent twice."""
+        return None if self._repeats else GiveUp(Reason.UNWANTED)
 
-    def _fault(self, error: Exception) -> Fault:
-        return error.fault if isinstance(error, FailedResponse) else super()._fault(error)
+    def fault_of(self, error: Exception) -> Fault | None:
+        """Return the fault that was read from a failed response."""
+        return error.fault if isinstance(error, FailedResponse) else None
+
+
+# Most requests repeat, and the rules have no state of their own.
+REPEATS, SENT_ONCE = RequestRules(repeats=True), RequestRules(repeats=False)
 
 
 def may_repeat(request: Any, methods: Collection[str]) -> bool:

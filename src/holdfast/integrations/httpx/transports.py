@@ -12,9 +12,10 @@ from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.integrations.httpx.exchange import (
     IDEMPOTENT,
+    REPEATS,
+    SENT_ONCE,
     AsyncTransport,
     FailedResponse,
-    Sending,
     Transport,
     effect_of,
     failure_in,
@@ -27,6 +28,7 @@ from holdfast.integrations.httpx.exchange import (
 from holdfast.integrations.recovery_warning import RECOVERS, warn, warn_of_transport
 from holdfast.policies.target import Target
 from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import Plan
 
 if TYPE_CHECKING:
@@ -62,11 +64,11 @@ class _Recovery:
         # A policy that is not valid raises here, where it is written, and not at the first request.
         self._plan(name or "", None)
 
-    def begin(self, request: Any) -> Sending | None:
+    def begin(self, request: Any) -> Operation | None:
         """Return the operation of a request; None where recovery is off."""
         self._warn_of_retries(request)
         plan = self._plan(self.name or request.url.host, effect_of(request, self.methods))
-        return None if plan.off else Sending(plan, repeats=may_repeat(request, self.methods))
+        return None if plan.off else Operation(plan, REPEATS if may_repeat(request, self.methods) else SENT_ONCE)
 
     def _plan(self, name: str, effect: Effect | None) -> Plan:
         known = self._plans.get((name, effect))
@@ -127,7 +129,7 @@ class RecoveringTransport(Transport):
         finally:
             request.extensions = own
 
-    def _attempt(self, op: Sending, request: Any, own: Any) -> Any:
+    def _attempt(self, op: Operation, request: Any, own: Any) -> Any:
         # A blocking request cannot be cancelled: what is left of our limit becomes the HTTP client's own limit.
         request.extensions = own
         request.extensions = with_limit(request, op.limit())
@@ -174,7 +176,7 @@ class AsyncRecoveringTransport(AsyncTransport):
         except FailedResponse as failed:
             return failed.response
 
-    async def _attempt(self, op: Sending, request: Any) -> Any:
+    async def _attempt(self, op: Operation, request: Any) -> Any:
         response = await self._inside.handle_async_request(request)
         body = await read_async(response, whole=is_failure(response))
         if is_failure(response) and body is not None:

@@ -18,12 +18,12 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
 
 from holdfast.faults import InvalidError
+from holdfast.integrations.calls import check_after_first
 from holdfast.integrations.langchain.chat_models import recover_model
 from holdfast.integrations.langchain.graph import recovering_node, retry_policy
 from holdfast.integrations.langchain.middleware import RecoveryMiddleware
 from holdfast.integrations.langchain.retries import is_bound_model, warn_of_retries_in
 from holdfast.integrations.langchain.runnables import RecoveringRunnable
-from holdfast.integrations.reading import check_after_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable

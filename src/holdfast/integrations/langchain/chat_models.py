@@ -1,7 +1,8 @@
-"""Chat models that recover: the model's own class with its four doors to the provider (`_generate`, `_stream`, async) ours.
+"""Chat models that recover: a subclass of the model's class, with recovery in the four methods that call the provider.
 
-These are below LangChain's callbacks and caches: a call that recovers is one run to a tracer, and a cached answer is no attempt.
-The class is derived, not the instance changed, so that copies (`model_copy`, `configurable_fields`) recover as well.
+These methods (`_generate`, `_stream` and their async twins) are below LangChain's callbacks and caches: a call that recovers
+is one run to a tracer, and a cached answer is not an attempt. The class is derived instead of the instance changed, so that
+copies (`model_copy`, `configurable_fields`) recover as well.
 
 Invariant: one attempt is one request; the parts of a tool call always come from one answer.
 """
@@ -17,12 +18,12 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from pydantic import Field
 
 from holdfast.faults import InvalidError
+from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_if_tried_again
-from holdfast.integrations.langchain.retries import LAZY_CLIENTS, attending, without_retries
-from holdfast.integrations.passing import Calls
-from holdfast.integrations.reading import Form, read, read_async
+from holdfast.integrations.langchain.retries import LAZY_CLIENTS, checked, without_retries
 from holdfast.policies.target import Target
 from holdfast.runtime.credentials import name_of_key
+from holdfast.runtime.flow import Dialect, Used
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.stream import AfterFirst
 
 _KEYS = ("anthropic_api_key", "openai_api_key", "api_key")
-"""Where chat models keep their key."""
+"""The fields in which chat models keep their key."""
 
 __all__ = ["recover_model", "target_of_model", "used_by_message"]
 
@@ -63,28 +64,28 @@ class ModelRecovery:
         self._calls: dict[Target, Calls] = {}
 
     def calls(self, model: BaseChatModel, kwargs: dict[str, Any]) -> Calls:
-        """Return how calls to the model that is asked recover; `bind(model=…)` may name another than its own."""
+        """Return how the calls of a model recover. `bind(model=…)` may name another model than its own."""
         target = target_of_model(model, self._name, kwargs)
         known = self._calls.get(target)
         if known is None:
             known = self._calls[target] = Calls(
-                target, self._policy, passing=PASSING, told=_used_by_result, runtime=self._runtime
+                target, self._policy, passing=PASSING, usage=_usage_of, runtime=self._runtime
             )
         return known
 
 
 def target_of_model(model: BaseChatModel, name: str | None, kwargs: dict[str, Any] | None = None) -> Target:
-    """Return what a model calls, as it tells tracers."""
-    told = _told_to_tracers(model)
-    asked = (kwargs or {}).get("model") or told.get("ls_model_name") or getattr(model, "model", None)
-    provider = name or told.get("ls_provider") or type(model).__name__
+    """Return the provider, model and key that a chat model calls, by the names that tracers get."""
+    traced = _names_for_tracers(model)
+    called = (kwargs or {}).get("model") or traced.get("ls_model_name") or getattr(model, "model", None)
+    provider = name or traced.get("ls_provider") or type(model).__name__
     return Target(
-        provider=str(provider), model=asked if isinstance(asked, str) else "", credential=_credential_of(model)
+        provider=str(provider), model=called if isinstance(called, str) else "", credential=_credential_of(model)
     )
 
 
 def _credential_of(model: BaseChatModel) -> str:
-    """Return a name for the model's key, so that each key has a circuit of its own; empty where it holds none."""
+    """Return a name for the model's key, so that each key has a circuit of its own; empty if it has no key."""
     for field in _KEYS:
         secret = getattr(getattr(model, field, None), "get_secret_value", None)
         if secret is not None and (key := secret()):
@@ -92,10 +93,10 @@ def _credential_of(model: BaseChatModel) -> str:
     return ""
 
 
-def _told_to_tracers(model: BaseChatModel) -> dict[str, Any]:
+def _names_for_tracers(model: BaseChatModel) -> dict[str, Any]:
     try:
-        return dict(model._get_ls_params())  # noqa: SLF001 - what every tracer reads; there is no other name for it
-    except Exception:  # noqa: BLE001 - a model of someone's own may need arguments here; then its class names it
+        return dict(model._get_ls_params())  # noqa: SLF001 - every tracer reads it; LangChain has no public name for it
+    except Exception:  # noqa: BLE001 - a user's own model may need arguments here; then its class names it
         return {}
 
 
@@ -108,17 +109,18 @@ def recover_model(
     resume: Callable[[Any, Any], Any] | None,
     runtime: Runtime | None,
 ) -> M:
-    """Return a copy of the model that recovers; it is of the model's class and called so."""
+    """Return a copy of the model that recovers. Its class is a subclass of the model's, with the same name."""
     if hasattr(model, "recovery"):
         raise InvalidError.saying("recovering.runnable", "a model that does not recover yet", "one that does")
     if after_first == "restart":
         raise InvalidError.saying(
             "recovering.after_first",
             "'raise' or 'continue' for a chat model",
-            "'restart': LangChain joins all parts of a call to one message, also those of a first try",
+            "'restart': LangChain joins all parts of a call to one message, also those of the first attempt",
         )
     recovery = ModelRecovery(policy=policy, name=name, after_first=after_first, resume=resume, runtime=runtime)
-    recovery.calls(model, {})  # a policy that cannot be had is told here, not at the first call
+    # A policy that is not valid raises here, where it is written, and not at the first call.
+    recovery.calls(model, {})
     copy = without_retries(model, above=2)
     object.__setattr__(copy, "__class__", _recovering_class(type(model)))
     vars(copy)["recovery"] = recovery
@@ -127,34 +129,34 @@ def recover_model(
 
 @functools.cache
 def _recovering_class(base: type[BaseChatModel]) -> type[BaseChatModel]:
-    """Derive the class that recovers; only what the model implements itself is taken over."""
+    """Derive the class that recovers. Only methods that the model implements itself are replaced."""
     body: dict[str, Any] = {
         "__module__": base.__module__,
         "__qualname__": base.__qualname__,
         "__doc__": base.__doc__,
         "__annotations__": {"recovery": Any},
-        # A field, so that whatever copies or rebuilds a model keeps it; left out where models are written down.
+        # A field, so that copies of a model keep it; excluded, so that a serialised model does not contain it.
         "recovery": Field(default=None, exclude=True, repr=False),
     }
-    for door, recovered in (
+    for method, recovered in (
         ("_generate", _generate),
         ("_agenerate", _agenerate),
         ("_stream", _stream),
         ("_astream", _astream),
     ):
-        own = getattr(base, door)
-        if own is not getattr(BaseChatModel, door):
-            body[door] = functools.wraps(own)(recovered(own))
+        own = getattr(base, method)
+        if own is not getattr(BaseChatModel, method):
+            body[method] = functools.wraps(own)(recovered(own))
     for name in LAZY_CLIENTS:
         made = getattr(base, name, None)
         if isinstance(made, functools.cached_property):
-            body[name] = _attending(name, made.func)
+            body[name] = _checked(name, made.func)
     return type(base.__name__, (base,), body)
 
 
-def _attending(name: str, made: Callable[[Any], Any]) -> functools.cached_property[Any]:
+def _checked(name: str, made: Callable[[Any], Any]) -> functools.cached_property[Any]:
     def client(self: Any) -> Any:
-        return attending(made(self))
+        return checked(made(self))
 
     client.__name__ = name
     return functools.cached_property(client)
@@ -189,8 +191,8 @@ def _agenerate(own: Callable[..., Awaitable[ChatResult]]) -> Callable[..., Await
 
 def _stream(own: Callable[..., Iterator[ChatGenerationChunk]]) -> Callable[..., Iterator[ChatGenerationChunk]]:
     def stream(self: Any, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
-        def attempt(asked: list[BaseMessage]) -> Iterator[ChatGenerationChunk]:
-            return own(self, asked, *args, **kwargs)
+        def attempt(sent: list[BaseMessage]) -> Iterator[ChatGenerationChunk]:
+            return own(self, sent, *args, **kwargs)
 
         calls = _calls_of(self, kwargs)
         if calls is None:
@@ -198,15 +200,15 @@ def _stream(own: Callable[..., Iterator[ChatGenerationChunk]]) -> Callable[..., 
             return
         rest, mode = _rest_of(self.recovery, messages), self.recovery.after_first
         with mark_given_up():
-            yield from read(calls, FORM, attempt, messages, after_first=mode, resume=rest)
+            yield from calls.read(_CHUNKS, attempt, messages, after_first=mode, resume=rest)
 
     return stream
 
 
 def _astream(own: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
     async def astream(self: Any, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        def attempt(asked: list[BaseMessage]) -> AsyncIterator[Any]:
-            return own(self, asked, *args, **kwargs)
+        def attempt(sent: list[BaseMessage]) -> AsyncIterator[Any]:
+            return own(self, sent, *args, **kwargs)
 
         calls = _calls_of(self, kwargs)
         if calls is None:
@@ -215,7 +217,7 @@ def _astream(own: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncItera
             return
         rest, mode = _rest_of(self.recovery, messages), self.recovery.after_first
         with mark_given_up():
-            async with aclosing(read_async(calls, FORM, attempt, messages, after_first=mode, resume=rest)) as stream:
+            async with aclosing(calls.aread(_CHUNKS, attempt, messages, after_first=mode, resume=rest)) as stream:
                 async for chunk in stream:
                     yield chunk
 
@@ -223,7 +225,7 @@ def _astream(own: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncItera
 
 
 def _calls_of(model: Any, kwargs: dict[str, Any]) -> Calls | None:
-    """Return how this call recovers; None: it is part of one that does, as where a model makes calls of streams."""
+    """Return how this call recovers; None if it is part of a call that does: some models make calls from streams."""
     if model.recovery is None:
         return None
     calls: Calls = model.recovery.calls(model, kwargs)
@@ -234,7 +236,7 @@ def _calls_of(model: Any, kwargs: dict[str, Any]) -> Calls | None:
 
 
 def _rest_of(recovery: ModelRecovery, messages: list[BaseMessage]) -> Callable[[Partial], tuple[Any, ...]] | None:
-    """Return what makes the messages to go on with from what was delivered."""
+    """Return the function that makes the messages for the rest from the chunks that were delivered."""
     resume = recovery.resume
     if resume is None:
         return None
@@ -246,18 +248,18 @@ def _rest_of(recovery: ModelRecovery, messages: list[BaseMessage]) -> Callable[[
     return rest
 
 
-# --- what is known about the parts of an answer ---
+# --- the dialect of chunks ---
 
 
-def _says_something(message: Any) -> bool:
+def _has_content(message: Any) -> bool:
     content = message.content
-    said = bool(content) if isinstance(content, str) else any(_block_says(block) for block in content)
-    # The name of a tool alone is an opening, as in the SDKs' own streams.
+    has_text = bool(content) if isinstance(content, str) else any(_block_has_content(block) for block in content)
+    # The name of a tool alone is not content yet, as in the SDKs' own streams.
     calls = getattr(message, "tool_call_chunks", None) or ()
-    return said or any(call.get("args") for call in calls) or _is_last_of(message)
+    return has_text or any(call.get("args") for call in calls) or _is_last_of(message)
 
 
-def _block_says(block: Any) -> bool:
+def _block_has_content(block: Any) -> bool:
     if not isinstance(block, dict):
         return bool(block)
     opening = {"type", "index", "id", "name", "caller"} if block.get("type") == "tool_use" else {"type", "index", "id"}
@@ -266,7 +268,7 @@ def _block_says(block: Any) -> bool:
 
 def _opens(chunk: ChatGenerationChunk) -> bool:
     info = chunk.generation_info or {}
-    return not _says_something(chunk.message) and not info.get("finish_reason")
+    return not _has_content(chunk.message) and not info.get("finish_reason")
 
 
 def _is_fragment(chunk: ChatGenerationChunk) -> bool:
@@ -274,47 +276,42 @@ def _is_fragment(chunk: ChatGenerationChunk) -> bool:
 
 
 def _is_last_of(message: Any) -> bool:
-    told = message.response_metadata
-    return getattr(message, "chunk_position", None) == "last" or bool(told.get("stop_reason"))
+    stopped = message.response_metadata.get("stop_reason")
+    return getattr(message, "chunk_position", None) == "last" or bool(stopped)
 
 
-def _watch_for_the_end() -> Callable[[ChatGenerationChunk], bool | None]:
-    """These two say when an answer is whole; of others an end is taken for an end."""
-
-    def is_last(chunk: ChatGenerationChunk) -> bool | None:
-        if chunk.message.response_metadata.get("model_provider") not in {"anthropic", "openai"}:
-            return None
-        return _is_last_of(chunk.message) or bool((chunk.generation_info or {}).get("finish_reason"))
-
-    return is_last
+def _ends(chunk: ChatGenerationChunk) -> bool | None:
+    # Only these two providers mark the last chunk of a complete answer. For others every end is taken for complete.
+    if chunk.message.response_metadata.get("model_provider") not in {"anthropic", "openai"}:
+        return None
+    return _is_last_of(chunk.message) or bool((chunk.generation_info or {}).get("finish_reason"))
 
 
-def _used_by_chunks(chunks: list[ChatGenerationChunk]) -> Any:
-    used = [told for chunk in chunks if (told := used_by_message(chunk.message)) is not None]
-    return used[-1] if used else None
+def _used_by_chunk(chunk: ChatGenerationChunk) -> Used | None:
+    return used_by_message(chunk.message)
 
 
-def _used_by_result(result: Any) -> Any:
+def _usage_of(result: Any) -> Any:
     generations = getattr(result, "generations", None)
     return used_by_message(generations[0].message) if generations else result
 
 
-def used_by_message(message: Any) -> Any:
-    """What a message says it used, in the words of Anthropic: there the kinds of tokens do not overlap."""
-    told = message.usage_metadata if isinstance(message, AIMessage | AIMessageChunk) else None
-    if told is None:
+def used_by_message(message: Any) -> Used | None:
+    """Return what a message reports as used, with Anthropic's names: there the kinds of tokens do not overlap."""
+    usage = message.usage_metadata if isinstance(message, AIMessage | AIMessageChunk) else None
+    if usage is None:
         return None
-    details = told.get("input_token_details") or {}
+    details = usage.get("input_token_details") or {}
     cached, written = details.get("cache_read") or 0, details.get("cache_creation") or 0
-    return {
-        "model": message.response_metadata.get("model_name"),
-        "usage": {
-            "input_tokens": max(0, told["input_tokens"] - cached - written),
-            "output_tokens": told["output_tokens"],
+    return Used(
+        message.response_metadata.get("model_name"),
+        {
+            "input_tokens": max(0, usage["input_tokens"] - cached - written),
+            "output_tokens": usage["output_tokens"],
             "cache_read_input_tokens": cached,
             "cache_creation_input_tokens": written,
         },
-    }
+    )
 
 
-FORM = Form(opens=_opens, fragment=_is_fragment, check=_watch_for_the_end, used=_used_by_chunks)
+_CHUNKS = Dialect(opens=_opens, fragment=_is_fragment, ends=_ends, used=_used_by_chunk)

@@ -1,6 +1,6 @@
-"""Nodes of a LangGraph graph: recovered by us, or by LangGraph's own loop on our word.
+"""Nodes of a LangGraph graph: recovered by us, or by LangGraph's own loop with our classifier.
 
-Invariant: interrupts, commands to a parent graph and a drain pass through; they are how a graph works, not how it fails.
+Invariant: interrupts, commands to a parent graph and a drain pass through. A graph works by them; they are not failures.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import get_runtime
 from langgraph.types import RetryPolicy
 
-from holdfast.integrations.passing import Calls
+from holdfast.integrations.calls import Calls
 from holdfast.integrations.recovery_warning import warn
 from holdfast.policies.backoff import Backoff
 from holdfast.runtime.callables import is_async, name_of, refuse_generator
@@ -34,20 +34,22 @@ __all__ = ["PASSING", "mark_given_up", "recovering_node", "retry_policy", "warn_
 F = TypeVar("F", bound="Callable[..., Any]")
 
 PASSING: tuple[type[Exception], ...] = (GraphBubbleUp,)
-"""What LangGraph raises to steer itself: GraphInterrupt, ParentCommand, GraphDrained."""
+"""Exceptions that steer LangGraph: GraphInterrupt, ParentCommand, GraphDrained."""
 
 _ATTEMPTS = 3
 _MOST_MARKS = 1000
 
 
-# --- LangGraph's loop, on our word ---
+# --- LangGraph's loop with our classifier ---
 
 
 def retry_policy(policy: Policy | None = None) -> RetryPolicy:
-    """Return a LangGraph `RetryPolicy` that asks our classifier which failures pass, with the numbers of `policy`.
+    """Return a LangGraph `RetryPolicy` with the numbers of `policy`, whose `retry_on` is our classifier.
 
-    LangGraph waits by its own curve: it knows no Retry-After, deadline or circuit. Where those matter use
-    `recovering_node`. What a recovery inside the node has given up is not tried again.
+        graph.add_node("ask", ask, retry_policy=retry_policy())
+
+    LangGraph waits by its own curve: it has no Retry-After, deadline or circuit. Where those matter, use `recovering_node`.
+    A failure that a recovery inside the node has given up on is not retried.
     """
     backoff = (None if policy is None else policy.backoff) or Backoff()
     attempts = None if policy is None else policy.attempts
@@ -57,11 +59,11 @@ def retry_policy(policy: Policy | None = None) -> RetryPolicy:
         max_interval=backoff.cap,
         max_attempts=attempts or _ATTEMPTS,
         jitter=bool(backoff.jitter) and backoff.jitter != "none",
-        retry_on=_passes_by_itself,
+        retry_on=_is_retryable,
     )
 
 
-def _passes_by_itself(error: Exception) -> bool:
+def _is_retryable(error: Exception) -> bool:
     return not isinstance(error, PASSING) and fault_of(error).retryable
 
 
@@ -86,10 +88,16 @@ def recovering_node(
     effect: Effect | None = None,
     runtime: Runtime | None = None,
 ) -> Any:
-    """Decorate a node, sync or async, so that it recovers: `graph.add_node("ask", …)` of what comes back.
+    """Decorate a node, sync or async, so that it recovers.
 
-    `name` is what circuits and events call it, by default `agent:` and the function's name; `effect` says what running it
-    twice would do (the node's own `@tool` wins). Give such a node no `retry_policy`.
+        @recovering_node(effect="read")
+        async def ask(state): ...
+
+        graph.add_node("ask", ask)
+
+    `name` is the name of the target in circuits and events, by default `agent:` and the function's name. `effect` declares
+    what running the node does to the world; the node's own `@holdfast.tool` wins. Give such a node no `retry_policy`: both
+    would retry. Raises what the node raises, and `InvalidError` for a generator function.
     """
     if node is None:
         return functools.partial(recovering_node, policy=policy, name=name, effect=effect, runtime=runtime)
@@ -122,12 +130,12 @@ def recovering_node(
 # --- LangGraph's loop around ours ---
 
 _given_up: OrderedDict[str, None] = OrderedDict()
-"""Tasks of graphs in which a recovery gave up, newest last."""
+"""The tasks of graphs in which a recovery gave up, newest last."""
 
 
 @contextmanager
 def mark_given_up() -> Iterator[None]:
-    """Remember that what is inside has failed for good in the present task of a graph."""
+    """Remember that the call inside failed for good in the present task of a graph."""
     try:
         yield
     except PASSING:
@@ -142,7 +150,7 @@ def mark_given_up() -> Iterator[None]:
 
 
 def warn_if_tried_again() -> None:
-    """Warn where LangGraph runs a node again in which we had given up."""
+    """Warn if LangGraph runs a node again in which a recovery gave up."""
     if not _given_up:
         return
     execution = _execution()

@@ -1,7 +1,7 @@
 """`RecoveryMiddleware`: the model and tool calls of a LangChain agent, recovered.
 
-Model calls are retried as the policy says, each model behind its own circuits, then answered by the fallback models. A tool call
-is repeated only where the tool has declared that repeating it does no harm.
+Model calls are retried as the policy says, each model behind its own circuits, then answered by the fallback models. A tool
+call is repeated only if the tool's declared effect allows it.
 
 Invariant: the request that comes in is not changed; LangGraph's control flow passes.
 """
@@ -25,15 +25,14 @@ from langchain_core.messages import ToolMessage
 
 from holdfast import options
 from holdfast.faults import InvalidError
+from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.chat_models import target_of_model, used_by_message
 from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_if_tried_again
 from holdfast.integrations.langchain.retries import without_retries
-from holdfast.integrations.passing import Calls
 from holdfast.integrations.recovery_warning import warn
 from holdfast.policies.decide import EFFECTS
 from holdfast.policies.target import Target
 from holdfast.runtime.fault_of import fault_of
-from holdfast.runtime.plan import PLAN_ATTRIBUTE
 from holdfast.runtime.tool import contract_of
 
 if TYPE_CHECKING:
@@ -49,15 +48,18 @@ if TYPE_CHECKING:
 __all__ = ["RecoveryMiddleware", "ToolFailures"]
 
 ToolFailures = Literal["raise", "tell"]
-"""What a tool that has failed for good does: end the run, or tell the model."""
+"""What a tool that has failed for good does: end the run, or inform the model."""
 
 
 class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Recover an agent's calls: `create_agent(model, tools, middleware=[RecoveryMiddleware(…)])`.
+    """Recover the model and tool calls of an agent.
 
-    `fallbacks` are models to ask, in order, when the agent's own has failed for good. `effects` says of tools by name what
-    calling them does, where they do not declare it themselves (`@holdfast.tool`); a tool nobody has said that of is called
-    once. `tool_failures="tell"` hands the model what it may know of a failure instead of ending the run.
+        agent = create_agent(model, tools, middleware=[RecoveryMiddleware("openai:gpt-5", effects={"search": "read"})])
+
+    `fallbacks` are models that answer, in order, when the agent's own has failed for good. `effects` declares for tools, by
+    name, what a call does to the world, where they do not declare it themselves (`@holdfast.tool`). A tool without a
+    declared effect is called once. When a tool has failed for good, `tool_failures="raise"` raises its exception, which ends
+    the run; `"tell"` gives the model what it may know of the failure. Raises `InvalidError` for options that are not valid.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
 
     @property
     def name(self) -> str:
-        """What the agent calls it."""
+        """Its name in the agent. `create_agent` reads it, which is the moment to look for other retries."""
         if not self._looked_around:
             self._looked_around = _warn_of_other_middleware()
         return super().name
@@ -98,12 +100,12 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
-        """Make the model call."""
+        """Make the model call, with retries and fallback models. The agent calls this."""
         warn_if_tried_again()
         _, calls = self._prepared(request.model)
 
         def attempt() -> ModelResponse[Any]:
-            return handler(self._quietly(request))
+            return handler(self._without_retries(request))
 
         others = [self._step(model, request, handler) for model in self._fallbacks]
         with mark_given_up():
@@ -113,12 +115,12 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
-        """The same in a task."""
+        """The same as `wrap_model_call`, in a task."""
         warn_if_tried_again()
         _, calls = self._prepared(request.model)
 
         async def attempt() -> ModelResponse[Any]:
-            return await handler(self._quietly(request))
+            return await handler(self._without_retries(request))
 
         others = [self._astep(model, request, handler) for model in self._fallbacks]
         with mark_given_up():
@@ -134,45 +136,44 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
                 target_of_model(model, self._name),
                 self._policy,
                 passing=PASSING,
-                told=_used_by_response,
+                usage=_used_by_response,
                 runtime=self._runtime,
             )
             known = self._models[id(model)] = (model, quiet, calls)
         return known[1:]
 
-    def _quietly(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    def _without_retries(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         quiet, _ = self._prepared(request.model)
         return request if quiet is request.model else request.override(model=quiet)
 
     def _step(
         self, model: BaseChatModel, request: ModelRequest[Any], handler: Callable[..., Any]
-    ) -> tuple[str, Callable[[], Any]]:
-        """Return a fallback model's name and the call to it, which recovers behind its own circuits."""
+    ) -> tuple[str, Calls, Callable[[], Any]]:
+        """Return a fallback model's name, and the call to it, which recovers behind its own circuits."""
         _, calls = self._prepared(model)
         fitted = ModelFallbackMiddleware(model)
 
-        def other(asked: ModelRequest[Any]) -> Any:
-            if asked is request:
-                raise _ItsTurnIsOver
-            return handler(self._quietly(asked))
+        def other(adapted: ModelRequest[Any]) -> Any:
+            if adapted is request:
+                raise _FirstModelFailed
+            return handler(self._without_retries(adapted))
 
         def step() -> Any:
-            # LangChain's own middleware takes out of a request what only the first model understands.
+            # LangChain's own middleware removes from the request what only the first model understands.
             return calls.call(lambda: fitted.wrap_model_call(request, other))
 
-        setattr(step, PLAN_ATTRIBUTE, calls.plan)
-        return str(calls.plan.target), step
+        return str(calls.plan.target), calls, step
 
     def _astep(
         self, model: BaseChatModel, request: ModelRequest[Any], handler: Callable[..., Any]
-    ) -> tuple[str, Callable[[], Any]]:
+    ) -> tuple[str, Calls, Callable[[], Any]]:
         _, calls = self._prepared(model)
         fitted = ModelFallbackMiddleware(model)
 
-        async def other(asked: ModelRequest[Any]) -> Any:
-            if asked is request:
-                raise _ItsTurnIsOver
-            return await handler(self._quietly(asked))
+        async def other(adapted: ModelRequest[Any]) -> Any:
+            if adapted is request:
+                raise _FirstModelFailed
+            return await handler(self._without_retries(adapted))
 
         async def attempt() -> Any:
             return await fitted.awrap_model_call(request, other)
@@ -180,15 +181,14 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         async def step() -> Any:
             return await calls.acall(attempt)
 
-        setattr(step, PLAN_ATTRIBUTE, calls.plan)
-        return str(calls.plan.target), step
+        return str(calls.plan.target), calls, step
 
     # --- tool calls ---
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
     ) -> ToolMessage | Command[Any]:
-        """Make the tool call."""
+        """Make the tool call, with retries where its effect allows them. The agent calls this."""
         calls = self._calls_of_tool(request)
         try:
             answer: ToolMessage | Command[Any] = (
@@ -199,13 +199,13 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         except Exception as error:
             if self._tool_failures == "raise":
                 raise
-            return _told(request, error)
+            return _failure_message(request, error)
         return answer
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:
-        """The same in a task."""
+        """The same as `wrap_tool_call`, in a task."""
         calls = self._calls_of_tool(request)
 
         async def attempt() -> ToolMessage | Command[Any]:
@@ -218,11 +218,11 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         except Exception as error:
             if self._tool_failures == "raise":
                 raise
-            return _told(request, error)
+            return _failure_message(request, error)
         return answer
 
     def _calls_of_tool(self, request: ToolCallRequest) -> Calls | None:
-        """Return how calls to the tool recover; None: nobody has said what it does, so it is called once."""
+        """Return how calls to the tool recover; None if it has no declared effect, so that it is called once."""
         name = request.tool_call["name"]
         known = self._tool_calls.get(name)
         if known is None:
@@ -241,8 +241,8 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         return known
 
 
-class _ItsTurnIsOver(Exception):  # noqa: N818 - it says so to LangChain's fallback, and nobody else sees it
-    """The first model was asked already."""
+class _FirstModelFailed(Exception):  # noqa: N818 - it steers LangChain's fallback, and nobody else sees it
+    """The first model has failed already, so LangChain's fallback must go on to the next."""
 
 
 def _model_of(model: BaseChatModel | str) -> BaseChatModel:
@@ -255,13 +255,13 @@ def _model_of(model: BaseChatModel | str) -> BaseChatModel:
 
 
 def _declaring(tool: Any) -> Any:
-    """Return which function of a tool declares its effect."""
+    """Return the function of a tool that declares its effect."""
     functions = (getattr(tool, name, None) for name in ("func", "coroutine"))
     return next((fn for fn in functions if fn is not None and contract_of(fn) is not None), None)
 
 
-def _told(request: ToolCallRequest, error: Exception) -> ToolMessage:
-    """What the model may know about a failure: class, code, what to do. No stack, path, host or secret."""
+def _failure_message(request: ToolCallRequest, error: Exception) -> ToolMessage:
+    """Return what the model may know about a failure: class, code, what to do. No stack, path, host or secret."""
     return ToolMessage(
         content=json.dumps(fault_of(error).for_model()),
         name=request.tool_call["name"],

@@ -12,15 +12,15 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import RunnableBinding, RunnableParallel, RunnableSequence
 from langchain_core.runnables.retry import RunnableRetry
 
-from holdfast.integrations.clients.attentive import attentive
+from holdfast.integrations.clients.client import checked_client
 from holdfast.integrations.recovery_warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.integrations.clients.dialect import Dialect
+    from holdfast.integrations.clients.sdk import Sdk
 
-__all__ = ["LAZY_CLIENTS", "is_bound_model", "warn_of_retries_in", "without_retries"]
+__all__ = ["LAZY_CLIENTS", "checked", "is_bound_model", "warn_of_retries_in", "without_retries"]
 
 M = TypeVar("M", bound=BaseChatModel)
 
@@ -42,7 +42,7 @@ def without_retries(model: M, *, above: int = 0) -> M:
     for root, part in _EAGER_CLIENTS:
         client: Any = held.get(root)
         if hasattr(client, "with_options"):
-            held[root] = attending(client)
+            held[root] = checked(client)
             held[part] = held[root].chat.completions
     if retries and not _is_known(model):
         warn(
@@ -53,14 +53,14 @@ def without_retries(model: M, *, above: int = 0) -> M:
     return copy
 
 
-def attending(client: Any) -> Any:
+def checked(client: Any) -> Any:
     """Return the client without its own retries. A client of the two SDKs also raises for a response that is a failure."""
-    sdk = next((name for cls in type(client).__mro__ if (name := cls.__module__.partition(".")[0]) in _SDKS), None)
-    if sdk is None:
+    name = next((name for cls in type(client).__mro__ if (name := cls.__module__.partition(".")[0]) in _SDKS), None)
+    if name is None:
         return client.with_options(max_retries=0)
     # Only the SDK that made this client is certainly installed, so only its own module may be imported.
-    dialect: Dialect = getattr(import_module(f"holdfast.integrations.clients.{sdk}"), sdk.upper())
-    return attentive(client, dialect)
+    sdk: Sdk = getattr(import_module(f"holdfast.integrations.clients.{name}"), name.upper())
+    return checked_client(client, sdk)
 
 
 def _has_clients(model: Any) -> bool:

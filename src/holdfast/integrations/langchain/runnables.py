@@ -1,6 +1,6 @@
 """Any runnable, recovered as a whole: a chain, a retriever, a compiled graph.
 
-Invariant: it is a runnable like the one inside; every call to it is one operation, also each of a batch.
+Invariant: it is a runnable like the one inside. Every call to it is one operation; a batch is one for each input.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from langchain_core.messages import BaseMessageChunk
 from langchain_core.runnables import Runnable
 
+from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.graph import PASSING
-from holdfast.integrations.passing import Calls
-from holdfast.integrations.reading import Form, read, read_async
+from holdfast.runtime.stream import Dialect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -56,17 +56,17 @@ class RecoveringRunnable(Runnable[Input, Output]):
         return self.inside.InputType
 
     @property
-    def OutputType(self) -> type[Output]:  # noqa: N802 - ditto
+    def OutputType(self) -> type[Output]:  # noqa: N802 - LangChain's name
         return self.inside.OutputType
 
     def get_graph(self, config: RunnableConfig | None = None) -> Graph:
         return self.inside.get_graph(config)
 
-    def invoke(self, input: Input, config: RunnableConfig | None = None, **kwargs: Any) -> Output:  # noqa: A002 - ditto
+    def invoke(self, input: Input, config: RunnableConfig | None = None, **kwargs: Any) -> Output:  # noqa: A002 - LangChain's name
         answer: Output = self._calls.call(lambda: self.inside.invoke(input, config, **kwargs))
         return answer
 
-    async def ainvoke(self, input: Input, config: RunnableConfig | None = None, **kwargs: Any) -> Output:  # noqa: A002 - ditto
+    async def ainvoke(self, input: Input, config: RunnableConfig | None = None, **kwargs: Any) -> Output:  # noqa: A002 - LangChain's name
         async def attempt() -> Output:
             return await self.inside.ainvoke(input, config, **kwargs)
 
@@ -75,37 +75,38 @@ class RecoveringRunnable(Runnable[Input, Output]):
 
     def stream(
         self,
-        input: Input,  # noqa: A002 - ditto
+        input: Input,  # noqa: A002 - LangChain's name
         config: RunnableConfig | None = None,
         **kwargs: Any | None,
     ) -> Iterator[Output]:
-        def attempt(asked: Input) -> Iterator[Output]:
-            return self.inside.stream(asked, config, **kwargs)
+        def attempt(given: Input) -> Iterator[Output]:
+            return self.inside.stream(given, config, **kwargs)
 
-        yield from read(self._calls, _FORM, attempt, input, after_first=self._after_first, resume=self._rest_of(input))
+        rest = self._rest_of(input)
+        yield from self._calls.read(_CHUNKS, attempt, input, after_first=self._after_first, resume=rest)
 
     async def astream(
         self,
-        input: Input,  # noqa: A002 - ditto
+        input: Input,  # noqa: A002 - LangChain's name
         config: RunnableConfig | None = None,
         **kwargs: Any | None,
     ) -> AsyncIterator[Output]:
-        def attempt(asked: Input) -> AsyncIterator[Output]:
-            return self.inside.astream(asked, config, **kwargs)
+        def attempt(given: Input) -> AsyncIterator[Output]:
+            return self.inside.astream(given, config, **kwargs)
 
         rest = self._rest_of(input)
-        source = read_async(self._calls, _FORM, attempt, input, after_first=self._after_first, resume=rest)
+        source = self._calls.aread(_CHUNKS, attempt, input, after_first=self._after_first, resume=rest)
         async with aclosing(source) as stream:
             async for item in stream:
                 yield item
 
-    def _rest_of(self, asked: Input) -> Callable[[Partial], tuple[Any, ...]] | None:
+    def _rest_of(self, given: Input) -> Callable[[Partial], tuple[Any, ...]] | None:
         resume = self._resume
-        return None if resume is None else lambda partial: (resume(partial.payload, asked),)
+        return None if resume is None else lambda partial: (resume(partial.payload, given),)
 
 
 def _is_fragment(item: Any) -> bool:
     return isinstance(item, BaseMessageChunk) and bool(getattr(item, "tool_call_chunks", None))
 
 
-_FORM = Form(fragment=_is_fragment)
+_CHUNKS = Dialect(fragment=_is_fragment)

@@ -1,10 +1,10 @@
 """LiteLLM's `completion` and `acompletion`, and its `Router`, recovered: `recovering(litellm.completion)`.
 
-    calls    one of LiteLLM's functions with recovery around it, and what is asked instead
-    asked    reading a call: its model, its provider, its key; switching off LiteLLM's own retries
-    streams  LiteLLM's streams: held until their first content, watched from there to the end
+    functions  one of LiteLLM's functions with recovery around it: its target, its fallbacks, LiteLLM's own retries off
+    streams    LiteLLM's streams: recovered until their first content, watched from there to the end
 
-Invariant: LiteLLM is never imported here; whoever hands over one of its functions has done so. One attempt is one request.
+Invariant: LiteLLM is never imported here: the caller who passes one of its functions has imported it. One attempt is one
+request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.faults import InvalidError
-from holdfast.integrations.litellm.calls import Calls, Options
+from holdfast.integrations.litellm.functions import Function, Options
 from holdfast.integrations.recovery_warning import RECOVERS, RecoveryWarning, warn
 
 if TYPE_CHECKING:
@@ -40,9 +40,16 @@ def recovering(
 ) -> T:
     """Return `litellm.completion` or `litellm.acompletion` with recovery around it, or a Router whose two calls have it.
 
-    `fallbacks` are asked, in order, when a call has failed for good: models by name (with a Router: its groups), or what else
-    to change in the call, such as `{"model": "…", "api_key": "…"}`. `name` is what circuits and events call the provider (by
-    default what LiteLLM calls it; with a Router, the group).
+        completion = recovering(litellm.completion, fallbacks=["anthropic/claude-haiku-4-5"])
+        answer = completion(model="openai/gpt-5", messages=messages)
+
+    `fallbacks` answer, in order, when a call has failed for good: models by name (with a Router: its groups), or what to
+    change in the call, such as `{"model": "…", "api_key": "…"}`. `name` is the name of the provider in circuits and events:
+    by default LiteLLM's own name for it, and with a Router the group.
+
+    Calls raise LiteLLM's own exceptions, `StreamCutError` for a stream that breaks after its first content, and
+    `CircuitOpenError`, `DeadlineError` or `BudgetError` where no request was made. Raises `InvalidError` for anything else
+    than these functions and a Router, and for one that recovers already.
     """
     if name is not None and not name:
         raise InvalidError.at("recovering.name", "a name such as 'openai', or None", name)
@@ -54,7 +61,7 @@ def recovering(
     if _is_router(given):
         recovered = _router(given, options)
     elif _is_function(given):
-        recovered = Calls(given, options, routed=False).function()
+        recovered = Function(given, options, routed=False).recovered()
     else:
         raise InvalidError.at("recovering.target", "litellm.completion, litellm.acompletion or a Router", target)
     return recovered
@@ -79,6 +86,6 @@ def _router(router: Any, options: Options) -> Any:
             warn(f"the Router's {configured} are off here: give `recovering` fallbacks=[…]", above=1)
     clone = copy.copy(router)
     for function in _FUNCTIONS:
-        setattr(clone, function, Calls(getattr(router, function), options, routed=True).function())
+        setattr(clone, function, Function(getattr(router, function), options, routed=True).recovered())
     setattr(clone, RECOVERS, True)
     return clone

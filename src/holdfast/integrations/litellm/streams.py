@@ -1,143 +1,164 @@
-"""LiteLLM's streams: held until their first content, watched from there to the end.
+"""LiteLLM's streams on the stream machine.
 
-LiteLLM ends a stream that broke off without an error with a last chunk of its own making, `finish_reason="stop"`. It is told
-from a real one by what the stream keeps about itself, and is never handed on. A Router's streams keep no such note.
+LiteLLM ends a stream that broke off without an error with a last chunk of its own making, `finish_reason="stop"`. The stream
+object keeps the reason that the provider really gave, so such a chunk is recognised and never handed on. A Router's streams
+keep no such reason.
 
-Invariant: the stream that comes back is the object LiteLLM gave; only how it is iterated over and closed is ours.
+Invariant: the stream that is handed out is the object LiteLLM returned. Only how it is iterated over and closed is ours.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault, HoldfastError
-from holdfast.integrations.clients.flowing import Flowing
 from holdfast.integrations.clients.openai import OPENAI
-from holdfast.integrations.clients.streams import AsyncEvents, Events
-from holdfast.runtime.answers import close_answer, close_answer_async
+from holdfast.runtime.answers import close_answer_async
+from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
 
-__all__ = ["LiteStream", "open_stream", "open_stream_async"]
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
 
-_NOTING = "CustomStreamWrapper"
+    from holdfast.runtime.operation import Operation
+    from holdfast.runtime.plan import Plan
+
+__all__ = ["open_stream", "open_stream_async"]
+
+_KEEPS_REASON = "CustomStreamWrapper"
 """The class of LiteLLM's streams that keeps the reason a provider gave for the end."""
 
 
-class LiteStream(Flowing):
-    """A call of LiteLLM's whose answer is a stream of chunks as OpenAI's."""
+def open_stream(ways: Iterable[tuple[str, Plan, Callable[[Operation], Any]]]) -> Any:
+    """Return LiteLLM's stream when its first content arrived.
 
-    dialect = OPENAI
+    `ways` are the names, plans and requests of the call and of its fallbacks.
+    """
+    live: BlockingStream[Any]
 
+    def opened(request: Callable[[Operation], Any]) -> Callable[[], Any]:
+        return lambda: _Chunks(request(live.op))
 
-def open_stream(op: LiteStream, stream: Any) -> Any:
-    """Read a fresh stream up to its first content and return it; what comes next is watched."""
-    if not hasattr(type(stream), "__next__"):
-        return stream
-    watched = Events(op, stream, _Chunks(stream))
-    try:
-        while watched.opening:
-            watched.hold(next(watched.source))
-    except StopIteration:
-        watched.nothing_more()
-    except BaseException:
-        close_answer(stream)
-        raise
-    return _taken_over(op, stream, watched)
+    live = BlockingStream(_source((name, plan, opened(request)) for name, plan, request in ways))
+    chunks: _Chunks = live.start()
+    if not chunks.is_stream:
+        (response,) = live
+        return response
+    return _take_over(chunks.stream, live)
 
 
-async def open_stream_async(op: LiteStream, stream: Any) -> Any:
-    """The same for an async stream."""
-    if not hasattr(type(stream), "__anext__"):
-        return stream
-    watched = AsyncEvents(op, stream, _Chunks(stream))
-    try:
-        while watched.opening:
-            watched.hold(await anext(watched.source))
-    except StopAsyncIteration:
-        watched.nothing_more()
-    except BaseException:
-        await close_answer_async(stream)
-        raise
-    return _taken_over(op, stream, watched)
+async def open_stream_async(ways: Iterable[tuple[str, Plan, Callable[[], Awaitable[Any]]]]) -> Any:
+    """The same as `open_stream`, in a task."""
+
+    def opened(request: Callable[[], Awaitable[Any]]) -> Callable[[], Any]:
+        async def chunks() -> Any:
+            return _Chunks(await request())
+
+        return chunks
+
+    live: Stream[Any] = Stream(_source((name, plan, opened(request)) for name, plan, request in ways))
+    chunks: _Chunks = await live.start()
+    if not chunks.is_stream:
+        (response,) = [chunk async for chunk in live]
+        return response
+    return _take_over(chunks.stream, live)
 
 
-def _taken_over(op: LiteStream, stream: Any, watched: Any) -> Any:
-    given = type(stream)
-    stream.__dict__["_holdfast_events"] = watched
-    stream.__class__ = type(given.__name__, (_Watched, given), {"__module__": given.__module__})
-    op.flowing = True
+def _source(ways: Iterable[tuple[str, Plan, Callable[[], Any]]]) -> StreamOf[Any, Any]:
+    sources: list[tuple[str, StreamOf[Any, Any]]] = [
+        (name, StreamOf(plan, opened, dialect=OPENAI.events)) for name, plan, opened in ways
+    ]
+    (_, first), *others = sources
+    for name, other in others:
+        first.fallback(other, name=name)
+    return first
+
+
+def _take_over(stream: Any, live: Any) -> Any:
+    own = type(stream)
+    stream.__dict__["_holdfast_live"] = live
+    # Python looks `__next__` up on the class, not on the object, so the object gets a class of its own.
+    stream.__class__ = type(own.__name__, (_Recovered, own), {"__module__": own.__module__})
     return stream
 
 
-class _Watched:
-    """What is put in front of a stream's own class: its methods are looked up there, not on the object."""
+class _Recovered:
+    """The methods in front of a stream's own class."""
 
-    _holdfast_events: Any
+    _holdfast_live: Any
 
     def __iter__(self) -> Any:
         return self
 
     def __next__(self) -> Any:
-        return next(self._holdfast_events)
+        return next(self._holdfast_live)
 
     def __aiter__(self) -> Any:
         return self
 
     async def __anext__(self) -> Any:
-        return await anext(self._holdfast_events)
+        return await anext(self._holdfast_live)
 
     def close(self) -> None:
-        super().close()  # type: ignore[misc] # the class behind this one has it
-        self._left()
+        super().close()  # type: ignore[misc] # the stream's own class has it
+        self._holdfast_live.source_closed()
 
     async def aclose(self) -> None:
-        await super().aclose()  # type: ignore[misc] # ditto
-        self._left()
-
-    def _left(self) -> None:
-        # LiteLLM closes a stream by itself where it ends or fails; that is told by the chunk that is being read.
-        if not self._holdfast_events.source.reading:
-            self._holdfast_events.left()
+        await super().aclose()  # type: ignore[misc] # the stream's own class has it
+        self._holdfast_live.source_closed()
 
 
 class _Chunks:
-    """The chunks of a stream as LiteLLM gives them, without an end that it made up."""
+    """The chunks of one attempt, without an end that LiteLLM made up. A response that is no stream is an only chunk."""
 
     def __init__(self, stream: Any) -> None:
+        self.stream = stream
         self._class = type(stream)
-        self._stream = stream
-        self._notes = self._class.__name__ == _NOTING and hasattr(stream, "received_finish_reason")
-        self.reading = False
+        self.is_stream = hasattr(self._class, "__next__") or hasattr(self._class, "__anext__")
+        self._keeps_reason = self._class.__name__ == _KEEPS_REASON and hasattr(stream, "received_finish_reason")
+        self._left = 1
 
     def __iter__(self) -> _Chunks:
         return self
 
     def __next__(self) -> Any:
-        stream = self._stream
-        self.reading = True
-        try:
-            return self._checked(stream, self._class.__next__(stream))
-        finally:
-            self.reading = False
+        if not self.is_stream:
+            return self._only_chunk(StopIteration)
+        # By the class it had: its present class reads from us.
+        return self._checked(self._class.__next__(self.stream))
 
     def __aiter__(self) -> _Chunks:
         return self
 
     async def __anext__(self) -> Any:
-        stream = self._stream
-        self.reading = True
-        try:
-            return self._checked(stream, await self._class.__anext__(stream))
-        finally:
-            self.reading = False
+        if not self.is_stream:
+            return self._only_chunk(StopAsyncIteration)
+        return self._checked(await self._class.__anext__(self.stream))
 
-    def _checked(self, stream: Any, chunk: Any) -> Any:
-        if self._notes and OPENAI.ends(chunk) and not stream.received_finish_reason and _comes_from_afar(stream):
+    def close(self) -> None:
+        """Close the connection."""
+        close = getattr(self.stream, "close", None)
+        if self.is_stream and callable(close):
+            close()
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        if self.is_stream:
+            await close_answer_async(self.stream)
+
+    def _checked(self, chunk: Any) -> Any:
+        ends = OPENAI.events.ends
+        if self._keeps_reason and ends and ends(chunk) and not self.stream.received_finish_reason and self._is_remote():
             raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last chunk"))
         return chunk
 
+    def _is_remote(self) -> bool:
+        """Return whether a provider sends the chunks. Answers from a cache or for tests come from generators."""
+        source = getattr(self.stream, "completion_stream", None)
+        return not (inspect.isgenerator(source) or inspect.isasyncgen(source))
 
-def _comes_from_afar(stream: Any) -> bool:
-    """Whether a provider gives the chunks: answers from a cache or made up for tests come from generators, with no reason."""
-    source = getattr(stream, "completion_stream", None)
-    return not (inspect.isgenerator(source) or inspect.isasyncgen(source))
+    def _only_chunk(self, end: type[Exception]) -> Any:
+        if not self._left:
+            raise end
+        self._left = 0
+        return self.stream

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic_ai.models.wrapper import WrapperModel
 
 from holdfast.faults import InvalidError
-from holdfast.integrations.passing import Calls
+from holdfast.integrations.calls import Calls
 from holdfast.integrations.pydantic_ai.exceptions import PASSING
-from holdfast.integrations.pydantic_ai.streams import check_whole, flowing
+from holdfast.integrations.pydantic_ai.streams import check_complete, open_stream
 from holdfast.integrations.recovery_warning import warn, warn_of_transport
 from holdfast.policies.target import Target
 from holdfast.runtime.credentials import credential_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RecoveringModel"]
 
-_STREAMED_BEHIND = frozenset({"anthropic"})
+_READ_FROM_STREAMS = frozenset({"anthropic"})
 """Providers whose whole answers pydantic-ai may read from a stream. It would take a stream that was cut for a whole answer."""
 
 
@@ -65,7 +65,7 @@ class RecoveringModel(WrapperModel):
             model=self.wrapped.model_name,
             credential=credential_of(getattr(self.wrapped, "client", None)),
         )
-        self._calls = Calls(target, policy, passing=PASSING, told=used_by, runtime=runtime)
+        self._calls = Calls(target, policy, passing=PASSING, usage=_usage_of, runtime=runtime)
 
     async def request(
         self,
@@ -78,7 +78,7 @@ class RecoveringModel(WrapperModel):
 
         async def attempt() -> ModelResponse:
             answer = await self.wrapped.request(messages, settings, model_request_parameters)
-            check_whole(answer, _STREAMED_BEHIND)
+            check_complete(answer, _READ_FROM_STREAMS)
             return answer
 
         response: ModelResponse = await self._calls.acall(attempt)
@@ -95,19 +95,21 @@ class RecoveringModel(WrapperModel):
         """Open a stream, with retries until its first content arrived. pydantic-ai calls this."""
         settings = self._retries.off(model_settings)
 
-        def opened() -> Any:
+        def request() -> Any:
             return self.wrapped.request_stream(messages, settings, model_request_parameters, run_context)
 
         if self._calls.plan.off:
-            async with opened() as response:
+            async with request() as response:
                 yield response
             return
-        async with flowing(self._calls, opened) as response:
+        async with open_stream(self._calls, request) as response:
             yield response
 
 
-def used_by(response: Any) -> Any:
+def _usage_of(answer: Any) -> Any:
     """Return what a response reports as used, with Anthropic's names: there the kinds of tokens do not overlap."""
+    # The answer of a stream is its source, which has the response.
+    response = getattr(answer, "response", answer)
     usage = response.usage
     cached, written = usage.cache_read_tokens, usage.cache_write_tokens
     return {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 from pydantic_ai.exceptions import UserError
 
 from holdfast import options
-from holdfast.integrations.passing import Calls
+from holdfast.integrations.calls import Calls
 from holdfast.integrations.pydantic_ai.exceptions import PASSING, for_the_model
 from holdfast.policies.target import Target
 from holdfast.runtime.callables import is_async, name_of, refuse_generator

@@ -1,0 +1,177 @@
+"""Calls of a framework that recover, streams included: what LangChain, pydantic-ai and the Agents SDK share.
+
+Frameworks raise exceptions to steer themselves: interrupts, handoffs, messages for the model. Such an exception is not a
+failure. It surfaces as the same object; no retry, no circuit, no fallback and no event reports it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.faults import InvalidError
+from holdfast.runtime.adapter import Adapter
+from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.fallback import Chain, drive_chain, drive_chain_async
+from holdfast.runtime.operation import Operation
+from holdfast.runtime.plan import PLAN_ATTRIBUTE, Plan
+from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+
+    from holdfast.faults import Partial
+    from holdfast.policies import Effect, Policy
+    from holdfast.policies.target import Aim
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.stream import AfterFirst, Dialect
+
+__all__ = ["Calls", "check_after_first"]
+
+T = TypeVar("T")
+
+
+class _Framework(Adapter):
+    """Lets a framework's own exceptions pass, and finds the usage in its answers."""
+
+    def __init__(self, passing: tuple[type[Exception], ...], usage: Callable[[Any], Any] | None) -> None:
+        self.passing = passing
+        self._usage = usage
+
+    def reported(self, value: object) -> object:
+        """Return what an answer reports as used, in a form that budgets read."""
+        return value if self._usage is None else self._usage(value)
+
+
+class Calls:
+    """How calls to one target recover.
+
+    `passing` are the exceptions that are not failures. `usage` returns what an answer reports as used.
+    """
+
+    def __init__(
+        self,
+        aim: Aim | None,
+        policy: Policy | None = None,
+        *,
+        passing: tuple[type[Exception], ...] = (),
+        effect: Effect | None = None,
+        fn: Any = None,
+        usage: Callable[[Any], Any] | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        # What `fn` declares about itself (`@tool`) wins.
+        self._plan = Plan(aim, policy, effect=effect, runtime=runtime).of(fn)
+        self._adapter = _Framework(passing, usage)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan to use now."""
+        self._plan = self._plan.fresh()
+        return self._plan
+
+    def within(self) -> bool:
+        """Return whether the caller runs inside an attempt of these calls. Then its call is a part of that attempt."""
+        around = AMBIENT.get()
+        return isinstance(around, Operation) and around.adapter is self._adapter and not around.over
+
+    # --- calls ---
+
+    def chain(self, fn: Callable[..., Any], others: Sequence[tuple[str, Calls, Callable[..., Any]]]) -> Chain | None:
+        """Return the fallbacks of `fn`: their names, how calls to them recover, and the functions. None without any."""
+        if not others:
+            return None
+        chain = Chain(fn)
+        for name, calls, other in others:
+            # The chain skips a step whose circuit is open, and finds it by this attribute.
+            setattr(other, PLAN_ATTRIBUTE, calls.plan)
+            chain.fallback(other, name=name)
+        return chain
+
+    def call(self, fn: Callable[..., Any], /, *args: Any, chain: Chain | None = None) -> Any:
+        """Call `fn`, with retries and then the chain's fallbacks."""
+        plan = self.plan
+        if plan.off:
+            return fn(*args)
+        op = Operation(plan, self._adapter)
+        return drive(op, fn, args, {}) if chain is None else drive_chain(op, chain, fn, args, {})
+
+    async def acall(self, fn: Callable[..., Awaitable[Any]], /, *args: Any, chain: Chain | None = None) -> Any:
+        """The same as `call`, in a task."""
+        plan = self.plan
+        if plan.off:
+            return await fn(*args)
+        op = Operation(plan, self._adapter)
+        call = drive_async(op, fn, args, {})
+        return await (call if chain is None else drive_chain_async(op, chain, call, args, {}))
+
+    # --- streams ---
+
+    def stream(
+        self,
+        dialect: Dialect,
+        fn: Callable[..., Any],
+        *,
+        after_first: AfterFirst = "raise",
+        resume: Callable[[Partial], tuple[Any, ...]] | None = None,
+    ) -> StreamOf[Any, Any]:
+        """Return the source of one stream; `resume` returns the arguments of `fn` for the rest of what was delivered."""
+
+        def rest(partial: Partial, *_: Any) -> Any:
+            assert resume is not None
+            return fn(*resume(partial))
+
+        return StreamOf(
+            self.plan,
+            fn,
+            after_first=after_first,
+            resume=None if resume is None else rest,
+            dialect=dialect,
+            adapter=self._adapter,
+        )
+
+    def read(
+        self,
+        dialect: Dialect,
+        fn: Callable[..., Iterable[T]],
+        *args: Any,
+        after_first: AfterFirst = "raise",
+        resume: Callable[[Partial], tuple[Any, ...]] | None = None,
+    ) -> Generator[T, None, None]:
+        """Yield the items of `fn(*args)` in a thread."""
+        if self.plan.off:
+            yield from fn(*args)
+            return
+        of = self.stream(dialect, fn, after_first=after_first, resume=resume)
+        with BlockingStream[T](of, args) as stream:
+            yield from stream
+
+    async def aread(
+        self,
+        dialect: Dialect,
+        fn: Callable[..., AsyncIterator[T]],
+        *args: Any,
+        after_first: AfterFirst = "raise",
+        resume: Callable[[Partial], tuple[Any, ...]] | None = None,
+    ) -> AsyncGenerator[T, None]:
+        """Yield the items of `fn(*args)` in a task; the policy's limit of an attempt is also the limit of silence."""
+        if self.plan.off:
+            async for item in fn(*args):
+                yield item
+            return
+        of = self.stream(dialect, fn, after_first=after_first, resume=resume)
+        async with Stream[T](of, args) as stream:
+            async for item in stream:
+                yield item
+
+
+def check_after_first(path: str, after_first: Any, allowed: tuple[str, ...], resume: Any) -> None:
+    """Raise `InvalidError` for a mode that does not exist, and where `resume` and `"continue"` do not come together."""
+    if after_first not in allowed:
+        raise InvalidError.at(f"{path}.after_first", " or ".join(repr(word) for word in allowed), after_first)
+    if (resume is not None) != (after_first == "continue"):
+        raise InvalidError.saying(
+            f"{path}.resume",
+            'a function, with after_first="continue" and only there',
+            f"after_first={after_first!r} and {'a function' if resume is not None else 'none'}",
+        )

@@ -1,0 +1,248 @@
+"""Copies of SDK clients whose `request` is ours. Every API call of either SDK goes through that one public method.
+
+`recover_clients` makes copies that recover. `checked_client` makes a copy for a framework, which recovers above it: it only
+raises where the SDK would return a failure as an answer, or the end of a broken stream as the end of the answer.
+
+A copy is of the very class that was given, with three methods of its own on the instance. A subclass would be another type to
+code that checks it, and the SDKs do.
+
+Invariant: nothing changes on the clients that were given. Copies of a copy (`with_options`) behave as it does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.faults import InvalidError
+from holdfast.integrations.clients.exchange import Exchange, with_limit, without_retries
+from holdfast.integrations.clients.pool import SENDING, KeyChoice, Member, Pool, note_limits, note_limits_async
+from holdfast.integrations.clients.streams import check_end, check_end_async, open_stream, open_stream_async
+from holdfast.integrations.recovery_warning import warn, warn_of_transport
+from holdfast.policies.pool import check_weights
+from holdfast.runtime.credentials import credential_of
+from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.operation import Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.integrations.clients.sdk import Sdk
+    from holdfast.policies import Policy
+    from holdfast.runtime.runtime import Runtime
+
+__all__ = ["checked_client", "recover_clients"]
+
+C = TypeVar("C")
+
+_POOL = "__holdfast_pool__"
+_CREDENTIALS = ("api_key", "auth_token", "credentials", "config", "profile", "admin_api_key", "workload_identity")
+"""Options of `copy` that replace the key."""
+
+
+# --- clients that recover ---
+
+
+def recover_clients(
+    clients: Sequence[C],
+    *,
+    sdk: Sdk,
+    policy: Policy | None,
+    name: str | None,
+    weights: Sequence[float] | None,
+    runtime: Runtime | None,
+) -> C:
+    """Return a client like the first of `clients`, whose calls recover and are distributed over all of them."""
+    given: Sequence[Any] = clients
+    _check(given, sdk)
+    if name is not None and not name:
+        raise InvalidError.at("recovering.name", "a name such as 'anthropic', or None", name)
+    shares = [1.0] * len(clients) if weights is None else weights
+    check_weights(shares, len(clients))
+    for client in given:
+        warn_of_transport(getattr(client._client, "_transport", None), above=1)  # noqa: SLF001 - the SDKs have no public name for it
+    copies = [type(client).copy(client, max_retries=0) for client in given]
+    members = [_member(index, client, several=len(copies) > 1) for index, client in enumerate(copies)]
+    provider = name or _name_of(given[0], sdk)
+    pool = Pool(members, sdk=sdk, name=provider, policy=policy, weights=shares, runtime=runtime)
+    # A policy that is not valid raises here, where it is written, and not at the first call.
+    pool.plan(members[0], "", None)
+    recovered: C = _take_over(pool)
+    return recovered
+
+
+def _check(clients: Sequence[Any], sdk: Sdk) -> None:
+    for client in clients:
+        if not isinstance(client, sdk.sync + sdk.async_):
+            raise InvalidError.at("recovering.client", f"a client such as {sdk.sync[0].__name__}", client)
+        if _POOL in vars(client):
+            raise InvalidError.saying("recovering.client", "a client that does not recover yet", "one that does")
+    if len({isinstance(client, sdk.sync) for client in clients}) > 1:
+        raise InvalidError.saying("recovering.more", "clients of one kind, sync or async", "both")
+
+
+def _member(index: int, client: Any, *, several: bool) -> Member:
+    credential = credential_of(client) or (f"client-{index + 1}" if several else "")
+    return Member(index, client, credential, client.request)
+
+
+def _name_of(client: Any, sdk: Sdk) -> str:
+    host = client.base_url.host
+    return sdk.names.get(host, host)
+
+
+def _take_over(pool: Pool, index: int = 0) -> Any:
+    """Give every member of the pool the methods that make it recover; return the one at `index`.
+
+    All of them need the methods: an object in an answer, such as a page, makes its next request with the client that
+    received the answer.
+    """
+    head = pool.members[index].client
+    is_sync = isinstance(head, pool.sdk.sync)
+    for member in pool.members:
+        client = member.client
+        client.request = _request(pool, member) if is_sync else _request_async(pool, member)
+        client.copy = client.with_options = _copy(pool, member)
+        setattr(client, _POOL, pool)
+        if pool.several:
+            _add_hook(client, note_limits if is_sync else note_limits_async)
+    if pool.several:
+        head.close = _close(pool) if is_sync else _close_async(pool)
+    return head
+
+
+def _add_hook(client: Any, hook: Callable[[Any], Any]) -> None:
+    hooks = client._client.event_hooks["response"]  # noqa: SLF001 - the client's HTTP client has no public name
+    if hook not in hooks:
+        hooks.append(hook)
+
+
+def _request(pool: Pool, first: Member) -> Callable[..., Any]:
+    def request(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
+        plan = pool.plan(first, "", None)
+        if plan.off:
+            return first.send(cast_to, options, stream=stream, stream_cls=stream_cls)
+        keys = KeyChoice(pool, first, without_retries(first.client, options))
+
+        def send(op: Operation) -> Any:
+            member = keys.member
+            token = SENDING.set((pool, member.index))
+            try:
+                limited = with_limit(op.limit(), keys.options, member.client)
+                return member.send(cast_to, limited, stream=stream, stream_cls=stream_cls)
+            finally:
+                SENDING.reset(token)
+
+        if stream:
+            return open_stream(keys.plan(), pool.sdk.events, keys, send)
+        op = Operation(keys.plan(), keys)
+        return drive(op, lambda: _exchange(keys, cast_to).checked(send(op)), (), {})
+
+    return request
+
+
+def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
+    async def request(cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
+        if pool.plan(first, "", None).off:
+            return await first.send(cast_to, options, stream=stream, stream_cls=stream_cls)
+        keys = KeyChoice(pool, first, without_retries(first.client, options))
+
+        async def send() -> Any:
+            member = keys.member
+            token = SENDING.set((pool, member.index))
+            try:
+                return await member.send(cast_to, keys.options, stream=stream, stream_cls=stream_cls)
+            finally:
+                SENDING.reset(token)
+
+        async def attempt() -> Any:
+            return await _exchange(keys, cast_to).checked_async(await send())
+
+        if stream:
+            return await open_stream_async(keys.plan(), pool.sdk.events, keys, send)
+        return await drive_async(Operation(keys.plan(), keys), attempt, (), {})
+
+    return request
+
+
+def _exchange(keys: KeyChoice, cast_to: Any) -> Exchange:
+    return Exchange(keys.pool.sdk, keys.member.client, cast_to, keys.options)
+
+
+def _copy(pool: Pool, member: Member) -> Callable[..., Any]:
+    def copy(**changes: Any) -> Any:
+        """Return a client with some options changed. They apply to all clients of a pool, except a key, which is its own."""
+        if changes.get("max_retries"):
+            warn("retries are the policy's here, so max_retries stays 0: give `recovering` a policy with attempts=…")
+        changes["max_retries"] = 0
+        if any(changes.get(option) for option in _CREDENTIALS):
+            client = type(member.client).copy(member.client, **changes)
+            return _take_over(pool.of_one(Member(0, client, credential_of(client), client.request)))
+        return _take_over(pool.like([_changed(one, changes) for one in pool.members]), member.index)
+
+    return copy
+
+
+def _changed(member: Member, changes: dict[str, Any]) -> Member:
+    client = type(member.client).copy(member.client, **changes)
+    return Member(member.index, client, member.credential, client.request)
+
+
+def _close(pool: Pool) -> Callable[[], None]:
+    def close() -> None:
+        for member in pool.members:
+            type(member.client).close(member.client)
+
+    return close
+
+
+def _close_async(pool: Pool) -> Callable[[], Any]:
+    async def close() -> None:
+        for member in pool.members:
+            await type(member.client).close(member.client)
+
+    return close
+
+
+# --- clients for frameworks, which recover above them ---
+
+
+def checked_client(client: C, sdk: Sdk) -> C:
+    """Return a client like `client` without retries, which raises for failures that the SDK takes for answers.
+
+    Frameworks take every end of a stream for the end of the answer, even in the middle of a tool call, and an error with
+    status 200 for an answer without content. Only below them, on the client, the difference is visible.
+    """
+    checked: Any = client.with_options(max_retries=0)  # type: ignore[attr-defined] # every client of either SDK has it
+    own_copy = checked.copy
+
+    def copy(**changes: Any) -> Any:
+        # Frameworks sometimes make a copy without retries for one call. This client is that already.
+        return checked if changes == {"max_retries": 0} else checked_client(own_copy(**changes), sdk)
+
+    is_sync = isinstance(checked, sdk.sync)
+    checked.request = _checked_request(checked, sdk) if is_sync else _checked_request_async(checked, sdk)
+    checked.copy = checked.with_options = copy
+    result: C = checked
+    return result
+
+
+def _checked_request(client: Any, sdk: Sdk) -> Any:
+    send = client.request
+
+    def request(cast_to: Any, options: Any, **how: Any) -> Any:
+        answer = send(cast_to, options, **how)
+        is_stream = check_end(answer, sdk.events)
+        return answer if is_stream else Exchange(sdk, client, cast_to, options).checked(answer)
+
+    return request
+
+
+def _checked_request_async(client: Any, sdk: Sdk) -> Any:
+    send = client.request
+
+    async def request(cast_to: Any, options: Any, **how: Any) -> Any:
+        answer = await send(cast_to, options, **how)
+        is_stream = check_end_async(answer, sdk.events)
+        return answer if is_stream else await Exchange(sdk, client, cast_to, options).checked_async(answer)
+
+    return request

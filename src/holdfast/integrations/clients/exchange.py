@@ -1,0 +1,147 @@
+"""One request of an SDK and its response: what may be sent again, its time limit, and responses that are failures.
+
+Some responses with status 200 are failures: an error in the body, or a proxy's page in place of an object. The SDKs return
+both as answers, and the caller fails later, where nothing is retried.
+
+Invariant: a request is changed on a copy only. A raw response is read once: the SDKs keep what was read.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.faults import Fault, HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.integrations.clients.sdk import Sdk
+    from holdfast.policies import Effect
+
+__all__ = ["Exchange", "can_replay", "effect_of", "model_of", "with_limit", "without_retries"]
+
+_EFFECTS: Mapping[str, Effect] = {"get": "read", "put": "idempotent", "delete": "idempotent"}
+_PARTS = ("connect", "read", "write", "pool")
+
+
+# --- requests ---
+
+
+def model_of(options: Any) -> str:
+    """Return the model that a request names; empty if it names none."""
+    body = options.json_data
+    model = body.get("model") if isinstance(body, Mapping) else None
+    return model if isinstance(model, str) else ""
+
+
+def effect_of(options: Any) -> Effect | None:
+    """Return what a request does to the world, as its method declares it."""
+    return _EFFECTS.get(options.method.lower())
+
+
+def without_retries(client: Any, options: Any) -> Any:
+    """Return the request without the SDK's own retries, and with one idempotency key for all our attempts."""
+    options = copy.copy(options)
+    options.max_retries = 0
+    if options.idempotency_key is None and options.method.lower() != "get":
+        options.idempotency_key = client._idempotency_key()  # noqa: SLF001 - the SDK's own retry loop calls it too
+    return options
+
+
+def with_limit(seconds: float | None, options: Any, client: Any) -> Any:
+    """Return the request with no part of its time limit above `seconds`. A blocking request has no other limit."""
+    if seconds is None:
+        return options
+    limit = options.timeout if _is_limit(options.timeout) else client.timeout
+    options = copy.copy(options)
+    if limit is None or isinstance(limit, (int, float)):
+        options.timeout = seconds if limit is None else min(limit, seconds)
+    else:
+        parts = {part: getattr(limit, part) for part in _PARTS}
+        options.timeout = type(limit)(**{p: seconds if t is None else min(t, seconds) for p, t in parts.items()})
+    return options
+
+
+def can_replay(options: Any) -> bool:
+    """Return whether the request can be sent again: not if its body is an iterator or a file that cannot be rewound."""
+    return _lasts(options.json_data) and _lasts(getattr(options, "content", None)) and _files_last(options.files)
+
+
+def _is_limit(timeout: Any) -> bool:
+    return timeout is None or isinstance(timeout, (int, float)) or all(hasattr(timeout, part) for part in _PARTS)
+
+
+def _lasts(value: Any) -> bool:
+    if isinstance(value, (str, bytes, bytearray, int, float)) or value is None:
+        return True
+    if isinstance(value, Mapping):
+        return all(_lasts(item) for item in value.values())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(_lasts(item) for item in value)
+    # An iterator is consumed by the first attempt, and so is an open file. Other iterables begin anew each time.
+    return not hasattr(value, "__next__") and not hasattr(value, "__anext__")
+
+
+def _files_last(files: Any) -> bool:
+    if files is None:
+        return True
+    named = files.values() if isinstance(files, Mapping) else [file for _, file in files]
+    # A tuple is (name, content, …). The HTTP library rewinds every file that can be rewound.
+    contents = [file[1] if isinstance(file, tuple) else file for file in named]
+    return all(_can_rewind(content) or _lasts(content) for content in contents)
+
+
+def _can_rewind(content: Any) -> bool:
+    seekable = getattr(content, "seekable", None)
+    return bool(callable(seekable) and seekable())
+
+
+# --- responses ---
+
+
+class Exchange:
+    """One request, and the check of its response."""
+
+    __slots__ = ("cast_to", "client", "options", "sdk")
+
+    def __init__(self, sdk: Sdk, client: Any, cast_to: Any, options: Any) -> None:
+        self.sdk = sdk
+        self.client = client
+        self.cast_to = cast_to
+        self.options = options
+
+    def checked(self, response: Any) -> Any:
+        """Return the response; raise if it is a failure."""
+        self._check(response.parse() if self._is_raw(response) else response)
+        return response
+
+    async def checked_async(self, response: Any) -> Any:
+        """The same as `checked`, where reading a raw response may have to be awaited."""
+        answer = response.parse() if self._is_raw(response) else response
+        self._check(await answer if inspect.isawaitable(answer) else answer)
+        return response
+
+    @property
+    def _wants_object(self) -> bool:
+        return hasattr(self.cast_to, "model_fields")
+
+    def _is_raw(self, response: Any) -> bool:
+        """Return whether this is a raw response whose body was received, and not one that the caller reads in parts."""
+        if type(response) is self.cast_to:
+            return False
+        http = getattr(response, "http_response", None)
+        return http is not None and self._wants_object and bool(http.is_stream_consumed)
+
+    def _check(self, answer: Any) -> None:
+        if isinstance(answer, str) and self._wants_object:
+            message = f"{self.client.base_url.host} answered with text where an object was expected"
+            raise HoldfastError(Fault.of("PROVIDER_MALFORMED_RESPONSE", message))
+        found = self.sdk.error_in(answer, self.options)
+        if found is not None:
+            raise self.sdk.error(found.message, self._request(), body=found.body)
+
+    def _request(self) -> Any:
+        """Return the HTTP request, as far as an exception shows it."""
+        client, options = self.client, self.options
+        return client._client.build_request(options.method, client._prepare_url(options.url))  # noqa: SLF001 - the SDKs have no public name for it

@@ -1,0 +1,37 @@
+"""What differs between the SDKs, as data: their clients, their errors, and the dialect of their streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.runtime.flow import Dialect
+
+__all__ = ["ErrorInResponse", "Sdk"]
+
+
+class ErrorInResponse(msgspec.Struct, frozen=True):
+    """An error in the body of a response with status 200."""
+
+    message: str
+    body: Any
+
+
+class Sdk(msgspec.Struct, frozen=True, kw_only=True):
+    """One SDK."""
+
+    sync: tuple[type, ...]
+    """The classes of its sync clients."""
+    async_: tuple[type, ...]
+    """The classes of its async clients."""
+    names: Mapping[str, str]
+    """The provider's name for each host; any other provider is named by its host."""
+    events: Dialect
+    """What the events of its streams mean."""
+    error_in: Callable[[Any, Any], ErrorInResponse | None]
+    """The error that a response contains instead of an answer; takes the response and the request's options. The SDK takes
+    such a response for a good one."""
+    error: Callable[..., Exception]
+    """The SDK's own exception for it; takes the message, the request and `body`."""

@@ -1,0 +1,244 @@
+"""Models of the OpenAI Agents SDK that recover: `recovering(model)`, or `recovering(provider)` for all models of one.
+
+What is returned is a copy of the very class that was given, with methods of its own on the instance: the SDK checks the class
+of its models.
+
+Invariant: nothing changes on what was given. One attempt is one request, and the runner's own retries are off. The SDK's own
+exceptions, which steer a run, pass through recovery unchanged: never retried, never counted.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
+from agents import (
+    AgentsException,
+    Model,
+    ModelBehaviorError,
+    ModelProvider,
+    ModelRetryAdvice,
+    ModelSettings,
+    OpenAIResponsesWSModel,
+    ProgrammaticToolCallingTool,
+)
+from openai import AsyncOpenAI
+
+from holdfast import options
+from holdfast.faults import Fault, InvalidError
+from holdfast.integrations.calls import Calls
+from holdfast.integrations.clients.client import checked_client
+from holdfast.integrations.clients.openai import OPENAI
+from holdfast.integrations.recovery_warning import RECOVERS, RecoveryWarning, warn, warn_of_transport
+from holdfast.policies.target import Target
+from holdfast.runtime.credentials import credential_of
+from holdfast.runtime.fault_of import fault_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from agents import ModelRetryAdviceRequest, RunContextWrapper
+
+    from holdfast.policies import Effect, Policy
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.stream import StreamOf
+
+__all__ = ["RecoveryWarning", "recovering", "tool_failure"]
+
+M = TypeVar("M", bound=Model | ModelProvider)
+AfterFirst = Literal["raise", "restart"]
+
+# The SDK's runner would take an event that reports a failure for a part of the answer.
+_EVENTS = msgspec.structs.replace(OPENAI.events, raises_failures=True)
+
+
+def recovering(
+    model: M,
+    *,
+    policy: Policy | None = None,
+    name: str | None = None,
+    fallbacks: Sequence[Model] = (),
+    after_first: AfterFirst = "raise",
+    runtime: Runtime | None = None,
+) -> M:
+    """Return a model like `model` whose calls recover, or a provider like this one whose models do.
+
+        agent = Agent(name="helper", model=recovering(OpenAIResponsesModel("gpt-5", AsyncOpenAI())))
+
+    `fallbacks` are models that answer, in order, when this one has failed for good. A stream that fails after its first
+    content raises `StreamCutError`; with `after_first="restart"` the answer begins again, with another `response.created`.
+    `name` is the name of the provider in circuits and events: by default "openai", "xai", or the host of the client.
+
+    Calls raise the exceptions of the OpenAI SDK and of the Agents SDK, and `CircuitOpenError`, `DeadlineError` or
+    `BudgetError` where no request was made. Raises `InvalidError` for something that is neither a model nor a provider, that
+    recovers already, or that uses a web socket.
+    """
+    options.one_of("recovering.after_first", after_first, ("raise", "restart"))
+    if name is not None and not name:
+        raise InvalidError.at("recovering.name", "a name such as 'openai', or None", name)
+    if not isinstance(model, Model | ModelProvider):
+        raise InvalidError.at("recovering.model", "a Model or a ModelProvider of the Agents SDK", model)
+    if RECOVERS in vars(model):
+        raise InvalidError.saying("recovering.model", "a model or provider that does not recover yet", "one that does")
+    given: Any = model
+
+    def prepared(one: Model) -> _Prepared:
+        return _Prepared(one, policy=policy, name=name, runtime=runtime)
+
+    others = [prepared(other) for other in fallbacks]
+    recovered: M
+    if isinstance(given, ModelProvider):
+        recovered = _provider(given, lambda one: _model(one, [prepared(one), *others], after_first))
+    else:
+        recovered = _model(given, [prepared(given), *others], after_first)
+    return recovered
+
+
+def _provider(provider: Any, recovered: Any) -> Any:
+    clone = copy.copy(provider)
+
+    def get_model(model_name: str | None) -> Model:
+        model = provider.get_model(model_name)
+        found: Model = model if RECOVERS in vars(model) else recovered(model)
+        return found
+
+    clone.get_model = get_model
+    clone.aclose = provider.aclose
+    setattr(clone, RECOVERS, True)
+    return clone
+
+
+def _model(model: Any, models: Sequence[_Prepared], after_first: AfterFirst) -> Any:
+    clone = copy.copy(models[0].model)
+    clone.get_response = _get_response(models)
+    clone.stream_response = _stream_response(models, after_first)
+    clone.get_retry_advice = _advise_against_retries
+    clone.close = model.close
+    clone._cleanup_on_run_end = model._cleanup_on_run_end  # noqa: SLF001 - the original holds the resources, so it frees them
+    setattr(clone, RECOVERS, True)
+    return clone
+
+
+class _Prepared:
+    """A model that can answer, with its client checked, and how calls to it recover."""
+
+    def __init__(self, model: Any, *, policy: Policy | None, name: str | None, runtime: Runtime | None) -> None:
+        if not isinstance(model, Model):
+            raise InvalidError.at("recovering.fallbacks", "models of the Agents SDK", model)
+        if isinstance(model, OpenAIResponsesWSModel):
+            raise InvalidError.saying("recovering.model", "a model that speaks HTTP", "one on a web socket")
+        client = getattr(model, "_client", None)
+        self.model: Any = model
+        credential = ""
+        if isinstance(client, AsyncOpenAI):
+            warn_of_transport(getattr(client._client, "_transport", None), above=2)  # noqa: SLF001 - the SDK has no public name for it
+            host = client.base_url.host
+            name = name or OPENAI.names.get(host, host)
+            credential = credential_of(client)
+            self.model = copy.copy(model)
+            self.model._client = checked_client(client, OPENAI)  # noqa: SLF001 - the SDK's models take a client no other way
+        called = getattr(model, "model", "")
+        target = Target(
+            provider=name or type(model).__name__,
+            model=called if isinstance(called, str) else "",
+            credential=credential,
+        )
+        self.name = str(target)
+        passing = (AgentsException,)
+        self.calls: dict[Effect | None, Calls] = {
+            effect: Calls(target, policy, passing=passing, effect=effect, runtime=runtime)
+            for effect in (None, "unsafe")
+        }
+
+
+def _get_response(models: Sequence[_Prepared]) -> Any:
+    async def get_response(*args: Any, **kwargs: Any) -> Any:
+        _warn_of_runner(args, kwargs)
+        effect = _effect(args, kwargs)
+
+        def request(to: _Prepared) -> Any:
+            async def respond() -> Any:
+                return await to.model.get_response(*args, **kwargs)
+
+            return respond
+
+        def recovered(to: _Prepared) -> Any:
+            async def respond() -> Any:
+                return await to.calls[effect].acall(request(to))
+
+            return respond
+
+        first, *others = models
+        calls, respond = first.calls[effect], request(first)
+        chain = calls.chain(respond, [(other.name, other.calls[effect], recovered(other)) for other in others])
+        return await calls.acall(respond, chain=chain)
+
+    return get_response
+
+
+def _stream_response(models: Sequence[_Prepared], after_first: AfterFirst) -> Any:
+    live = {effect: _live(models, effect, after_first) for effect in models[0].calls}
+
+    async def stream_response(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        _warn_of_runner(args, kwargs)
+        async with live[_effect(args, kwargs)](*args, **kwargs) as stream:
+            async for event in stream:
+                yield event
+
+    return stream_response
+
+
+def _live(models: Sequence[_Prepared], effect: Effect | None, after_first: AfterFirst) -> StreamOf[..., Any]:
+    first, *others = (
+        one.calls[effect].stream(_EVENTS, one.model.stream_response, after_first=after_first) for one in models
+    )
+    for model, other in zip(models[1:], others, strict=True):
+        first.fallback(other, name=model.name)
+    return first
+
+
+def _effect(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Effect | None:
+    """Return whether a repeated request does harm: the provider extends a stored conversation, or runs tools itself."""
+    tools = kwargs["tools"] if "tools" in kwargs else args[3]
+    programs = any(isinstance(tool, ProgrammaticToolCallingTool) for tool in tools)
+    return "unsafe" if programs or kwargs.get("conversation_id") is not None else None
+
+
+def _advise_against_retries(request: ModelRetryAdviceRequest) -> ModelRetryAdvice:  # noqa: ARG001 - the SDK's signature
+    """Advise the runner not to repeat a call that failed: our policy has already decided that."""
+    return ModelRetryAdvice(suggested=False, replay_safety="unsafe", reason="holdfast has tried what could be tried")
+
+
+def _warn_of_runner(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    settings = kwargs["model_settings"] if "model_settings" in kwargs else args[2]
+    retry = settings.retry if isinstance(settings, ModelSettings) else None
+    if retry is not None and retry.max_retries:
+        warn(
+            f"retries are the policy's here, so ModelSettings(retry=…) with max_retries={retry.max_retries} has no effect "
+            "(or multiplies ours, where its policy approves unsafe replays): give `recovering` a policy with attempts=…"
+        )
+
+
+# --- tools ---
+
+
+def tool_failure(context: RunContextWrapper[Any], error: Exception) -> str:  # noqa: ARG001 - the SDK's signature
+    """Return what a model should know of a failed tool: what failed, and whether and when to retry.
+
+        @function_tool(failure_error_function=tool_failure)
+        async def weather(city: str) -> str: ...
+
+    The text is `fault.for_model()` as JSON: no stack, path, host or secret. If the call may have happened it says so; the
+    SDK's own text suggests a retry.
+    """
+    return json.dumps(_tool_fault(error).for_model(), default=str, ensure_ascii=False)
+
+
+def _tool_fault(error: Exception) -> Fault:
+    if isinstance(error, ModelBehaviorError):
+        # The arguments were not JSON, or not those of the tool.
+        return Fault.of("TOOL_INPUT_INVALID", context={"reason": str(error)})
+    # The SDK wraps the cancellation of a tool in an exception of its own.
+    return fault_of(getattr(error, "cancelled_error", error))

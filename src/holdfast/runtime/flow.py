@@ -1,0 +1,406 @@
+"""The stream machine: what follows from each thing that happens to a stream. It does no I/O.
+
+A `Flow` holds items back until the first content, remembers what was delivered, knows whether the stream is complete, and
+decides what a failure does: begin again unseen, continue, restart, use another source, or raise. What differs between the
+streams of SDKs and frameworks is a `Dialect`, which is data. A driver (`stream.py`) reads the source and does this:
+
+    flow.begin()                    when the stream is entered
+    flow.source_opened()            before the first item of each source
+    flow.received(item, source)     False: the item is held back, read on
+    flow.source_ended(source)       when the source has no more items
+    flow.next_item()                while `ready` has items: the next one to hand on
+    delay = flow.failed(error)      after closing the source. None: raise the error; else wait, then call `retry`
+    flow.abandon(error)             when the consumer leaves
+
+Invariant: an operation is settled exactly once, however its stream ends. A tool call is never made of two answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar, Token, copy_context
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias
+
+import msgspec
+
+from holdfast.events import StreamResumed
+from holdfast.faults import AbortedError, Fault, HoldfastError, Partial, StreamCutError
+from holdfast.policies.decide import can_fall_back
+from holdfast.policies.fallback import When, meets
+from holdfast.policies.models.tool_calls import OpenCall
+from holdfast.runtime import reports
+from holdfast.runtime.fault_of import fault_of, forget_account
+
+if TYPE_CHECKING:
+    from holdfast.runtime.operation import Operation
+    from holdfast.runtime.plan import Plan
+
+__all__ = ["ALIVE", "AfterFirst", "AttemptContext", "Delivered", "Dialect", "Ending", "Flow", "Used", "Way", "stalled"]
+
+AfterFirst: TypeAlias = Literal["raise", "continue", "restart"]
+"""What a failure after the first item does: raise with the items that arrived; go on where it broke off; begin again."""
+
+ALIVE: Any = object()
+"""A source yields this when something arrived that is not an item yet. The idle limit begins anew; no consumer sees it."""
+
+_MAX_ITEMS = 100_000
+_MAX_TEXT = 4 * 1024 * 1024
+
+_NOTHING = object()
+
+
+# --- what differs between streams ---
+
+
+class Used(msgspec.Struct, frozen=True):
+    """The model that answered and the tokens it used, as a stream reports them."""
+
+    model: str | None
+    usage: Mapping[str, Any]
+
+    def then(self, later: Used) -> Used:
+        """Return both reports as one. A later count replaces an earlier one: streams report totals so far."""
+        counts = {name: count for name, count in later.usage.items() if count is not None}
+        return Used(later.model or self.model, {**self.usage, **counts})
+
+
+def _no(item: Any) -> bool:  # noqa: ARG001 - the default of a dialect knows nothing about its items
+    return False
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about the items of one kind of stream. By default every item is content, and every end complete."""
+
+    opens: Callable[[Any], bool] = _no
+    """Whether an item comes before any content. Such items are held back, so that nobody sees it if the stream fails."""
+    fragment: Callable[[Any], bool] = _no
+    """Whether an item is a part of a tool call. After one is delivered, a failure is always raised."""
+    ends: Callable[[Any], bool | None] | None = None
+    """Whether an item is the last that a complete stream must have; None for items that say nothing about it. With this, a
+    stream without that item, or without any item, was cut."""
+    failure: Callable[[Any, Any], Exception | None] | None = None
+    """The exception for an item that reports a failure; takes the item and its source."""
+    raises_failures: bool = False
+    """Raise such a failure also after the first content. Otherwise the item is handed on, and the failure counts at the end."""
+    used: Callable[[Any], Used | None] | None = None
+    """What an item reports about the model and the tokens used so far. Without it the source itself is looked at."""
+    timeout_is_silence: bool = False
+    """A timeout in the middle is the HTTP client's own: the other side sent nothing for too long."""
+
+
+class Ending:
+    """Whether a stream is complete."""
+
+    __slots__ = ("_any", "_complete", "_ends")
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._ends = dialect.ends
+        self._any = False
+        self._complete: bool | None = None
+        """None as long as no item says anything about the end."""
+
+    def note(self, item: Any) -> None:
+        """Look at the next item."""
+        self._any = True
+        if self._ends is not None and (ends := self._ends(item)) is not None:
+            self._complete = self._complete or ends
+
+    def check(self) -> None:
+        """Raise if a stream that has no more items was cut."""
+        if self._complete is False or (self._ends is not None and not self._any):
+            raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last event"))
+
+
+def stalled(name: str, seconds: float | None) -> HoldfastError:
+    """Return the error for a stream that was silent for longer than its limit, or than the HTTP client's if None."""
+    silence = "too long" if seconds is None else f"{seconds:g} s"
+    context = {} if seconds is None else {"idle_s": seconds}
+    return HoldfastError(Fault.of("PROVIDER_STREAM_STALLED", f"{name} sent nothing for {silence}", context=context))
+
+
+# --- what was delivered ---
+
+
+class Delivered:
+    """The items that the consumer has. Memory is bounded: beyond a limit items are counted only, and `partial` says so."""
+
+    __slots__ = ("_items", "_text", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._items: list[Any] = []
+        self._text = 0
+
+    def add(self, item: Any) -> None:
+        """Remember an item that is handed to the consumer."""
+        self.count += 1
+        if len(self._items) < _MAX_ITEMS and self._text < _MAX_TEXT:
+            self._items.append(item)
+            if isinstance(item, str):
+                self._text += len(item)
+
+    def partial(self) -> Partial:
+        """Return the items: text joined, other items as a list."""
+        items = self._items
+        whole: Any = "".join(items) if items and all(isinstance(item, str) for item in items) else list(items)
+        return Partial(payload=whole, complete=self.count, truncated=len(items) < self.count)
+
+    def on(self, fault: Fault) -> Fault:
+        """Return the fault with the delivered items on it. An unknown failure is at least known to be a cut stream."""
+        if fault.code == "SYS_UNKNOWN":
+            cut = Fault.of("PROVIDER_STREAM_CUT", fault.message, cause=fault.cause, context=fault.context)
+            fault = cut.with_attempts(fault.attempts)
+        return msgspec.structs.replace(fault, partial=self.partial())
+
+
+# --- the machine ---
+
+
+class StreamPlan(Protocol):
+    """What a flow needs to know of the stream that it follows: a `StreamOf`."""
+
+    plan: Plan
+    dialect: Dialect
+    after_first: AfterFirst
+    ways: tuple[Way, ...]
+
+    def begin(self) -> Operation:
+        """Return the operation of a stream that begins now."""
+        ...
+
+
+class Way(msgspec.Struct, frozen=True):
+    """Another source of the same items, for when the first has failed for good."""
+
+    name: str
+    of: Any
+    """A `StreamOf`."""
+    when: When | None
+
+
+class Flow:
+    """The state of one stream."""
+
+    op: Operation
+
+    def __init__(self, of: StreamPlan) -> None:
+        self.of = of
+        self.ready: deque[Any] = deque()
+        """Items that may be handed on."""
+        self.delivered = Delivered()
+        self.over = False
+        """The operation is settled, and no source is read any more."""
+        self.fresh = True
+        """Nothing has come from the present source that the consumer may see."""
+        self.restarts = 0
+        self._held: list[Any] | None = None
+        """Items before the first content of the present source; None after it."""
+        self._ending = Ending(of.dialect)
+        self._used: Used | None = None
+        self._reported: Exception | None = None
+        """A failure that an item reported, which the consumer has seen."""
+        self._mode: AfterFirst = of.after_first
+        self._call = OpenCall() if of.after_first == "continue" else None
+        self._ways = of.ways
+        self._primary: Exception | None = None
+        """The failure of the first source, while others are used."""
+        self._resumes = False
+
+    def begin(self) -> None:
+        """Begin the operation."""
+        self.op = self.of.begin()
+        if self._ways:
+            self.op.expect_fallbacks()
+
+    # --- items ---
+
+    def source_opened(self) -> None:
+        """Forget what is known about the source before."""
+        self.fresh = True
+        self._held = []
+        self._ending = Ending(self.of.dialect)
+        self._used = self._reported = None
+
+    def received(self, item: Any, source: Any) -> bool:
+        """Take in an item; return False if it is held back and the next one is needed now. Raise a failure it reports."""
+        if item is ALIVE:
+            self.fresh = False
+            return True
+        self._look_at(item, source)
+        if self._held is None:
+            self.ready.append(item)
+            return True
+        self._held.append(item)
+        if self.of.dialect.opens(item):
+            return False
+        self._release()
+        return True
+
+    def _look_at(self, item: Any, source: Any) -> None:
+        dialect = self.of.dialect
+        if dialect.failure is not None and (failure := dialect.failure(item, source)) is not None:
+            if self._held is not None or dialect.raises_failures:
+                raise failure
+            self._reported = self._reported or failure
+        self._ending.note(item)
+        # Usage matters to a budget only, and reading it is not free.
+        if dialect.used is not None and self.op.budget is not None and (used := dialect.used(item)) is not None:
+            self._used = used if self._used is None else self._used.then(used)
+
+    def _release(self) -> None:
+        self.ready.extend(self._held or ())
+        self._held = None
+        self.fresh = False
+
+    def source_ended(self, source: Any) -> None:
+        """Settle a complete stream; raise if the last item of a complete one is missing."""
+        if self.over:
+            return
+        self._ending.check()
+        self._release()
+        self.over = True
+        if self._reported is None:
+            self.op.succeeded(source if self._used is None else self._used)
+        else:
+            self.op.cut_off(self._reported)
+
+    def next_item(self) -> Any:
+        """Return the next item that is ready, and count it as delivered."""
+        item = self.ready.popleft()
+        self.delivered.add(item)
+        if self._mode != "raise":
+            if self._call is not None:
+                self._call.follow(item)
+            if self.of.dialect.fragment(item):
+                self._mode = "raise"
+        return item
+
+    # --- leaving and failing ---
+
+    def abandon(self, error: BaseException | None = None) -> None:
+        """The consumer left before the end: nothing is known about the source (R78, R79)."""
+        if not self.over:
+            self.over = True
+            self.op.abandoned(error)
+
+    def failed(self, error: BaseException) -> float | None:
+        """Settle a failure. Return the seconds to wait before the next source, or None to let `error` through.
+
+        Where another error surfaces, it is raised from here. After the wait you must call `retry`.
+        """
+        op = self.op
+        # If the wait raises, the stream is over: only `retry` takes this back.
+        self.over = True
+        if self.delivered.count and isinstance(error, Exception) and op.passes(error):
+            # The source has answered. What a framework makes of the answer is no failure of the source.
+            op.succeeded(self._used)
+            return None
+        is_failure = isinstance(error, Exception) and not op.plan.off and not op.passes(error)
+        is_cut = is_failure and self.delivered.count > 0
+        if is_cut:
+            error = self._settle_cut(error)
+        delay = op.failed(error)
+        if delay is None:
+            if is_cut:
+                self._raise_cut(error)
+            can_go_on = is_failure and op.has_fallbacks and not isinstance(error, AbortedError)
+            return self._fall_back(error) if can_go_on else None
+        self._resumes = is_cut
+        return delay
+
+    def retry(self) -> None:
+        """Go on after the wait, with another source."""
+        self.over = False
+        if not self._resumes:
+            return
+        self._resumes = False
+        self.restarts += 1
+        op, runtime = self.op, self.op.plan.runtime
+        how: Literal["continue", "restart"] = "continue" if self._mode == "continue" else "restart"
+        if runtime.bus.wants(StreamResumed):
+            at, items = runtime.clock.wall(), self.delivered.count
+            runtime.bus.emit(StreamResumed(at=at, run=op.run, operation=op.plan.name, how=how, items=items))
+        if how == "restart":
+            self.delivered = Delivered()
+
+    def _settle_cut(self, error: BaseException) -> BaseException:
+        """Raise the cut where nothing may be resumed; else return the failure to decide about."""
+        if self.of.dialect.timeout_is_silence and fault_of(error).code == "PROVIDER_TIMEOUT":
+            silence = stalled(self.op.plan.name, None)
+            silence.__cause__ = error
+            error = silence
+        if self._mode == "raise" or (self._call is not None and self._call.inside):
+            assert isinstance(error, Exception)
+            self.op.cut_off(error)
+            self._raise_cut(error)
+        # A stream inside this one broke and was not allowed to resume. This one is, so its cause is what counts.
+        while isinstance(error, StreamCutError) and error.__cause__ is not None:
+            error = error.__cause__
+            forget_account(error)
+        return error
+
+    def _raise_cut(self, error: BaseException) -> NoReturn:
+        """Raise the cut with the delivered items; a defect in the source's own code is raised as it is."""
+        fault = fault_of(error)
+        if fault.code == "SYS_PROGRAMMING_ERROR":
+            raise error
+        raise StreamCutError(self.delivered.on(fault)) from error
+
+    def _fall_back(self, error: BaseException) -> float | None:
+        """Take the next source whose condition is met (R75); if there is none, let the first source's error surface."""
+        latest = fault_of(error)
+        primary = latest if self._primary is None else fault_of(self._primary)
+        while self._ways and can_fall_back(latest):
+            way, self._ways = self._ways[0], self._ways[1:]
+            if meets(way.when, latest, primary) and not way.of.plan.fresh().rejects():
+                assert isinstance(error, Exception)
+                self._primary = self._primary or error
+                reports.fell_back(self.op, "primary", way.name, latest)
+                before, self.of, self.op = self.op, way.of, way.of.begin()
+                self.op.take_over(before, way.name, last=not self._ways)
+                return 0.0
+        reports.failed(self.op, primary)
+        surfacing, self._primary = self._primary, None
+        if surfacing is None or surfacing is error:
+            return None
+        surfacing.add_note(f"holdfast: fallback {self.op.via}: {latest.code} {latest.message}")
+        try:
+            raise surfacing
+        finally:
+            # An exception in a frame that it passes through keeps itself alive.
+            del surfacing
+
+
+# --- the context of an attempt ---
+
+Tokens: TypeAlias = "tuple[Token[Any], ...]"
+
+
+class AttemptContext:
+    """The context variables that readers of events set when an attempt began, such as a trace's span.
+
+    The attempt of a stream goes on while its consumer runs in between. So what `admit` sets is set in a copy of the context,
+    and put in force for the attempt's own steps only: outside them the consumer's context is as it was.
+    """
+
+    __slots__ = ("_changes",)
+
+    def __init__(self, op: Operation) -> None:
+        context = copy_context()
+        context.run(op.admit)
+        self._changes: tuple[tuple[ContextVar[Any], Any], ...] = tuple(
+            (variable, value) for variable, value in context.items() if variable.get(_NOTHING) is not value
+        )
+
+    def enter(self) -> Tokens:
+        """Put them in force for one step; after it you must `leave` with the tokens."""
+        return tuple(variable.set(value) for variable, value in self._changes)
+
+    @staticmethod
+    def leave(tokens: Tokens) -> None:
+        for token in reversed(tokens):
+            # The garbage collector closes a coroutine in another context, where there is nothing to reset.
+            with suppress(ValueError):
+                token.var.reset(token)
