@@ -16,11 +16,11 @@ A name is imported when it is first used, so `import holdfast` is cheap.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from holdfast._lazy import loader
 from holdfast._version import __version__
 
+# Type checkers take a variable of this name for true. Importing `typing` for it would be most of what `import holdfast` costs.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.faults import (
         CODES,

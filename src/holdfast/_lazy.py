@@ -7,10 +7,12 @@ almost nothing.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+# Type checkers take a variable of this name for true. Importing `typing` for it would be most of what `import holdfast` costs.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
 __all__ = ["loader"]
 

@@ -7,20 +7,25 @@ exceptions, and nothing here ever raises.
 
 from __future__ import annotations
 
-from holdfast.classify.classifier import (
-    CLASSIFIER,
-    Classifier,
-    from_exception,
-    from_grpc,
-    from_http,
-    from_jsonrpc,
-    from_process,
-    from_stream,
-    from_text,
-)
-from holdfast.classify.evidence import Evidence, Raised, Rule, Source, Verdict
-from holdfast.classify.hints import PATIENCE_S
-from holdfast.classify.records import Record, from_record, read_record
+from typing import TYPE_CHECKING
+
+from holdfast._lazy import loader
+
+if TYPE_CHECKING:
+    from holdfast.classify.classifier import (
+        CLASSIFIER,
+        Classifier,
+        from_exception,
+        from_grpc,
+        from_http,
+        from_jsonrpc,
+        from_process,
+        from_stream,
+        from_text,
+    )
+    from holdfast.classify.evidence import Evidence, Raised, Rule, Source, Verdict
+    from holdfast.classify.hints import PATIENCE_S
+    from holdfast.classify.records import Record, from_record, read_record
 
 __all__ = [
     "CLASSIFIER",
@@ -42,3 +47,12 @@ __all__ = [
     "from_text",
     "read_record",
 ]
+
+# Most programs that import Holdfast never see a failure: the rules and their patterns are loaded with the first one.
+_HOMES = (
+    dict.fromkeys(__all__, "holdfast.classify.classifier")
+    | dict.fromkeys(("Evidence", "Raised", "Rule", "Source", "Verdict"), "holdfast.classify.evidence")
+    | dict.fromkeys(("Record", "from_record", "read_record"), "holdfast.classify.records")
+    | {"PATIENCE_S": "holdfast.classify.hints"}
+)
+__getattr__ = loader(__name__, globals(), _HOMES)

@@ -5,7 +5,9 @@ If you ignore a failure on purpose, emit a `SuppressedError` with the reason.
 
 from __future__ import annotations
 
-from holdfast.events.codec import decode, decode_lines, encode, encode_lines, schema, write_document
+from typing import TYPE_CHECKING
+
+from holdfast._lazy import loader
 from holdfast.events.records import (
     KINDS,
     VERSION,
@@ -31,6 +33,9 @@ from holdfast.events.records import (
     SuppressedError,
     Unknown,
 )
+
+if TYPE_CHECKING:
+    from holdfast.events.codec import decode, decode_lines, encode, encode_lines, schema, write_document
 
 __all__ = [
     "KINDS",
@@ -63,3 +68,7 @@ __all__ = [
     "schema",
     "write_document",
 ]
+
+# A call needs the records; only what stores or sends them needs the JSON, and with it all views.
+_CODEC = ("decode", "decode_lines", "encode", "encode_lines", "schema", "write_document")
+__getattr__ = loader(__name__, globals(), dict.fromkeys(_CODEC, "holdfast.events.codec"))
