@@ -69,6 +69,40 @@ def test_using_it_loads_no_event_loop_no_logger_and_no_screen(statement):
     )
 
 
+HEAVY = {
+    "asyncio", "concurrent.futures", "difflib", "email", "logging", "pathlib", "socket", "sqlite3", "ssl", "subprocess",
+    "tomllib", "urllib.parse", "rich", "typer",
+}  # fmt: skip
+OURS_AND_HEAVY = {
+    "holdfast.classify.classifier", "holdfast.classify.rules", "holdfast.classify.hints", "holdfast.config.sources",
+    "holdfast.events.codec", "holdfast.policies.simulation", "holdfast.sessions", "holdfast.sinks", "holdfast.stores",
+    "holdfast.views",
+}  # fmt: skip
+
+
+def test_FU12_importing_recover_loads_only_what_it_uses():
+    loaded = loaded_by("from holdfast import Policy, Runtime, recover, tool, Budget")
+    assert "holdfast.runtime.recover" in loaded
+    assert loaded & (HEAVY | OURS_AND_HEAVY) == set()
+
+
+def test_FU12_a_blocking_call_loads_no_event_loop():
+    program = "from holdfast import recover, Runtime; recover('x', runtime=Runtime()).call(lambda: 1)"
+    assert loaded_by(program) & {"asyncio", "ssl", "socket", "concurrent.futures", "holdfast.views"} == set()
+
+
+def test_a_runtime_loads_the_rules_before_anything_has_failed():
+    """While a failure is handled, open files may be what has run out."""
+    program = (
+        "import resource; from holdfast import Runtime, recover, fault_of; runtime = Runtime()\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        "try: recover('x', runtime=runtime).call(open, '/dev/null')\n"
+        "except OSError as error: assert fault_of(error).code == 'SYS_RESOURCE_EXHAUSTED', fault_of(error)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))"
+    )
+    loaded_by(program)
+
+
 @pytest.mark.parametrize("library", ["httpx", "openai", "anthropic", "requests", "grpc", "botocore", "websockets"])
 def test_no_library_is_imported_to_recognise_its_failures(library):
     statement = (

@@ -71,17 +71,11 @@ def on_a_poor_system(program: str, *arguments: str, before: str = "") -> str:
     return done.stdout
 
 
-# The runtime registers what it does after a fork by itself until its rewrite has landed.
-until_the_runtime_is_done = pytest.mark.xfail(reason="runtime/ calls os.register_at_fork", strict=False)
-
-
-@until_the_runtime_is_done
 def test_every_module_can_be_imported():
     # Imported once as it is, so that other people's packages are loaded already: they are not what is tested here.
     assert on_a_poor_system(EVERY_MODULE, before=EVERY_MODULE).split() == ["imported", "imported"]
 
 
-@until_the_runtime_is_done
 def test_calls_and_sessions_work_and_the_rest_is_a_typed_error(tmp_path):
     shown = on_a_poor_system(A_DAY, str(tmp_path / "store.db")).split()
     assert shown == ["7", "CONFIG_OPTION_INVALID", "SYS_NOT_IMPLEMENTED"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-__all__ = ["loader"]
+__all__ = ["lazy_module", "loader"]
 
 
 def loader(package: str, namespace: dict[str, Any], homes: Mapping[str, str]) -> Callable[[str], Any]:
@@ -30,3 +30,29 @@ def loader(package: str, namespace: dict[str, Any], homes: Mapping[str, str]) ->
         return value
 
     return load
+
+
+def lazy_module(name: str, namespace: dict[str, Any]) -> Any:
+    """Return a stand-in for the module `name`, which is imported at its first use and then replaces the stand-in.
+
+        if TYPE_CHECKING:
+            import asyncio
+        else:
+            asyncio = lazy_module("asyncio", globals())
+
+    Use it for modules that only some programs need: asyncio is half of an import that a blocking program would pay for nothing.
+    After the first use the name in `namespace` is the module itself, so it costs nothing more and can be patched in tests.
+    """
+    return _StandIn(name, namespace)
+
+
+class _StandIn:
+    """Stands for a module until its first attribute is used."""
+
+    def __init__(self, name: str, namespace: dict[str, Any]) -> None:
+        self._name = name
+        self._namespace = namespace
+
+    def __getattr__(self, attribute: str) -> Any:
+        module = self._namespace[self._name] = import_module(self._name)
+        return getattr(module, attribute)

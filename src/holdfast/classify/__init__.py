@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         from_text,
     )
     from holdfast.classify.evidence import Evidence, Raised, Rule, Source, Verdict
-    from holdfast.classify.hints import PATIENCE_S
     from holdfast.classify.records import Record, from_record, read_record
+    from holdfast.faults import PATIENCE_S
 
 __all__ = [
     "CLASSIFIER",
@@ -53,6 +53,6 @@ _HOMES = (
     dict.fromkeys(__all__, "holdfast.classify.classifier")
     | dict.fromkeys(("Evidence", "Raised", "Rule", "Source", "Verdict"), "holdfast.classify.evidence")
     | dict.fromkeys(("Record", "from_record", "read_record"), "holdfast.classify.records")
-    | {"PATIENCE_S": "holdfast.classify.hints"}
+    | {"PATIENCE_S": "holdfast.faults"}
 )
 __getattr__ = loader(__name__, globals(), _HOMES)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from holdfast.classify.evidence import ALWAYS, NOTHING, Evidence, Rule, Source, Verdict
-from holdfast.classify.hints import PATIENCE_S, requested_delay
+from holdfast.classify.hints import requested_delay
 from holdfast.classify.phrases import BEGINNING, SECRETS, Phrases, find_phrases
 from holdfast.classify.readers.exceptions import cause_of, causes, leaves, read_exception
 from holdfast.classify.readers.responses import read_grpc, read_http, read_jsonrpc, read_stream
 from holdfast.classify.readers.text import read_process, read_text
 from holdfast.classify.rules import RULES
-from holdfast.faults import CATALOG, REDACTOR, Category, Fault, HoldfastError, Kind, Scope, Severity
+from holdfast.faults import CATALOG, PATIENCE_S, REDACTOR, Category, Fault, HoldfastError, Kind, Scope, Severity
 from holdfast.faults.codes import MAY_HAVE_HAPPENED
 from holdfast.faults.redaction import LONGEST_SECRET
 from holdfast.faults.surfaces import fill

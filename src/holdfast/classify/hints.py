@@ -22,16 +22,14 @@ from holdfast.classify.times import (
     parse_number,
     parse_rfc3339,
 )
+from holdfast.faults import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.classify.evidence import Evidence
 
-__all__ = ["PATIENCE_S", "AnnouncedLimit", "announced_limit", "exhausted_window", "requested_delay"]
-
-PATIENCE_S = 900.0
-"""A requested delay longer than this many seconds is not slept: the work is parked or sent elsewhere."""
+__all__ = ["AnnouncedLimit", "announced_limit", "exhausted_window", "requested_delay"]
 
 _EPOCH_SECONDS = 1e9
 _EPOCH_MILLISECONDS = 1e12

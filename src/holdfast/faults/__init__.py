@@ -19,7 +19,7 @@ from holdfast.faults.errors import (
     OutcomeUnknownError,
     StreamCutError,
 )
-from holdfast.faults.fault import Attempt, Cause, Fault, ItemError, Partial
+from holdfast.faults.fault import PATIENCE_S, Attempt, Cause, Fault, ItemError, Partial
 from holdfast.faults.outcome import Err, Ok, Outcome
 from holdfast.faults.redaction import CAP_BYTES, REDACTOR, Redactor, cap
 
@@ -27,6 +27,7 @@ __all__ = [
     "CAP_BYTES",
     "CATALOG",
     "CODES",
+    "PATIENCE_S",
     "REDACTOR",
     "AbortedError",
     "AnyCode",

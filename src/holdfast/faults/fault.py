@@ -20,7 +20,10 @@ from holdfast.faults.redaction import MASK, REDACTOR, Redactor, shown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Attempt", "Cause", "Fault", "ItemError", "Partial"]
+__all__ = ["PATIENCE_S", "Attempt", "Cause", "Fault", "ItemError", "Partial"]
+
+PATIENCE_S = 900.0
+"""A requested delay longer than this many seconds is not slept: the work is parked or sent elsewhere."""
 
 _Value = TypeVar("_Value", bound=msgspec.Struct)
 

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
 
-from holdfast.classify.hints import PATIENCE_S
 from holdfast.clock import Rng
-from holdfast.faults import CATALOG, Code, Fault
+from holdfast.faults import CATALOG, PATIENCE_S, Code, Fault
 
 if TYPE_CHECKING:
     from holdfast.faults import Schedule

@@ -5,7 +5,6 @@ Invariant: the first scope is the main one: a failure that belongs to none of th
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TypeAlias
 
 import msgspec
@@ -79,7 +78,14 @@ def target_of(aim: Aim, path: str = "recover.target") -> Target:
         if not name:
             raise InvalidError.at(path, f"a name after '{aim}'", aim)
         return Target(**{kind: name})
-    if colon and (meant := get_close_matches(kind, _SCOPES, 1, 0.7)):
+    if colon and (meant := _nearly_a_scope(kind)):
         # A provider's name may hold a colon, but a word that is nearly one of our scopes is a typing mistake.
-        raise InvalidError.at(path, f"a name such as '{meant[0]}:{name}', or Target(provider=…)", aim)
+        raise InvalidError.at(path, f"a name such as '{meant}:{name}', or Target(provider=…)", aim)
     return Target(provider=aim)
+
+
+def _nearly_a_scope(word: str) -> str | None:
+    # Loaded here: only a name with a colon pays for it.
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    return next(iter(get_close_matches(word, _SCOPES, 1, 0.7)), None)

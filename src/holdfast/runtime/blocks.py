@@ -10,15 +10,16 @@ entered, so an attempt whose block is never entered holds nothing.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
+from holdfast._lazy import lazy_module
 from holdfast.faults import InvalidError
 from holdfast.runtime import errors
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.drivers import begin_limit, leave, pause, pause_async
 
 if TYPE_CHECKING:
+    import asyncio
     from contextvars import Token
     from types import TracebackType
     from typing import Self
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.limiter import Limiter
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
+else:
+    asyncio = lazy_module("asyncio", globals())
 
 __all__ = ["AsyncAttempts", "Attempts", "BlockAttempt"]
 

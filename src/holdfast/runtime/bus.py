@@ -5,15 +5,18 @@ Invariant: a reader never breaks the call that reports. A handler that raises is
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING, Self, TypeAlias
 
+from holdfast._lazy import lazy_module
 from holdfast.events import AttemptEnded, AttemptStarted, Event, SuppressedError
 from holdfast.faults import REDACTOR
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable
+else:
+    logging = lazy_module("logging", globals())
 
 __all__ = ["Bus", "Handler", "Subscription"]
 

@@ -9,16 +9,20 @@ registered, and no more than `MOST_WAITING`: a call that works pays nothing.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast._lazy import lazy_module
 from holdfast.events import Command, Commanded
 
 if TYPE_CHECKING:
+    import asyncio
+
     from holdfast.runtime.runtime import Runtime
+else:
+    asyncio = lazy_module("asyncio", globals())
 
 __all__ = ["MOST_WAITING", "Commands", "TaskWait", "ThreadWait", "Wait", "Waiting"]
 

@@ -5,10 +5,10 @@ Invariant: both drivers are the same loop. Nothing is decided here.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from holdfast._lazy import lazy_module
 from holdfast.runtime import errors
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import fault_in, throw_away, throw_away_async
@@ -18,6 +18,7 @@ from holdfast.runtime.limits import Wheels, call_in_thread
 from holdfast.runtime.repair import repair, repair_async
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from contextvars import Token
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.commands import Wait
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
+else:
+    asyncio = lazy_module("asyncio", globals())
 
 __all__ = ["begin_limit", "drive", "drive_async", "leave", "limited", "pause", "pause_async"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast.classify import from_exception, from_http, from_process, from_text
+from holdfast import classify
 from holdfast.faults import Err, Fault, HoldfastError
 from holdfast.runtime.rules import IN_USE
 from holdfast.runtime.secrets import process_redactor
@@ -102,18 +102,18 @@ def _fault_of(failure: Any, provider: str, now: float, classifier: Classifier) -
             kept = failure.__dict__.get(FAULT_ATTRIBUTE)
             if isinstance(kept, Fault):
                 return kept
-            return from_exception(failure, provider=provider, now=now, classifier=classifier)
+            return classify.from_exception(failure, provider=provider, now=now, classifier=classifier)
         case str() | bytes() | bytearray():
             text = failure if isinstance(failure, str) else bytes(failure).decode("utf-8", "replace")
-            return from_text(text, provider=provider, now=now, classifier=classifier)
+            return classify.from_text(text, provider=provider, now=now, classifier=classifier)
     if isinstance(exit_code := _attribute(failure, "returncode"), int):
-        return from_process(exit_code, _stderr(failure), provider=provider, now=now, classifier=classifier)
+        return classify.from_process(exit_code, _stderr(failure), provider=provider, now=now, classifier=classifier)
     status = _attribute(failure, "status_code", "status")
     if isinstance(status, int):
         headers, body = _headers(failure), _body(failure)
-        return from_http(status, headers, body, provider=provider, now=now, classifier=classifier)
+        return classify.from_http(status, headers, body, provider=provider, now=now, classifier=classifier)
     if isinstance(failure, (dict, list)):
-        return from_http(None, None, failure, provider=provider, now=now, classifier=classifier)
+        return classify.from_http(None, None, failure, provider=provider, now=now, classifier=classifier)
     return Fault.of(
         "SYS_UNKNOWN", f"Not a failure we know: {type(failure).__name__}", retryable=False, rule="not-a-failure"
     )

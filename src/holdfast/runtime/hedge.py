@@ -6,17 +6,20 @@ place and a start of the target's limiter like any other call, but they do not w
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
+from holdfast._lazy import lazy_module
 from holdfast.policies.hedge import next_hedge
 from holdfast.runtime.answers import throw_away_async
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable, Mapping
 
     from holdfast.policies.hedge import Hedge
     from holdfast.runtime.operation import Operation
+else:
+    asyncio = lazy_module("asyncio", globals())
 
 __all__ = ["race"]
 

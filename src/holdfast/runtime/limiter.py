@@ -6,18 +6,21 @@ its place in the queue (R69). Callers of any thread and event loop share one que
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
 from holdfast.policies.bulkhead import Bulkhead, BulkheadMachine, Place
 from holdfast.policies.rate_limit import RateLimit, RateLimitMachine
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from holdfast.clock import Clock
+else:
+    asyncio = lazy_module("asyncio", globals())
 
 __all__ = ["Limiter", "limiter_for"]
 

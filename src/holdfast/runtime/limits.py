@@ -15,18 +15,21 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from asyncio import Task, current_task, get_running_loop
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
 
 if TYPE_CHECKING:
+    import asyncio
     from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Callable, Mapping
 
     from holdfast.clock import Clock
+else:
+    asyncio = lazy_module("asyncio", globals())
 
 __all__ = ["MOST_ABANDONED", "AbandonedThreads", "Limit", "Wheels", "call_in_thread"]
 
@@ -41,7 +44,7 @@ class Limit(msgspec.Struct, eq=False):
     """
 
     wheel: _Wheel
-    task: Task[Any]
+    task: asyncio.Task[Any]
     cancelling: int
     """Cancellations that were pending when it began."""
     expires: float
@@ -82,7 +85,7 @@ class _Wheel:
 
     def begin(self, began: float) -> Limit:
         """Start the clock in the running task, as of `began`."""
-        task = current_task(self.loop)
+        task = asyncio.current_task(self.loop)
         if task is None:
             raise RuntimeError("a time limit needs a running asyncio task to cancel")
         limit = Limit(self, task, task.cancelling(), began + self.seconds)
@@ -127,7 +130,7 @@ class Wheels:
 
     def begin(self, began: float) -> Limit:
         """Start the clock in the running task, as of `began`."""
-        loop = get_running_loop()
+        loop = asyncio.get_running_loop()
         # A wheel keeps its loop alive, so an id cannot be reused while it stands here.
         wheel = self._by_loop.get(id(loop))
         if wheel is None:
@@ -136,7 +139,7 @@ class Wheels:
 
     def begin_own(self, seconds: float) -> Limit:
         """Start the clock in the running task for a duration of its own."""
-        wheel = _Wheel(get_running_loop(), seconds, self._monotonic, single=True)
+        wheel = _Wheel(asyncio.get_running_loop(), seconds, self._monotonic, single=True)
         return wheel.begin(self._monotonic())
 
     def _new(self, loop: AbstractEventLoop) -> _Wheel:

@@ -6,16 +6,20 @@ read in time is dropped, oldest first, and counted; a reader nobody holds any mo
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
+from holdfast._lazy import lazy_module
+
 if TYPE_CHECKING:
+    import asyncio
     from typing import Self
 
     from holdfast.events import Event
     from holdfast.runtime.bus import Bus
+else:
+    asyncio = lazy_module("asyncio", globals())
 
 __all__ = ["Listening"]
 

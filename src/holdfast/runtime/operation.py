@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast._platform import after_fork
 from holdfast.faults import AbortedError, Attempt, BudgetError, CircuitOpenError, HoldfastError, OutcomeUnknownError
 from holdfast.policies.circuit import Rejection, Verdict, counted_by
 from holdfast.policies.decide import Decider, Facts, GiveUp, Reason, Retry, RunRepair
@@ -692,4 +693,4 @@ def _new_process() -> None:
     _process = os.urandom(4).hex()
 
 
-os.register_at_fork(after_in_child=_new_process)
+after_fork(_new_process)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from holdfast.classify import CLASSIFIER
+from holdfast import classify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,9 +22,14 @@ class _InUse:
     """The classifier that failures are recognised by where nobody gives another."""
 
     def __init__(self) -> None:
-        self.classifier: Classifier = CLASSIFIER
+        self._classifier: Classifier | None = None
         self._added: tuple[tuple[Rule, ...], ...] = ()
         self._lock = threading.Lock()
+
+    @property
+    def classifier(self) -> Classifier:
+        """The rules are loaded when this is first read: importing `recover` needs none of them."""
+        return self._classifier or classify.CLASSIFIER
 
     def add(self, rules: tuple[Rule, ...]) -> Callable[[], None]:
         """Ask these rules before all others; the function that comes back takes them out again."""
@@ -40,7 +45,7 @@ class _InUse:
     def _use_needs_lock(self, added: tuple[tuple[Rule, ...], ...]) -> None:
         self._added = added
         rules = [rule for several in added for rule in several]
-        self.classifier = CLASSIFIER.with_rules(*rules) if rules else CLASSIFIER
+        self._classifier = classify.CLASSIFIER.with_rules(*rules) if rules else None
 
 
 IN_USE = _InUse()

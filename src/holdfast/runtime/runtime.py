@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from holdfast import options
-from holdfast.config.sources import load
+from holdfast import config, options
+from holdfast._platform import after_fork
 from holdfast.events import (
     KINDS,
     AgentFallback,
@@ -35,6 +35,7 @@ from holdfast.runtime.commands import Commands
 from holdfast.runtime.limits import AbandonedThreads
 from holdfast.runtime.listening import Listening
 from holdfast.runtime.registry import Registry
+from holdfast.runtime.rules import IN_USE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -113,6 +114,8 @@ class Runtime:
         self._write: Handler | None = None
         self.log = log
         self._due: Callable[[], None] | None = None
+        # The rules are loaded now and not with the first failure: open files may be what has run out by then.
+        _ = IN_USE.classifier
         _runtimes.add(self)
 
     @property
@@ -259,7 +262,7 @@ def default_runtime() -> Runtime:
     global _default  # noqa: PLW0603 - one default per process is the point
     if _default is None:
         runtime = Runtime(log=True)
-        load().apply(runtime)
+        config.load().apply(runtime)
         _default = runtime
     return _default
 
@@ -283,4 +286,4 @@ def _after_fork() -> None:
     CHANGES.happened()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

@@ -17,11 +17,11 @@ stream ends.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args
 
 from holdfast import options
+from holdfast._lazy import lazy_module
 from holdfast.faults import InvalidError
 from holdfast.policies.fallback import check_when
 from holdfast.runtime import errors, reports
@@ -34,6 +34,7 @@ from holdfast.runtime.limits import Wheels
 from holdfast.runtime.operation import Operation
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
     from types import TracebackType
     from typing import Self
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.limiter import Limiter
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.plan import Plan
+else:
+    asyncio = lazy_module("asyncio", globals())
 
 __all__ = ["ALIVE", "AfterFirst", "BlockingStream", "Dialect", "Stream", "StreamOf"]
 

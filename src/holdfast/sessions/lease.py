@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
+from holdfast._platform import is_posix
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.shield import run_to_end
 
@@ -170,6 +171,9 @@ def is_gone(owner: str) -> bool:
     pid, _, rest = rest.partition("/")
     started = rest.partition("/")[0]
     if host != socket.gethostname() or not pid.isdigit():
+        return False
+    # On Windows `os.kill(pid, 0)` does not look: it sends Ctrl-C. There a dead owner's lease ends when its time is over.
+    if not is_posix():
         return False
     try:
         os.kill(int(pid), 0)
