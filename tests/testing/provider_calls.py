@@ -14,7 +14,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "days": {
 
 
 def weather_for(provider):
-    """The weather tool as each provider wants it offered."""
+    """Return the weather tool in each provider's format."""
     if provider == "anthropic":
         return [{"name": "weather", "description": "the weather", "input_schema": SCHEMA}]
     function = {"name": "weather", "description": "the weather", "parameters": SCHEMA}
@@ -22,7 +22,7 @@ def weather_for(provider):
 
 
 def limit_for(script):
-    """A short limit where something is scripted to take long, else one that a busy machine keeps."""
+    """Return a short timeout if the script is slow on purpose, otherwise one that a busy machine keeps."""
     return LIMIT if any(rule.steps.startswith(("hang", "slow", "silence")) for rule in script.rules) else PATIENCE
 
 

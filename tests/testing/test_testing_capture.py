@@ -1,4 +1,4 @@
-"""Events kept, and assertions whose failures can be read."""
+"""`Capture`: the events it keeps, its assertions, and their messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_assert_gave_up_returns_the_event():
     assert captured(RECOVERED, FAILED).assert_gave_up(code="TOOL_KILLED", operation="tool") is FAILED
 
 
-def test_the_operation_that_ended_last_is_meant_unless_one_is_named():
+def test_assertions_use_the_last_operation_unless_one_is_named():
     capture = captured(RETRY, RECOVERED, FAILED)
     assert capture.assert_recovered(operation="claude") is RECOVERED
     with pytest.raises(AssertionError):
@@ -59,7 +59,7 @@ def test_the_operation_that_ended_last_is_meant_unless_one_is_named():
         capture.assert_gave_up(operation="claude")
 
 
-def test_a_failure_shows_what_was_wanted_what_came_and_all_that_was_seen():
+def test_a_failing_assertion_shows_expected_found_and_all_events():
     with pytest.raises(AssertionError) as wrong:
         captured(RETRY, RECOVERED).assert_recovered(attempts=3)
     assert str(wrong.value) == (
@@ -70,19 +70,19 @@ def test_a_failure_shows_what_was_wanted_what_came_and_all_that_was_seen():
 
 
 @pytest.mark.parametrize("events", [(), (RETRY,), (AttemptStarted(at=1.0, attempt=1),)])
-def test_where_nothing_ended_there_was_neither(events):
+def test_without_an_ended_operation_both_assertions_fail(events):
     capture = captured(*events)
     for ask in (capture.assert_recovered, capture.assert_gave_up):
         with pytest.raises(AssertionError, match="got no end of a recovery"):
             ask()
 
 
-def test_without_events_it_says_so():
+def test_without_events_the_message_says_so():
     with pytest.raises(AssertionError, match="no events at all"):
         Capture().assert_recovered()
 
 
-def test_the_wrong_code_and_a_cancellation_are_no_giving_up():
+def test_another_code_and_a_cancellation_fail_assert_gave_up():
     with pytest.raises(AssertionError, match="giving up because of TOOL_TIMEOUT, got failed operation=tool fault=TOOL"):
         captured(FAILED).assert_gave_up(code="TOOL_TIMEOUT")
     with pytest.raises(AssertionError, match="got cancelled"):

@@ -11,7 +11,7 @@ from holdfast.clock import Clock, Rng
 from holdfast.testing import Midpoint, Scripted, VirtualClock, seeded
 
 
-def test_it_is_a_clock_and_starts_where_it_is_told():
+def test_it_is_a_clock_and_starts_at_the_given_times():
     clock: Clock = VirtualClock(wall=1000, monotonic=40)
     assert (clock.wall(), clock.monotonic()) == (1000.0, 40.0)
 
@@ -28,7 +28,7 @@ def test_advancing_and_sleeping_move_both_readings(move):
 
 
 @pytest.mark.parametrize("by", [3600, -3600])
-def test_R58_the_wall_jumps_and_what_is_measured_does_not(by):
+def test_R58_a_jump_moves_the_wall_clock_and_no_duration(by):
     clock = VirtualClock(wall=10_000, monotonic=5)
     clock.jump(by)
     assert (clock.wall(), clock.monotonic()) == (10_000 + by, 5.0)
@@ -52,7 +52,7 @@ def test_it_never_goes_back_and_takes_only_numbers(seconds):
 
 
 @pytest.mark.parametrize("seconds", [-1001, math.nan, math.inf, True, "1"])
-def test_a_jump_before_the_epoch_is_refused(seconds):
+def test_a_jump_before_the_epoch_raises(seconds):
     clock = VirtualClock(wall=1000)
     with pytest.raises(InvalidError, match="jump: expected a finite number ≥ -1000"):
         clock.jump(seconds)
@@ -60,7 +60,7 @@ def test_a_jump_before_the_epoch_is_refused(seconds):
 
 
 @pytest.mark.parametrize("start", [{"wall": -1}, {"monotonic": math.nan}])
-def test_a_start_that_is_no_time_is_refused(start):
+def test_an_invalid_start_raises(start):
     with pytest.raises(InvalidError, match=next(iter(start))):
         VirtualClock(**start)
 
@@ -86,7 +86,7 @@ def test_scripted_numbers_come_in_order_and_a_draw_too_many_fails():
 
 
 @pytest.mark.parametrize("number", [-0.1, 1, 1.5, math.nan, True, "0.5"])
-def test_a_number_that_random_never_returns_is_refused(number):
+def test_a_number_that_random_never_returns_raises(number):
     with pytest.raises(InvalidError, match=r"numbers\[1\]: expected a number"):
         Scripted(0.5, number)
 

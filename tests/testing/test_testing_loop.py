@@ -1,4 +1,4 @@
-"""The virtual loop: waiting takes no time, what is real still arrives, and nothing hangs.
+"""The virtual loop: waiting takes no time, events from the real world still arrive, and nothing hangs.
 
 Real time is read here only to show that it did not pass; the bounds are far above what a slow machine needs.
 """
@@ -21,11 +21,11 @@ from holdfast import InvalidError
 from holdfast.testing import StuckError, VirtualClock, VirtualLoop, loop_factory, run
 
 NO_TIME = 20.0
-"""Real seconds, generous: what is shown to take none would take minutes otherwise."""
+"""Real seconds, with a large margin: without virtual time these tests would take minutes."""
 
 
 def a_real_while():
-    """Real time is the subject where a thread works while the loop has nothing to do."""
+    """A thread works in real time while the loop has nothing to do."""
     threading.Event().wait(0.02)
 
 
@@ -85,7 +85,7 @@ def test_a_timer_longer_than_a_day_and_one_far_from_zero_fire_on_time():
     assert clock.monotonic() == 1e12 + 30 * 86_400
 
 
-def test_work_that_is_ready_goes_before_time():
+def test_ready_work_runs_before_the_clock_moves():
     async def main():
         timer = asyncio.create_task(asyncio.sleep(0.001))
         for _ in range(1000):
@@ -130,7 +130,7 @@ def test_R58_a_wall_clock_that_jumps_moves_no_timer():
     assert clock.wall() == VirtualClock().wall() + 10 - 3600
 
 
-# Ending early
+# Cancellation and timeouts
 
 
 def test_R17_cancellation_ends_a_sleep_at_once():
@@ -177,7 +177,7 @@ def test_tasks_left_over_are_cancelled_at_the_end():
     assert ended == [1]
 
 
-# What comes from outside
+# Threads and sockets
 
 
 def test_another_thread_wakes_the_loop():
@@ -198,7 +198,7 @@ def test_another_thread_wakes_the_loop():
 
 
 def test_the_clock_stands_still_for_a_thread_of_the_executor():
-    """The timer is due in no time, yet the thread, which takes a real while, comes first."""
+    """The timer is virtually due at once; the thread takes real time and still comes first."""
 
     async def main():
         async with asyncio.timeout(0.001):
@@ -224,7 +224,7 @@ def test_a_thread_that_never_ends_is_timed_out_and_left_behind():
     assert clock.monotonic() == 60
 
 
-def test_a_thread_that_is_late_is_waited_for_once_and_not_at_every_timer():
+def test_a_slow_thread_is_waited_for_once_and_not_at_every_timer():
     release = threading.Event()
 
     async def main():
@@ -237,7 +237,7 @@ def test_a_thread_that_is_late_is_waited_for_once_and_not_at_every_timer():
     run(main(), patience=0.1)
 
 
-def test_the_result_of_an_executor_of_ones_own_arrives():
+def test_the_result_of_a_custom_executor_arrives():
     async def main(executor):
         async with asyncio.timeout(0.001):
             return await asyncio.get_running_loop().run_in_executor(executor, math.factorial, 5)
@@ -269,7 +269,7 @@ def test_a_thread_the_loop_cannot_see_is_announced_with_hold():
     assert run(main(), patience=2 * NO_TIME) == 7
 
 
-def test_after_a_thread_that_is_late_the_next_one_is_waited_for_again():
+def test_after_a_slow_thread_the_next_one_is_waited_for_again():
     release = threading.Event()
 
     async def main():
@@ -306,7 +306,7 @@ def test_an_echo_over_a_socket_pair_works():
 
 
 def test_a_peer_in_another_thread_has_real_time_to_answer():
-    """The timeout is due in no time; the loop waits for the socket for real before it moves the clock there."""
+    """The timeout is virtually due at once; the loop still waits for the socket in real time before it moves the clock."""
     ours, theirs = socket.socketpair()
 
     def answer():
@@ -348,7 +348,7 @@ def test_a_silent_socket_does_not_stop_the_clock():
 # Nothing hangs
 
 
-def test_a_deadlock_is_an_error_that_names_who_waits_where():
+def test_a_deadlock_raises_and_names_the_waiting_tasks():
     async def waits_for_a_message():
         await asyncio.Queue().get()
 
@@ -366,7 +366,7 @@ def test_a_deadlock_is_an_error_that_names_who_waits_where():
     assert message.count("\n") == 2
 
 
-def test_a_deadlock_with_a_thread_is_one_too():
+def test_a_deadlock_with_a_thread_raises_too():
     release = threading.Event()
 
     async def main():
@@ -380,7 +380,7 @@ def test_a_deadlock_with_a_thread_is_one_too():
         gc.collect()
 
 
-def test_a_loop_without_any_task_says_so():
+def test_a_stuck_loop_without_tasks_raises():
     loop = VirtualLoop(patience=0.05)
     try:
         with pytest.raises(StuckError, match="no task at all"):
@@ -404,11 +404,11 @@ def test_after_a_deadlock_the_tasks_are_cancelled_and_the_next_loop_runs():
     assert run(asyncio.sleep(1, "fine")) == "fine"
 
 
-# How it is started
+# Loop factories
 
 
 @pytest.mark.parametrize("option", [{"patience": 0}, {"patience": math.inf}, {"io_wait": -1}])
-def test_a_bound_that_is_none_is_refused(option):
+def test_an_invalid_limit_raises(option):
     with pytest.raises(InvalidError, match=next(iter(option))):
         VirtualLoop(**option)
 
@@ -436,7 +436,7 @@ def test_anyio_runs_on_it():
     assert clock.monotonic() == 37
 
 
-def test_it_refuses_to_run_inside_a_running_loop():
+def test_it_does_not_run_inside_a_running_loop():
     async def main():
         inner = asyncio.sleep(1)
         with pytest.raises(RuntimeError, match="running event loop"):

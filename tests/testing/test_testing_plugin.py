@@ -1,4 +1,4 @@
-"""The pytest plugin, run by real pytest processes: as an installed wheel registers it, and as one that does not use it."""
+"""The pytest plugin in real pytest processes: in a project that uses it, and in one that does not."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_the_fixtures_and_the_marker_work_together(project):
     run_in(project).assert_outcomes(passed=16)
 
 
-def test_mistakes_are_told_in_words(project):
+def test_mistakes_have_clear_messages(project):
     project.makepyfile(
         """
         import pytest
@@ -134,8 +134,8 @@ def test_mistakes_are_told_in_words(project):
     result.stdout.no_fnmatch_line("*capture.py:*")
 
 
-def test_a_project_that_does_not_use_it_does_not_notice(project):
-    """Neither by names of its own that are ours too, nor by what is imported, nor by a warning."""
+def test_a_project_that_does_not_use_the_plugin_is_not_affected(project):
+    """Its own fixtures with our names win, almost nothing is imported, and there is no warning."""
     project.makeconftest(
         """
         import pytest
@@ -159,7 +159,7 @@ def test_a_project_that_does_not_use_it_does_not_notice(project):
     run_in(project, "--assert=rewrite").assert_outcomes(passed=1)
 
 
-def test_it_can_be_left_out(project):
+def test_it_can_be_turned_off(project):
     project.makepyfile(
         """
         import sys
@@ -180,7 +180,7 @@ def test_pytest_explains_it(project):
     shown.no_fnmatch_line("*no docstring available*")
 
 
-def test_loading_it_loads_next_to_nothing():
+def test_loading_it_imports_almost_nothing():
     program = (
         "import sys, pytest; before = set(sys.modules)\n"
         "import holdfast.testing.plugin\n"

@@ -51,7 +51,7 @@ DOCUMENTS = st.fixed_dictionaries(
     key=st.sampled_from(["", "k"]),
     replies=st.sampled_from(['"echo"', '"tools"', '["one", { tool = "t" }]']),
 )
-def test_no_request_breaks_it(path, method, document, key, replies):
+def test_every_request_gets_a_plan(path, method, document, key, replies):
     provider = FaultProvider(f"replies = {replies}", clock=VirtualClock())
     acts = list(provider.plan(Request(method, path, {"x-api-key": key}, json.dumps(document).encode())))
     head, *body, ending = acts
@@ -66,7 +66,7 @@ def test_no_request_breaks_it(path, method, document, key, replies):
 @pytest.mark.parametrize("path", PATHS[:4])
 @pytest.mark.parametrize("name", [*FAULTS, *ERRORS, "418", "503"])
 def test_every_fault_has_a_plan_that_ends(name, path, stream):
-    """In every protocol: one ending, which is the last act, unless it hangs for ever."""
+    """In every protocol a plan has one ending, which is its last act, unless it hangs for ever."""
     provider = FaultProvider(name + (";bytes=10" if name == "oversize" else ""), clock=VirtualClock())
     method = "GET" if path == "/v1/models" else "POST"
     body = b"" if method == "GET" else json.dumps({"model": "claude-x", "stream": stream}).encode()

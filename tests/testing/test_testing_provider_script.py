@@ -22,7 +22,7 @@ def names(script, count, *, at=0.0, seed=None, **request):
     return [playing.next(asking(**request), at).name for _ in range(count)]
 
 
-def test_a_sequence_is_played_once_and_then_all_is_well():
+def test_a_sequence_is_played_once_and_then_all_requests_succeed():
     assert names("429;retry-after=7, 529*2, ok, cut;after=3", 7) == ["429", "529", "529", "ok", "cut", "ok", "ok"]
 
 
@@ -30,7 +30,7 @@ def test_a_looped_sequence_begins_again():
     assert names("503, ok, loop", 5) == ["503", "ok", "503", "ok", "503"]
 
 
-def test_no_script_is_no_fault():
+def test_without_a_script_all_requests_succeed():
     assert names("", 3) == ["ok"] * 3
 
 
@@ -54,14 +54,14 @@ def test_an_outage_from_second_5_to_60():
     assert seen == {0: "ok", 4.9: "ok", 5: "503", 59.9: "503", 60: "ok"}
 
 
-def test_rules_for_models_and_keys_leave_the_others_alone():
+def test_rules_for_models_and_keys_do_not_apply_to_others():
     script = '[[rules]]\nsteps = "429"\nloop = true\nmodels = ["claude-*"]\nkeys = ["sk-a"]\n'
     assert names(script, 1) == ["429"]
     assert names(script, 1, model="gpt-5") == ["ok"]
     assert names(script, 1, key="sk-b") == ["ok"]
 
 
-def test_a_rule_that_is_not_for_a_request_keeps_its_steps():
+def test_a_rule_that_does_not_apply_keeps_its_steps():
     playing = Playback(read_script('[[rules]]\nsteps = "429, 503"\nmodels = ["gpt-*"]\n'))
     models = ["claude-x", "gpt-5", "claude-x", "gpt-5"]
     assert [playing.next(asking(model), 0).name for model in models] == ["ok", "429", "ok", "503"]

@@ -54,7 +54,7 @@ def test_chat_completions_whole_and_streamed_are_the_same(provider):
     assert whole.usage.total_tokens == whole.usage.prompt_tokens + 6
 
 
-def test_chat_completions_stream_their_usage_where_it_is_asked_for(provider):
+def test_chat_completions_stream_usage_on_request(provider):
     with openai_client(provider) as client:
         request = {"stream": True, "stream_options": {"include_usage": True}}
         *_, last = client.chat.completions.create(model=GPT, messages=MESSAGES, **request)
@@ -215,17 +215,17 @@ EXPECTED = {
     "unavailable": "PROVIDER_UNAVAILABLE",
 }
 APART = {"forbidden", "sse-error", "error-200", "truncate", "empty"}
-"""Faults that the SDKs see differently in different protocols: each has a test of its own."""
+"""Faults that the SDKs report differently for different protocols: each has its own test."""
 OPTIONS = {"drip": ";every=0.001", "oversize": ";bytes=100000", "html": ";status=502"}
 
 
-def test_every_fault_is_tried():
+def test_every_fault_has_a_test():
     assert set(EXPECTED) | APART == set(FAULTS) | set(ERRORS)
 
 
 @each_call
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_fault_is_what_it_says_and_one_call_is_one_request(provider, name, call):
+def test_a_fault_has_its_effect_and_one_call_is_one_request(provider, name, call):
     provider.set_script(name + OPTIONS.get(name, ""))
     try:
         call(provider)
@@ -242,7 +242,7 @@ def test_a_fault_is_what_it_says_and_one_call_is_one_request(provider, name, cal
     ("call", "code"),
     [("messages", "AUTH_FORBIDDEN"), ("chat", "AUTH_REGION_BLOCKED"), ("responses", "AUTH_REGION_BLOCKED")],
 )
-def test_forbidden_is_worded_by_each_provider(provider, call, code):
+def test_forbidden_has_each_providers_own_words(provider, call, code):
     provider.set_script("forbidden")
     with pytest.raises((anthropic.PermissionDeniedError, openai.PermissionDeniedError)) as failed:
         CALLS[call](provider)
@@ -261,7 +261,7 @@ def test_an_error_in_a_good_stream_is_raised_as_that_error(provider, call, fault
 @pytest.mark.parametrize("fault", ["sse-error", "error-200"])
 @pytest.mark.parametrize("call", ["messages", "chat"])
 def test_an_error_inside_a_200_is_not_noticed_by_the_sdks(provider, call, fault):
-    """Which is why the fault is worth injecting: the answer has nothing of an answer in it."""
+    """The SDKs return an object without content, which is why this fault is worth injecting."""
     provider.set_script(fault)
     answer = CALLS[call](provider)
     assert not getattr(answer, "content", None)
@@ -362,7 +362,7 @@ def test_retry_after_in_every_form(provider, header):
     assert fault_of(failed.value).retry_after == pytest.approx(7, abs=1.5)
 
 
-def test_a_bare_429_says_nothing_about_when(provider):
+def test_a_bare_429_has_no_retry_after(provider):
     for call in ("messages", "chat", "chat_of_xai"):
         provider.set_script("429")
         with pytest.raises((anthropic.RateLimitError, openai.RateLimitError)) as failed:
@@ -370,7 +370,7 @@ def test_a_bare_429_says_nothing_about_when(provider):
         assert fault_of(failed.value).retry_after is None
 
 
-def test_a_request_without_a_key_or_a_model_is_refused_and_takes_no_step(provider):
+def test_a_request_without_a_key_or_a_model_gets_an_error_and_takes_no_step(provider):
     provider.set_script("503")
     with httpx2.Client(base_url=provider.url) as client:
         assert client.post("/v1/messages", json={"model": CLAUDE}).status_code == 401

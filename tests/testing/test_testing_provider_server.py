@@ -1,4 +1,4 @@
-"""The fault provider's server, byte by byte: what a client library would hide."""
+"""The fault provider's server, byte by byte, without a client library that hides details."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def asking(path=b"/v1/chat/completions", body=BODY, more=b""):
 
 
 def talk(provider, *sent, until=None):
-    """Send bytes; return all that comes until the server closes, or until these bytes came."""
+    """Send bytes; return everything until the server closes, or until the given bytes arrive."""
     with socket.create_connection(("127.0.0.1", provider.port), timeout=LIMIT) as connection:
         for data in sent:
             connection.sendall(data)
@@ -53,7 +53,7 @@ def test_a_request_that_comes_in_pieces_is_one_request(provider):
     assert provider.counters.received == 1
 
 
-def test_a_client_that_waits_for_the_word_gets_it(provider):
+def test_a_client_that_expects_100_continue_gets_it(provider):
     head, _, body = asking(more=b"expect: 100-continue\r\n").partition(b"\r\n\r\n")
     with socket.create_connection(("127.0.0.1", provider.port), timeout=LIMIT) as connection:
         connection.sendall(head + b"\r\n\r\n")
@@ -74,18 +74,18 @@ def test_a_client_that_waits_for_the_word_gets_it(provider):
         (b"GET / HTTP/1.1\r\nx: " + b"x" * 70_000, 431),
     ],
 )
-def test_what_is_no_request_is_told_so_and_counted_as_none(provider, sent, status):
+def test_invalid_requests_get_their_status_and_are_not_counted(provider, sent, status):
     assert talk(provider, sent).startswith(b"HTTP/1.1 %d " % status)
     assert provider.counters.received == 0
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000])
-def test_a_body_that_is_no_json_object_is_refused(provider, body):
+def test_a_body_that_is_no_json_object_gets_an_error(provider, body):
     assert talk(provider, asking(body=body), until=b"}").startswith(b"HTTP/1.1 400 ")
     assert provider.counters.refused == 1
 
 
-def test_malformed_http_is_no_http(provider):
+def test_malformed_http_has_no_valid_status_line(provider):
     provider.set_script("malformed-http")
     assert talk(provider, asking()) == b"HTTP/9.9 banana\r\n\r\n"
 
@@ -104,7 +104,7 @@ def test_a_cut_stream_has_no_last_chunk_and_a_truncated_one_has(provider):
     assert b"[DONE]" not in talk(provider, streaming, until=b"\r\n0\r\n\r\n")
 
 
-def test_a_reset_is_a_reset(provider):
+def test_a_reset_reaches_the_client_as_a_tcp_reset(provider):
     provider.set_script("reset")
     with pytest.raises(ConnectionResetError):
         talk(provider, asking())
@@ -127,7 +127,7 @@ def test_a_client_that_leaves_early_is_counted(provider):
     assert b'"abandoned":1' in counted
 
 
-def test_the_end_of_the_block_ends_what_hangs():
+def test_the_end_of_the_block_drops_hanging_requests():
     with serve_in_thread("hang, silence") as provider:
         connections = [socket.create_connection(("127.0.0.1", provider.port), timeout=LIMIT) for _ in range(2)]
         for connection in connections:
@@ -175,7 +175,7 @@ def test_the_control_interface_reads_resets_and_scripts(provider):
     assert control(b"GET", b"banana")[0] == 404
 
 
-def test_what_reached_the_wire_is_kept(provider):
+def test_requests_are_kept_as_they_arrived(provider):
     talk(provider, asking(more=b"connection: close\r\n"))
     (request,) = provider.requests
     assert (request.method, request.path, request.model, request.key) == ("POST", "/v1/chat/completions", "gpt-5", "k")
@@ -183,7 +183,7 @@ def test_what_reached_the_wire_is_kept(provider):
     assert "Bearer" not in repr(request)
 
 
-# --- hosting ---
+# --- start and stop ---
 
 
 def test_a_provider_that_does_not_listen_has_no_address():
@@ -201,7 +201,7 @@ def test_a_provider_may_listen_again():
     asyncio.run(main())
 
 
-def test_a_bad_script_is_refused_before_anything_listens():
+def test_a_bad_script_raises_before_anything_listens():
     with pytest.raises(InvalidError, match="expected ok, a status"), serve_in_thread("banana"):
         pass
 

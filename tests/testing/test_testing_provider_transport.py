@@ -33,7 +33,7 @@ def asked_in(clock, ask):
     return run(main(), clock=clock)
 
 
-def test_a_recovery_waits_as_long_as_the_provider_asked_in_no_time():
+def test_a_recovery_waits_for_retry_after_in_no_real_time():
     clock, provider = VirtualClock(), FaultProvider("429;retry-after=110, 529, ok")
     ask = recover("claude")(claude(provider).messages.create)
     answer = asked_in(clock, ask)
@@ -43,13 +43,13 @@ def test_a_recovery_waits_as_long_as_the_provider_asked_in_no_time():
     assert provider.counters.injected == {"429": 1, "529": 1}
 
 
-def test_a_date_to_come_back_at_is_a_date_of_virtual_time():
+def test_a_retry_after_date_is_in_virtual_time():
     clock, provider = VirtualClock(), FaultProvider("429;retry-after=date+60, ok")
     asked_in(clock, recover("claude")(claude(provider).messages.create))
     assert clock.monotonic() == pytest.approx(60, abs=1)
 
 
-def test_a_hang_is_cut_by_the_limit_of_an_attempt():
+def test_the_attempt_timeout_ends_a_hang():
     clock, provider = VirtualClock(), FaultProvider("hang, ok")
     ask = recover("claude", policy=Policy(timeout=20))(claude(provider, timeout=None).messages.create)
     asked_in(clock, ask)
@@ -70,7 +70,7 @@ def test_the_clients_own_limit_is_kept_in_virtual_time():
     assert clock.monotonic() == 59
 
 
-def test_a_cut_stream_is_begun_again_where_nothing_of_it_was_seen():
+def test_a_stream_that_is_cut_before_its_first_item_starts_again():
     capture, provider = Capture(), FaultProvider("cut;after=0, ok")
     client = claude(provider)
 
@@ -122,7 +122,7 @@ def test_a_blocking_client_without_a_limit_is_not_left_hanging():
 
 
 def seen_by(client, stream, limit):
-    """What a client sees: its library's exception, or what came."""
+    """Return what a client sees: its library's exception, or the answer."""
     try:
         answer = client.post("/v1/messages", json={**REQUEST, "stream": stream}, timeout=limit)
     except Exception as error:
@@ -133,7 +133,7 @@ def seen_by(client, stream, limit):
 @pytest.mark.parametrize("library", [httpx, httpx2], ids=lambda library: library.__name__)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_memory_and_socket_look_the_same(library, stream):
-    """Every fault there is, and a good answer."""
+    """Every fault, and a good answer."""
     options = {"slow": ";seconds=0.5", "drip": ";every=0.001", "oversize": ";bytes=1000"}
     with (
         serve_in_thread() as provider,

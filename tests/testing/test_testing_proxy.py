@@ -1,4 +1,4 @@
-"""The fault proxy on real sockets, against a plain echo server. What takes time takes little, or none: virtual time."""
+"""The fault proxy on real sockets, against a plain echo server; long waits pass in virtual time."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from holdfast.testing.proxy import (
 )
 
 SOON = 0.2
-"""Real seconds after which what has not come does not come."""
+"""Real seconds after which a missing event counts as missing."""
 
 
 class Echo:
-    """A server that sends back what it gets, and notes how each connection ended."""
+    """A server that sends back what it gets, and records how each connection ended."""
 
     def __init__(self) -> None:
         self.endings: list[str] = []
@@ -81,7 +81,7 @@ async def connected(proxy):
 
 
 async def echoed(proxy, data: bytes) -> bytes:
-    """Send, say that it was all, and read to the end."""
+    """Send data, close the sending side, and read to the end."""
     async with connected(proxy) as (reader, writer):
         writer.write(data)
         writer.write_eof()
@@ -101,7 +101,7 @@ async def nothing_comes(reader) -> bool:
 
 
 @in_real_time
-async def test_without_toxics_it_is_a_wire():
+async def test_without_toxics_all_bytes_pass():
     async with proxied() as (echo, proxy):
         sent = bytes(range(256)) * 4000
         assert await echoed(proxy, sent) == sent
@@ -171,7 +171,7 @@ async def test_a_reset_after_some_bytes_reaches_both_sides():
 
 
 @in_real_time
-async def test_a_reset_at_once_is_what_recover_knows_as_a_reset():
+async def test_a_reset_at_once_is_classified_as_a_reset():
     async with proxied("reset") as (_, proxy):
         with pytest.raises(ConnectionResetError) as caught:
             await echoed(proxy, b"hello")
@@ -179,7 +179,7 @@ async def test_a_reset_at_once_is_what_recover_knows_as_a_reset():
 
 
 @in_real_time
-async def test_a_limit_closes_in_good_order():
+async def test_a_limit_closes_normally():
     async with proxied(Limit(after=3, direction="down")) as (_, proxy), connected(proxy) as (reader, writer):
         writer.write(b"hello")
         assert await reader.read() == b"hel"
@@ -197,7 +197,7 @@ async def test_a_black_hole_loses_what_falls_in_and_lets_later_bytes_pass():
 
 
 @in_real_time
-async def test_half_open_the_server_is_gone_and_the_client_is_not_told():
+async def test_half_open_disconnects_the_server_and_the_client_does_not_notice():
     async with proxied(HalfOpen(after=5, direction="up")) as (echo, proxy), connected(proxy) as (reader, writer):
         writer.write(b"hello")
         assert await echo.ended()
@@ -210,7 +210,7 @@ async def test_half_open_the_server_is_gone_and_the_client_is_not_told():
 
 
 @in_real_time
-async def test_half_open_the_client_is_gone_and_the_server_is_not_told():
+async def test_half_open_disconnects_the_client_and_the_server_does_not_notice():
     async with proxied(HalfOpen(after=2, direction="down")) as (echo, proxy):
         async with connected(proxy) as (reader, writer):
             writer.write(b"hello")
@@ -236,7 +236,7 @@ async def test_toxics_are_switched_while_a_connection_runs():
 
 
 @in_real_time
-async def test_cut_breaks_off_every_connection():
+async def test_cut_resets_every_connection():
     async with proxied() as (_, proxy), connected(proxy) as one, connected(proxy) as two:
         for reader, writer in (one, two):
             writer.write(b"x")
@@ -261,7 +261,7 @@ async def test_a_share_of_connections_is_the_same_with_the_same_seed():
 
 
 @in_real_time
-async def test_a_server_that_is_not_there_is_a_reset_and_counted():
+async def test_a_missing_server_causes_a_reset_and_is_counted():
     async with Echo() as echo:
         gone = echo.address
     async with FaultProxy(gone) as proxy:
@@ -270,7 +270,7 @@ async def test_a_server_that_is_not_there_is_a_reset_and_counted():
         assert proxy.counters.refused == 1
 
 
-def test_bad_options_are_typed():
+def test_bad_options_raise_invalid_error():
     with pytest.raises(InvalidError, match="upstream: expected HOST:PORT"):
         FaultProxy("nowhere")
     with pytest.raises(InvalidError, match="listen: expected HOST:PORT"):

@@ -1,4 +1,4 @@
-"""What the fault proxy decides, without a socket: the steps of one direction, and toxics as words."""
+"""What the fault proxy decides, without a socket: the steps of one direction, and toxics as text."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_narrowest_bandwidth_counts():
     ("toxic", "end"),
     [(Reset(after=7), End.RESET), (Limit(after=7), End.CLOSE), (HalfOpen(after=7), End.HANG)],
 )
-def test_an_ending_falls_on_its_very_byte(toxic, end):
+def test_a_connection_ends_at_the_exact_byte(toxic, end):
     flow = down()
     assert steps(flow, (toxic,), 5) == [Step(0.0, 5)]
     assert steps(flow, (toxic,), 5) == [Step(0.0, 2, end=end)]
@@ -82,7 +82,7 @@ def test_an_ending_after_no_bytes_comes_before_the_first():
     assert down().step((Reset(after=1),), 0).end is None
 
 
-def test_on_the_same_byte_the_ruder_ending_wins_and_the_nearer_one_always():
+def test_the_nearest_ending_wins_and_at_the_same_byte_the_more_abrupt_one():
     assert down().step((Limit(after=3), Reset(after=3)), 9).end is End.RESET
     assert down().step((Limit(after=2), Reset(after=3)), 9) == Step(0.0, 2, end=End.CLOSE)
 
@@ -111,7 +111,7 @@ def test_a_share_of_the_connections_is_drawn_by_the_seed():
     assert 250 < sum(affected(1)) < 350
 
 
-# --- words ---
+# --- toxics as text ---
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_share_of_the_connections_is_drawn_by_the_seed():
         ("black-hole", BlackHole()),
     ],
 )
-def test_toxics_have_words(words, toxic):
+def test_toxics_can_be_written_as_text(words, toxic):
     assert toxic_of(words) == toxic
     assert words.startswith(toxic.name)
 
@@ -150,7 +150,7 @@ def test_toxics_have_words(words, toxic):
         ("bandwidth=0", "bandwidth.rate: expected a whole number ≥ 1, got 0"),
     ],
 )  # fmt: skip
-def test_bad_words_say_what_was_expected_what_came_and_where(words, message):
+def test_bad_text_raises_with_expected_found_and_place(words, message):
     with pytest.raises(InvalidError) as caught:
         toxic_of(words)
     assert caught.value.fault.message.startswith(message)
@@ -172,6 +172,6 @@ def test_addresses():
 @pytest.mark.parametrize(
     "given", ["localhost", ":80", "h:", "h:http", "h:65536", "h:-1", ("h", "80"), ("h",), 80, None]
 )
-def test_bad_addresses_are_typed(given):
+def test_bad_addresses_raise_invalid_error(given):
     with pytest.raises(InvalidError, match="to: expected HOST:PORT"):
         address_of("to", given)

@@ -30,7 +30,7 @@ def test_the_deadline_is_measured_by_the_same_clock():
     assert clock.monotonic() == 120
 
 
-def test_on_a_virtual_runtime_it_takes_that_ones_clock_and_readers():
+def test_a_default_runtime_on_a_virtual_clock_is_used():
     capture = Capture()
     with use_runtime(Runtime(clock=VirtualClock(), rng=Midpoint())) as runtime:
         runtime.on(capture)
@@ -40,7 +40,7 @@ def test_on_a_virtual_runtime_it_takes_that_ones_clock_and_readers():
     assert capture.assert_recovered(attempts=3).after == 8
 
 
-def test_on_another_clock_it_has_a_runtime_of_its_own_and_leaves_the_default_as_it_was():
+def test_with_another_clock_it_uses_a_new_runtime_and_restores_the_default():
     capture, clock = Capture(), VirtualClock()
     before = default_runtime()
     with before.on(capture):
@@ -77,7 +77,7 @@ def test_the_same_run_twice_waits_the_same():
     assert waited() == waited() != 0
 
 
-def test_a_recovery_that_is_switched_off_stays_so():
+def test_a_disabled_runtime_stays_disabled():
     calls = script("503, ok")
     with use_runtime(Runtime(enabled=False)), pytest.raises(Exception, match="HTTP 503"):
         run(ask(calls))

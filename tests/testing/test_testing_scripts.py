@@ -13,7 +13,7 @@ from holdfast.testing import ScriptedHTTPError, ScriptEndedError, run, script
 
 
 def played(calls, count):
-    """What each call came to: a result, or the fault of what it raised."""
+    """Return the result of each call, or the code of its fault."""
     results = []
     for _ in range(count):
         try:
@@ -44,7 +44,7 @@ def test_a_script_plays_one_step_per_call():
         ("code:CIRCUIT_OPEN", CircuitOpenError, "CIRCUIT_OPEN"),
     ],
 )
-def test_a_word_raises_what_the_classifier_knows(step, kind, code):
+def test_a_step_raises_an_error_that_is_classified(step, kind, code):
     with pytest.raises(kind) as raised:
         script(step)()
     assert type(raised.value) is kind
@@ -58,7 +58,7 @@ def test_headers_travel_with_the_answer():
     assert fault_of(raised.value).retry_after == 7
 
 
-def test_an_answer_with_a_body_is_read_by_it():
+def test_an_error_with_a_body_is_classified_by_it():
     error = ScriptedHTTPError(429, body={"error": {"type": "insufficient_quota", "message": "You exceeded your quota"}})
     assert fault_of(error).code == "PROVIDER_BILLING"
     again = pickle.loads(pickle.dumps(error))
@@ -87,7 +87,7 @@ def test_a_list_holds_exceptions_results_and_steps():
     assert played(calls, 5) == ["PROVIDER_UNAVAILABLE", "a, b", 429, None, {"text": "hi"}]
 
 
-def test_it_keeps_what_each_call_was_given():
+def test_it_keeps_the_arguments_of_each_call():
     calls = script("503, ok")
     played(lambda: calls("long", tokens=9), 1)
     calls("short")
@@ -187,7 +187,7 @@ def test_a_chance_of_0_never_fails_and_one_of_100_always():
         (None, "script", "a text or a list of steps", "NoneType"),
     ],
 )
-def test_a_bad_script_is_refused_where_it_is_written(steps, place, expected, received):
+def test_a_bad_script_raises_where_it_is_written(steps, place, expected, received):
     with pytest.raises(InvalidError, match=f"{place}: expected .*{expected}.*, got {received}"):
         script(steps)
 
