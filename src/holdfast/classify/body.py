@@ -20,6 +20,7 @@ __all__ = ["MAX_CHARS", "MAX_DECODED", "Findings", "decode_json", "decode_lines"
 MAX_CHARS: Final = 65_536
 MAX_DECODED: Final = 1_048_576
 """A longer text is not decoded: an error body of a megabyte is an echo of the request."""
+# Bounds against hostile bodies: depth, nodes, items of a list, fields of an object.
 _MAX_DEPTH: Final = 8
 _MAX_NODES: Final = 200
 _MAX_ITEMS: Final = 32
@@ -184,6 +185,7 @@ def _take_text(field: int, value: str, found: Findings, depth: int) -> None:
 
 
 _LONGEST_CODE: Final = 80
+# Values that mean "no code". `error` is the type of every OpenAI-like stream event.
 _NO_CODE: Final = frozenset({"None", "null", "error"})
 _FIRST_RARE: Final = int(_Field.SECONDS)
 
@@ -224,6 +226,7 @@ def _take_time(field: int, value: Any, found: Findings) -> None:
     number = _protobuf_seconds(value) if isinstance(value, dict) else _number(value)
     if field == _INSTANT:
         at = parse_rfc3339(value) if number is None and isinstance(value, str) else number
+        # A smaller number is a duration that somebody put into the wrong field.
         if at is not None and at >= 1e9:
             found.resets.append(at / 1000 if at >= 1e12 else at)
         return

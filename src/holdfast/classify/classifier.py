@@ -46,6 +46,7 @@ __all__ = [
     "unreadable",
 ]
 
+# Statuses of gateways in front of a dead server: their pages are not written by the provider.
 _OUTAGES = frozenset({502, 503, 504, *range(520, 531)})
 _ALWAYS: Phrases = 1
 """A bit that no phrase has. It is always set, and rules without phrases of their own wait for it."""
@@ -389,6 +390,7 @@ def _shown(evidence: Evidence) -> str:
     if len(message) > BEGINNING:
         # Masked before it is cut: half a secret is not recognised, and would be shown.
         return REDACTOR.text(message[: BEGINNING + LONGEST_SECRET])[:BEGINNING].strip()
+    # Other alphabets are always searched: the quick test knows only ASCII words.
     unsafe = evidence.matched & SECRETS or not message.isascii()
     return (REDACTOR.text(message) if unsafe else message).strip()
 

@@ -147,6 +147,7 @@ def _reset(name: str, value: str, evidence: Evidence) -> float | None:
         return _codex_reset(name, value, evidence)
     if name == "ratelimit":
         return _ietf_ratelimit(value)
+    # A reset header is only a hint if its own limit has nothing left.
     left = _remaining(name, headers)
     if left is not None and left > 0:
         return None
@@ -269,6 +270,7 @@ _CLOCK_AFTER_CUE = re.compile(r"[a-z]*\s+(?:at\s+)?(?:(?P<day>[A-Z][a-z]{2,8} \d
 _LENGTH = re.compile(rf"\s*[~≈]?\s*({DURATION})", re.IGNORECASE)
 _HEADER_IN_TEXT = re.compile(r"['\"]?\s*[:=]\s*['\"]?(\d{1,6}(?:\.\d{1,6})?)\b(?!\s*(?:ms|m\b|h\b|min))")
 _EPOCH = re.compile(r"\|\s*(\d{10}|\d{13})\b")
+# A text that repeats a cue hundreds of times must not cost hundreds of matches.
 _MAX_CUES = 6
 
 

@@ -131,6 +131,7 @@ def _from_chain(record: Record, outer: RecordedException, now: float | None, cla
     for index, one in enumerate(_with_causes(outer)):
         first = index == 0
         message = one.message or ""
+        # A recorded exception may have its response beside it; the status and headers belong to the outermost one.
         if first and record.body:
             message = f"{message}\n{_text(record.body)}"
         chain.append(

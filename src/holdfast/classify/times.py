@@ -33,6 +33,7 @@ _MONTHS = {
         ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
     )
 }
+# All three forms of RFC 9110. email.utils would accept far more, and costs more to import.
 _HTTP_DATE = re.compile(
     r"[a-z]+,?\s+(?:(?P<d1>\d{1,2})[ -](?P<m1>[a-z]{3})[ -](?P<y1>\d{4}|\d{2})\s+(?P<t1>\d\d:\d\d:\d\d)\s*(?:gmt|utc|z)?"
     r"|(?P<m2>[a-z]{3})\s+(?P<d2>\d{1,2})\s+(?P<t2>\d\d:\d\d:\d\d)\s+(?P<y2>\d{4}))",
@@ -65,6 +66,7 @@ def parse_http_date(text: str) -> float | None:
         return None
     day, month, year = match["d1"] or match["d2"], match["m1"] or match["m2"], match["y1"] or match["y2"]
     hour, minute, second = (int(part) for part in (match["t1"] or match["t2"]).split(":"))
+    # Two-digit years of the oldest form: 70 to 99 are the last century.
     full_year = int(year) if len(year) == 4 else 2000 + int(year) if int(year) < 70 else 1900 + int(year)
     try:
         at = datetime(full_year, _MONTHS[month.lower()], int(day), hour, minute, min(second, 59), tzinfo=UTC)

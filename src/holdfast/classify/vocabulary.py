@@ -101,6 +101,7 @@ def _readings(word: str) -> Iterator[Evidence]:
     number = _NUMBER.fullmatch(word)
     if number is not None:
         yield from _by_number(int(number[1]))
+    # `openai.RateLimitError` is looked up by its last part.
     name = word.rpartition(".")[2]
     errno_value = getattr(errno, name.upper(), None)
     if isinstance(errno_value, int):

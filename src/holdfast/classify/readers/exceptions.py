@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cause_of", "causes", "leaves", "read_exception"]
 
+# Bounds: a chain may be circular, and a group may hold thousands of leaves.
 _MAX_CHAIN = 12
 _MAX_LEAVES = 10_000
 _CAUSE_CHARS = 4_096
@@ -33,6 +34,7 @@ _WRAPPERS = ("openai", "anthropic", "litellm", "httpx", "httpx2", "requests", "u
              "langchain", "langchain_core", "instructor", "pydantic_ai", "mcp", "urllib")  # fmt: skip
 
 
+# The attribute in which each library keeps the underlying exception.
 _REASONS = {"requests": "reason", "urllib3": "reason", "urllib": "reason", "aiohttp": "os_error"}
 _CODE_IS_STATUS = frozenset({"google", "urllib", "starlette", "werkzeug", "tornado"})
 """Libraries whose `code` is the HTTP status; elsewhere it is deprecated, or something else."""
@@ -42,6 +44,7 @@ def read_exception(error: BaseException, *, provider: str = "", now: float | Non
     """Return the evidence of one exception, not of its causes."""
     provider = provider or _provider(error)
     raised = Raised(_module(error), type(error).__name__, _names(error), _errno(error))
+    # A process comes first: CalledProcessError has an exit code and no response.
     exit_code = _exit_code(error)
     if exit_code is not None:
         return _with_class(read_process(exit_code, _output(error), provider=provider, now=now), raised)
@@ -178,6 +181,7 @@ def _text(error: BaseException) -> str:
         text = str(error)
     except Exception:  # noqa: BLE001 - a broken __str__ must not hide the failure
         return ""
+    # str(KeyError("x")) is "'x'"; a subclass may print something else. The rules compare the quoted key.
     if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
         text = repr(error.args[0])
     return text[:MAX_CHARS]

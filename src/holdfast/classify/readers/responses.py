@@ -48,6 +48,7 @@ def read_http(
     now: float | None = None,
 ) -> Evidence:
     """Return the evidence of one HTTP response; `body` may be text, bytes or the decoded object."""
+    # Text is the common case; a decoded body saves parsing it again.
     found = read_body(body) if isinstance(body, str) else read_object(body)
     lowered = lower_headers(headers) if headers else {}
     payload = found.payload
@@ -294,6 +295,7 @@ def ending(text: str, frames: list[Any]) -> str:
     bad = bad_finish(frames)
     if bad:
         return bad
+    # Providers mark the end in different ways: an SSE word, an event, a finish reason.
     ended = (
         _DONE.search(text) is not None or any(end in text for end in _ENDS) or any(_finishes(frame) for frame in frames)
     )

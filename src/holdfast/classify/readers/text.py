@@ -31,6 +31,7 @@ _AWS = re.compile(r"an error occurred \((\w+)\) when calling", re.IGNORECASE)
 _GRPC = re.compile(r"(?:statuscode\.|status[ =]+|grpc_status:\s*)(" + "|".join(GRPC_NAMES[1:]) + r"|\d{1,2}\b)", re.IGNORECASE)  # fmt: skip
 _ERRNO = re.compile(r"[\[(](?:errno|winerror|os error) (-?\d{1,5})[\])]", re.IGNORECASE)
 _RPC = re.compile(r"(?:mcp error|code:?|error)\s*[:(]?\s*(-32\d{3})\b", re.IGNORECASE)
+# The prefix allows the pipes and arrows that exception groups print.
 _RAISED = re.compile(r"[\s|+-]{0,20}(?P<name>[A-Za-z_][\w.]{1,199})(?::\s?(?P<text>.*))?", re.DOTALL)
 _TRACEBACK = "Traceback (most recent call last)"
 _CAUSED = "The above exception was the direct cause of the following exception:"
@@ -64,6 +65,7 @@ def read_named(
     text = _text_of(message, found.messages)
     # An address is not prose: `/v1/moderations` is no content policy. A command line shows what was run, not what failed.
     prose = _ADDRESS.sub(" ", _COMMAND.sub("", text, count=1) if type_name == "CalledProcessError" else text)
+    # Libraries often keep the errno only in their text: "[Errno 111] Connection refused".
     number = errno if errno is not None else _errno_in(message)
     return Evidence(
         source=source,

@@ -23,8 +23,10 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         not available from unsupported | region not supported
     """),
     ),
+    # OpenRouter's privacy settings: they look like a content policy, but the account's owner has to change them.
     ("AUTH_FORBIDDEN", phrases("data policy", "guardrail restrictions", "settings/privacy")),
     (
+        # Before AUTH_FAILED: an expired token can be refreshed, a wrong key cannot.
         "AUTH_TOKEN_EXPIRED",
         phrases("""
         token has expired | token is expired | token expired | expired token | api key expired | key has expired
@@ -40,6 +42,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
     """),
     ),
     (
+        # Before AUTH_FAILED: many providers send 401 for a disabled account, and a new key would not help.
         "AUTH_ACCOUNT_DISABLED",
         phrases("""
         account has been deactivated | account is deactivated | organization has been restricted | has been disabled
@@ -104,6 +107,7 @@ def in_prose(evidence: Evidence) -> Verdict | None:
     ):
         # A tool's own permissions, or a shell's, are not the provider's.
         return None
+    # The order of the table decides: region and account before key, key before permission.
     code = evidence.first_match(_TABLE)
     return None if code is None else Verdict(code=code)
 

@@ -26,12 +26,14 @@ _TYPES: dict[str, Code] = {
     "serviceunavailable": "PROVIDER_UNAVAILABLE",
     "servicequotaexceededexception": "PROVIDER_QUOTA_EXHAUSTED",
 }
+# Not in the table above: the text decides whether it is the rate or the day.
 _THROTTLES = codes("""
     throttlingexception throttling toomanyrequestsexception requestlimitexceeded
     provisionedthroughputexceededexception slowdown throttledexception
 """)
 
 _DAILY = phrases("per day", "daily")
+# The message comes with the codes of a bad signature, which would blame the key.
 _SKEW = phrases("signature expired", "signature not yet current", "timestamp is too skewed")
 _ON_DEMAND = phrases("with on-demand throughput isn't supported", "on-demand throughput is not supported")
 _NO_ACCESS = phrases("don't have access to the model with the specified model id")

@@ -11,6 +11,7 @@ _CANCELLED = class_names("""
     KeyboardInterrupt GeneratorExit AbortError TaskCancelledError
 """)
 
+# Google sends 499 also when its own backend gave up. That one is worth a retry.
 _THEIR_FAULT = phrases("backend error", "server cancelled", "the operation was cancelled by the server")
 
 

@@ -36,6 +36,7 @@ _TABLES: tuple[tuple[Code, Phrases], ...] = (
     """),
     ),
     (
+        # Before the codes for a bad request: the conversation can be compacted and sent again.
         "PROVIDER_CONTEXT_OVERFLOW",
         codes("""
         context_length_exceeded exceed_context_size_error model_max_prompt_tokens_exceeded context_window_exceeded
@@ -86,6 +87,7 @@ _TABLES: tuple[tuple[Code, Phrases], ...] = (
     """),
     ),
     (
+        # Numbers such as 1305 are z.ai's; MiniMax's are prefixed with base_resp because they mean other things.
         "PROVIDER_OVERLOADED",
         codes("""
         overloaded_error engine_overloaded_error engine_overloaded server_is_overloaded capacity_exceeded

@@ -7,6 +7,7 @@ from holdfast.classify.hints import requested_delay
 from holdfast.classify.phrases import codes, phrases
 from holdfast.faults import Scope
 
+# Quota ids are written without spaces (`PerDay`), so these are substrings and not phrases.
 _DAILY = ("perday", "per day", "per_day", "daily", "/day")
 _MINUTE = ("perminute", "per minute", "per_minute", "/min")
 
@@ -30,10 +31,12 @@ def resource_exhausted(evidence: Evidence) -> Verdict | None:
     """A quota with a window, missing capacity, no money, or a plain rate limit (R82)."""
     if not evidence.matches(_EXHAUSTED) and evidence.status != 429:
         return None
+    # gRPC uses the same status for a message that is too large.
     if evidence.matches(_MESSAGE_SIZE):
         return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
     if "model_capacity_exhausted" in evidence.codes or evidence.matches(_CAPACITY):
         return Verdict(code="PROVIDER_OVERLOADED", scope=Scope.MODEL)
+    # Money before limits: a depleted account never refills by itself.
     if evidence.matches(_MONEY):
         return Verdict(code="PROVIDER_BILLING")
     quotas = " ".join(code for code in evidence.codes if code.startswith("quota:")) + evidence.text

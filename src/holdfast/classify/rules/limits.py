@@ -12,8 +12,10 @@ from holdfast.classify.hints import exhausted_window
 from holdfast.classify.phrases import codes, phrases
 from holdfast.faults import Scope
 
+# "Limit 30000, Requested 41222": the numbers show that the request never fits into one minute.
 _OPENAI_LIMIT = re.compile(r"limit:?\s+([\d,]+).{0,40}?requested:?\s+([\d,]+)", re.DOTALL)
 
+# Sentences of many providers. "billing" alone is not enough: rate limits link to the billing page.
 _BILLING = phrases("""
     credit balance is too low | insufficient balance | insufficient credit | insufficient funds | not enough credit
     insufficient quota | insufficient account balance | balance is insufficient | purchase more credits
@@ -35,6 +37,7 @@ _ENTITLEMENT = phrases("""
     upgrade to access | requires a subscription | subscription plan does not | not available on your plan
     not available on the free | only available to paid | paid plan
 """)
+# Plans with windows of hours, days or weeks (Claude, Codex, Copilot). They refill at a known time.
 _WINDOW = phrases("""
     usage limit | reached your specified | usage_limit_reached | hour limit reached | session limit
     service has been paused | set inference limit | weekly limit | monthly limit | monthly quota | weekly quota
@@ -57,6 +60,7 @@ _WINDOW_CODES = codes("""
     usage_limit_reached gousagelimiterror quota_exceeded monthly_limit_exceeded usage_limit_exceeded 1308 1310
     setlimitexceeded weekly_limit_reached subscription_limit
 """)
+# "tokens" and "requests" are OpenAI's codes for which limit was hit.
 _RATE_CODES = codes("""
     base_resp:1002 base_resp:1039 rate_limit_error rate_limit_exceeded rate_limit_reached_error rate_limited 1302
     1303 too_many_requests throttling.ratequota throttling.burstrate ratelimitreached tokens requests rate_limit
@@ -70,6 +74,7 @@ _ONE_REQUEST = phrases("request too large for")
 _PER_MINUTE = phrases("tpm", "tokens per min…", "per minute")
 _COUNTED = phrases("tpm", "rpm", "tpd", "rpd")
 _SUSPENDED = phrases("suspended")
+# A gateway's own upstream is limited: another key of ours would not help.
 _THEIRS = phrases("upstream", "not your usage limit")
 _FIREWORKS = phrases("exceeded your usage limits")
 """Fireworks writes this for a rate limit."""
@@ -144,6 +149,7 @@ def entitlement(evidence: Evidence) -> Verdict | None:
 @applies_when(_BILLING | _SUSPENDED, not_defect=True)
 def no_money(evidence: Evidence) -> Verdict | None:
     """Credit, balance, billing, with any status (400, 401, 402, 403, 412, 429, 500)."""
+    # Fireworks sends 412 for an account that is suspended until the bill is paid.
     suspended = evidence.status == 412 and evidence.matches(_SUSPENDED)
     return Verdict(code="PROVIDER_BILLING") if suspended or evidence.matches(_BILLING) else None
 
@@ -183,6 +189,7 @@ def _rate_scope(evidence: Evidence) -> Scope | None:
     return Scope.PROVIDER if evidence.matches(_THEIRS) else None
 
 
+# EARLY runs before exact codes and overflow, LATE after them: their words are used for everything.
 EARLY = (
     request_never_fits,
     token_limit_page,

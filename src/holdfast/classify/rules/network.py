@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Code
 
 _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
+    # First: httpx derives PoolTimeout from its general timeout, and the provider is not the cause.
     ("PROVIDER_POOL_TIMEOUT", class_names("PoolTimeout")),
     (
         "CONN_TIMEOUT",
@@ -54,6 +55,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
 )
 _KNOWN = frozenset[str]().union(*(classes for _, classes in _CLASSES))
 """Every class that names one failure. Most exceptions are none of them, and one test finds that out."""
+# Wrappers. They count only if neither their text nor their cause is more exact.
 _WEAK: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_TIMEOUT", class_names("APITimeoutError Timeout TimeoutException")),
     (
@@ -180,12 +182,16 @@ _TLS_CUT = phrases("""
     decryption_failed_or_bad_record_mac | sslzeroreturnerror
 """)
 
+_DEFECTS = class_names("""
+    KeyError AttributeError NameError IndexError ImportError AssertionError SyntaxError ZeroDivisionError
+""")
 _TLS_CLASSES = class_names("""
     SSLError SSLCertVerificationError SSLEOFError SSLZeroReturnError CertificateError ClientConnectorSSLError
     ClientConnectorCertificateError
 """)
 _WEBSOCKET = phrases("websocket")
 _WEBSOCKET_CLASSES = class_names("ConnectionClosedError ConnectionClosed WebSocketDisconnect")
+# Close codes of RFC 6455. They are phrases because libraries put them into the text only.
 _WS_POLICY = phrases("1008", "policy violation")
 _WS_TOO_BIG = phrases("1009", "message too big")
 _WS_CLOSED = phrases("1006", "1011", "1012", "1013", "1001", "no close frame", "closed", "abnormal")
@@ -243,6 +249,7 @@ def by_errno(evidence: Evidence) -> Verdict | None:
 @applies_when(reduce(or_, (group for _, group in _WORDS)))
 def by_words(evidence: Evidence) -> Verdict | None:
     """A library's wrapper or a bare text, by its words."""
+    # An HTTP status is more exact than the words of a connection error.
     if evidence.status is not None and evidence.status >= 400:
         return None
     if (
@@ -290,17 +297,7 @@ def _websocket_close(evidence: Evidence) -> Verdict | None:
 def _may_wrap(evidence: Evidence) -> bool:
     """Whether the text may decide. Not for programming errors: their text may quote a network word."""
     assert evidence.raised is not None
-    programming = (
-        "KeyError",
-        "AttributeError",
-        "NameError",
-        "IndexError",
-        "ImportError",
-        "AssertionError",
-        "SyntaxError",
-        "ZeroDivisionError",
-    )
-    if evidence.named(*programming):
+    if evidence.named_in(_DEFECTS):
         return False
     return not evidence.named("TypeError", "ValueError") or contains_any(
         evidence.text, ("fetch failed", "econn", "socket hang up")
@@ -308,6 +305,7 @@ def _may_wrap(evidence: Evidence) -> bool:
 
 
 def _placed(code: Code, *, weak: bool = False) -> Verdict:
+    # The resolver and the routes belong to this machine: the provider's circuit must not count them.
     scope = Scope.PROCESS if code in ("CONN_DNS_FAILED", "CONN_UNREACHABLE") else None
     return Verdict(code=code, scope=scope, weak=weak)
 

@@ -10,6 +10,7 @@ import re
 from holdfast.classify.evidence import Evidence, Verdict, applies_when
 from holdfast.classify.phrases import phrases
 
+# "max_tokens: 999999 > 8192" names a parameter. Compacting the conversation would not help.
 _PARAMETER = re.compile(
     r"max_(?:completion_|output_|new_)?tokens['\"]?\s*(?::|is too|must be|should be|specified|=|>|exceeds|\()"
     r"|maximum allowed number of output tokens|at most \d+ completion tokens"
@@ -41,6 +42,7 @@ _LARGE = phrases("""
 _STRING = re.compile(r"string too long.{0,60}?maximum length (\d+)", re.DOTALL)
 _LONG_STRING = 100_000
 """A lower limit belongs to a field such as a name or an id; a higher one belongs to the content."""
+# Rate limits speak of tokens, too. Envoy's "reset reason: overflow" is about connections.
 _NOT_OVERFLOW = phrases("""
     reset reason: overflow | rate limit | throttled | throttling | per minute | per day | quota
     please wait before trying

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
+# Weak verdicts: any program may use these words, so a cause or a status is always preferred.
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "SYS_CANCELLED",

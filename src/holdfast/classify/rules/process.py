@@ -21,6 +21,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     """),
     ),
     ("SYS_RESOURCE_EXHAUSTED", phrases("no space left on device", "disk quota exceeded", "too many open files")),
+    # Before the file errors: the shell reports E2BIG with the name of the program.
     ("TOOL_INPUT_TOO_LARGE", phrases("argument list too long")),
     (
         "TOOL_COMMAND_NOT_FOUND",
@@ -59,6 +60,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     ),
     ("CONN_TIMEOUT", phrases("etimedout", "connection timed out")),
     (
+        # Last: command line agents print network words for many reasons, and only once more is tried.
         "ACTOR_CLI_NETWORK",
         phrases("""
         econnreset | socket hang up | fetch failed | network is unreachable | connection reset | connection error
@@ -68,6 +70,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     ),
 )
 
+_DEFECTS = class_names("LookupError AttributeError NameError ImportError AssertionError SyntaxError ArithmeticError")
 _PROCESS_CLASSES = class_names("CalledProcessError SubprocessError ProcessError")
 _MEMORY = phrases("out of memory", "heap limit", "bad_alloc")
 
@@ -135,17 +138,9 @@ def defect_of_a_child(evidence: Evidence) -> Verdict | None:
         return None
     if evidence.named("MemoryError"):
         return Verdict(code="TOOL_OUT_OF_MEMORY")
-    names = (
-        "LookupError",
-        "AttributeError",
-        "NameError",
-        "ImportError",
-        "AssertionError",
-        "SyntaxError",
-        "ArithmeticError",
-    )
-    return Verdict(code="TOOL_EXECUTION_FAILED") if evidence.named(*names) else None
+    return Verdict(code="TOOL_EXECUTION_FAILED") if evidence.named_in(_DEFECTS) else None
 
 
+# EARLY runs before the rules for Python classes: a child's traceback is not ours.
 EARLY = (defect_of_a_child, missing_program, signals, shell_codes)
 LATE = (stderr, exited)

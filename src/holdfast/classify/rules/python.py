@@ -42,6 +42,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         BadGzipFile DecodeError JSONSchemaValidationError InvalidChunkLength
     """),
     ),
+    # Limits that the user set in a framework, not limits of a provider.
     ("SYS_BUDGET_EXHAUSTED", class_names("UsageLimitExceeded")),
     ("TASK_TURNS_EXHAUSTED", class_names("MaxTurnsExceeded")),
     ("TASK_LOOP_BOUND", class_names("GraphRecursionError MaxStepsError")),
@@ -67,6 +68,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
 _CUT_SHORT = class_names("LengthFinishReasonError IncompleteOutputException")
 _KNOWN = _CUT_SHORT.union(class_names("JSONDecodeError"), *(classes for _, classes in _CLASSES))
 """Every class that `by_class` recognises. Most exceptions are none of them, and one test finds that out."""
+# The same names are used by several SDKs. They are weak: a status or a body is more exact.
 _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_RATE_LIMITED", class_names("RateLimitError TooManyRequestsError TooManyRequests RateLimitExceeded")),
     (
@@ -103,6 +105,7 @@ _DEFECTS = class_names("""
     InvalidStateError UndefinedError PicklingError UnpicklingError FrozenInstanceError StreamConsumed StreamClosed
     RequestNotRead ResponseNotRead
 """)
+# RuntimeError is raised for everything. These texts mean that the calling code is wrong.
 _MISUSE = phrases("""
     event loop is closed | after shutdown | different event loop | different loop | no running event loop
     cannot be called from a running | already running | already closed | can't start new thread | never awaited
@@ -188,6 +191,7 @@ _BAD_ARGUMENTS = phrases("""
     unexpected keyword argument | missing 1 required | required positional argument | required keyword-only
     positional argument but | positional arguments but | got multiple values for
 """)
+# Reading one of these keys from a response that lacks it raises KeyError: the response is broken, not the code.
 _ANSWER_KEYS = ("'choices'", "'candidates'", "'completion'", "'content'", "'message'", "'output'", "'delta'")
 
 _LOCKED = phrases("""
@@ -280,6 +284,7 @@ def by_errno(evidence: Evidence) -> Verdict | None:
         code = next((c for c, classes in _OS_CLASSES if not classes.isdisjoint(raised.names)), None)
     if code is None:
         return None
+    # File handles become free again when other work ends.
     heals = raised.errno in (errno.EMFILE, errno.ENFILE)
     return Verdict(code=code, retryable=True if heals else None, scope=Scope.PROCESS if heals else None)
 
@@ -298,6 +303,7 @@ def sdk_class(evidence: Evidence) -> Verdict | None:
     if evidence.raised is None:
         return None
     for code, classes in _SDK:
+        # Only the class and its first base: further up, every SDK class derives from APIError.
         if evidence.raised.type in classes or not classes.isdisjoint(evidence.raised.names[:2]):
             return Verdict(code=code, weak=True)
     return None

@@ -29,6 +29,7 @@ _GONE = phrases("""
     unable to access model | could not find model | no models loaded | model isn't available | is not a chat model
     requested model is not | model you requested | 模型不存在 | 不支持的模型 | 无可用渠道
 """)
+# A model's name may be between the words: "The model `gpt-9` does not exist".
 _MODEL_MISSING = re.compile(
     r"\bmodels?\b.{0,120}?\b(?:not found|does not exist|doesn't exist|not exist|could not be found|cannot be found|unavailable)\b",
     re.DOTALL,
@@ -38,6 +39,7 @@ _MISSING = phrases("""
     not found | does not exist | doesn't exist | not exist | could not be found | cannot be found | unavailable
 """)
 _NOT_FOUND = codes("not_found_error")
+# "model is temporarily unavailable" with a 5xx is an outage, not a missing model.
 _FOR_NOW = phrases("temporarily", "temporary")
 _HISTORY = phrases("""
     tool_use' ids were found without | tool_result' block | unexpected 'tool_use_id'
@@ -146,8 +148,8 @@ def output_check(_: Evidence) -> Verdict | None:
 @applies_when(_CAPABILITY, not_outage=True)
 def missing_capability(evidence: Evidence) -> Verdict | None:
     """The model or the account lacks a parameter, a modality or a mode."""
-    refused = evidence.status is None or 400 <= evidence.status < 500 or evidence.status == 501
-    return Verdict(code="PROVIDER_CAPABILITY_MISSING") if refused and evidence.raised is None else None
+    rejected = evidence.status is None or 400 <= evidence.status < 500 or evidence.status == 501
+    return Verdict(code="PROVIDER_CAPABILITY_MISSING") if rejected and evidence.raised is None else None
 
 
 @applies_when(_GONE | _MISSING | _NOT_FOUND, not_outage=True, not_defect=True)
@@ -167,6 +169,7 @@ def _only_names_it(evidence: Evidence) -> bool:
     return evidence.matches(_NOT_FOUND) and evidence.text.startswith("model: ")
 
 
+# EARLY runs before overflow and rates: their sentences contain words such as "too many" and "limit".
 EARLY = (remote_fetch, history, output_check, content_policy, filtered_stream)
 MODELS = (model_missing,)
 LATE = (missing_tools, streaming, tool_schema, missing_capability)

@@ -18,6 +18,7 @@ _LOADING = phrases("""
     loading model | is currently loading | model is loading | model is not ready | still loading | warming up
     model not ready | is being loaded | loading the model
 """)
+# Only with a status, see the rule: a local process that runs out of memory is a tool.
 _MEMORY = phrases("""
     requires more system memory | cuda out of memory | cuda error: out of memory | out of memory
     unable to allocate | insufficient memory | not enough memory | failed to allocate | insufficient vram
@@ -56,6 +57,7 @@ _CODES = {
     "gateway_timeout": "timeout",
     "request_timeout": "timeout",
 }
+# `internal` is weak: gateways send api_error for everything, and the rest of a long text may be clearer.
 _VERDICTS = {
     "internal": Verdict(code="PROVIDER_INTERNAL_ERROR", weak=True),
     "down": Verdict(code="PROVIDER_UNAVAILABLE"),
@@ -98,6 +100,7 @@ def stream_end(evidence: Evidence) -> Verdict | None:
             return Verdict(code="PROVIDER_EMPTY_RESPONSE")
         case "overflow":
             return Verdict(code="PROVIDER_CONTEXT_OVERFLOW")
+        # The same request would be cut at the same length.
         case "length":
             return Verdict(code="PROVIDER_OUTPUT_INVALID", retryable=False)
         case "malformed":

@@ -10,6 +10,7 @@ from holdfast.classify.phrases import PAGE, class_names, codes, phrases
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
+# Every status that providers, gateways and CDNs send. Unknown ones follow their class: 4xx no, 5xx yes.
 _STATUS: dict[int, Code] = {
     400: "PROVIDER_BAD_REQUEST",
     401: "AUTH_FAILED",
@@ -67,6 +68,7 @@ _GRPC: dict[str, Code] = {
     "unknown": "PROVIDER_INTERNAL_ERROR",
 }
 _GRPC_CLASSES = class_names("RpcError _InactiveRpcError AioRpcError")
+# 409 is a bad request, unless it reports a lock that somebody else releases.
 _CONTENDED = phrases("in progress", "try again", "lock", "concurrent", "another request")
 
 

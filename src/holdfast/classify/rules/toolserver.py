@@ -27,12 +27,14 @@ _SESSION = phrases("""
     session not found | session terminated | session expired | unknown session | invalid session | no valid session
     session has expired
 """)
+# Transports of MCP clients. The tool's process is gone, so the call may be sent again after a restart.
 _DEAD = phrases("""
     connection closed | transport closed | server disconnected | stream closed | process exited | server exited
     connection lost | broken pipe | not connected | stdio transport | subprocess exited | connection terminated
     server process
 """)
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
+    # GitHub's hourly allowance. Before the rate limits, because it uses their words.
     ("TOOL_QUOTA_EXHAUSTED", phrases("api rate limit exceeded for", "monthly limit", "daily limit")),
     (
         "TOOL_RATE_LIMITED",
@@ -119,6 +121,7 @@ def by_number(evidence: Evidence) -> Verdict | None:
     number = evidence.rpc_code
     if number is None:
         return _by_words(evidence) if _speaks_rpc(evidence) else None
+    # -32000 and -32603 are used for every failure, so the text is more exact.
     if number == 0 or number not in _RPC or number in (-32000, -32603):
         return _by_words(evidence) or Verdict(code="TOOL_EXECUTION_FAILED")
     return Verdict(code=_RPC[number])
