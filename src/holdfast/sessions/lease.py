@@ -180,6 +180,7 @@ def is_gone(owner: str) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
+        # It exists, and belongs to another user.
         return False
     # The system reuses process ids: the start tells whether it is still the same process.
     return started != _started(int(pid))

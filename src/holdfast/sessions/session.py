@@ -172,6 +172,7 @@ class Session(TurnRunner):
     def state(self) -> SessionState:
         """The session's state. It is `error` once its store has failed for good."""
         failed = self._journal.failed
+        # The store could not take the new state, so it is only known here.
         return SessionState.ERROR if failed is not None and failed.code == "SESS_STORE_UNAVAILABLE" else self._state
 
     @property
@@ -334,8 +335,8 @@ class Session(TurnRunner):
             raise InvalidError.at(
                 "session.resolve", f"one of the unknown steps ({', '.join(self.unknown) or 'none'})", key
             )
-        # The arguments of the stored start: the step must be recognised when the program calls it again.
         stored = msgspec.Raw(codec.encode(result, "session.resolve"))
+        # With the arguments of its start: the step must be recognised when the program calls it again.
         known = memory.steps[name]
         ended = StepEnded(turn=memory.turn, step=name, args=known.args, ok=happened, result=stored)
         await self._journal.write(ended, audit=(audit("Approval", key, step=name, happened=happened),))
@@ -379,6 +380,7 @@ class Session(TurnRunner):
                 raise
             return await self._make()
         manifest = decode_manifest(self.id, bytes(record.manifest))
+        # `strict` resumes only: a session that was created and never used has nothing to resume.
         usable = {SessionState.ACTIVE} if self._strict else {SessionState.ACTIVE, SessionState.CREATED}
         if record.state not in usable:
             # An active one is checked once we own it: another process may still work in it.

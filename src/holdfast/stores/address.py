@@ -46,6 +46,7 @@ def open_store(url: str | Path | None = None, *, clock: Clock | None = None, red
     """
     where = default_url() if url is None else str(url)
     given: dict[str, Any] = {"clock": clock, "redactor": redactor}
+    # A Path is never parsed: a file may be called `memory:`.
     if isinstance(url, Path):
         return SqliteStore(url, **given)
     match = _SCHEME.match(where)
@@ -89,6 +90,7 @@ def shown(url: str) -> str:
 
 
 def _sqlite(path: str, given: dict[str, Any]) -> Store:
+    # Only this parameter at the very end: `?` is a legal character of a file name.
     durability = _DURABILITY.search(path)
     if durability is not None:
         path, given = path[: durability.start()], {**given, "durability": durability[1]}
@@ -101,9 +103,11 @@ def _postgres(url: str, given: dict[str, Any]) -> Store:
     try:
         parts = urlsplit(url)
     except ValueError:
+        # Without the cause: its message repeats the address, and with it a password.
         raise InvalidError.saying("store", _EXPECTED, "an address that cannot be read") from None
     parameters = parse_qsl(parts.query, keep_blank_values=True)
     schemas = [value for name, value in parameters if name == "schema"]
+    # PostgreSQL does not know this parameter and would reject the whole address.
     if schemas:
         rest = urlencode([pair for pair in parameters if pair[0] != "schema"], safe="/")
         url, given = urlunsplit(parts._replace(query=rest)), {**given, "schema": schemas[-1]}

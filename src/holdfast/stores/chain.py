@@ -49,6 +49,7 @@ def verify(
     Return the number and hash of the last intact record, and where the chain breaks, if it does.
     """
     for record in records:
+        # The number first: a removed record breaks the hash too, but this says what happened.
         if record.seq != after + 1:
             reason = f"record {after + 1} is missing: {record.seq} follows {after}"
             return after, before, Broken(chain=record.chain, seq=after + 1, reason=reason)

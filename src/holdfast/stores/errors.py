@@ -33,6 +33,7 @@ __all__ = [
 def admit(commit: Commit, state: str, fence: int) -> None:
     """Raise if a session in this state, with this fence, does not take the commit."""
     session = commit.session or ""
+    # Before the fence: the former owner of a closed session must learn that it is closed, not that it lost it.
     if state == SessionState.CLOSED:
         raise _error("SESS_CLOSED", session, state=state)
     if commit.fence is not None and commit.fence != fence:
@@ -94,6 +95,7 @@ def damaged(session: str, reason: str) -> HoldfastError:
 def gap(session: str, requested: int, oldest: int, top: int) -> HoldfastError:
     """Return SESS_GAP: the log does not hold the requested entry any more, or not yet."""
     context = {"session_id": session, "requested": requested, "oldest": oldest, "top": top}
+    # A client that is ahead talks to another log; one that is behind must reload.
     context["reason"] = "ahead" if requested > top + 1 else "evicted"
     return HoldfastError(Fault.of("SESS_GAP", context=context))
 

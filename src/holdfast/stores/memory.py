@@ -81,6 +81,7 @@ class MemoryStore:
         return
 
     async def commit(self, commit: Commit) -> Receipt:
+        # Nothing below awaits, so a commit is atomic in the event loop.
         commit = prepared(commit, self._mask)
         now = self._wall()
         if commit.session is None:
@@ -119,6 +120,7 @@ class MemoryStore:
         page: list[Entry] = []
         for entry in kept.entries[after + 1 - record.oldest :][:limit]:
             max_bytes -= len(bytes(entry.body))
+            # `and page`: one entry is returned whatever its size, or its reader would never get past it.
             if max_bytes < 0 and page:
                 break
             page.append(entry)
@@ -161,6 +163,7 @@ class MemoryStore:
         record = kept.record
         if fence is not None and fence != record.fence:
             raise errors.lost(session)
+        # Never beyond the checkpoint: what follows it is needed to resume.
         gone = max(0, min(before, (record.checkpoint or 0) + 1) - record.oldest)
         del kept.entries[:gone]
         kept.record = msgspec.structs.replace(record, oldest=record.oldest + gone)
@@ -168,6 +171,7 @@ class MemoryStore:
 
     async def forget_claims(self, session: str, before: float) -> None:
         kept = self._kept(session)
+        # The youngest are kept whatever their age: a client that was offline may still repeat them.
         by_age = sorted(kept.claims.items(), key=lambda item: item[1][1].at)
         for key, (_, receipt) in by_age[: max(0, len(by_age) - KEPT_CLAIMS)]:
             if receipt.at < before:

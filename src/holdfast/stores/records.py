@@ -164,6 +164,7 @@ class NewAudit(_Value, frozen=True):
     """JSON."""
 
     def __post_init__(self) -> None:
+        # Checked when it is made, in the code that has the mistake, not when a store writes it.
         if self.kind not in AUDIT_CLASSES:
             raise HoldfastError(Fault.of("SYS_AUDIT_CLASS_UNKNOWN", context={"received": self.kind}))
         if not self.correlation:

@@ -83,6 +83,7 @@ async def verify_store(
     `anchor` holds the heads of an earlier verification; they must still be in their chains. `expect` is the digest that must come
     out. `each` is called with every record that is read, intact or not.
     """
+    # The heads of this moment: records that are added during the check must not count as wrong.
     every = [head async for head in heads_of(store)]
     heads = tuple(head for head in every if not chains or head.chain in chains)
     anchored = {head.chain: head for head in anchor}
@@ -93,6 +94,7 @@ async def verify_store(
         records += sound
         broken += found
     broken += await _beside(store, heads)
+    # What is left of the anchor names chains that no longer exist. With a selection they may just not be selected.
     if not chains:
         broken += [_broken(gone, 1, "the whole chain is gone") for gone in anchored.values()]
     digest = digest_of(heads)
@@ -153,6 +155,7 @@ async def _follow(
         for record in page:
             if each is not None:
                 each(record)
+            # After the first break every later hash is wrong too: only the first is worth reporting.
             if not broken:
                 seq, sealed, found = verify((record,), after=seq, before=sealed)
                 broken += [] if found is None else [found]

@@ -25,6 +25,7 @@ class Wakeups:
 
     def wake(self, sessions: Iterable[str]) -> None:
         """Wake the tasks that wait for one of these sessions. May be called from any thread."""
+        # Without the lock: nearly always nobody waits, and a task that is just coming reads the log itself.
         if not self._waiting:
             return
         with self._lock:
@@ -81,5 +82,6 @@ class Wakeups:
 
 
 def _set(future: asyncio.Future[None]) -> None:
+    # Its task may have been cancelled on the way here.
     if not future.done():
         future.set_result(None)

@@ -95,6 +95,7 @@ async def answer(
     except HoldfastError as error:
         if error.fault.code != "PROTO_DUPLICATE_ID":
             raise
+        # Somebody answered between our read and our commit: the claim decides, and the error names the winner.
         first = (await _find(store, session, id)).answered
         raise already_answered(id, first) from error
     return answered

@@ -156,6 +156,7 @@ class Engine:
                 conflicts += 1
                 if conflicts > MOST_CONFLICTS:
                     raise
+                # A random pause, or the same two transactions would meet again.
                 await asyncio.sleep(random.uniform(0.0, 0.01 * conflicts))  # noqa: S311 - jitter, not a secret
             except _LostError as error:
                 if error.doubt is not None and await self.find_out(error.doubt, error.cause):
@@ -163,6 +164,7 @@ class Engine:
                 # Nothing is stored, so a retry is safe.
                 losses += 1
                 if losses > 1:
+                    # Once is a connection that died in the pool. Twice is a server that is away.
                     raise error.cause from None
                 await self._weed()
 
@@ -224,6 +226,7 @@ class Engine:
 
     async def _transact(self, jobs: list[Job]) -> None:
         async with self.connection() as connection:
+            # A new number per transaction, also for one that fails: the row must never match an older one.
             slot = self._slots.setdefault(connection, _Slot())
             slot.seq += 1
             sent: Doubt | None = None
@@ -236,6 +239,7 @@ class Engine:
                     FAILPOINTS.reach("written")
                     sent = Doubt(slot.name, slot.lock, slot.seq, None)
                     ended = await talk.run("COMMIT")
+                # A transaction that failed before answers COMMIT with ROLLBACK, and no error.
                 if ended.statusmessage != "COMMIT":
                     raise psycopg.OperationalError(f"COMMIT was answered with {ended.statusmessage}")
             except psycopg.Error as error:

@@ -39,6 +39,7 @@ _REASONS: tuple[tuple[type[psycopg.Error], str], ...] = (
 def typed(error: psycopg.Error, **context: object) -> HoldfastError:
     """Return the fault for an error of the driver or the server, with the error as its cause."""
     reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), None)
+    # Only the first line: the rest may quote the statement and its values.
     first_line = str(error).strip().partition("\n")[0]
     failure = unavailable(f"{reason or first_line} (PostgreSQL, {error.sqlstate or type(error).__name__})", **context)
     failure.__cause__ = error

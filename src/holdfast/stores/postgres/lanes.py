@@ -57,6 +57,7 @@ class Lanes:
         if waiting is None:
             self._waiting[lane] = deque((job,))
             task = asyncio.create_task(self._drain(lane), name=f"holdfast-postgres-{lane}")
+            # Kept, because asyncio holds tasks only weakly.
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
@@ -75,6 +76,7 @@ class Lanes:
             jobs = [job for job in _taken(waiting) if not job.future.done()]
             if jobs:
                 await self._perform_and_settle(jobs)
+        # Lanes of idle sessions are dropped: a process may serve many thousands.
         del self._waiting[lane]
 
     async def _perform_and_settle(self, jobs: list[Job]) -> None:

@@ -51,6 +51,7 @@ class Listener:
             try:
                 async with await self._connect() as connection:
                     await self._listen(connection)
+            # Whatever the reason: without notifications waiting tasks poll, so this may take its time.
             except (psycopg.Error, OSError):
                 if self._heard.is_set():
                     delay = _FIRST_DELAY_S
@@ -84,6 +85,7 @@ class Notifier:
 
     async def close(self) -> None:
         await _end(self._task)
+        # Commits since the last round: their readers would otherwise wait for their next poll.
         if self._changed:
             await self._send()
 
@@ -95,6 +97,7 @@ class Notifier:
 
     async def _send(self) -> None:
         changed, self._changed = list(self._changed), set()
+        # A lost notification costs a poll; an error here must not end the task.
         with suppress(psycopg.Error):
             async with self._engine.connection() as connection:
                 await connection.execute(

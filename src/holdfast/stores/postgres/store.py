@@ -119,6 +119,7 @@ class PostgresStore(Readable):
         if engine is None:
             return
         self._engine = None
+        # Before the pool: both use connections of their own or from it.
         await self._listener.close()
         await self._notifier.close()
         # If the server is gone, our rows in `slot` are deleted after some days.
@@ -129,6 +130,7 @@ class PostgresStore(Readable):
 
     async def commit(self, commit: Commit) -> Receipt:
         ready = prepared(commit, self._mask)
+        # Only after an unknown outcome: normally this costs nothing.
         if self._doubts and (earlier := await self._earlier(ready)) is not None:
             return earlier
         epoch = secrets.token_urlsafe(12) if ready.create is not None else ""

@@ -77,6 +77,7 @@ async def _version(cursor: AsyncCursor[Any], schema: str) -> int:
     tables = {name for (name,) in await cursor.fetchall()}
     if not tables:
         return 0
+    # Some tables, but not ours: another program uses this schema.
     if not {"meta", "session", "slot"} <= tables:
         raise _invalid(schema, "holds the tables of another program")
     await cursor.execute(sql.SQL("SELECT value FROM {} WHERE name = 'version'").format(sql.Identifier(schema, "meta")))

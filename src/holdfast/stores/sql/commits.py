@@ -46,6 +46,7 @@ def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Scr
     if commit.create is not None:
         errors.check_checkpoint(commit, len(commit.entries))
         args = (commit.session, epoch, SessionState.CREATED.value, now, now, commit.create.manifest)
+        # ON CONFLICT instead of a SELECT first: two processes may create it at the same instant.
         made = yield Query(_NEW, args)
         if not made:
             raise errors.already_there(commit.session)
@@ -81,6 +82,7 @@ def _claim(commit: Commit, key: int, receipt: Receipt) -> Script[Receipt | None]
             raise errors.claimed_otherwise(claim.client, claim.id)
         stored = msgspec.Raw(bytes(result))
         return Receipt(first=first, top=top, at=at, epoch=receipt.epoch, duplicate=True, result=stored)
+    # The receipt is stored with it, so that a repeated claim returns exactly the first answer.
     args = (key, claim.client, claim.id, claim.body_hash, receipt.at, receipt.first, receipt.top, claim.result)
     yield Query(_CLAIM, args)
     return None
@@ -91,6 +93,7 @@ def _write(commit: Commit, key: int, state: str, receipt: Receipt, lock: str) ->
     if commit.entries:
         first = receipt.first
         rows = [(key, first + n, entry.id, at, entry.type, entry.body) for n, entry in enumerate(commit.entries)]
+        # `executemany` costs more than `execute` for a single row, and most commits have one.
         yield Query(_APPEND, rows[0]) if len(rows) == 1 else Many(_APPEND, rows)
     # The usual commit touches two columns: rewriting the manifest each time would cost more than the entry itself.
     if commit.state is None and commit.manifest is None:

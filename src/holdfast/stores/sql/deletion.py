@@ -42,6 +42,7 @@ def forget_claims_script(session: str, before: float, lock: str = "") -> Script[
     if not rows:
         raise errors.missing(session)
     key = rows[0][0]
+    # The age of the last claim to keep: with fewer claims than that there is nothing to delete.
     youngest = yield Query(
         "SELECT at FROM inbox WHERE session = ? ORDER BY at DESC LIMIT 1 OFFSET ?", (key, KEPT_CLAIMS - 1)
     )

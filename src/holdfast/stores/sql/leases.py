@@ -23,6 +23,7 @@ def acquire_script(session: str, owner: str, ttl: float, now: float, lock: str =
     if not rows:
         raise errors.missing(session)
     key, fence, holder, until = rows[0]
+    # The same owner may take it again: it crashed and came back, or takes over from a dead one in its name.
     if holder is not None and holder != owner and until > now:
         raise errors.held_by(session, holder, until - now)
     lease = Lease(session=session, owner=owner, fence=fence + 1, until=now + ttl)

@@ -77,6 +77,7 @@ def read_script(session: str, after: int, limit: int, max_bytes: int) -> Script[
     if not found:
         raise errors.missing(session)
     key, oldest, top = found[0]
+    # Also beyond the end: a reader that is ahead has offsets of another log.
     if after + 1 < oldest or after > top:
         raise errors.gap(session, after + 1, oldest, top)
     sizes = yield Query(
@@ -96,6 +97,7 @@ def _last_within(sizes: Sequence[Sequence[int]], max_bytes: int) -> int | None:
     last: int | None = None
     for pos, size in sizes:
         max_bytes -= size
+        # One entry always fits, or its reader would never get past it.
         if max_bytes < 0 and last is not None:
             break
         last = pos

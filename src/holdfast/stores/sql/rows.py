@@ -22,6 +22,7 @@ SESSION_COLUMNS = (
 
 def session_record(row: Row) -> SessionRecord:
     _, id_, epoch, state, oldest, top, created_at, last_at, manifest, fence, owner, lease_until, at = row
+    # A state of a newer version, or of somebody who edited the table.
     try:
         known = SessionState(state)
     except ValueError:

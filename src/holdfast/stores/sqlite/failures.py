@@ -25,8 +25,10 @@ _REASONS = {
 
 def typed(error: sqlite3.Error, path: str) -> HoldfastError:
     """Return the fault for an error of SQLite, with the error as its cause."""
+    # The low byte is the primary code; the rest tells variants of it apart.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     name = getattr(error, "sqlite_errorname", type(error).__name__)
+    # No retry can help here, so it must not be SESS_STORE_UNAVAILABLE.
     if code in _DAMAGED:
         message = f"The session store {path} is damaged ({name}: {error}). It was left as it is."
         failure = HoldfastError(

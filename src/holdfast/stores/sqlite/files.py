@@ -104,6 +104,7 @@ def connect(path: Path, *, durability: str, busy: float) -> sqlite3.Connection:
         path, timeout=busy, isolation_level=None, check_same_thread=False, cached_statements=256
     )
     try:
+        # With a WAL readers and the writer never wait for each other.
         connection.execute("PRAGMA journal_mode = WAL")
         set_durability(connection, durability)
         # The writer decides when to move the WAL: a reader must not do it.
@@ -130,6 +131,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> str:
             for statement in migrations(DIALECT)[step]:
                 FAILPOINTS.reach("migrating")
                 connection.execute(statement)
+        # In the same transaction as the tables: a crash leaves the old version or the new one.
         if version < VERSION:
             connection.execute(f"PRAGMA user_version = {VERSION}")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -218,6 +220,7 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    # A new file: SQLite has its header, but nobody has made tables yet.
     if not tables and not version:
         return
     if application != APPLICATION_ID:

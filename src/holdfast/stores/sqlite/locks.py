@@ -34,6 +34,7 @@ class _LockFile:
     def __init__(self, path: Path) -> None:
         self._file: int | None = None
         if fcntl is not None:
+            # flock, not a POSIX lock: those end when any descriptor of the file is closed.
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             _OPEN.add(self)
 
@@ -67,6 +68,7 @@ class TurnLock(_LockFile):
         if self._file is None:
             return
         end = time.monotonic() + self._limit
+        # Polled, because a blocking flock has no time limit.
         while not _try(self._file):
             if time.monotonic() > end:
                 raise unavailable(f"another process holds {self._path} for more than {self._limit:g} s")
@@ -84,6 +86,7 @@ class Presence(_LockFile):
         """Whether no other process has the store open. Call it while holding the turn; it leaves us with our shared lock."""
         if self._file is None:
             return True
+        # An exclusive lock succeeds only if nobody shares it; it is turned into our share at once.
         alone = _try(self._file)
         fcntl.flock(self._file, fcntl.LOCK_SH)
         return alone

@@ -35,6 +35,7 @@ class OpenFile:
             files.prepare(path)
             self._turns = undo.enter_context(closing(TurnLock(turn, busy)))
             self._presence = undo.enter_context(closing(Presence(use)))
+            # Opening is a turn too: checking, migrating and noting must not interleave with another process.
             with self._turns:
                 FAILPOINTS.reach("opening")
                 files.check_not_emptied(path, self._presence.noted())
@@ -62,6 +63,7 @@ class OpenFile:
             in_turn = self._take_turn(stack)
             FAILPOINTS.reach("closing")
             stack.callback(self.connection.close)
+            # Before the WAL is moved: an open reader would hold it up.
             for reader in readers:
                 reader.close()
             if in_turn:

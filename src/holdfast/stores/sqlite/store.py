@@ -37,6 +37,7 @@ __all__ = ["SqliteStore"]
 
 T = TypeVar("T")
 _READERS = 2
+"""Threads that read. Reading is short, and more of them would only compete for the interpreter."""
 
 
 class SqliteStore(Readable):
@@ -132,6 +133,7 @@ class SqliteStore(Readable):
         except OSError as error:
             raise unavailable(f"{self._path}: {error.strerror}", path=str(self._path)) from error
         self._opened, self._id, self._process = opened, opened.id, os.getpid()
+        # A connection per thread: SQLite's must not be used by two threads at once.
         self._own, self._readers = threading.local(), []
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-sqlite-read")
         self._writer = Writer(opened.connection, str(self._path), turns=opened.turns, on_commit=self._wakeups.wake)
@@ -141,6 +143,7 @@ class SqliteStore(Readable):
         # A forked child has copies of the parent's connections. Only the parent may close them.
         if writer is None or os.getpid() != self._process:
             return
+        # The writer first: it finishes the queued commits while everything is still open.
         writer.close()
         self._pool.shutdown()
         self._opened.close(self._readers)
@@ -161,6 +164,7 @@ class SqliteStore(Readable):
         try:
             running = asyncio.get_running_loop().run_in_executor(self._pool, self._run_read, script)
         except RuntimeError:
+            # The pool was shut down between the check and here.
             raise unavailable(f"{self._path} is closed") from None
         return await running
 

@@ -107,6 +107,7 @@ class Writer:
         self._until = 0.0
         """Until when the next transaction waits for as many."""
         _reuse_wal(connection)
+        # A daemon: a program that forgets to close the store must still be able to end.
         self._thread = threading.Thread(target=self._run, name="holdfast-sqlite", daemon=True)
         self._thread.start()
 
@@ -173,6 +174,7 @@ class Writer:
 
     def _write(self, jobs: list[Job]) -> None:
         try:
+            # IMMEDIATE takes the write lock now: a later upgrade could fail half-way through the jobs.
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             # There is no transaction to be had, so running the jobs one by one would fail too.
@@ -239,8 +241,10 @@ def tidy(connection: sqlite3.Connection) -> None:
     _, log, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     FAILPOINTS.reach("moved")
     if log != moved:
+        # A reader still needs the rest. Emptying the WAL would have to wait for it.
         return
     (busy,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    # TRUNCATE would wait for readers, and meanwhile no commit could be written.
     connection.execute("PRAGMA busy_timeout = 0")
     try:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
