@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Partial
     from holdfast.policies import Effect, Policy
-    from holdfast.policies.target import Aim
+    from holdfast.policies.target import TargetLike
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.stream import AfterFirst, Dialect
 
@@ -51,7 +51,7 @@ class Calls:
 
     def __init__(
         self,
-        aim: Aim | None,
+        target: TargetLike | None,
         policy: Policy | None = None,
         *,
         passing: tuple[type[Exception], ...] = (),
@@ -61,7 +61,7 @@ class Calls:
         runtime: Runtime | None = None,
     ) -> None:
         # What `fn` declares about itself (`@tool`) wins.
-        self._plan = Plan(aim, policy, effect=effect, runtime=runtime).of(fn)
+        self._plan = Plan(target, policy, effect=effect, runtime=runtime).of(fn)
         self._adapter = _Framework(passing, usage)
 
     @property

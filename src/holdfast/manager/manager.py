@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Outcome
     from holdfast.policies import Policy
-    from holdfast.policies.target import Aim
+    from holdfast.policies.target import TargetLike
     from holdfast.runtime.adapter import Abort
     from holdfast.runtime.bus import Handler, Subscription
     from holdfast.runtime.fallback import Chain
@@ -68,12 +68,12 @@ class ResilienceManager:
         self._tallies = Tallies()
         # The registry counts for the whole runtime; this manager's count begins at zero.
         self._opens_before = self._runtime.registry.opens()
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._plans: dict[tuple[bool, ExecutionOptions], Plan] = {}
         self._changes_seen = CHANGES.count
 
     # --- circuits ---
 
-    def get_circuit(self, name: Aim) -> CircuitHandle:
+    def get_circuit(self, name: TargetLike) -> CircuitHandle:
         """Return the circuit of a name, such as `"claude"`, `"provider:claude"` or `"agent:builder"`.
 
         A circuit that does not exist yet is closed and has counted nothing. Raises `InvalidError` if the name is blank.
@@ -87,7 +87,7 @@ class ResilienceManager:
         """Return the state of every circuit of the runtime, by name."""
         return {state.name: self.get_circuit(state.name).state for state in self._runtime.registry}
 
-    def reset_circuit(self, name: Aim) -> bool:
+    def reset_circuit(self, name: TargetLike) -> bool:
         """Close a circuit and forget its recent failures. Return False if there is no circuit of that name."""
         handle = self.get_circuit(name)
         if self._runtime.registry.known(handle.name) is None:
@@ -247,7 +247,7 @@ class ResilienceManager:
             # Settings, circuits or subscribers changed: the plans hold the old ones.
             self._changes_seen = CHANGES.count
             self._plans = {}
-        key = (per_operation, options.key)
+        key = (per_operation, options.for_plan)
         plan = self._plans.get(key)
         if plan is None:
             # All at once: keeping track of the oldest would cost every call.

@@ -170,21 +170,11 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defa
             raise InvalidError.saying("options.retry", "None beside skip_retry", "a Tries")
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        """Two executions with the same key can share a plan."""
-        # Without the fallback chain and the abort signal: they belong to one call, not to its plan.
-        return (
-            self.operation_name,
-            self.provider,
-            self.agent,
-            self.retry,
-            self.circuit_breaker,
-            self.timeout,
-            self.operation_type,
-            self.skip_circuit_breaker,
-            self.skip_retry,
-            self.threads,
-        )
+    def for_plan(self) -> ExecutionOptions:
+        """The same options without those that belong to one call. Executions that are equal here share a plan."""
+        if self.fallback_chain is None and self.abort is None:
+            return self
+        return msgspec.structs.replace(self, fallback_chain=None, abort=None)
 
     @property
     def target(self) -> Target:

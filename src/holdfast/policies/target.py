@@ -1,6 +1,6 @@
-"""What a call is aimed at, and so which circuits watch it.
+"""`Target`: what a call goes to. Its parts name the circuits that count the call.
 
-Invariant: the first scope is the main one: a failure that belongs to none of the others is counted there.
+Invariant: the first circuit is the main one. A failure whose scope has no circuit of its own is counted there.
 """
 
 from __future__ import annotations
@@ -11,19 +11,23 @@ import msgspec
 
 from holdfast.faults import InvalidError, Scope
 
-__all__ = ["Aim", "Target", "target_of"]
+__all__ = ["Target", "TargetLike", "target_of"]
 
 _SCOPES = {str(scope): scope for scope in (Scope.PROVIDER, Scope.MODEL, Scope.CREDENTIAL, Scope.TOOL, Scope.AGENT)}
 
 
 _WORDS = {Scope.CREDENTIAL: "key"}
-"""What stands before a circuit's name. Behind the word "credential" every reader of texts expects a secret, and masks it."""
+"""The words before a circuit's name that differ from the scope. A redactor would mask what follows the word "credential"."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """What is called, as precisely as you know it: each part given gets a circuit of its own.
+    """What a call goes to. Each part that is given has its own circuit; a part that is not a name raises `InvalidError`.
 
-    `Target(provider="claude", model="opus", credential="team-a")` keeps a broken key from closing off the provider.
+    With a circuit for each key, a revoked key does not stop calls with other keys of the provider:
+
+        from holdfast import Target, recover
+
+        recover(Target(provider="claude", model="opus", credential="team-a"))
     """
 
     agent: str = ""
@@ -31,7 +35,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
     provider: str = ""
     model: str = ""
     credential: str = ""
-    """A name for the key, never the key."""
+    """A name for the key, never the key itself."""
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
@@ -40,7 +44,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
 
     @property
     def names(self) -> tuple[tuple[Scope, str], ...]:
-        """The circuits of a call, main one first: `(Scope.PROVIDER, "provider:claude")` (N1-6)."""
+        """The scopes and names of its circuits, the main one first: `(Scope.PROVIDER, "provider:claude")`."""
         named = [
             (Scope.AGENT, self.agent),
             (Scope.TOOL, self.tool),
@@ -51,7 +55,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
         return tuple((scope, f"{_WORDS.get(scope, scope)}:{name}") for scope, name in named if name)
 
     def __str__(self) -> str:
-        """What events and people call it: the most telling part; a provider with its model, `claude/opus`."""
+        """Return its name in events: the main circuit's, without `provider:`; a provider with its model is `claude/opus`."""
         names = self.names
         if not names:
             return ""
@@ -61,27 +65,27 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
         return name.removeprefix("provider:")
 
 
-Aim: TypeAlias = str | Target
+TargetLike: TypeAlias = str | Target
 """`"claude"` (a provider), `"tool:bash"`, `"agent:builder"`, `"model:…"`, or a `Target`."""
 
 
-def target_of(aim: Aim, path: str = "recover.target") -> Target:
-    """Return the target that `aim` names. A name that is blank or mistyped raises `InvalidError`, which names `path`."""
-    if isinstance(aim, Target):
-        return aim
-    given: object = aim
+def target_of(target: TargetLike, path: str = "recover.target") -> Target:
+    """Return the target itself, or the one that a text names. A name that is blank or mistyped raises `InvalidError`, which names `path`."""
+    if isinstance(target, Target):
+        return target
+    given: object = target
     # A blank name would silently share one circuit with every other blank one.
     if not isinstance(given, str) or not given.strip():
         raise InvalidError.at(path, "a name such as 'claude' or 'tool:bash', or a Target", given)
-    kind, colon, name = aim.partition(":")
+    kind, colon, name = target.partition(":")
     if colon and kind in _SCOPES:
         if not name:
-            raise InvalidError.at(path, f"a name after '{aim}'", aim)
+            raise InvalidError.at(path, f"a name after '{target}'", target)
         return Target(**{kind: name})
     if colon and (meant := _nearly_a_scope(kind)):
         # A provider's name may hold a colon, but a word that is nearly one of our scopes is a typing mistake.
-        raise InvalidError.at(path, f"a name such as '{meant}:{name}', or Target(provider=…)", aim)
-    return Target(provider=aim)
+        raise InvalidError.at(path, f"a name such as '{meant}:{name}', or Target(provider=…)", target)
+    return Target(provider=target)
 
 
 def _nearly_a_scope(word: str) -> str | None:

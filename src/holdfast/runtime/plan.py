@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.policies.circuit import Permit
     from holdfast.policies.decide import Effect
     from holdfast.policies.repair import Repair
-    from holdfast.policies.target import Aim
+    from holdfast.policies.target import TargetLike
     from holdfast.runtime.answers import Accept
     from holdfast.runtime.overrides import Overrides
     from holdfast.runtime.registry import TargetState
@@ -60,7 +60,7 @@ class Plan:
 
     def __init__(
         self,
-        aim: Aim | None,
+        target: TargetLike | None,
         policy: Policy | None,
         *,
         effect: Effect | None = None,
@@ -79,7 +79,7 @@ class Plan:
         options.flag("recover.threads", threads)
         if runtime is not None and not isinstance(runtime, Runtime):
             raise InvalidError.at("recover.runtime", "a Runtime", runtime)
-        self.target = Target() if aim is None else target_of(aim)
+        self.target = Target() if target is None else target_of(target)
         self.name = str(self.target)
         self.provider = self.target.provider
         self.needs = needs

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Outcome
     from holdfast.policies import Effect, Policy
-    from holdfast.policies.target import Aim
+    from holdfast.policies.target import TargetLike
     from holdfast.runtime.answers import Accept
     from holdfast.runtime.decorated import AsyncRecovered, Recovered
     from holdfast.runtime.overrides import RetryOn
@@ -43,7 +43,7 @@ T = TypeVar("T")
 def recover(target: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...  # type: ignore[overload-overlap] # an async function is a function too: the first that fits counts
 @overload
 def recover(
-    target: Aim | None = None,
+    target: TargetLike | None = None,
     policy: Policy | None = None,
     *,
     effect: Effect | None = None,
@@ -78,10 +78,17 @@ def recover(
     `@recover` alone, on a function, is a recovery of its own.
     """
     bare = callable(target) or isinstance(target, classmethod)
-    aim = None if bare else target
+    named = None if bare else target
     overrides = overrides_of(retry_on, never_retry)
     plan = Plan(
-        aim, policy, effect=effect, accept=accept, needs=needs, threads=threads, overrides=overrides, runtime=runtime
+        named,
+        policy,
+        effect=effect,
+        accept=accept,
+        needs=needs,
+        threads=threads,
+        overrides=overrides,
+        runtime=runtime,
     )
     return Recovery(plan)(target) if bare else Recovery(plan)
 

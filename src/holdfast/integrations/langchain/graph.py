@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from langgraph.runtime import ExecutionInfo
 
     from holdfast.policies import Effect, Policy
-    from holdfast.policies.target import Aim
+    from holdfast.policies.target import TargetLike
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["PASSING", "mark_given_up", "recovering_node", "retry_policy", "warn_if_tried_again"]
@@ -76,7 +76,7 @@ def recovering_node(node: F) -> F: ...
 def recovering_node(
     *,
     policy: Policy | None = None,
-    name: Aim | None = None,
+    name: TargetLike | None = None,
     effect: Effect | None = None,
     runtime: Runtime | None = None,
 ) -> Callable[[F], F]: ...
@@ -84,7 +84,7 @@ def recovering_node(
     node: Any = None,
     *,
     policy: Policy | None = None,
-    name: Aim | None = None,
+    name: TargetLike | None = None,
     effect: Effect | None = None,
     runtime: Runtime | None = None,
 ) -> Any:
@@ -102,8 +102,8 @@ def recovering_node(
     if node is None:
         return functools.partial(recovering_node, policy=policy, name=name, effect=effect, runtime=runtime)
     refuse_generator(node)
-    aim = f"agent:{name_of(node).rpartition('.')[2]}" if name is None else name
-    calls = Calls(aim, policy, passing=PASSING, effect=effect, fn=node, runtime=runtime)
+    target = f"agent:{name_of(node).rpartition('.')[2]}" if name is None else name
+    calls = Calls(target, policy, passing=PASSING, effect=effect, fn=node, runtime=runtime)
     if is_async(node):
 
         @functools.wraps(node)
