@@ -73,7 +73,7 @@ class CircuitHandle:
         return None if at is None else clock.wall() - (clock.monotonic() - at)
 
     def metrics(self) -> BreakerMetrics:
-        """Return its counts and times (N1-6)."""
+        """Return its counts and times."""
         state = self._runtime.registry.known(self.name)
         if state is None:
             # No call used the name yet. A new circuit shows the same zeros, and is not kept.

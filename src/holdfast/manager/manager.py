@@ -148,7 +148,7 @@ class ResilienceManager:
     def execute_agent(self, context: AgentExecutionContext, run: Callable[[str], Any]) -> Any:
         """Call `run` with the agent's name. If the agent fails for good, call `run` with the name of the next agent.
 
-        The agent's circuit counts one outcome per operation, however many attempts it took (S1-19). While the circuit is open,
+        The agent's circuit counts one outcome per operation, however many attempts it took. While the circuit is open,
         the next agent takes over at once. When all agents have failed, the first agent's error is raised.
         """
         first = partial(run, context.agent_id)
