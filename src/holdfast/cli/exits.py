@@ -38,14 +38,14 @@ class Exit(IntEnum):
 
 _MEANING = {
     Exit.OK: "it worked",
-    Exit.FAILED: "the operation failed, and will fail again (permanent)",
-    Exit.USAGE: "the command was called wrongly, or the configuration is wrong",
-    Exit.NOT_FOUND: "what was asked for does not exist",
-    Exit.EXHAUSTED: "retries are used up, the failure is transient: a scheduler may try later",
+    Exit.FAILED: "the operation failed, and a retry would fail again",
+    Exit.USAGE: "the command line or the configuration is wrong",
+    Exit.NOT_FOUND: "what the command names does not exist",
+    Exit.EXHAUSTED: "all retries failed, but the failure is temporary: a scheduler may try later",
     Exit.CIRCUIT_OPEN: "the circuit is open; nothing was sent",
     Exit.TIMEOUT: "it took too long",
-    Exit.REFUSED: "refused, or a confirmation is needed",
-    Exit.DEGRADED: "it worked with less than asked (only with --strict; otherwise 0)",
+    Exit.REFUSED: "a person must confirm or answer first",
+    Exit.DEGRADED: "it worked, with warnings (only with --strict; otherwise 0)",
     Exit.INTERRUPTED: "interrupted with Ctrl-C",
 }
 
