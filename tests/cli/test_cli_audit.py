@@ -118,14 +118,14 @@ def test_a_table_holds_the_same_as_its_json(path):
     assert rows[0][0] == "2026-03-20T12:00:00.000Z"
 
 
-def test_nothing_found_is_told_and_prints_no_table(path):
+def test_nothing_found_is_reported_and_prints_no_table(path):
     result = holdfast("audit", "query", "--code", "AUTH_REQUIRED", "--store", path)
     assert (result.exit_code, result.stdout) == (3, "")
     assert "no record fits" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("query", "--since", "tea time"), "--since: expected a date and time"),
         (("query", "--class", "Rumour"), "--class: expected a class of audit records (use one of Alert, Approval"),
@@ -136,10 +136,10 @@ def test_nothing_found_is_told_and_prints_no_table(path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_wrong_call_exits_2_and_says_why(path, arguments, says):
+def test_a_wrong_call_exits_2_and_says_why(path, arguments, message):
     result = holdfast("audit", *arguments, *(() if "--store" in arguments else ("--store", path)))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert says in result.stderr
+    assert message in result.stderr
     assert "hunter2" not in result.stderr
 
 

@@ -60,7 +60,7 @@ def test_people_see_what_to_do():
     }
 
 
-def test_an_effect_that_may_have_happened_is_told():
+def test_an_effect_that_may_have_happened_is_shown():
     shown = holdfast("classify", "--exception", "httpx.ReadTimeout").stdout
     assert "may have happened: check before sending again" in shown
 
@@ -142,8 +142,8 @@ def answers(*arguments: str, given: str = LINES) -> list[dict]:
 
 
 def test_a_line_that_is_none_does_not_stop_the_rest():
-    told = answers()
-    assert [answer.get("code") for answer in told] == [
+    verdicts = answers()
+    assert [answer.get("code") for answer in verdicts] == [
         "PROVIDER_OVERLOADED",
         None,
         "TOOL_KILLED",
@@ -151,11 +151,11 @@ def test_a_line_that_is_none_does_not_stop_the_rest():
         None,
         "PROVIDER_RATE_LIMITED",
     ]
-    assert [answer["id"] for answer in told if "id" in answer] == ["a", "b", "d"]
-    assert told[-1]["retry_after_s"] == 14.0
+    assert [answer["id"] for answer in verdicts if "id" in answer] == ["a", "b", "d"]
+    assert verdicts[-1]["retry_after_s"] == 14.0
 
 
-def test_a_bad_line_is_told_by_its_number_in_the_file():
+def test_a_bad_line_is_reported_by_its_number_in_the_file():
     bad = [answer for answer in answers() if "error" in answer]
     assert [answer["line"] for answer in bad] == [2, 5, 6]
     assert [answer["error"]["path"] for answer in bad] == ["$", "$.kind", "$.status"]
@@ -171,7 +171,7 @@ def test_the_counts_are_narration():
 
 
 @pytest.mark.parametrize(("given", "status"), [(LINES, 8), ('{"status": 529}\n', 0), ("", 0)])
-def test_strict_tells_a_scheduler_that_lines_were_lost(given, status):
+def test_strict_shows_a_scheduler_that_lines_were_lost(given, status):
     assert holdfast("classify", "--jsonl", "-", "--strict", given=given).exit_code == status
 
 
@@ -196,9 +196,9 @@ def test_a_folder_cannot_be_read(tmp_path):
 
 
 def test_bytes_of_any_kind_are_a_bad_line_and_no_more():
-    told = holdfast("classify", "--jsonl", "-", given=b'\xff\xfe\x00\n{"status": 529}\n').stdout.splitlines()
-    assert json.loads(told[0])["line"] == 1
-    assert json.loads(told[1])["code"] == "PROVIDER_OVERLOADED"
+    verdicts = holdfast("classify", "--jsonl", "-", given=b'\xff\xfe\x00\n{"status": 529}\n').stdout.splitlines()
+    assert json.loads(verdicts[0])["line"] == 1
+    assert json.loads(verdicts[1])["code"] == "PROVIDER_OVERLOADED"
 
 
 @pytest.mark.parametrize("file", sorted(CORPUS.glob("*.jsonl")), ids=lambda file: file.name)

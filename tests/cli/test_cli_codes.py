@@ -15,12 +15,12 @@ def listed(*arguments: str) -> list[str]:
     return [line.split()[0] for line in holdfast("codes", *arguments).stdout.splitlines()[1:]]
 
 
-def told(*arguments: str) -> list[str]:
+def as_json(*arguments: str) -> list[str]:
     return [entry["code"] for entry in holdfast_json("codes", *arguments)["codes"]]
 
 
 def test_all_codes_in_their_order():
-    assert listed() == told() == list(CATALOG)
+    assert listed() == as_json() == list(CATALOG)
 
 
 def test_the_count_is_narration():
@@ -46,14 +46,14 @@ FILTERS = [
 def test_a_filter_keeps_what_fits(arguments, fits):
     expected = [code for code, entry in CATALOG.items() if fits(entry)]
     assert expected
-    assert listed(*arguments) == told(*arguments) == expected
+    assert listed(*arguments) == as_json(*arguments) == expected
 
 
 def test_filters_add_up():
-    both = set(told("--kind", "transient")) & set(told("--scope", "tool")) & set(told("--retryable"))
+    both = set(as_json("--kind", "transient")) & set(as_json("--scope", "tool")) & set(as_json("--retryable"))
     assert both
     assert set(listed("--kind", "transient", "--scope", "tool", "--retryable")) == both
-    words = set(told("rate")) & set(told("LIMIT"))
+    words = set(as_json("rate")) & set(as_json("LIMIT"))
     assert set(listed("rate", "LIMIT")) == words
 
 
@@ -72,7 +72,7 @@ def test_json_holds_what_the_table_holds_and_more():
             assert value in row.split()
 
 
-def test_nothing_fits_and_that_is_told():
+def test_nothing_fits_and_that_is_reported():
     result = holdfast("codes", "no-such-word")
     assert (result.exit_code, result.stdout) == (3, "")
     assert "no code fits all of these filters" in result.stderr

@@ -1,4 +1,4 @@
-"""`holdfast demo`: the storm, its counts, and how it is result."""
+"""`holdfast demo`: the storm, its counts, and how it is shown."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_can_be_recovered_is(found):
         assert act["recovered"] > 0
         assert act["answered"] + act["recovered"] == act["calls"]
     assert act_of(found, "cut streams")["degraded"] == 1  # who keeps what came
-    assert act_of(found, "refused key")["given_up"] == 1
+    assert act_of(found, "wrong key")["given_up"] == 1
     assert found["injected"][OPENAI]["401"] == 1  # not asked again
 
 
@@ -101,7 +101,7 @@ def test_on_loopback_the_counts_are_the_same():
     """The acts that need no wait, over sockets: what is counted there is what was result."""
     tally, runtime = Tally(), Runtime(waits=False)
     acts = [
-        act for act in storm(1) if act.name in {"rate limits", "cut streams", "refused key", "outage", "circuit open"}
+        act for act in storm(1) if act.name in {"rate limits", "cut streams", "wrong key", "outage", "circuit open"}
     ]
 
     async def play(servers):
@@ -121,7 +121,7 @@ def test_on_loopback_the_counts_are_the_same():
     ]
 
 
-# --- how it is told ---
+# --- how it is shown ---
 
 
 def test_results_are_on_stdout_and_the_storm_on_stderr(result, found):
@@ -155,7 +155,7 @@ def test_the_readme_shows_what_really_comes(result):
     assert storm(1)[5].title in readme
 
 
-def test_in_a_pipe_it_is_told_line_by_line(result):
+def test_in_a_pipe_it_is_shown_line_by_line(result):
     assert "\x1b" not in result.stderr
     for act in storm(1):
         assert act.title in result.stderr
@@ -177,7 +177,7 @@ def test_in_a_pipe_it_is_told_line_by_line(result):
         assert re.search(line, result.stderr, re.MULTILINE), line
 
 
-def test_a_mismatch_is_told_and_is_exit_1(monkeypatch):
+def test_a_mismatch_is_reported_and_is_exit_1(monkeypatch):
     monkeypatch.setattr(show, "perform", _perform_and_ask_once_more)
     result = holdfast("demo", "--fast")
     assert result.exit_code == 1
@@ -328,7 +328,7 @@ def test_a_narrow_terminal_loses_no_figure(monkeypatch, found):
     assert ["in", "all", *map(str, totals)] in [line.split() for line in shown.splitlines()]
 
 
-def test_an_act_is_told_in_one_sentence():
+def test_the_title_of_an_act_is_short():
     for act in storm(1):
         assert isinstance(act, Act)
         assert act.title.endswith(".")

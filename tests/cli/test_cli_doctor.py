@@ -98,7 +98,7 @@ def test_a_good_configuration_is_counted(somewhere_quiet):
     assert findings()["holdfast.toml"]["found"].endswith("holdfast.toml, 1 target")
 
 
-def test_every_mistake_in_the_settings_is_told(somewhere_quiet, monkeypatch):
+def test_every_mistake_in_the_settings_is_listed(somewhere_quiet, monkeypatch):
     (somewhere_quiet / "holdfast.toml").write_text("[policy]\nattempts = 0\nx = 1\n", encoding="utf-8")
     monkeypatch.setenv("HOLDFAST_ATEMPTS", "3")
     found = findings(status=1)
@@ -118,7 +118,7 @@ def test_S1_25_the_switch_must_be_a_switch(monkeypatch, name, value, state):
     assert bool(finding["fix"]) is (state == "failed")
 
 
-def test_keys_are_told_by_name_and_never_by_value(monkeypatch):
+def test_keys_are_shown_by_name_and_never_by_value(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("XAI_API_KEY", "")
     assert findings()["keys"]["found"] == "ANTHROPIC_API_KEY is set"

@@ -1,4 +1,4 @@
-"""`holdfast explain CODE|-`"""
+"""`holdfast explain WORD|-`"""
 
 from __future__ import annotations
 

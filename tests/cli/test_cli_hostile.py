@@ -92,7 +92,7 @@ def test_binary_lines_are_bad_lines():
     assert b"0 classified, " in done.stderr
 
 
-def test_of_a_huge_log_its_end_tells():
+def test_of_a_huge_log_the_end_decides():
     log = b"2026-03-20 all is well\n" * 2_300_000 + b"httpx.ConnectError: [Errno 111] Connection refused\n"
     assert len(log) > 50_000_000
     done = script("explain", "-", given=log)

@@ -193,7 +193,7 @@ def test_a_line_that_is_over_stays_though_the_screen_is_drawn_meanwhile(runtime,
         for name in ("first", "second")
     )
     with live(runtime, stream=terminal.out, keys=io.StringIO()) as view:
-        view.say("said before")
+        view.say("written before")
         runtime.bus.emit(first)
         runtime.bus.emit(second)
         assert terminal.sees("second")
@@ -203,7 +203,7 @@ def test_a_line_that_is_over_stays_though_the_screen_is_drawn_meanwhile(runtime,
         assert terminal.sees("✓ recovered after 2 attempts, 0.0s · first")
     terminal.sees_until(lambda: False, 0.1)
     kept = terminal.screen()
-    assert "said before\n✓ recovered after 2 attempts, 0.0s · first\n⟳ Retrying… (2/2) in " in kept
+    assert "written before\n✓ recovered after 2 attempts, 0.0s · first\n⟳ Retrying… (2/2) in " in kept
     assert kept.count("first") == 1
 
 

@@ -40,7 +40,7 @@ def document(*arguments: str, given: str | None = None, status: int = 0):
 # --- show ---
 
 
-def test_show_tells_the_waits_and_the_worst_case(file):
+def test_show_has_the_delays_and_the_worst_case(file):
     result = holdfast("policy", "show", file(GOOD))
     assert result.exit_code == 0
     shown = [line.split() for line in result.stdout.splitlines()]
@@ -84,33 +84,33 @@ def test_check_of_what_is_right(file):
     assert result.stderr.endswith("is valid, 0 warnings\n")
 
 
-def test_check_tells_every_mistake_and_exits_2(file):
+def test_check_lists_every_mistake_and_exits_2(file):
     result = holdfast("policy", "check", file(WRONG))
     assert result.exit_code == 2
     assert "policy.attempts" in result.stdout
     assert "policy.timeot" in result.stdout
     assert "2 mistakes; a program with it does not start" in result.stderr
-    told = document("check", file(WRONG), status=2)
-    assert (told["schema"], told["valid"]) == ("holdfast.policy.check/1", False)
-    assert [problem["path"] for problem in told["problems"]] == ["policy.timeot", "policy.attempts"]
+    found = document("check", file(WRONG), status=2)
+    assert (found["schema"], found["valid"]) == ("holdfast.policy.check/1", False)
+    assert [problem["path"] for problem in found["problems"]] == ["policy.timeot", "policy.attempts"]
 
 
 def test_check_warns_and_only_strict_makes_it_an_exit_code(file):
     assert holdfast("policy", "check", file(SUSPICIOUS)).exit_code == 0
     assert holdfast("policy", "check", file(SUSPICIOUS), "--strict").exit_code == 8
     assert holdfast("policy", "check", file(GOOD), "--strict").exit_code == 0
-    told = document("check", file(SUSPICIOUS))
-    assert [each["about"] for each in told["advice"] if each["level"] == "warning"] == ["circuit.failures"]
+    found = document("check", file(SUSPICIOUS))
+    assert [each["about"] for each in found["advice"] if each["level"] == "warning"] == ["circuit.failures"]
 
 
 def test_check_warns_that_recovery_is_off(file):
-    told = document("check", file("enabled = false"))
-    assert told["advice"][0]["about"] == "enabled"
+    found = document("check", file("enabled = false"))
+    assert found["advice"][0]["about"] == "enabled"
 
 
-def test_what_two_policies_share_is_told_once(file):
-    told = document("check", file(SUSPICIOUS + "[targets.claude]\ntimeout = 9\n"))
-    assert [each["policy"] for each in told["advice"] if each["about"] == "circuit.failures"] == ["default"]
+def test_advice_that_two_policies_share_is_shown_once(file):
+    found = document("check", file(SUSPICIOUS + "[targets.claude]\ntimeout = 9\n"))
+    assert [each["policy"] for each in found["advice"] if each["about"] == "circuit.failures"] == ["default"]
 
 
 @pytest.mark.parametrize("verb", ["show", "check", "simulate"])
@@ -139,15 +139,15 @@ def test_simulate_is_seeded_and_plots(file):
 
 
 def test_simulate_in_json_holds_what_is_shown(file):
-    told = document("simulate", file(""), "--outage", "5:30", "--rate", "60/m", "--duration", "60", "--seed", "2")
-    assert told["schema"] == "holdfast.policy.simulate/1"
-    assert (told["outage"]["begins"], told["outage"]["ends"], told["outage"]["rate"]) == (5, 30, 1)
-    assert told["succeeded"] + told["failed"] == told["operations"]
-    assert sum(second["good"] for second in told["seconds"]) == told["succeeded"]
+    found = document("simulate", file(""), "--outage", "5:30", "--rate", "60/m", "--duration", "60", "--seed", "2")
+    assert found["schema"] == "holdfast.policy.simulate/1"
+    assert (found["outage"]["begins"], found["outage"]["ends"], found["outage"]["rate"]) == (5, 30, 1)
+    assert found["succeeded"] + found["failed"] == found["operations"]
+    assert sum(second["good"] for second in found["seconds"]) == found["succeeded"]
     shown = holdfast(
         "policy", "simulate", file(""), "--outage", "5:30", "--rate", "60/m", "--duration", "60", "--seed", "2"
     )
-    assert ["wasted", "calls", str(told["wasted_calls"])] in [line.split() for line in shown.stdout.splitlines()]
+    assert ["wasted", "calls", str(found["wasted_calls"])] in [line.split() for line in shown.stdout.splitlines()]
 
 
 def test_simulate_of_an_outage_without_end(file):
@@ -156,7 +156,7 @@ def test_simulate_of_an_outage_without_end(file):
 
 
 @pytest.mark.parametrize(
-    ("flag", "value", "told"),
+    ("flag", "value", "message"),
     [
         ("--outage", "60", "--outage: expected FROM:TO in seconds"),
         ("--outage", "1.2.3:5", "--outage: expected FROM:TO in seconds"),
@@ -167,10 +167,10 @@ def test_simulate_of_an_outage_without_end(file):
         ("--code", "NO_SUCH", "--code: expected a code of the catalog"),
     ],
 )
-def test_simulate_with_wrong_flags_exits_2(flag, value, told):
+def test_simulate_with_wrong_flags_exits_2(flag, value, message):
     result = holdfast("policy", "simulate", flag, value)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
 
 
 # --- schema ---

@@ -83,9 +83,9 @@ def test_a_reader_that_went_away_is_no_failure(arguments):
     )
     process.stdout.close()
     process.stdout = None
-    _, said = process.communicate(b'{"status": 529}\n', timeout=60)
-    assert b"Traceback" not in said
-    assert b"BrokenPipe" not in said
+    _, stderr = process.communicate(b'{"status": 529}\n', timeout=60)
+    assert b"Traceback" not in stderr
+    assert b"BrokenPipe" not in stderr
     # Typer answers --help itself and leaves with 1.
     assert process.returncode == (1 if arguments == ("--help",) else 0)
 
@@ -183,9 +183,9 @@ def test_UX_ctrl_c_exits_130_without_a_traceback():
         process.stdin.flush()
         assert b"PROVIDER_OVERLOADED" in process.stdout.readline(), "it is at work"
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert b"Traceback" not in said
+    assert b"Traceback" not in stderr
 
 
 @pytest.mark.parametrize(

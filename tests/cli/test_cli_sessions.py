@@ -48,8 +48,8 @@ async def fill(path) -> None:
 async def crashed(store) -> None:
     """A session whose process died in an unsafe step."""
     manifest = encode_manifest(Manifest(session_id="broken", store_id=store.id))
-    said = (TurnStarted(turn=1), StepStarted(turn=1, step="deploy#1", args="x", effect="unsafe"))
-    entries = tuple(new_entry(one, f"e{n}") for n, one in enumerate(said))
+    facts = (TurnStarted(turn=1), StepStarted(turn=1, step="deploy#1", args="x", effect="unsafe"))
+    entries = tuple(new_entry(one, f"e{n}") for n, one in enumerate(facts))
     await store.commit(Commit(session="broken", create=NewSession(manifest=manifest)))
     await store.commit(Commit(session="broken", state=SessionState.ACTIVE, entries=entries))
     await store.acquire("broken", DEAD, 3600.0)
@@ -101,20 +101,20 @@ def test_ls_filters_by_state_and_number(path):
     assert verb(path, "ls", "--state", "asleep").exit_code == 2
 
 
-def test_S0_19_show_tells_state_manifest_turn_questions_and_checkpoint(path):
-    told = shown(path, "show", "release-1")
-    assert told["state"] == "paused"
-    assert told["document_000"] == "resumable"
-    assert told["document_002"] == "Persisted"
-    assert told["manifest"]["projectRoot"] == "/srv/app"
-    assert told["messages"] == 1
-    assert told["turn"] == 1
-    assert not told["turn_in_flight"]
-    assert told["can_resume"]
-    told = shown(path, "show", "release-2")
-    assert told["turn_in_flight"]
-    assert told["steps"] == 1
-    assert told["questions"][0]["prompt"] == "Deploy?"
+def test_S0_19_show_has_state_manifest_turn_questions_and_checkpoint(path):
+    found = shown(path, "show", "release-1")
+    assert found["state"] == "paused"
+    assert found["document_000"] == "resumable"
+    assert found["document_002"] == "Persisted"
+    assert found["manifest"]["projectRoot"] == "/srv/app"
+    assert found["messages"] == 1
+    assert found["turn"] == 1
+    assert not found["turn_in_flight"]
+    assert found["can_resume"]
+    found = shown(path, "show", "release-2")
+    assert found["turn_in_flight"]
+    assert found["steps"] == 1
+    assert found["questions"][0]["prompt"] == "Deploy?"
     assert shown(path, "show", "broken")["unknown_steps"] == ["broken/1/deploy#1"]
     text = verb(path, "show", "release-2").stdout
     assert f"Deploy? (Approve): holdfast sessions answer release-2 {question(path)}" in text
@@ -157,15 +157,15 @@ def test_resume_refuses_what_is_closed_or_in_use(path):
         async with SqliteStore(path) as store:
             await store.acquire("broken", DEAD, 0.0)
             lease = await take(store, "broken", 60.0)
-            told = await asyncio.to_thread(verb, path, "resume", "broken")
+            found = await asyncio.to_thread(verb, path, "resume", "broken")
             shut = await asyncio.to_thread(verb, path, "close", "broken")
             seen = await asyncio.to_thread(shown, path, "show", "broken")
             await store.release(lease)
-            return told, shut, seen
+            return found, shut, seen
 
-    told, shut, seen = asyncio.run(main())
-    assert told.exit_code != 0
-    assert "is owned by" in told.stderr
+    found, shut, seen = asyncio.run(main())
+    assert found.exit_code != 0
+    assert "is owned by" in found.stderr
     assert shut.exit_code != 0
     assert seen["in_use"]
     assert not seen["can_resume"]
@@ -252,8 +252,8 @@ def test_S0_28_export_and_import_speak_document_000(path, tmp_path):
     assert first["checkpoint"]["messageCount"] == 1
     assert first["checkpoint"]["contextSnapshot"] == {"chapter": 4}
     other = str(tmp_path / "other.db")
-    told = json.loads(verb(other, "import", "-", "--persisted", "--json", given=text).stdout)
-    assert told["imported"] == ["release-1", "release-2"]
+    found = json.loads(verb(other, "import", "-", "--persisted", "--json", given=text).stdout)
+    assert found["imported"] == ["release-1", "release-2"]
     again, _ = json.loads(verb(other, "export", "release-1", "release-2", "--persisted").stdout)
     assert again["checkpoint"] == first["checkpoint"]
     assert again["createdAt"][:19] == first["createdAt"][:19]
@@ -279,12 +279,12 @@ def test_C25_the_good_sessions_of_a_file_are_imported_and_the_bad_one_is_named(p
     assert target.read_text() == given
 
 
-def test_prune_tells_first_and_drops_with_yes(path):
+def test_prune_shows_first_and_drops_with_yes(path):
     assert verb(path, "close", "release-1").exit_code == 0
     assert verb(path, "prune").exit_code == 0
-    told = verb(path, "prune", "--closed", "0s", "--json")
-    assert told.exit_code == 7
-    assert [action["what"] for action in json.loads(told.stdout)["actions"]] == ["remove"]
+    found = verb(path, "prune", "--closed", "0s", "--json")
+    assert found.exit_code == 7
+    assert [action["what"] for action in json.loads(found.stdout)["actions"]] == ["remove"]
     assert verb(path, "show", "release-1").exit_code == 0
     assert "release-1" in verb(path, "prune", "--closed", "0s").stdout
     assert shown(path, "prune", "--closed", "0s", "--idle", "0s", "--yes")["done"]
@@ -327,10 +327,10 @@ def test_a_session_whose_manifest_is_damaged_is_shown_as_that_and_the_others_are
             await store.commit(Commit(session="odd", create=NewSession(manifest=b'{"sessionId":7}')))
 
     asyncio.run(damage())
-    told = shown(path, "show", "odd")
-    assert told["manifest"] is None
-    assert "cannot be read" in told["problem"]
-    assert not told["can_resume"]
+    found = shown(path, "show", "odd")
+    assert found["manifest"] is None
+    assert "cannot be read" in found["problem"]
+    assert not found["can_resume"]
     for name in ("resume", "export"):
         result = verb(path, name, "odd")
         assert result.exit_code != 0

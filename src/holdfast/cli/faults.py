@@ -51,9 +51,9 @@ def serve(file: str | None, steps: str, *, seed: int | None, port: int, as_json:
 
 def list_faults(*, as_json: bool) -> Exit:
     """Show every fault with its options."""
-    refusals = [(name, "any header, hint", summary) for name, summary in ERRORS.items()]
+    errors = [(name, "any header, hint", summary) for name, summary in ERRORS.items()]
     broken = [(name, _options(fault.options), fault.summary) for name, fault in FAULTS.items()]
-    rows = [("ok", "", "a normal answer"), ("300 … 599", "any header, hint", "a status"), *refusals, *broken]
+    rows = [("ok", "", "a normal answer"), ("300 … 599", "any header, hint", "a status"), *errors, *broken]
     if as_json:
         listed = [{"fault": name, "options": options, "what": what} for name, options, what in rows]
         show_json({"schema": "holdfast.faults/1", "faults": listed})

@@ -88,7 +88,7 @@ def storm(seed: int) -> tuple[Act, ...]:
         _cut_streams(chance),
         _hang(chance),
         Act(
-            name="refused key",
+            name="wrong key",
             title="A wrong key: a retry cannot help, so there is none, and the caller gets the SDK's own exception.",
             steps={_WRITER.model: "401"},
         ),
