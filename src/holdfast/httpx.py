@@ -11,6 +11,6 @@ The same classes work with both libraries.
 from __future__ import annotations
 
 from holdfast.integrations.httpx import IDEMPOTENT, AsyncRecoveringTransport, RecoveringTransport
-from holdfast.integrations.recovery_warning import RecoveryWarning
+from holdfast.integrations.recovery_warnings import RecoveryWarning
 
 __all__ = ["IDEMPOTENT", "AsyncRecoveringTransport", "RecoveringTransport", "RecoveryWarning"]

@@ -14,7 +14,7 @@ The models that you pass are not changed.
 from __future__ import annotations
 
 from holdfast.extras import needs_extra
-from holdfast.integrations.recovery_warning import RecoveryWarning
+from holdfast.integrations.recovery_warnings import RecoveryWarning
 
 with needs_extra("holdfast.langchain", "langchain", "langchain"):
     from holdfast.integrations.langchain import RecoveryMiddleware, recovering, recovering_node, retry_policy

@@ -15,7 +15,7 @@ Pass `FALLBACK_ON` to a `FallbackModel` around recovering models. `for_the_model
 from __future__ import annotations
 
 from holdfast.extras import needs_extra
-from holdfast.integrations.recovery_warning import RecoveryWarning
+from holdfast.integrations.recovery_warnings import RecoveryWarning
 
 with needs_extra("holdfast.pydantic_ai", "pydantic-ai-slim", "pydantic-ai"):
     from holdfast.integrations.pydantic_ai import FALLBACK_ON, RecoveringModel, for_the_model, recovering_tool

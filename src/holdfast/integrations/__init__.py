@@ -1,16 +1,20 @@
-"""Other people's libraries, recovered: one module for each, none of them imported unless it is used.
+"""Other libraries, recovered: one module or package for each. None of them is imported unless it is used.
 
-    anthropic   clients of the Anthropic SDK; openai: clients of the OpenAI SDK
-    httpx       transports for httpx and httpx2
+    anthropic      clients of the Anthropic SDK; openai: clients of the OpenAI SDK
+    httpx          transports for httpx and httpx2
+    langchain      LangChain's chat models, runnables and agents, LangGraph's nodes
+    litellm        LiteLLM's completion functions, and its Router
     openai_agents  models and providers of the OpenAI Agents SDK
-    litellm     LiteLLM's completion, and its Router
-    langchain   LangChain's chat models, runnables and agents, LangGraph's nodes
-    pydantic_ai pydantic-ai's models and tools
-    clients     what both SDKs have in common: they come from one generator
-    passing     calls of a framework's own, whose control flow passes; reading: streams that frameworks read
-    inner       retries that others make below ours, and the warning about them
+    pydantic_ai    pydantic-ai's models and tools
 
-Integrations never import each other.
+They never import each other. What they share:
+
+    clients            what the Anthropic and the OpenAI SDK have in common
+    calls              calls and streams of a framework, whose own exceptions pass
+    recovery_warnings  the warning that other code retries below ours
+
+How a stream recovers is decided in `holdfast.runtime.flow`; an integration adds a dialect. How an operation goes on is
+decided in `holdfast.runtime.operation`; an integration adds an adapter.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from anthropic import (
 
 from holdfast.integrations.clients.anthropic import ANTHROPIC
 from holdfast.integrations.clients.client import recover_clients
-from holdfast.integrations.recovery_warning import RecoveryWarning
+from holdfast.integrations.recovery_warnings import RecoveryWarning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from holdfast.integrations.clients.client import recover_clients
 from holdfast.integrations.clients.openai import OPENAI
-from holdfast.integrations.recovery_warning import RecoveryWarning
+from holdfast.integrations.recovery_warnings import RecoveryWarning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -31,7 +31,7 @@ from holdfast.faults import Fault, InvalidError
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.clients.client import checked_client
 from holdfast.integrations.clients.openai import OPENAI
-from holdfast.integrations.recovery_warning import RECOVERS, RecoveryWarning, warn, warn_of_transport
+from holdfast.integrations.recovery_warnings import RECOVERS, RecoveryWarning, warn, warn_of_transport
 from holdfast.policies.target import Target
 from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.fault_of import fault_of

@@ -66,15 +66,15 @@ class ModelChain:
     def stream(self, request: Request, *, after_first: AfterFirst = "raise") -> Parts:
         """Return the answer in parts. Before the first word another model may take over, and nobody sees it.
 
-        With `consent="ask"` only the first model streams: nobody can be asked while a stream is open.
+        With `consent="ask"` only the first model streams: nobody can give it while a stream is open.
         """
         (first, *others), lacks = self._able(request.wants(streamed=True))
         if lacks is not None:
             raise HoldfastError(lacks)
         recovery = recover(None, _ONCE, effect="read", runtime=self._runtime)
-        live = recovery.stream(_flow(first, after_first, self.name))
+        live = recovery.stream(_parts(first, after_first, self.name))
         for model in others if self._consent == "configured" else ():
-            live.fallback(_flow(model, after_first, model.name), name=model.name)
+            live.fallback(_parts(model, after_first, model.name), name=model.name)
         return live(request)
 
     def _able(self, needs: Needs) -> tuple[list[Model], Fault | None]:
@@ -106,13 +106,13 @@ def _renamed(exchange: Callable[[Request], Awaitable[Reply]], name: str) -> Call
     return renamed
 
 
-def _flow(model: Model, after_first: AfterFirst, name: str) -> Callable[[Request], AsyncIterator[Part]]:
+def _parts(model: Model, after_first: AfterFirst, name: str) -> Callable[[Request], AsyncIterator[Part]]:
     """Return a function that streams the parts of an answer, under the name that events show."""
 
-    async def flow(request: Request) -> AsyncIterator[Part]:
+    async def parts_of(request: Request) -> AsyncIterator[Part]:
         async with model.stream(request, after_first=after_first) as parts:
             async for part in parts:
                 yield part
 
-    flow.__qualname__ = name
-    return flow
+    parts_of.__qualname__ = name
+    return parts_of

@@ -6,13 +6,15 @@ Invariant: a request that the model is known not to support is never sent. One a
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
 
 from holdfast.events import SuppressedError
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.policies.models.capabilities import able, lacking, negotiate
+from holdfast.policies.target import Target
 from holdfast.providers.messages import Reply
 from holdfast.providers.offers import offers_of
+from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 
@@ -23,11 +25,10 @@ if TYPE_CHECKING:
     from holdfast.policies import Policy
     from holdfast.policies.models.capabilities import Needs, Offers
     from holdfast.policies.models.usage import Usage
-    from holdfast.policies.target import Target
     from holdfast.providers.messages import Part, Request
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["AfterFirst", "Model", "Parts", "RecoveringModel", "Wire", "choose"]
+__all__ = ["AfterFirst", "Model", "ModelOptions", "Parts", "RecoveringModel", "Wire", "choose"]
 
 AfterFirst: TypeAlias = Literal["raise", "restart"]
 """What a stream that is cut after its first words does. There is no mode to continue: a model words the answer anew."""
@@ -69,6 +70,19 @@ class Wire(Protocol):
         ...
 
 
+class ModelOptions(TypedDict, total=False):
+    """The options of a model, whichever its provider is."""
+
+    provider: str
+    """Its name in circuits and events."""
+    credential: str | None
+    """The name of the key in circuits and events; None for a fingerprint of the key."""
+    offers: Offers | None
+    """What the model can do; give it where our table does not know the model, or is wrong."""
+    policy: Policy | None
+    runtime: Runtime | None
+
+
 class RecoveringModel:
     """One model of one provider with one key. The provider, the model and the key each have a circuit."""
 
@@ -89,11 +103,30 @@ class RecoveringModel:
         # An exchange changes nothing in the world, so a retry is always safe. It costs tokens only.
         self._recovery = recover(target, policy, effect="read", runtime=runtime)
 
+    @classmethod
+    def over(cls, wire: Wire, client: Any, model: str, provider: str, options: ModelOptions) -> RecoveringModel:
+        """Return the model that speaks `wire`; its key is the client's."""
+        credential = options.get("credential")
+        target = Target(
+            provider=options.get("provider", provider),
+            model=model,
+            credential=credential_of(client) if credential is None else credential,
+        )
+        return cls(
+            wire,
+            target,
+            offers=options.get("offers"),
+            policy=options.get("policy"),
+            runtime=options.get("runtime"),
+        )
+
     async def exchange(self, request: Request) -> Reply:
+        """Return the complete answer, with retries."""
         _check(self, request.wants(streamed=False), self._runtime)
         return await self._recovery.call(self._wire.exchange, self._model, request)
 
     def stream(self, request: Request, *, after_first: AfterFirst = "raise") -> Parts:
+        """Return the answer in parts, with retries until the first one."""
         _check(self, request.wants(streamed=True), self._runtime)
         return self._recovery.stream(self._flow, after_first=after_first)(request)
 

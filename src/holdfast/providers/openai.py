@@ -8,23 +8,20 @@ import msgspec
 
 from holdfast.faults import HoldfastError
 from holdfast.policies.models.usage import usage_of
-from holdfast.policies.target import Target
 from holdfast.providers.messages import Assistant, ToolResult, User
 from holdfast.providers.model import RecoveringModel
 from holdfast.providers.replies import Called, cut, raise_for_error, reply
-from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.stream import ALIVE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
+    from typing import Unpack
 
     from openai import AsyncOpenAI
 
-    from holdfast.policies import Policy
-    from holdfast.policies.models.capabilities import Offers
     from holdfast.providers.messages import Message, Part, Reply, Request, Stop
-    from holdfast.runtime.runtime import Runtime
+    from holdfast.providers.model import ModelOptions
 
 __all__ = ["openai_model"]
 
@@ -32,27 +29,9 @@ _INCOMPLETE: Mapping[str | None, Stop] = {"max_output_tokens": "length", "conten
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
-def openai_model(
-    model: str,
-    client: AsyncOpenAI,
-    *,
-    provider: str = "openai",
-    credential: str | None = None,
-    offers: Offers | None = None,
-    policy: Policy | None = None,
-    runtime: Runtime | None = None,
-) -> RecoveringModel:
-    """Return a model that sends its requests through a copy of this client, with the client's own retries off.
-
-    `credential` is the name of the key in circuits and events, by default a fingerprint of the key. `offers` is what the
-    model can do; give it where our table does not know the model, or is wrong.
-    """
-    target = Target(
-        provider=provider, model=model, credential=credential_of(client) if credential is None else credential
-    )
-    # One retry loop, ours: the copy has none of its own.
-    wire = Responses(client.copy(max_retries=0))
-    return RecoveringModel(wire, target, offers=offers, policy=policy, runtime=runtime)
+def openai_model(model: str, client: AsyncOpenAI, **options: Unpack[ModelOptions]) -> RecoveringModel:
+    """Return a model that sends its requests through a copy of this client, with the client's own retries off."""
+    return RecoveringModel.over(Responses(client.copy(max_retries=0)), client, model, "openai", options)
 
 
 class Responses:

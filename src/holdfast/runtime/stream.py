@@ -147,6 +147,9 @@ class StreamOf(Generic[P, T]):
 class _Driver:
     """What both drivers have: the flow, the source that is read now, and its place in the limiter."""
 
+    _handed_out = False
+    """It was started, and an SDK's own object reads from it now."""
+
     def __init__(
         self, of: StreamOf[Any, Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> None:
@@ -159,8 +162,6 @@ class _Driver:
         self._entered = False
         self._starting = False
         """It reads for `start`: a source that ends meanwhile is handed out all the same, so it is not closed."""
-        self._handed_out = False
-        """It was started, and an SDK's own object reads from it now."""
         self._busy = False
         """The source is being read or closed."""
         self._began = 0.0

@@ -17,7 +17,7 @@ from holdfast.faults import InvalidError
 from holdfast.integrations.clients.exchange import Exchange, with_limit, without_retries
 from holdfast.integrations.clients.pool import SENDING, KeyChoice, Member, Pool, note_limits, note_limits_async
 from holdfast.integrations.clients.streams import check_end, check_end_async, open_stream, open_stream_async
-from holdfast.integrations.recovery_warning import warn, warn_of_transport
+from holdfast.integrations.recovery_warnings import warn, warn_of_transport
 from holdfast.policies.pool import check_weights
 from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.drivers import drive, drive_async

@@ -1,7 +1,7 @@
 """The clients behind one name: what is known about each one's key, and which key the next attempt of a call uses.
 
 Invariant: the machine is used behind one lock only; calls from any thread and event loop share its state. One attempt is one
-request, and whatever protects the caller (deadline, budget, circuits, quota) is asked before each, also if only the key
+request, and whatever protects the caller (deadline, budget, circuits, quota) is checked before each, also if only the key
 changes.
 """
 

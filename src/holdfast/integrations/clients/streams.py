@@ -23,47 +23,40 @@ if TYPE_CHECKING:
     from holdfast.runtime.operation import Operation
     from holdfast.runtime.plan import Plan
 
-__all__ = ["check_end", "check_end_async", "open_stream", "open_stream_async"]
+__all__ = ["check_end", "check_end_async", "only", "open_stream", "open_stream_async"]
 
 _ITERATOR = "_iterator"
 """Where a stream of either SDK has the iterator that its own `__next__` and `__iter__` read from."""
 
 
 class _Events:
-    """The events of one attempt's stream. A raw response, which is no stream, is an only event."""
+    """The events of one attempt's stream."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-        self.response = getattr(stream, "response", None)
-        self.is_stream = hasattr(stream, _ITERATOR)
-        self._iterator = getattr(stream, _ITERATOR) if self.is_stream else None
-        self._left = 1
+        self.response = stream.response
+        self._iterator = getattr(stream, _ITERATOR)
 
     def __iter__(self) -> _Events:
         return self
 
     def __next__(self) -> Any:
-        if self._iterator is not None:
-            return next(self._iterator)
-        return self._only_event(StopIteration)
+        return next(self._iterator)
 
     def __aiter__(self) -> _Events:
         return self
 
     async def __anext__(self) -> Any:
-        if self._iterator is not None:
-            return await anext(self._iterator)
-        return self._only_event(StopAsyncIteration)
-
-    def _only_event(self, end: type[Exception]) -> Any:
-        if not self._left:
-            raise end
-        self._left = 0
-        return self.stream
+        return await anext(self._iterator)
 
     def close(self) -> Any:
         """Close the connection; the result of an async stream must be awaited."""
-        return self.stream.close() if self.is_stream else None
+        return self.stream.close()
+
+
+async def only(response: Any) -> AsyncIterator[Any]:
+    """Yield a response that is not a stream, as the only item of one. So it is settled like any other."""
+    yield response
 
 
 def open_stream(plan: Plan, dialect: Dialect, adapter: Adapter, send: Callable[[Operation], Any]) -> Any:
@@ -71,11 +64,13 @@ def open_stream(plan: Plan, dialect: Dialect, adapter: Adapter, send: Callable[[
     live: BlockingStream[Any]
 
     def opened() -> Any:
-        return _Events(send(live.op))
+        stream = send(live.op)
+        # A raw response is not a stream: the caller reads it. It is the only item of one here, and settled like any other.
+        return _Events(stream) if hasattr(stream, _ITERATOR) else (stream,)
 
     live = BlockingStream(StreamOf(plan, opened, dialect=dialect, adapter=adapter))
     events = live.start()
-    if not events.is_stream:
+    if not isinstance(events, _Events):
         (response,) = live
         return response
     setattr(events.stream, _ITERATOR, live)
@@ -87,11 +82,12 @@ async def open_stream_async(plan: Plan, dialect: Dialect, adapter: Adapter, send
     """The same as `open_stream`, in a task."""
 
     async def opened() -> Any:
-        return _Events(await send())
+        stream = await send()
+        return _Events(stream) if hasattr(stream, _ITERATOR) else only(stream)
 
     live: Stream[Any] = Stream(StreamOf(plan, opened, dialect=dialect, adapter=adapter))
     events = await live.start()
-    if not events.is_stream:
+    if not isinstance(events, _Events):
         (response,) = [event async for event in live]
         return response
     setattr(events.stream, _ITERATOR, live)

@@ -25,7 +25,7 @@ from holdfast.integrations.httpx.exchange import (
     read_async,
     with_limit,
 )
-from holdfast.integrations.recovery_warning import RECOVERS, warn, warn_of_transport
+from holdfast.integrations.recovery_warnings import RECOVERS, warn, warn_of_transport
 from holdfast.policies.target import Target
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.operation import Operation

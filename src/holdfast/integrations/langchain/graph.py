@@ -15,7 +15,7 @@ from langgraph.runtime import get_runtime
 from langgraph.types import RetryPolicy
 
 from holdfast.integrations.calls import Calls
-from holdfast.integrations.recovery_warning import warn
+from holdfast.integrations.recovery_warnings import warn
 from holdfast.policies.backoff import Backoff
 from holdfast.runtime.callables import is_async, name_of, refuse_generator
 from holdfast.runtime.fault_of import fault_of

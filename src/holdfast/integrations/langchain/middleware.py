@@ -29,7 +29,7 @@ from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.chat_models import target_of_model, used_by_message
 from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_if_tried_again
 from holdfast.integrations.langchain.retries import without_retries
-from holdfast.integrations.recovery_warning import warn
+from holdfast.integrations.recovery_warnings import warn
 from holdfast.policies.decide import EFFECTS
 from holdfast.policies.target import Target
 from holdfast.runtime.fault_of import fault_of

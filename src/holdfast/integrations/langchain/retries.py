@@ -13,7 +13,7 @@ from langchain_core.runnables import RunnableBinding, RunnableParallel, Runnable
 from langchain_core.runnables.retry import RunnableRetry
 
 from holdfast.integrations.clients.client import checked_client
-from holdfast.integrations.recovery_warning import warn
+from holdfast.integrations.recovery_warnings import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

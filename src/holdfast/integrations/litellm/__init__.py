@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.faults import InvalidError
 from holdfast.integrations.litellm.functions import Function, Options
-from holdfast.integrations.recovery_warning import RECOVERS, RecoveryWarning, warn
+from holdfast.integrations.recovery_warnings import RECOVERS, RecoveryWarning, warn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.faults import InvalidError
 from holdfast.integrations.litellm.streams import open_stream, open_stream_async
-from holdfast.integrations.recovery_warning import RECOVERS, warn
+from holdfast.integrations.recovery_warnings import RECOVERS, warn
 from holdfast.policies import Policy
 from holdfast.policies.target import Target
 from holdfast.runtime.callables import is_async

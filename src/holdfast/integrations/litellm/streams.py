@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.integrations.clients.openai import OPENAI
-from holdfast.runtime.answers import close_answer_async
+from holdfast.integrations.clients.streams import only
+from holdfast.runtime.answers import close_answer, close_answer_async
 from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
 
 if TYPE_CHECKING:
@@ -37,11 +38,15 @@ def open_stream(ways: Iterable[tuple[str, Plan, Callable[[Operation], Any]]]) ->
     live: BlockingStream[Any]
 
     def opened(request: Callable[[Operation], Any]) -> Callable[[], Any]:
-        return lambda: _Chunks(request(live.op))
+        def chunks() -> Any:
+            stream = request(live.op)
+            return _Chunks(stream) if hasattr(type(stream), "__next__") else (stream,)
+
+        return chunks
 
     live = BlockingStream(_source((name, plan, opened(request)) for name, plan, request in ways))
-    chunks: _Chunks = live.start()
-    if not chunks.is_stream:
+    chunks = live.start()
+    if not isinstance(chunks, _Chunks):
         (response,) = live
         return response
     return _take_over(chunks.stream, live)
@@ -52,13 +57,14 @@ async def open_stream_async(ways: Iterable[tuple[str, Plan, Callable[[], Awaitab
 
     def opened(request: Callable[[], Awaitable[Any]]) -> Callable[[], Any]:
         async def chunks() -> Any:
-            return _Chunks(await request())
+            stream = await request()
+            return _Chunks(stream) if hasattr(type(stream), "__anext__") else only(stream)
 
         return chunks
 
     live: Stream[Any] = Stream(_source((name, plan, opened(request)) for name, plan, request in ways))
-    chunks: _Chunks = await live.start()
-    if not chunks.is_stream:
+    chunks = await live.start()
+    if not isinstance(chunks, _Chunks):
         (response,) = [chunk async for chunk in live]
         return response
     return _take_over(chunks.stream, live)
@@ -109,21 +115,17 @@ class _Recovered:
 
 
 class _Chunks:
-    """The chunks of one attempt, without an end that LiteLLM made up. A response that is no stream is an only chunk."""
+    """The chunks of one attempt, without an end that LiteLLM made up."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
         self._class = type(stream)
-        self.is_stream = hasattr(self._class, "__next__") or hasattr(self._class, "__anext__")
         self._keeps_reason = self._class.__name__ == _KEEPS_REASON and hasattr(stream, "received_finish_reason")
-        self._left = 1
 
     def __iter__(self) -> _Chunks:
         return self
 
     def __next__(self) -> Any:
-        if not self.is_stream:
-            return self._only_chunk(StopIteration)
         # By the class it had: its present class reads from us.
         return self._checked(self._class.__next__(self.stream))
 
@@ -131,20 +133,15 @@ class _Chunks:
         return self
 
     async def __anext__(self) -> Any:
-        if not self.is_stream:
-            return self._only_chunk(StopAsyncIteration)
         return self._checked(await self._class.__anext__(self.stream))
 
     def close(self) -> None:
         """Close the connection."""
-        close = getattr(self.stream, "close", None)
-        if self.is_stream and callable(close):
-            close()
+        close_answer(self.stream)
 
     async def aclose(self) -> None:
         """Close the connection."""
-        if self.is_stream:
-            await close_answer_async(self.stream)
+        await close_answer_async(self.stream)
 
     def _checked(self, chunk: Any) -> Any:
         ends = OPENAI.events.ends
@@ -156,9 +153,3 @@ class _Chunks:
         """Return whether a provider sends the chunks. Answers from a cache or for tests come from generators."""
         source = getattr(self.stream, "completion_stream", None)
         return not (inspect.isgenerator(source) or inspect.isasyncgen(source))
-
-    def _only_chunk(self, end: type[Exception]) -> Any:
-        if not self._left:
-            raise end
-        self._left = 0
-        return self.stream

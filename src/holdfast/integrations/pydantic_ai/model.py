@@ -14,7 +14,7 @@ from holdfast.faults import InvalidError
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.pydantic_ai.exceptions import PASSING
 from holdfast.integrations.pydantic_ai.streams import check_complete, open_stream
-from holdfast.integrations.recovery_warning import warn, warn_of_transport
+from holdfast.integrations.recovery_warnings import warn, warn_of_transport
 from holdfast.policies.target import Target
 from holdfast.runtime.credentials import credential_of
 
