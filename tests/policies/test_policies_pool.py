@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.classify.hints import AnnouncedLimit
-from holdfast.faults import InvalidError
+from holdfast.faults import Fault, InvalidError
+from holdfast.policies.decide import Retry
 from holdfast.policies.pool import DENIED_REST_S, LIMITED_REST_S, LONGEST_REST_S, Choice, PoolMachine
 
 
@@ -126,3 +127,38 @@ def test_while_a_key_may_be_used_nobody_waits_and_no_resting_key_is_chosen(steps
 def test_wrong_weights_are_invalid(weights):
     with pytest.raises(InvalidError, match=r"pool\.weights\[0\]"):
         PoolMachine(weights)
+
+
+LIMITED = Fault.of("PROVIDER_RATE_LIMITED", retry_after=30.0)
+DENIED = Fault.of("AUTH_TOKEN_REVOKED")
+
+
+def after(fault, *, keys=3, moves=0, attempts=1, others=(), shut=()):
+    """What a call does whose first key failed with `fault`; `others` are the rests of the other keys."""
+    machine = PoolMachine([1] * keys)
+    machine.failed(0, fault, 0.0)
+    for index, rest in enumerate(others, 1):
+        machine.limited(index, 0.0, rest)
+    return machine.move_on(fault, 0.0, shut=shut, moves=moves, attempts=attempts, allowed=3)
+
+
+@pytest.mark.parametrize("fault", [LIMITED, DENIED])
+def test_a_call_whose_key_failed_moves_to_a_ready_key_at_once_and_that_is_no_retry(fault):
+    assert after(fault) == Retry(0.0, 3, elsewhere=True)
+    assert after(fault, moves=1, attempts=3) == Retry(0.0, 4, elsewhere=True)
+
+
+def test_each_other_key_is_worth_one_move():
+    assert after(LIMITED, moves=2, attempts=3) == Retry(0.0, 3, requested=True)
+    assert after(DENIED, moves=2, attempts=3) is None
+
+
+def test_a_call_waits_for_the_first_key_that_is_ready_sooner_than_its_own():
+    assert after(LIMITED, others=[9.0, 5.0]) == Retry(5.0, 3, requested=True)
+    assert after(LIMITED, others=[40.0, 50.0]) is None
+    assert after(LIMITED, others=[9.0, 5.0], attempts=3) is None
+    assert after(DENIED, others=[9.0, 5.0]) is None
+
+
+def test_a_key_behind_an_open_circuit_is_no_way_on():
+    assert after(DENIED, keys=2, shut={1}) is None

@@ -1,0 +1,243 @@
+"""The stream machine with a dialect: what is held back, when a stream is complete, and which failures surface how."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+from recover_kit import LOOSE, World, assert_places_free, reset
+
+from holdfast import Budget, Fault, HoldfastError, Policy, StreamCutError, fault_of
+from holdfast.events import AttemptStarted, Cancelled, Failed, Recovered
+from holdfast.runtime.adapter import Adapter
+from holdfast.runtime.flow import Dialect, Ending, Used
+from holdfast.runtime.plan import Plan
+from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
+
+STEADY = Policy(circuit=LOOSE, concurrency=1)
+
+
+class Steers(Exception):
+    """An exception that steers a framework."""
+
+
+class Framework(Adapter):
+    passing = (Steers,)
+
+
+def reported(item: Any, source: Any) -> Exception | None:
+    return item if isinstance(item, Exception) else None
+
+
+WORDS = Dialect(
+    opens=lambda item: item in ("begin", "role"),
+    fragment=lambda item: item == "call",
+    ends=lambda item: item == "end",
+    failure=reported,
+    used=lambda item: Used("m", {"input_tokens": 1, "output_tokens": item}) if isinstance(item, int) else None,
+    timeout_is_silence=True,
+)
+
+
+class Scripts:
+    """Plays one script for each source; an exception with `raises` is raised, any other item is yielded."""
+
+    def __init__(self, *scripts: list[Any]) -> None:
+        self.scripts = list(scripts)
+        self.opened = self.closed = 0
+
+    def play(self, *_: Any) -> Any:
+        script = self.scripts[min(self.opened, len(self.scripts) - 1)]
+        self.opened += 1
+        try:
+            for step in script:
+                if isinstance(step, Raise):
+                    raise step.error
+                yield step
+        finally:
+            self.closed += 1
+
+    async def play_async(self, *args: Any) -> Any:
+        for item in self.play(*args):
+            yield item
+
+
+class Raise:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Read:
+    """A stream that is read to its end, in a thread or in a task."""
+
+    def __init__(self, is_async: bool, *scripts: list[Any], dialect: Dialect = WORDS, **options: Any) -> None:
+        self.world, self.scripts, self.items = World(), Scripts(*scripts), []
+        self.error: BaseException | None = None
+        plan = Plan("a", options.pop("policy", STEADY), runtime=self.world.runtime)
+        fn = self.scripts.play_async if is_async else self.scripts.play
+        of: StreamOf[Any, Any] = StreamOf(plan, fn, dialect=dialect, adapter=Framework(), **options)
+        try:
+            if is_async:
+                self.world.run(self._read_async(of))
+            else:
+                with BlockingStream[Any](of) as stream:
+                    self.items.extend(stream)
+        except Exception as error:
+            self.error = error
+        assert self.scripts.opened == self.scripts.closed
+        assert_places_free(self.world.line("provider:a"))
+
+    async def _read_async(self, of: StreamOf[Any, Any]) -> None:
+        async with Stream[Any](of) as stream:
+            async for item in stream:
+                self.items.append(item)
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        metrics = self.world.line("provider:a").metrics(self.world.now)
+        return metrics.successes, metrics.failures, metrics.ignored
+
+
+both = pytest.mark.parametrize("is_async", [False, True], ids=["thread", "task"])
+
+
+@both
+@pytest.mark.parametrize(
+    "early",
+    [["begin", "role", Raise(reset())], ["begin", reset()], ["begin"], []],
+    ids=["raised", "reported", "ended", "empty"],
+)
+def test_a_failure_before_the_first_content_stays_unseen(is_async: bool, early: list[Any]) -> None:
+    read = Read(is_async, early, ["begin", "a", "end"])
+    assert (read.items, read.error) == (["begin", "a", "end"], None)
+    assert read.counts == (1, 1, 0)
+    assert len(read.world.of(AttemptStarted)) == 2
+    assert len(read.world.of(Recovered)) == 1
+
+
+@both
+@pytest.mark.parametrize("late", [["begin", "a", Raise(reset())], ["begin", "a"]], ids=["raised", "ended"])
+def test_a_failure_after_it_is_a_cut_with_the_items(is_async: bool, late: list[Any]) -> None:
+    read = Read(is_async, late)
+    assert isinstance(read.error, StreamCutError)
+    assert read.error.partial.payload == "begina"
+    assert read.counts == (0, 1, 0)
+    assert len(read.world.of(Failed)) == 1
+
+
+@both
+def test_a_timeout_in_the_middle_is_silence(is_async: bool) -> None:
+    read = Read(is_async, ["a", Raise(HoldfastError(Fault.of("PROVIDER_TIMEOUT")))])
+    assert read.error is not None
+    assert fault_of(read.error).code == "PROVIDER_STREAM_STALLED"
+
+
+@both
+def test_a_reported_failure_after_the_first_content_is_handed_on_and_counts_at_the_end(is_async: bool) -> None:
+    failure = reset()
+    read = Read(is_async, ["a", failure, "end"])
+    assert (read.items, read.error) == (["a", failure, "end"], None)
+    assert read.counts == (0, 1, 0)
+
+
+@both
+def test_a_dialect_may_raise_reported_failures_also_after_the_first_content(is_async: bool) -> None:
+    dialect = Dialect(failure=reported, raises_failures=True)
+    read = Read(is_async, ["a", reset()], dialect=dialect)
+    assert (read.items, type(read.error)) == (["a"], StreamCutError)
+
+
+@both
+@pytest.mark.parametrize("mode", ["restart", "continue"])
+def test_after_a_part_of_a_tool_call_nothing_is_resumed(is_async: bool, mode: Any) -> None:
+    read = Read(is_async, ["call", Raise(reset())], ["b", "end"], after_first=mode)
+    assert (read.items, type(read.error), read.scripts.opened) == (["call"], StreamCutError, 1)
+    resumed = Read(is_async, ["a", Raise(reset())], ["b", "end"], after_first=mode)
+    assert (resumed.items, resumed.error) == (["a", "b", "end"], None)
+
+
+@both
+def test_an_exception_that_steers_a_framework_is_no_failure(is_async: bool) -> None:
+    steers = Steers()
+    before = Read(is_async, ["begin", Raise(steers)])
+    assert (before.error, before.counts, before.scripts.opened) == (steers, (0, 0, 1), 1)
+    after = Read(is_async, ["a", Raise(steers)])
+    assert (after.error, after.counts) == (steers, (1, 0, 0))
+    assert not after.world.of(Failed)
+
+
+@both
+def test_the_usage_that_items_report_is_charged(is_async: bool) -> None:
+    with Budget(tokens=100) as budget:
+        Read(is_async, ["a", 5, 9, "end"])
+    assert budget.left().tokens == 90
+
+
+# --- streams that an SDK's own object reads ---
+
+
+def started(script: list[Any], *more: list[Any]) -> tuple[World, Scripts, BlockingStream[Any]]:
+    world, scripts = World(), Scripts(script, *more)
+    live: BlockingStream[Any] = BlockingStream(
+        StreamOf(Plan("a", STEADY, runtime=world.runtime), scripts.play, dialect=WORDS)
+    )
+    live.start()
+    return world, scripts, live
+
+
+def test_start_reads_up_to_the_first_content_and_gives_the_place_back() -> None:
+    world, scripts, live = started([Raise(reset())], ["begin", "a", "b", "end"])
+    assert scripts.opened == 2
+    assert_places_free(world.line("provider:a"))
+    assert list(live) == ["begin", "a", "b", "end"]
+    assert world.line("provider:a").metrics(world.now).successes == 1
+
+
+def test_a_stream_whose_source_ends_while_it_starts_is_complete() -> None:
+    world, _, live = started(["end"])
+    assert list(live) == ["end"]
+    assert world.line("provider:a").metrics(world.now).successes == 1
+
+
+@pytest.mark.parametrize("leave", ["abandon", "source_closed", "drop"])
+def test_a_started_stream_that_is_left_is_settled_once_and_counts_nothing(leave: str) -> None:
+    world, _, live = started(["a", "b", "end"])
+    assert next(live) == "a"
+    if leave == "drop":
+        del live
+        gc.collect()
+    else:
+        getattr(live, leave)()
+        getattr(live, leave)()
+        assert list(live) == []
+    metrics = world.line("provider:a").metrics(world.now)
+    assert (metrics.successes, metrics.failures, metrics.ignored) == (0, 0, 1)
+    assert len(world.of(Cancelled)) == 1
+
+
+def test_a_start_that_fails_for_good_raises_the_last_error() -> None:
+    last = reset()
+    with pytest.raises(ConnectionResetError) as failed:
+        started([Raise(reset())], [Raise(reset())], [Raise(last)])
+    assert failed.value is last
+
+
+def test_an_end_is_complete_only_with_its_last_item() -> None:
+    for items in ([], ["a"]):
+        ending = Ending(WORDS)
+        for item in items:
+            ending.note(item)
+        with pytest.raises(HoldfastError, match="ended before its last event"):
+            ending.check()
+    complete = Ending(WORDS)
+    complete.note("end")
+    complete.check()
+    Ending(Dialect()).check()
+
+
+def test_a_later_report_of_usage_replaces_the_counts_that_it_has() -> None:
+    first = Used("m", {"input_tokens": 3, "output_tokens": 1})
+    assert first.then(Used(None, {"input_tokens": None, "output_tokens": 9})) == Used(
+        "m", {"input_tokens": 3, "output_tokens": 9}
+    )
