@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -258,7 +259,13 @@ _COOKIES = rf"(?P<cookie>cookie{_IS}\\{{0,4}}[\"']?){_UNMASKED}(?:{_PAIR}(?:;\s?
 _SCHEME = r"(?P<scheme>(?:\b|(?<=\\[nrt]))(?:bearer|basic)\s{1,4})(?=(?-i:[A-Za-z._~+/-]{0,200}?(?:\d|[a-z][A-Z]|=)))[A-Za-z0-9._~+/=-]{8,}"
 _USERINFO = r"(?P<url>://)[^/\s:@]{0,200}:[^/\s@]{1,1000}(?=@)"
 
-_ANY_SECRET = re.compile(rf"(?-i:{_KEYS})|{_SCHEME}|{_COOKIES}|{_ASSIGNED}|{_USERINFO}", re.IGNORECASE)
+
+@cache
+def _any_secret() -> re.Pattern[str]:
+    # Compiled when a text may hold a secret: it takes longer than importing ten modules, and few texts get this far.
+    return re.compile(rf"(?-i:{_KEYS})|{_SCHEME}|{_COOKIES}|{_ASSIGNED}|{_USERINFO}", re.IGNORECASE)
+
+
 # Every alternative begins with a fixed letter and there is no word boundary, so `re` skips quickly to possible beginnings.
 _KEY_START = re.compile(
     "sk[-_]|pk[-_]|rk[-_]|xai[-_]|gsk[-_]|hf[-_]|pplx[-_]|nvapi[-_]|tgp[-_]|csk[-_]|fw[-_]|r8[-_]|gh[oprsu]_|github_pat_|glpat-"
@@ -286,7 +293,7 @@ _SECRET_NAME = re.compile(
 
 def mask_secrets(text: str) -> str:
     """Return `text` with everything masked that looks like a secret or follows a secret's name."""
-    return _ANY_SECRET.sub(_mask, text) if _may_hold_one(text) else text
+    return _any_secret().sub(_mask, text) if _may_hold_one(text) else text
 
 
 def begins_a_key(folded: str) -> bool:
