@@ -69,15 +69,15 @@ _fields: dict[str, st.SearchStrategy] = {
 
 
 def _events_of(kind: type) -> st.SearchStrategy:
-    told = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind)
     own: dict[str, st.SearchStrategy] = {}
     for field in kind.__struct_fields__:
         if field == "fault":
-            own[field] = st.none() | _faults if type(None) in typing.get_args(told[field]) else _faults
+            own[field] = st.none() | _faults if type(None) in typing.get_args(hints[field]) else _faults
         elif field in ("from_", "to"):
-            own[field] = st.sampled_from(CircuitState) if told[field] is CircuitState else _texts
+            own[field] = st.sampled_from(CircuitState) if hints[field] is CircuitState else _texts
         elif field == "reason":
-            own[field] = st.none() | st.sampled_from(CODES) if told[field] is not str else _texts
+            own[field] = st.none() | st.sampled_from(CODES) if hints[field] is not str else _texts
         else:
             own[field] = _fields[field]
     return st.builds(kind, **own)

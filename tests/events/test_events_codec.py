@@ -123,10 +123,10 @@ def test_a_refusal_does_not_repeat_a_secret():
 
 
 def test_lines_are_written_and_read_and_blank_ones_skipped():
-    told = [Cancelled(at=1.0), Degraded(at=2.0, reason="a\nb")]
-    lines = list(encode_lines(told))
+    events = [Cancelled(at=1.0), Degraded(at=2.0, reason="a\nb")]
+    lines = list(encode_lines(events))
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
-    assert list(decode_lines([*lines[:1], b"\n", "  \n", *lines[1:]])) == told
+    assert list(decode_lines([*lines[:1], b"\n", "  \n", *lines[1:]])) == events
 
 
 def test_lines_are_read_one_by_one():
@@ -137,7 +137,7 @@ def test_lines_are_read_one_by_one():
 
 
 def test_what_a_failed_process_said_can_always_be_written_down():
-    """stderr holds bytes of any encoding; subprocess hands them over as lone surrogates if asked to."""
+    """stderr holds bytes of any encoding; subprocess passes them on as lone surrogates with `surrogateescape`."""
     ended = subprocess.run(
         ["sh", "-c", r"printf 'caf\351 failed' >&2; exit 1"],
         capture_output=True,

@@ -12,9 +12,9 @@ from holdfast.extensions import Extensions
 __all__ = ["left_out"]
 
 
-def left_out(**said: object) -> Fault:
+def left_out(**fields: object) -> Fault:
     """Return why an extension that says this of itself is left out."""
-    about = {"id": "guest", "contract": 1, **said}
+    about = {"id": "guest", "contract": 1, **fields}
     lines = [*(f"{name} = {value!r}" for name, value in about.items()), "def start(runtime): raise OSError('no token')"]
     with tempfile.TemporaryDirectory() as folder:
         info = Path(folder) / "guest-1.0.dist-info"

@@ -75,7 +75,7 @@ def pace_is_reached() -> Fault:
 
 
 def retries_have_used_their_share() -> Fault:
-    """The caller sees the provider's error; which rule forbade another attempt is told beside it (R35)."""
+    """The caller sees the provider's error; an event names the rule that allowed no other attempt (R35)."""
     denied: list[RetryDenied] = []
     runtime = _runtime()
     runtime.on(denied.append, RetryDenied)
@@ -85,8 +85,8 @@ def retries_have_used_their_share() -> Fault:
 
 
 def every_way_fails() -> Fault:
-    """The primary's error is raised; what the user is told is that nothing is left (S1-24)."""
-    told: list[Fault] = []
+    """The primary's error is raised; the notification reports that no fallback is left (S1-24)."""
+    notified: list[Fault] = []
 
     @recover("claude", Policy(attempts=1), runtime=_runtime())
     def answer() -> str:
@@ -96,6 +96,6 @@ def every_way_fails() -> Fault:
     def by_another() -> str:
         raise HoldfastError(Fault.of("PROVIDER_UNAVAILABLE"))
 
-    answer.notify(told.append)
+    answer.notify(notified.append)
     raised(answer)
-    return told[0]
+    return notified[0]

@@ -41,9 +41,9 @@ async def _worked(store: MemoryStore, **options: Any) -> None:
         await session.step(abs, -3)
 
 
-async def _raise_question(store: MemoryStore, *said: Any) -> None:
+async def _raise_question(store: MemoryStore, *bodies: Any) -> None:
     manifest = encode_manifest(Manifest(session_id="s", store_id=store.id))
-    entries = tuple(new_entry(one, f"e{n}") for n, one in enumerate((TurnStarted(turn=1, own=True), *said)))
+    entries = tuple(new_entry(one, f"e{n}") for n, one in enumerate((TurnStarted(turn=1, own=True), *bodies)))
     await store.commit(Commit(session="s", create=NewSession(manifest=manifest)))
     await store.commit(Commit(session="s", state=SessionState.ACTIVE, entries=entries))
 

@@ -23,10 +23,10 @@ def refused(use: Callable[[Store], Awaitable[object]]) -> Fault:
             await store.commit(CREATE)
             await use(store)
 
-    return said(scene)
+    return fault_from(scene)
 
 
-def said(scene: Callable[[], Awaitable[object]]) -> Fault:
+def fault_from(scene: Callable[[], Awaitable[object]]) -> Fault:
     try:
         asyncio.run(scene())
     except HoldfastError as error:
@@ -75,7 +75,7 @@ def store_cannot_be_opened() -> Fault:
         async with SqliteStore("/dev/null/sessions.db"):
             pass
 
-    return said(scene)
+    return fault_from(scene)
 
 
 def file_is_no_store() -> Fault:
@@ -87,7 +87,7 @@ def file_is_no_store() -> Fault:
             async with SqliteStore(path):
                 pass
 
-        return said(scene)
+        return fault_from(scene)
 
 
 def driver_is_not_installed() -> Fault:
@@ -96,7 +96,7 @@ def driver_is_not_installed() -> Fault:
 
     kept = {name: module for name, module in sys.modules.items() if not name.startswith("holdfast.stores.postgres")}
     with mock.patch.dict(sys.modules, {**kept, "psycopg": None}, clear=True):
-        return said(scene)
+        return fault_from(scene)
 
 
 CASES: tuple[tuple[str, Callable[[], Fault]], ...] = (

@@ -452,7 +452,7 @@ def test_texts_begin_and_end_properly():
 
 
 def test_S2_11_a_person_is_shown_no_machinery():
-    """Facts may hold anything, so a person is only told the catalog's own words."""
+    """Facts may hold anything, so a person sees only the catalog's own text."""
     assert codes_where(lambda e: "{" in e.user or "HTTP" in e.user or e.code in e.user) == []
 
 

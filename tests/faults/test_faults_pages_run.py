@@ -67,28 +67,28 @@ def what_holdfast_does(code: str) -> str:
     ],
 )
 def test_what_a_page_says_of_its_code_is_what_the_catalog_says(trait, spoken):
-    said = [(code, value) for code in CODES for value in re.findall(spoken, what_holdfast_does(code))]
-    assert [(code, value) for code, value in said if value != str(getattr(CATALOG[code], trait))] == []
-    assert said, "the pattern finds what pages say"
+    stated = [(code, value) for code in CODES for value in re.findall(spoken, what_holdfast_does(code))]
+    assert [(code, value) for code, value in stated if value != str(getattr(CATALOG[code], trait))] == []
+    assert stated, "the pattern finds what pages say"
 
 
 def test_a_pages_close_code_is_the_catalogs():
     spoken = (
         r"(?i)(?:close code|closed? (?:the (?:connection|socket) )?with(?: code)?|closes with|normal close) (\d{4})\b"
     )
-    said = [(code, value) for code in CODES for value in re.findall(spoken, what_holdfast_does(code))]
-    wrong = {(code, value) for code, value in said if value != str(CATALOG[code].close_code)}
+    stated = [(code, value) for code in CODES for value in re.findall(spoken, what_holdfast_does(code))]
+    wrong = {(code, value) for code, value in stated if value != str(CATALOG[code].close_code)}
     assert wrong == OTHER_CLOSE_CODES
-    assert len(said) > len(wrong)
+    assert len(stated) > len(wrong)
 
 
 @pytest.mark.parametrize("schedule", SPOKEN_SCHEDULES)
 def test_a_page_that_tells_of_a_schedule_tells_of_its_own(schedule):
     spoken = re.compile(SPOKEN_SCHEDULES[schedule], re.IGNORECASE)
-    said = {code for code in CODES if spoken.search(what_holdfast_does(code))}
-    others = {code for code in said if CATALOG[code].schedule is not schedule}
+    stated = {code for code in CODES if spoken.search(what_holdfast_does(code))}
+    others = {code for code in stated if CATALOG[code].schedule is not schedule}
     assert others - ASKED_AGAIN_DIFFERENTLY == set()
-    assert said
+    assert stated
 
 
 def test_a_page_of_a_code_that_is_retried_says_how_often():

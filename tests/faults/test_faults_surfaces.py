@@ -45,8 +45,8 @@ def test_S2_11_a_person_is_told_when_it_goes_on():
 
 
 def test_a_person_is_warned_of_an_effect_that_may_have_happened():
-    told = Fault.of("TOOL_TIMEOUT", maybe_executed=True).for_user()
-    assert told.endswith("It may already have taken effect; please check before doing it again.")
+    text = Fault.of("TOOL_TIMEOUT", maybe_executed=True).for_user()
+    assert text.endswith("It may already have taken effect; please check before doing it again.")
     assert "may already" not in Fault.of("TOOL_TIMEOUT", maybe_executed=False).for_user()
     assert "may already" not in Fault.of("PROVIDER_INTERNAL_ERROR").for_user(), (
         "a model that answered twice harms nobody"

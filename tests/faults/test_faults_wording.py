@@ -46,7 +46,7 @@ def test_whichever_of_its_facts_is_known_alone_the_sentence_is_finished(code):
 
 
 @pytest.mark.parametrize(
-    ("template", "facts", "told"),
+    ("template", "facts", "text"),
     [
         ("Tool failed[: {reason}]", {"reason": "disk"}, "Tool failed: disk"),
         ("Tool failed[: {reason}]", {"reason": None}, "Tool failed"),
@@ -57,8 +57,8 @@ def test_whichever_of_its_facts_is_known_alone_the_sentence_is_finished(code):
         ("Got[ {a}]", {"a": "[{b}|c]", "b": "no"}, "Got [{b}|c]"),
     ],
 )
-def test_a_clause_is_told_when_all_its_facts_are_known(template, facts, told):
-    assert fill(template, facts) == told
+def test_a_clause_is_shown_when_all_its_facts_are_known(template, facts, text):
+    assert fill(template, facts) == text
 
 
 def test_a_fact_that_cannot_be_compared_does_no_harm():

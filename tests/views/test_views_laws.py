@@ -54,11 +54,11 @@ def test_every_code_passes_through_every_view(way: Way):
 @given(data=st.data())
 def test_reading_never_raises_anything_but_invalid_error(way: Way, data):
     document = data.draw(json_values | way.documents.flatmap(_broken))
-    fault, refusal = _heard(way, document)
-    if refusal is not None:
-        found = refusal.context
-        assert refusal.code == ("TASK_INPUT_INVALID" if way.name.startswith("task") else "PROTO_INVALID_MESSAGE")
-        assert refusal.message == f"{found['path']}: expected {found['expected']}, got {found['received']}"
+    fault, rejection = _read_or_reject(way, document)
+    if rejection is not None:
+        found = rejection.context
+        assert rejection.code == ("TASK_INPUT_INVALID" if way.name.startswith("task") else "PROTO_INVALID_MESSAGE")
+        assert rejection.message == f"{found['path']}: expected {found['expected']}, got {found['received']}"
         assert found["path"].startswith("$")
     elif fault is not None:
         assert exact(way.write(fault)) == exact(document)
@@ -66,7 +66,7 @@ def test_reading_never_raises_anything_but_invalid_error(way: Way, data):
         assert document["status"] in {"COMPLETE", "CONTINUATION"}
 
 
-def _heard(way: Way, document):
+def _read_or_reject(way: Way, document):
     try:
         return way.read(document), None
     except InvalidError as error:

@@ -73,9 +73,9 @@ def documents(required: dict[str, Any], optional: dict[str, Any] | None = None) 
     known = st.fixed_dictionaries(required, optional=optional or {})
     named = required.keys() | (optional or {}).keys()
 
-    def document(told: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    def document(fields: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
         # Hypothesis tries words it finds in our own code, so a field nobody knows could get the name of one we do.
-        return {**{name: value for name, value in more.items() if name not in named}, **told}
+        return {**{name: value for name, value in more.items() if name not in named}, **fields}
 
     return st.builds(document, known, extras)
 
@@ -146,7 +146,7 @@ other_causes = json_values | st.fixed_dictionaries(
     optional={"message": json_values, "cause": json_values | st.just({"name": "Error"})},
 )
 typed_errors = st.builds(
-    lambda told, more: {**told, **more},
+    lambda fields, more: {**fields, **more},
     typed,
     st.fixed_dictionaries({}, optional={"errors": st.lists(typed, max_size=2), "cause": other_causes}),
 )

@@ -226,7 +226,7 @@ def _take_time(field: int, value: Any, found: Findings) -> None:
     number = _protobuf_seconds(value) if isinstance(value, dict) else _number(value)
     if field == _INSTANT:
         at = parse_rfc3339(value) if number is None and isinstance(value, str) else number
-        # A smaller number is a duration that somebody put into the wrong field.
+        # A smaller number is no instant of our time.
         if at is not None and at >= 1e9:
             found.resets.append(at / 1000 if at >= 1e12 else at)
         return

@@ -45,6 +45,7 @@ class _Header(msgspec.Struct):
     operation: str = ""
 
 
+# Built once: creating a coder costs more than encoding one event.
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _HEADER = msgspec.json.Decoder(_Header)
@@ -58,6 +59,7 @@ def encode(event: Event | Unknown, *, redactor: Redactor | None = None) -> bytes
     For example:
         socket.send(encode(event, redactor=REDACTOR))
     """
+    # An unknown record is written byte for byte as it was read.
     raw = event.raw if isinstance(event, Unknown) else _ENCODER.encode(event)
     return raw if redactor is None else _ENCODER.encode(redactor.value(msgspec.json.decode(raw)))
 
@@ -122,6 +124,7 @@ def _of_newer_writer(line: bytes | str) -> Unknown | None:
         header = _HEADER.decode(line)
     except msgspec.ValidationError:
         return None
+    # A known type of this version that does not fit is damaged, not newer.
     if header.type in _TYPES and header.v <= VERSION:
         return None
     raw = line.encode() if isinstance(line, str) else bytes(line)

@@ -39,6 +39,7 @@ __all__ = [
     "Unknown",
 ]
 
+# Raise it only if an older reader would misread a record; new optional fields need no new version.
 VERSION = 1
 """The version of the records below. A reader accepts newer ones and ignores fields that it does not know."""
 
@@ -81,6 +82,7 @@ class Retry(_Record, frozen=True, kw_only=True, tag="retry"):
         return f"Retrying… ({self.attempt + 1}/{self.max_attempts})"
 
 
+# `from` is a keyword in Python, so the field is `from_` here and `from` in JSON.
 class CircuitStateChange(_Record, frozen=True, kw_only=True, tag="circuit-state-change", rename={"from_": "from"}):
     """A circuit opened, closed or let a probe through."""
 
@@ -104,6 +106,7 @@ class Fallback(_Record, frozen=True, kw_only=True, tag="fallback", rename={"from
     """Why."""
 
 
+# Separate from Fallback: another agent has other tools and other costs.
 class AgentFallback(_Record, frozen=True, kw_only=True, tag="agent-fallback", rename={"from_": "from"}):
     """A simpler agent takes over."""
 
@@ -137,6 +140,7 @@ class Failed(_Record, frozen=True, kw_only=True, tag="failed"):
     attempts: int = 1
 
 
+# Separate from Failed: counting a cancellation as a failure would raise false alarms.
 class Cancelled(_Record, frozen=True, kw_only=True, tag="cancelled"):
     """Somebody stopped the operation. Not a failure."""
 
@@ -148,6 +152,7 @@ Command: TypeAlias = Literal["retry-now", "fall-back", "cancel"]
 """A command to an operation that waits: `command: Command = "retry-now"`."""
 
 
+# Emitted first, so that the audit shows who caused what follows.
 class Commanded(_Record, frozen=True, kw_only=True, tag="commanded"):
     """An operation that waits received a command. Emitted before the command takes effect."""
 
@@ -172,6 +177,7 @@ class AttemptEnded(_Record, frozen=True, kw_only=True, tag="attempt-ended"):
     via: str = "primary"
 
 
+# Emitted besides Failed: it shows that a limit, and not the failure, ended the operation.
 class RetryDenied(_Record, frozen=True, kw_only=True, tag="retry-denied"):
     """A retryable failure was not retried: the quota, the budget or the deadline did not allow it."""
 
@@ -199,6 +205,7 @@ class Repaired(_Record, frozen=True, kw_only=True, tag="repaired"):
     fault: Fault
 
 
+# Always emitted: items are never repeated silently.
 class StreamResumed(_Record, frozen=True, kw_only=True, tag="stream-resumed"):
     """A stream broke off after its first item and goes on: it continues, or starts again from the beginning."""
 
@@ -227,6 +234,7 @@ class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"
         return cls(at=at, run=run, reason=reason, cause=redactor.text(fault.message), code=fault.code)
 
 
+# Not part of `Event`: nothing in this version creates one.
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """A record that a newer writer wrote. It is kept whole, so that copying a log loses nothing."""
 

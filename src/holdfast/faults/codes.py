@@ -209,10 +209,12 @@ A closed list, so a type checker finds a mistyped code:
     code: Code = "PROVIDER_RATE_LIMITED"
 """
 
+# Derived from the type, so that the two cannot differ.
 CODES: tuple[Code, ...] = get_args(Code)
 """Every code, in the order of the catalog: `for code in CODES: print(code, CATALOG[code].message)`."""
 
 if TYPE_CHECKING:
+    # For a type checker a read code is a known one; at run time only its form is checked.
     AnyCode: TypeAlias = Code
 else:
     AnyCode = Annotated[str, msgspec.Meta(pattern=r"^[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+$(?!\n)", max_length=100)]

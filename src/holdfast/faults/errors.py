@@ -51,6 +51,7 @@ class HoldfastError(Exception):
     code: ClassVar[Code] = "SYS_INTERNAL_ERROR"
     """The code of a subclass that is built with `because`."""
 
+    # One positional argument, so that pickle can rebuild the error from `args`.
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault)
         self.fault = fault
@@ -177,6 +178,7 @@ class InvalidError(HoldfastError, ValueError):
     @classmethod
     def at(cls, path: str, expected: str, received: Any, code: Code | None = None) -> Self:
         """Return the error for the value `received` at `path`; for a value that is not plain, only its type is shown."""
+        # The repr of an arbitrary object may be huge, slow or contain secrets.
         shown = repr(received) if isinstance(received, (str, int, float)) else type(received).__name__
         return cls.saying(path, expected, shown, code)
 
@@ -205,6 +207,7 @@ class InvalidError(HoldfastError, ValueError):
         return cls.saying(path, "one of the known values", word, code)
 
 
+# The three forms of msgspec's one-line messages.
 _MISFIT = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<received>[^`]*)`")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 _PLACE = re.compile(r" - at `(?P<path>\$[^`]*)`$")

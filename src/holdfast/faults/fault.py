@@ -187,6 +187,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         >>> Fault.of("PROVIDER_OVERLOADED", context={"provider": "anthropic"}).retryable
         True
         """
+        # A mistyped code must fail here, not when somebody looks the fault up.
         entry = CATALOG.get(code)
         if entry is None:
             message = f"there is no code {code!r}; did you mean {', '.join(nearest(code))}?"
@@ -205,6 +206,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             cause=cause,
         )
 
+    # The code never changes on the way up: callers match on it.
     def wrapped(self, message: str, **context: Any) -> Fault:
         """Return this fault as the caller one level up sees it: the same code, the message added in front.
 

@@ -72,6 +72,7 @@ class Redactor(msgspec.Struct, frozen=True):
 
     def text(self, text: str) -> str:
         """Return `text` with secrets masked and its size capped."""
+        # First, because replacing and searching need a real string, not a subclass.
         text = _encodable(text)
         for secret in self.secrets:
             text = text.replace(secret, MASK)
@@ -98,6 +99,7 @@ def cap(text: str, limit: int = CAP_BYTES, *, dropped: int = 0) -> str:
     >>> cap("x" * 100, 40)
     'xxxxxxxxxxxxxxxx…[84 bytes truncated]'
     """
+    # A character has at most 4 bytes, so most texts need no encoding.
     if len(text) * 4 <= limit and not dropped:
         return text
     raw = text.encode("utf-8", "replace")
@@ -157,6 +159,7 @@ class _Walk:
                 shown["…"] = f"[{len(mapping) - count} more]"
                 break
             name = self._name(key, shown)
+            # None is shown: it tells that a secret is missing, and reveals nothing.
             hidden = value is not None and is_secret_name(name)
             shown[name] = MASK if hidden else self.value(value, depth - 1)
         return shown
@@ -165,6 +168,7 @@ class _Walk:
         plain = isinstance(key, (str, int, float)) or key is None
         name = self._redactor.text(key if isinstance(key, str) else str(key) if plain else _kind(key))
         unique, count = name, 1
+        # Two keys may become equal once they are masked; none may be lost.
         while unique in taken:
             count += 1
             unique = f"{name}#{count}"

@@ -23,8 +23,10 @@ __all__ = ["clock_time", "fill", "for_audit", "for_model", "for_user", "spell_se
 _CLAUSE = re.compile(r"\[(?P<known>[^]|]*)(?:\|(?P<otherwise>[^]]*))?\]")
 _FIELD = re.compile(r"\{(\w+)\}")
 _CENTURY = 3.2e9
+# A model pays for every token of an error, and the beginning holds the failure.
 _MODEL_TEXT_BYTES = 2_048
 _FACT_BYTES = 512
+# Sentences in the catalog's user texts that promise a retry.
 _PROMISES = (
     " Trying again.",
     " Waiting as long as it says.",
@@ -67,6 +69,7 @@ def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
         "retryable": fault.retryable,
         "advice": _advice(fault, now),
     }
+    # A model that need not act gets no foreign text: it could contain instructions.
     shown = _MODEL_FACTS | _MODEL_TEXTS if fault.next_actor is NextActor.MODEL else _MODEL_FACTS
     facts = {key: fault.context[key] for key in sorted(shown & fault.context.keys())}
     context |= _without_stack(redactor.value(facts))
@@ -181,6 +184,7 @@ def _without_stack(value: Any) -> Any:
 
 def _advice(fault: Fault, now: float | None) -> str:
     sentences: list[str] = []
+    # First, because acting on the other advice could repeat an effect.
     if fault.maybe_executed:
         sentences.append("The effect may have happened: check before calling again.")
     if fault.retry_after:

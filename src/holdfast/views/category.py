@@ -27,6 +27,7 @@ _RETRIES: Mapping[Category, int] = {
     Category.UNAVAILABLE: 3,
     Category.TOOL_ERROR: 2,
     Category.AGENT_CRASH: 2,
+    # Once: nobody knows whether an unknown failure passes.
     Category.UNKNOWN: 1,
 }
 """How often a category is retried (N1-1). One that is not listed is not retried."""
@@ -89,11 +90,13 @@ def _build(document: _ClassifiedError) -> Fault:
 def _max_retries(fault: Fault) -> int:
     if not fault.retryable:
         return 0
+    # A code that allows one retry is more exact than its category.
     return 1 if fault.schedule is Schedule.ONCE else _RETRIES.get(fault.category, 1)
 
 
 def _code(category: str) -> Code:
     """Return the code of a category. Other names are not resolved: `TIMEOUT` is also a tool's code in document 004."""
+    # JavaScript clients write the category in either case.
     folded = category.casefold()
     return code_for(folded, "SYS_UNKNOWN") if folded in set(Category) else "SYS_UNKNOWN"
 
@@ -103,6 +106,7 @@ def _cause(error: Any) -> Cause | None:
     match error:
         case {"name": str(name), "message": str(message)}:
             return Cause(type=name, message=message)
+        # An error that was serialised without its name.
         case str(message) | {"message": str(message)}:
             return Cause(type="Error", message=message)
     return None

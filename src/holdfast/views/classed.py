@@ -33,6 +33,7 @@ _STAND_INS: Mapping[str, Code] = {
 }
 """The code that stands for an unknown code of each class. Transient classes are missing: only a code may promise that."""
 
+# Several codes may share a pair. The catalog's aliases decide first, see `_code`.
 _PAIRS: Mapping[str, Code] = {entry.classed: entry.code for entry in CATALOG.values()}
 
 
@@ -101,6 +102,7 @@ def _partial(document: _TypedError) -> Partial | None:
     )
 
 
+# An item error may come from a newer catalog, so its own pair is preferred to the catalog's.
 def _show_item(item: ItemError) -> _TypedError:
     failure, _, code = (item.classed or CATALOG[code_for(item.code, "SYS_UNKNOWN")].classed).partition("/")
     return _TypedError(failure=failure, code=code, message=item.message, context={"item": item.item})
@@ -132,6 +134,7 @@ def _chain(cause: dict[str, Any]) -> tuple[Cause, ...]:
     listed = cause.get("chain")
     if isinstance(listed, list):
         return tuple(link for link in map(_cause, listed) if link is not None)
+    # JavaScript nests `cause`; a fault lists the chain so that its depth stays bounded.
     nested = _cause(cause.get("cause"))
     return () if nested is None else (msgspec.structs.replace(nested, chain=()), *nested.chain)
 

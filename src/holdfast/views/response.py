@@ -40,6 +40,7 @@ _TYPES: Mapping[Kind, ErrorType] = {
     Kind.TRANSIENT: "transient",
     Kind.FATAL: "fatal",
     Kind.PERMANENT: "permanent",
+    # Neither retried nor restarted, as a cancellation must be.
     Kind.CANCELLED: "permanent",
 }
 _STAND_INS: Mapping[ErrorType, Code] = {
@@ -172,6 +173,7 @@ def write(
     'TIMEOUT'
     """
     document = _VIEW.draft(fault, redactor)
+    # After the draft: metadata describes this message, not the failure.
     if metadata is not None:
         document["metadata"] = metadata
     return _VIEW.sealed(document, fault if with_fault else None, redactor)
@@ -179,6 +181,7 @@ def write(
 
 def read(document: object) -> Fault:
     """Return the fault of a failed Response; raises `InvalidError` for any other document."""
+    # A success has no fault. Guessing one would turn a result into a failure.
     if _succeeded(document):
         raise InvalidError.saying("$.success", "false", "true", _VIEW.invalid)
     return _VIEW.read(document)
@@ -208,6 +211,7 @@ def to_outcome(document: object) -> Outcome[Any]:
     """Return a Response as an outcome; raises `InvalidError` for any other document. A success loses its metadata."""
     if not _succeeded(document):
         return Err(read(document))
+    # A success is checked, too: `data` must be JSON before a caller may trust it.
     success = shaped(checked(document, _VIEW.invalid), _Success, _VIEW.invalid)
     return Ok(given(success.data, None))
 

@@ -55,6 +55,7 @@ _NAMES: Mapping[str, str] = {
 """The context fields that document 003 gives names of its own (S3-4, S3-9, S3-15)."""
 _OUR_NAMES = {theirs: ours for ours, theirs in _NAMES.items()}
 
+# Codes of workflows, whose partial result is an environment of bindings.
 _WORKFLOW: frozenset[Code] = frozenset({"TASK_EVALUATION_FAILED", "TASK_UNBOUND_SYMBOL"})
 _PLACES = ("originalOutput", "partialResults", "s_expression_environment", "partialOutput")
 
@@ -113,6 +114,7 @@ def write_result(
 def read_result(document: object) -> Fault | None:
     """Return the fault of a FAILED TaskResult, None for one that did not fail; raises `InvalidError` for anything else."""
     result = shaped(checked(document, _INVALID), _TaskResult, _INVALID)
+    # A closed list: a status of a newer version must not pass as "not failed".
     if result.status not in set(Status):
         raise InvalidError.saying("$.status", " or ".join(Status), repr(result.status), _INVALID)
     return _RESULT.read(document) if result.status == Status.FAILED else None
@@ -126,6 +128,7 @@ def dispatch(fault: Fault) -> Handler:
     """
     error = _TASK_ERROR.draft(fault)
     kind, reason = error["type"], error.get("reason", "").casefold()
+    # The types of their own have no handler in document 003, so the catalog's reason decides.
     if kind not in {_EXHAUSTION, _FAILURE}:
         kind, _, reason = fault.entry.task.partition("/")
     if kind == _EXHAUSTION:
@@ -239,6 +242,7 @@ def _show(fault: Fault) -> _TaskResult:
 
 def _build(document: _TaskResult) -> Fault:
     fault = _noted_error(given(document.notes, {}).get("error"))
+    # Document 003 keeps an atomic task's output in `content`, not in the error.
     if fault.partial is None and document.content not in ("", None):
         return msgspec.structs.replace(fault, partial=Partial(payload=document.content))
     return fault
@@ -251,6 +255,7 @@ def _noted_error(error: Any) -> Fault:
         return _TASK_ERROR.read(error)
     except InvalidError as bad:
         found = bad.fault.context
+        # The path is given from the top of the document that the caller passed.
         path = "$.notes.error" + found["path"].removeprefix("$")
         raise InvalidError.saying(path, found["expected"], found["received"], _INVALID) from None
 

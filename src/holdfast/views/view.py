@@ -77,6 +77,7 @@ class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     def read(self, document: object) -> Fault:
         """Return the fault of `document`, and keep what a fault has no field for."""
         received = checked(document, self.invalid)
+        # A fault that travels along wins over the document: it has fields that the format lacks.
         carried = _carried(received)
         if carried is not None:
             del received[HOLDFAST]
@@ -113,6 +114,7 @@ class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         """
         if carrying is not None:
             document = {**document, HOLDFAST: carrying}
+        # Documents for code in this process keep everything; only those that leave it are masked.
         if redactor is None and self.leaves_process:
             redactor = REDACTOR
         sealed: dict[str, Any] = jsonable(document)
@@ -198,6 +200,7 @@ def checked(document: object, code: Code) -> dict[str, Any]:
     """Return a copy of `document`, which must be an object of JSON values."""
     if not isinstance(document, dict):
         raise InvalidError.saying("$", "an object", _kind(document), code)
+    # The carried fault may be deeper, because it contains the kept differences of other views.
     depths = {key: _CARRIED_DEPTH if key == HOLDFAST else _DEPTH for key in document}
     return {_key(key, "$", code): _copy(document[key], f"$.{key}", depths[key], code) for key in document}
 
@@ -300,6 +303,7 @@ def _listed(value: Any) -> Any:
             return {key: _listed(item) for key, item in value.items()}
         case list() | tuple():
             return [_listed(item) for item in value]
+        # JSON has no infinity and no nan.
         case float() if not isfinite(value):
             return str(value)
     return value
@@ -326,6 +330,7 @@ def take_partial(details: dict[str, Any], places: Iterable[str], payload: Any = 
     for place in places:
         if payload is None:
             payload = details.pop(place, None)
+    # Only a real True is ours; any other value is a field of the document.
     truncated = details.get(_TRUNCATED) is True and details.pop(_TRUNCATED)
     partial = Partial(payload=payload, errors=_items(details), truncated=truncated)
     return None if partial == Partial() else partial

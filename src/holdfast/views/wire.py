@@ -39,6 +39,7 @@ P = TypeVar("P")
 
 _RETRIES = 3
 """How often a tool call is repeated at most (S0-21)."""
+# A process tool's partial result: these two names stand in the details themselves.
 _STREAMS = ("stdout", "stderr")
 _NAMES: Mapping[str, str] = {"phase": "currentPhase"}
 """The one field that document 000 spells in camelCase (S0-16)."""
@@ -93,6 +94,7 @@ def error_reply(
     document = _ERROR.draft(fault, redactor)
     if message_id is not None:
         document["id"] = message_id
+    # Document 000's own message has neither field, so they are added only on request.
     if verdict:
         document = {"id": None, **document}
         document["payload"] = {**document["payload"], "severity": fault.severity, "recoverable": fault.retryable}
@@ -134,6 +136,7 @@ def read(document: object) -> Fault:
     """Return the fault of any of these documents; raises `InvalidError` for anything else."""
     if not isinstance(document, dict):
         raise InvalidError.saying("$", "an object", type(document).__name__, "PROTO_INVALID_MESSAGE")
+    # Messages have a type, hook replies `received`, HTTP bodies neither.
     if "type" in document:
         return _message_view(document["type"]).read(document)
     return (_HOOK if "received" in document else _HTTP).read(document)
@@ -177,6 +180,7 @@ def _show_connection_error(fault: Fault) -> _Message[_ErrorPayload]:
 
 
 def _show_error(fault: Fault) -> _Message[_ErrorPayload]:
+    # A copy, because `violations` moves out of the details below.
     details = renamed(facts(fault.context), _NAMES)
     violations = objects(details.get("violations"))
     if violations is not UNSET:
@@ -314,6 +318,7 @@ def _build_hook(document: _HookReply) -> Fault:
     errors = given(document.errors, given(document.validation_errors, None))
     if errors is None:
         raise InvalidError.saying("$.errors", "a list of errors", "nothing", "PROTO_INVALID_MESSAGE")
+    # Older hooks have no code of their own, but each error has one.
     first = errors[0].get("code") if errors else None
     name = given(document.code, first if isinstance(first, str) else "")
     return Fault.of(code_for(name, "HOOK_VALIDATION_FAILED"), context={"errors": errors})

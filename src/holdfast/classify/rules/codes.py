@@ -36,7 +36,7 @@ _TABLES: tuple[tuple[Code, Phrases], ...] = (
     """),
     ),
     (
-        # Before the codes for a bad request: the conversation can be compacted and sent again.
+        # Only exact codes; sentences about length are read by the overflow family.
         "PROVIDER_CONTEXT_OVERFLOW",
         codes("""
         context_length_exceeded exceed_context_size_error model_max_prompt_tokens_exceeded context_window_exceeded

@@ -36,6 +36,7 @@ _BY_PREFIX: Mapping[str, Code] = {
 """The code that an unknown code of this prefix is treated as. The other prefixes cover too many different failures."""
 
 _BY_NAME: dict[str, Entry] = {alias: entry for entry in CATALOG.values() for alias in (entry.code, *entry.aliases)}
+# Old clients and people write codes and categories in any case.
 _BY_FOLDED_NAME: dict[str, Entry] = {name.casefold(): entry for name, entry in _BY_NAME.items()}
 
 

@@ -62,7 +62,7 @@ ENTRIES = (
         aliases=("Session/IllegalTransition",),
         next_actor=NextActor.DEVELOPER,
     ),
-    # The client's position is older than the replay buffer; the log still has everything.
+    # The client's position is older than the replay buffer, so it loads the stored state instead.
     entry(
         "SESS_GAP",
         {**_STATE, "layer": Layer.RECOVERY},
