@@ -19,7 +19,18 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 # Words that end in -ing and are nouns: modules may be called so.
-NOUNS_IN_ING = {"logging", "testing", "string", "pricing", "routing", "streaming", "typing", "encoding", "pacing"}
+NOUNS_IN_ING = {
+    "logging",
+    "testing",
+    "string",
+    "pricing",
+    "routing",
+    "streaming",
+    "typing",
+    "encoding",
+    "pacing",
+    "warning",
+}
 # HOUSE.md's words for data that say nothing about the data.
 AVOIDED_WORDS = re.compile(r"\b(told|said|asked|ditto)\b", re.IGNORECASE)
 # Where a stream's failure after its first item is turned into an error: who does this has a loop of its own.
@@ -147,7 +158,7 @@ def gerunds(modules: list[Module]) -> list[str]:
     return [
         module.name
         for module in modules
-        if (stem := module.name.rpartition(".")[2]).endswith("ing") and stem not in NOUNS_IN_ING
+        if (word := re.split(r"[._]", module.name)[-1]).endswith("ing") and word not in NOUNS_IN_ING
     ]
 
 

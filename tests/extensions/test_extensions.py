@@ -13,7 +13,7 @@ from holdfast.classify import CLASSIFIER
 from holdfast.events import Retry, SuppressedError
 from holdfast.extensions import Extensions
 from holdfast.faults import InvalidError
-from holdfast.runtime.rules import IN_USE
+from holdfast.runtime.runtime import use_runtime
 from holdfast.testing import Capture, VirtualClock
 
 
@@ -25,7 +25,9 @@ def shelf(tmp_path, monkeypatch):
 
 @pytest.fixture
 def runtime():
-    return Runtime(clock=VirtualClock())
+    """The default runtime of the test: `fault_of` recognises failures by its rules."""
+    with use_runtime(Runtime(clock=VirtualClock())) as runtime:
+        yield runtime
 
 
 def diary():
@@ -60,7 +62,7 @@ def test_a_rule_of_another_package_comes_before_ours_while_it_runs(shelf, runtim
         assert fault_of(answer).rule == "shelf_gateway.draining"
         assert fault_of(answer, classifier=CLASSIFIER).code == "PROVIDER_BAD_REQUEST"
     assert fault_of(answer).code == "PROVIDER_BAD_REQUEST"
-    assert IN_USE.classifier is CLASSIFIER
+    assert runtime.rules.classifier is CLASSIFIER
 
 
 def test_recoveries_use_the_rule(shelf, runtime):
@@ -186,7 +188,7 @@ def test_a_start_that_hangs_is_left_behind_and_adds_nothing_when_it_comes_late(s
         }
         gate.set()
         assert stopped.wait(5)
-        assert IN_USE.classifier is CLASSIFIER
+        assert runtime.rules.classifier is CLASSIFIER
 
 
 def test_a_stop_that_raises_is_reported_and_the_rest_is_stopped(shelf, runtime):
@@ -199,7 +201,7 @@ def test_a_stop_that_raises_is_reported_and_the_rest_is_stopped(shelf, runtime):
     assert diary()[2:] == ["stop b", "stop a"]
     (event,) = heard.events
     assert (event.reason, event.code) == ("extension b did not stop cleanly", "SYS_LIFECYCLE_FAILURE")
-    assert IN_USE.classifier is CLASSIFIER
+    assert runtime.rules.classifier is CLASSIFIER
 
 
 def test_S2_10_a_skipped_extension_is_an_event_too(shelf, runtime):
@@ -279,7 +281,7 @@ def test_an_interrupted_start_stops_what_already_runs(shelf, runtime, monkeypatc
     with runtime.on(interrupted, SuppressedError), pytest.raises(KeyboardInterrupt), Extensions(runtime=runtime):
         raise AssertionError("not reached")
     assert diary() == ["start a", "stop a"]
-    assert IN_USE.classifier is CLASSIFIER
+    assert runtime.rules.classifier is CLASSIFIER
 
 
 @pytest.mark.parametrize("broken", [b"[holdfast.rules]\nno such line\n", b"\xff\xfe[a]\n"], ids=["line", "bytes"])
@@ -292,3 +294,12 @@ def test_N2_14_a_package_with_a_broken_list_hides_no_other_package(shelf, runtim
     with Extensions(runtime=runtime) as extensions:
         assert [one.id for one in extensions.started] == ["gateway"]
         assert reasons(extensions)["spoilt"][0] == "SYS_LIFECYCLE_FAILURE"
+
+
+def test_rules_belong_to_the_runtime_they_were_added_to(shelf, runtime):
+    shelf.install("gateway", DRAINING, value="")
+    other = Runtime(clock=VirtualClock())
+    answer = type("Answer", (), {"status_code": 470, "headers": {}})()
+    with Extensions(runtime=other):
+        assert fault_of(answer).code == "PROVIDER_BAD_REQUEST", "the default runtime has no such rule"
+        assert fault_of(answer, classifier=other.rules.classifier).code == "PROVIDER_UNAVAILABLE"

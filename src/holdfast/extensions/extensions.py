@@ -16,7 +16,6 @@ from holdfast.events import SuppressedError
 from holdfast.extensions.entry_points import Loaded, failed, find, load
 from holdfast.extensions.order import Described, Skipped, start_order, unmet_requirement
 from holdfast.faults import CATALOG, Fault, InvalidError
-from holdfast.runtime.rules import IN_USE
 from holdfast.runtime.runtime import default_runtime
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ class Extensions:
         rules = (added,) if callable(added) else added
         if not isinstance(rules, (list, tuple)) or not rules or not all(callable(rule) for rule in rules):
             raise InvalidError.at(path, "a rule or a list of rules", added)
-        return IN_USE.add(tuple(_guarded(rule, self._rule_raised) for rule in rules))
+        return self._runtime.rules.add(tuple(_guarded(rule, self._rule_raised) for rule in rules))
 
     def _rule_raised(self, rule: Any, error: Exception) -> None:
         runtime = self._runtime

@@ -33,8 +33,8 @@ from holdfast.integrations.clients.client import checked_client
 from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.recovery_warnings import RECOVERS, RecoveryWarning, warn, warn_of_transport
 from holdfast.policies.target import Target
-from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.fault_of import fault_of
+from holdfast.runtime.secrets import credential_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

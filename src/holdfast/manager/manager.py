@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from holdfast.policies import Policy
     from holdfast.policies.target import TargetLike
     from holdfast.runtime.adapter import Abort
-    from holdfast.runtime.bus import Handler, Subscription
+    from holdfast.runtime.bus import EventStream, Handler, Subscription
     from holdfast.runtime.fallback import Chain
-    from holdfast.runtime.listening import Listening
 
 __all__ = ["EVENT_NAMES", "ResilienceManager"]
 
@@ -172,7 +171,7 @@ class ResilienceManager:
             raise InvalidError.at("on", f"one of {', '.join(sorted(EVENT_NAMES))}", event)
         return self._runtime.on(handler, kind)
 
-    def events(self) -> Listening:
+    def events(self) -> EventStream:
         """Return an iterator over all events from now on: `async for event in manager.events()`."""
         return self._runtime.events()
 

@@ -14,9 +14,9 @@ from holdfast.policies.models.capabilities import able, lacking, negotiate
 from holdfast.policies.target import Target
 from holdfast.providers.messages import Reply
 from holdfast.providers.offers import offers_of
-from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.secrets import credential_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence

@@ -18,8 +18,7 @@ This page stays light: `fault_of` is imported where no event loop will ever run.
 
 from __future__ import annotations
 
-from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of
-from holdfast.runtime.pages import page_of
+from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of, page_of
 from holdfast.runtime.secrets import process_redactor, redactor_for
 
 __all__ = ["FAULT_ATTRIBUTE", "fault_of", "page_of", "process_redactor", "redactor_for"]

@@ -6,20 +6,16 @@ Invariant: an answer that is thrown away is closed first; the accepted one is ne
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from holdfast.faults import CATALOG, Code, Fault, InvalidError, Partial
+from holdfast.faults import CATALOG, Fault, InvalidError, Partial
 from holdfast.runtime import reports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.runtime.operation import Operation
+    from holdfast.runtime.plan import Accept
 
-__all__ = ["Accept", "close_answer", "close_answer_async", "fault_in", "throw_away", "throw_away_async"]
-
-Accept: TypeAlias = "Callable[[Any], bool | Code | Fault | None]"
-"""Looks at an answer: True or None accepts it; False, a code or a Fault rejects it, and the call is made again."""
+__all__ = ["close_answer", "close_answer_async", "fault_in", "throw_away", "throw_away_async"]
 
 
 def fault_in(op: Operation, answer: Any) -> Fault | None:

@@ -1,11 +1,13 @@
-"""Events to their readers: handlers by type.
+"""The event bus: handlers by kind of event, and events as an async iterator.
 
-Invariant: a reader never breaks the call that reports. A handler that raises is reported once and the call goes on.
+Invariant: a reader never breaks or delays the call that reports. A handler that raises is reported once and the call goes on.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from holdfast._lazy import lazy_module
@@ -13,29 +15,35 @@ from holdfast.events import AttemptEnded, AttemptStarted, Event, SuppressedError
 from holdfast.faults import REDACTOR
 
 if TYPE_CHECKING:
+    import asyncio
     import logging
     from collections.abc import Callable
 else:
+    asyncio = lazy_module("asyncio", globals())
     logging = lazy_module("logging", globals())
 
-__all__ = ["Bus", "Handler", "Subscription"]
+__all__ = ["Bus", "EventStream", "Handler", "Subscription"]
 
 Handler: TypeAlias = "Callable[[Event], object]"
 
+QUEUE_SIZE = 1000
+"""Events that one async reader may be behind."""
+
 
 class Bus:
-    """Who listens to what."""
+    """The handlers of a runtime."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._lock = threading.Lock()
         self._handlers: dict[type[Event], tuple[Handler, ...]] = {}
         self._reported: dict[int, object] = {}
-        """Hooks whose failure was told, kept so that no other object gets their identity."""
+        """Hooks whose failure was reported; kept alive so that no other object gets their identity."""
         self.wants_attempts = False
-        """Whether anybody reads the events that even a call without failures would report."""
+        """Whether anybody reads the events that every attempt reports, even one that goes well."""
 
     def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody reads events of this kind; if not, the event need not be built."""
         return kind in self._handlers
 
     def subscribe(self, handler: Handler, kinds: tuple[type[Event], ...]) -> Subscription:
@@ -44,6 +52,7 @@ class Bus:
         return Subscription(lambda: self._change(lambda kept: _without(kept, handler), kinds))
 
     def emit(self, event: Event) -> None:
+        """Call the handlers of an event."""
         for handler in self._handlers.get(type(event), ()):
             try:
                 handler(event)
@@ -51,7 +60,7 @@ class Bus:
                 self._report(handler, event, error)
 
     def hook_raised(self, hook: object, what: str, error: Exception, *, at: float, run: str = "") -> None:
-        """Say once per hook, in the log and as an event, that it raised and the error is ignored (R25)."""
+        """Report once per hook, in the log and as an event, that it raised and that the error is ignored (R25)."""
         if id(hook) in self._reported:
             return
         self._reported[id(hook)] = hook
@@ -74,18 +83,19 @@ class Bus:
         self._changed()
 
     def _report(self, handler: Handler, event: Event, error: Exception) -> None:
-        # Whoever reads of it may be the one that fails: it is marked before it is told, so this ends.
+        # The report is an event too, and the failing handler may read it: marking the handler first ends the recursion.
         name = getattr(handler, "__qualname__", type(handler).__name__)
         self.hook_raised(handler, f"event handler {name}", error, at=event.at, run=event.run)
 
 
 class Subscription:
-    """A standing order for events; `cancel` it, or use it as a context manager."""
+    """A subscription to events; `cancel` it, or use it as a context manager."""
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel: Callable[[], None] | None = cancel
 
     def cancel(self) -> None:
+        """End the subscription; a second call does nothing."""
         cancel, self._cancel = self._cancel, None
         if cancel is not None:
             cancel()
@@ -99,3 +109,66 @@ class Subscription:
 
 def _without(handlers: tuple[Handler, ...], gone: Handler) -> tuple[Handler, ...]:
     return tuple(handler for handler in handlers if handler != gone)
+
+
+class EventStream:
+    """The events of a runtime, for one async reader: `async for event in runtime.events()`.
+
+    It never delays the call that reports. Events that are not read in time are dropped, oldest first, and counted. A stream
+    that nobody holds any more receives nothing.
+    """
+
+    def __init__(self, bus: Bus, kinds: tuple[type[Event], ...]) -> None:
+        self._events: deque[Event] = deque(maxlen=QUEUE_SIZE)
+        self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._over = False
+        self.dropped = 0
+        """Events that were not read in time."""
+        this = weakref.ref(self)
+
+        def put(event: Event) -> None:
+            reader = this()
+            if reader is None:
+                subscription.cancel()
+            else:
+                reader._put(event)  # noqa: SLF001 - its own
+
+        subscription = self._subscription = bus.subscribe(put, kinds)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        # One wake-up serves one wait: several events may come before the reader runs.
+        while not self._events and not self._over:
+            ready = asyncio.Event()
+            self._waiting = (asyncio.get_running_loop(), ready)
+            # An event that arrived before the line above found nobody to wake.
+            if not self._events:
+                await ready.wait()
+        if not self._events:
+            raise StopAsyncIteration
+        return self._events.popleft()
+
+    async def aclose(self) -> None:
+        """Stop receiving; a reader that waits for an event is released."""
+        self._over = True
+        self._subscription.cancel()
+        self._wake()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _put(self, event: Event) -> None:
+        if len(self._events) == self._events.maxlen:
+            self.dropped += 1
+        self._events.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting[0].is_closed():
+            waiting[0].call_soon_threadsafe(waiting[1].set)

@@ -1,37 +1,95 @@
-"""`fault_of`: the fault of anything that failed. Total: it returns a Fault whatever it is given, and never raises.
+"""`fault_of`: the fault of anything that failed. It returns a Fault for any object and never raises.
 
-Invariant: an exception that already carries its history keeps it; nothing is wrapped, changed or imported to look.
+Also here: the rules that failures are recognised by, the account that a recovery leaves on the exception it lets through, and
+the pages of the codes.
+
+Invariant: an exception that already carries its history keeps it; nothing is wrapped, changed or imported to classify it.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast import classify
 from holdfast.faults import Err, Fault, HoldfastError
-from holdfast.runtime.rules import IN_USE
 from holdfast.runtime.secrets import process_redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from holdfast.classify import Classifier
-    from holdfast.faults import Redactor
+    from holdfast.classify import Classifier, Rule
+    from holdfast.faults import Code, Redactor
 
-__all__ = ["FAULT_ATTRIBUTE", "GAVE_UP_IN", "fault_of", "forget_account", "gave_up_in", "leave_account"]
+__all__ = [
+    "FAULT_ATTRIBUTE",
+    "GAVE_UP_IN",
+    "Rules",
+    "fault_of",
+    "forget_account",
+    "gave_up_in",
+    "leave_account",
+    "page_of",
+    "use_rules",
+]
 
 FAULT_ATTRIBUTE = "__holdfast_fault__"
 """Where a recovery leaves the fault, with every attempt, on the original exception it lets through."""
 
 GAVE_UP_IN = "__holdfast_gave_up_in__"
-"""Which run a recovery was part of when it gave up: that run need not try again what was tried already."""
+"""The run that a recovery was part of when it gave up: that run does not retry the same failure."""
 
 _JUDGED_BEFORE = "__holdfast_judged_before__"
-"""The fault an exception of ours was made with, while an operation's account stands in its place."""
+"""The original fault of an exception of ours, while an operation's account replaces it."""
 
 _CAUSES = 10
-"""How far back a wrapped error is looked at."""
+"""How many causes of a wrapped error are searched."""
+
+
+class Rules:
+    """The rules that failures are recognised by: ours, and before them the rules that extensions added to a runtime."""
+
+    def __init__(self) -> None:
+        self._classifier: Classifier | None = None
+        self._added: tuple[tuple[Rule, ...], ...] = ()
+        self._lock = threading.Lock()
+
+    @property
+    def classifier(self) -> Classifier:
+        """Ours with the added rules. Our rules are loaded when this is first read: importing `recover` needs none of them."""
+        return self._classifier or classify.CLASSIFIER
+
+    def add(self, rules: tuple[Rule, ...]) -> Callable[[], None]:
+        """Try these rules before all others; the returned function removes them. A rule must not raise."""
+        with self._lock:
+            self._use((rules, *self._added))
+
+        def remove() -> None:
+            with self._lock:
+                self._use(tuple(kept for kept in self._added if kept is not rules))
+
+        return remove
+
+    def after_fork(self) -> None:
+        """Replace the lock: a thread of the parent may hold it and does not exist in this process."""
+        self._lock = threading.Lock()
+
+    def _use(self, added: tuple[tuple[Rule, ...], ...]) -> None:
+        self._added = added
+        rules = [rule for several in added for rule in several]
+        self._classifier = classify.CLASSIFIER.with_rules(*rules) if rules else None
+
+
+class _DefaultRules:
+    """The rules of the default runtime, known here without importing a runtime: `fault_of` is used where none exists."""
+
+    rules = Rules()
+
+
+def use_rules(rules: Rules) -> None:
+    """Make these the rules of `fault_of` where no classifier is given; the default runtime does so."""
+    _DefaultRules.rules = rules
 
 
 def fault_of(
@@ -42,25 +100,33 @@ def fault_of(
     classifier: Classifier | None = None,
     redactor: Redactor | None = None,
 ) -> Fault:
-    """Return the fault of an exception, an HTTP response, a finished process, an `Err`, or a text.
+    """Return the fault of an exception, an HTTP response, a finished process, an `Err`, or a text. Never raises.
 
-    A response is anything with `status_code` (or `status`) and `headers`; a process anything with `returncode`. Only
-    what is already in memory is read: a body that was not read stays unread. `now` is the wall clock that dates are read
-    by; by default, the present. `classifier` is by default ours with the rules that extensions added. Secrets that `redactor` knows, by default those of this process, are masked in the fault
-    itself: whatever is made of it later cannot show them.
+    A response is any object with `status_code` (or `status`) and `headers`; a process any object with `returncode`. Only data
+    that is already in memory is read: an unread body stays unread. `now` is the wall clock that dates are compared with; the
+    default is the present. `classifier` is by default ours with the rules that extensions added. Secrets that `redactor`
+    knows (by default those of this process) are masked in the fault itself, so nothing made of it can show them.
+
+        try:
+            client.messages.create(...)
+        except Exception as error:
+            fault = fault_of(error)
+            print(fault.code, fault.retryable, fault.retry_after)
     """
     try:
-        fault = _fault_of(failure, provider, time.time() if now is None else now, classifier or IN_USE.classifier)
+        fault = _fault_of(
+            failure, provider, time.time() if now is None else now, classifier or _DefaultRules.rules.classifier
+        )
         return fault.masked(process_redactor() if redactor is None else redactor)
-    except Exception as defect:  # noqa: BLE001 - the promise is to be total, also for objects that fight back
+    except Exception as defect:  # noqa: BLE001 - it must return a fault even for objects whose attributes raise
         return Fault.of("SYS_UNKNOWN", retryable=False, rule=f"fault-of-failed.{type(defect).__name__}")
 
 
 def leave_account(error: BaseException, fault: Fault, note: str, around: str) -> None:
-    """Leave the fault and a short account on the exception that is let through; it stays what it is otherwise."""
+    """Leave the fault and a short note on the exception that is let through; nothing else about it changes."""
     notes: list[str] | None = error.__dict__.get("__notes__")
     if notes and error.__dict__.get(GAVE_UP_IN) is None:
-        # An object that is raised again and again would collect our lines without end.
+        # An exception object that is raised again and again would collect our notes without end.
         notes[:] = [kept for kept in notes if not kept.startswith("holdfast: ")]
     error.add_note(note)
     error.__dict__[FAULT_ATTRIBUTE] = fault
@@ -71,7 +137,7 @@ def leave_account(error: BaseException, fault: Fault, note: str, around: str) ->
 
 
 def forget_account(error: BaseException) -> None:
-    """Take back what an earlier operation left on an exception that is raised once more."""
+    """Remove what an earlier operation left on an exception that is raised once more."""
     error.__dict__.pop(FAULT_ATTRIBUTE, None)
     error.__dict__.pop(GAVE_UP_IN, None)
     if isinstance(error, HoldfastError):
@@ -120,11 +186,11 @@ def _fault_of(failure: Any, provider: str, now: float, classifier: Classifier) -
 
 
 def _attribute(failure: Any, *names: str) -> Any:
-    """Return the first of these attributes that can be read; a property of a half-built object may raise."""
+    """Return the first of these attributes that can be read; a property of a foreign object may raise."""
     for name in names:
         try:
             value = getattr(failure, name, None)
-        except Exception:  # noqa: BLE001, S112 - the next name may do
+        except Exception:  # noqa: BLE001, S112 - another attribute may be readable
             continue
         if value is not None:
             return value
@@ -135,7 +201,7 @@ def _headers(response: Any) -> Mapping[str, Any] | None:
     headers = _attribute(response, "headers")
     try:
         return dict(headers.items())
-    except Exception:  # noqa: BLE001 - not a mapping after all; the status still tells
+    except Exception:  # noqa: BLE001 - not a mapping after all; the status is enough
         return None
 
 
@@ -150,3 +216,10 @@ def _stderr(process: Any) -> str:
     if isinstance(output, bytes):
         return output.decode("utf-8", "replace")
     return output if isinstance(output, str) else ""
+
+
+def page_of(code: Code) -> str:
+    """Return the Markdown page of a code: what happened, why, what Holdfast does, what you can do."""
+    from importlib import resources  # noqa: PLC0415 - few programs read pages, and every program would pay for the import
+
+    return resources.files("holdfast.faults").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")

@@ -456,7 +456,10 @@ class Operation:
         if FAULT_ATTRIBUTE in error.__dict__ and not self._gave_up_inside(error):
             # Another operation raised this very object before; its verdict and history are not ours.
             forget_account(error)
-        return fault_of(error, provider=self.plan.provider, now=self.plan.runtime.clock.wall())
+        runtime = self.plan.runtime
+        return fault_of(
+            error, provider=self.plan.provider, now=runtime.clock.wall(), classifier=runtime.rules.classifier
+        )
 
     def _gave_up_inside(self, error: Exception) -> bool:
         """Whether a recovery inside this one gave up on the error. That recovery would have read our run's name."""

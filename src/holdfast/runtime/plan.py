@@ -23,22 +23,24 @@ from holdfast.runtime.tool import ToolContract, contract_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.faults import Fault
+    from holdfast.faults import Code, Fault
     from holdfast.policies.circuit import Permit
     from holdfast.policies.decide import Effect
     from holdfast.policies.repair import Repair
     from holdfast.policies.target import TargetLike
-    from holdfast.runtime.answers import Accept
     from holdfast.runtime.overrides import Overrides
     from holdfast.runtime.registry import TargetState
 
-__all__ = ["PLAN_ATTRIBUTE", "Plan", "ScopedPermit"]
+__all__ = ["PLAN_ATTRIBUTE", "Accept", "Plan", "ScopedPermit"]
 
 PLAN_ATTRIBUTE = "__holdfast_plan__"
 """Where a decorated function keeps its plan."""
 
 _NO_TARGET = ((Scope.PROCESS, ""),)
 """The scope of a recovery without a target."""
+
+Accept: TypeAlias = "Callable[[Any], bool | Code | Fault | None]"
+"""Looks at an answer: True or None accepts it; False, a code or a Fault rejects it, and the call is made again."""
 
 ScopedPermit: TypeAlias = "tuple[TargetState, Permit, Scope]"
 """A permit of a circuit besides the main one."""

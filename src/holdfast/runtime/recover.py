@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from holdfast.faults import Outcome
     from holdfast.policies import Effect, Policy
     from holdfast.policies.target import TargetLike
-    from holdfast.runtime.answers import Accept
     from holdfast.runtime.decorated import AsyncRecovered, Recovered
     from holdfast.runtime.overrides import RetryOn
+    from holdfast.runtime.plan import Accept
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.stream import AfterFirst
 

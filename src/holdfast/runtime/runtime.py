@@ -30,12 +30,11 @@ from holdfast.events import (
 )
 from holdfast.faults import InvalidError
 from holdfast.policies.policy import INTERACTIVE
-from holdfast.runtime.bus import Bus, Handler, Subscription
+from holdfast.runtime.bus import Bus, EventStream, Handler, Subscription
 from holdfast.runtime.commands import Commands
+from holdfast.runtime.fault_of import Rules, use_rules
 from holdfast.runtime.limits import AbandonedThreads
-from holdfast.runtime.listening import Listening
 from holdfast.runtime.registry import Registry
-from holdfast.runtime.rules import IN_USE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -108,6 +107,8 @@ class Runtime:
         self.commands = Commands()
         """Commands to operations that wait: retry now, fall back, cancel."""
         self.abandoned_threads = AbandonedThreads()
+        self.rules = Rules()
+        """The rules that its operations recognise failures by; extensions add theirs."""
         self.log_readers: dict[object, frozenset[type[Event]]] = {}
         """Sinks that people read (a log, the live line) and their kinds: the runtime's own log leaves these out."""
         self._log: Subscription | None = None
@@ -115,7 +116,7 @@ class Runtime:
         self.log = log
         self._due: Callable[[], None] | None = None
         # The rules are loaded now and not with the first failure: open files may be what has run out by then.
-        _ = IN_USE.classifier
+        _ = self.rules.classifier
         _runtimes.add(self)
 
     @property
@@ -190,9 +191,9 @@ class Runtime:
                 raise InvalidError.at("on", "kinds of events, such as Retry", kind)
         return self.bus.subscribe(handler, kinds or KINDS)
 
-    def events(self, *kinds: type[Event]) -> Listening:
+    def events(self, *kinds: type[Event]) -> EventStream:
         """Iterate over what happens from now on. A slow reader loses the oldest events, never holds up a call."""
-        return Listening(self.bus, kinds or KINDS)
+        return EventStream(self.bus, kinds or KINDS)
 
     def sleep(self, seconds: float, until: threading.Lock | None = None) -> None:
         """Wait in a thread; a clock that knows how to sleep does it. On the machine's own, releasing `until` ends it."""
@@ -209,6 +210,7 @@ class Runtime:
         self.bus.after_fork()
         self.commands.after_fork()
         self.abandoned_threads.after_fork()
+        self.rules.after_fork()
         if isinstance(self.rng, random.Random):
             self.rng.seed()
 
@@ -250,34 +252,44 @@ def enabled_by_environment() -> bool:
 
 
 _runtimes: WeakSet[Runtime] = WeakSet()
-"""All there are: a fork concerns every one of them."""
+"""Every runtime of this process: after a fork, each replaces its locks."""
 _default: Runtime | None = None
 
 
 def default_runtime() -> Runtime:
-    """Return the runtime of recoveries that were given none: with the settings of `holdfast.toml` and the environment.
+    """Return the runtime of recoveries that were given none, with the settings of `holdfast.toml` and the environment.
 
-    Settings that are wrong are refused here, so that a program with mistaken ones does not start.
+    Raises `InvalidError` for wrong settings, so that a program with a mistake in them does not start.
     """
-    global _default  # noqa: PLW0603 - one default per process is the point
     if _default is None:
         runtime = Runtime(log=True)
         config.load().apply(runtime)
-        _default = runtime
+        _make_default(runtime)
+        return runtime
     return _default
 
 
 @contextmanager
 def use_runtime(runtime: Runtime) -> Iterator[Runtime]:
-    """Make `runtime` the default for the whole process while the block runs; for tests and applications' start."""
-    global _default  # noqa: PLW0603 - one default per process is the point
-    before, _default = _default, runtime
+    """Make `runtime` the default for the whole process while the block runs: for tests, and for an application's start.
+
+    with use_runtime(Runtime(clock=virtual_clock)):
+        answer("hi")  # a decorated function that was given no runtime
+    """
+    before = _default
+    _make_default(runtime)
     CHANGES.happened()
     try:
         yield runtime
     finally:
-        _default = before
+        _make_default(before)
         CHANGES.happened()
+
+
+def _make_default(runtime: Runtime | None) -> None:
+    global _default  # noqa: PLW0603 - one default per process is the point
+    _default = runtime
+    use_rules(Rules() if runtime is None else runtime.rules)
 
 
 def _after_fork() -> None:

@@ -1,14 +1,15 @@
-"""The secrets of this process, so that they can be masked wherever they turn up.
+"""The secrets of this process: masked wherever they would be shown, and named so that each key has its own circuit.
 
 Invariant: from the moment this is loaded, no `str` or `repr` of an error, a result or a fault shows one of them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.faults import Redactor
 from holdfast.faults.redaction import PRINTING
@@ -16,7 +17,7 @@ from holdfast.faults.redaction import PRINTING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["process_redactor", "redactor_for"]
+__all__ = ["credential_of", "name_of_key", "process_redactor", "redactor_for"]
 
 _SECRET_VARIABLE = re.compile(
     r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSPHRASE|CREDENTIALS?|AUTH)(?:_|$)|PASSWORD|PASSWD|_PWD$", re.IGNORECASE
@@ -36,6 +37,20 @@ def redactor_for(environment: Mapping[str, str] | None = None) -> Redactor:
     """Return a redactor that knows the values of variables named like secrets (`ANTHROPIC_API_KEY`, `DB_PASSWORD`)."""
     variables = os.environ if environment is None else environment
     return Redactor.knowing(value for name, value in variables.items() if _SECRET_VARIABLE.search(name))
+
+
+def credential_of(client: Any) -> str:
+    """Return a name for the client's key that does not reveal it; empty where the key is not a plain text."""
+    for attribute in ("api_key", "auth_token"):
+        key = getattr(client, attribute, None)
+        if isinstance(key, str) and key:
+            return name_of_key(key)
+    return ""
+
+
+def name_of_key(key: str) -> str:
+    """Return a name for a key that does not reveal it."""
+    return f"key-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
 
 PRINTING.redactor = process_redactor

@@ -19,9 +19,9 @@ from holdfast.integrations.clients.pool import SENDING, KeyChoice, Member, Pool,
 from holdfast.integrations.clients.streams import check_end, check_end_async, open_stream, open_stream_async
 from holdfast.integrations.recovery_warnings import warn, warn_of_transport
 from holdfast.policies.pool import check_weights
-from holdfast.runtime.credentials import credential_of
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.operation import Operation
+from holdfast.runtime.secrets import credential_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

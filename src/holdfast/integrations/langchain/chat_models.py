@@ -22,8 +22,8 @@ from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_if_tried_again
 from holdfast.integrations.langchain.retries import LAZY_CLIENTS, checked, without_retries
 from holdfast.policies.target import Target
-from holdfast.runtime.credentials import name_of_key
 from holdfast.runtime.flow import Dialect, Used
+from holdfast.runtime.secrets import name_of_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

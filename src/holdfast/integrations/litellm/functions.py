@@ -18,11 +18,11 @@ from holdfast.integrations.recovery_warnings import RECOVERS, warn
 from holdfast.policies import Policy
 from holdfast.policies.target import Target
 from holdfast.runtime.callables import is_async
-from holdfast.runtime.credentials import name_of_key
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.fallback import Chain, drive_chain, drive_chain_async
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.secrets import name_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

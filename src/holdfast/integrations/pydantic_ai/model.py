@@ -16,7 +16,7 @@ from holdfast.integrations.pydantic_ai.exceptions import PASSING
 from holdfast.integrations.pydantic_ai.streams import check_complete, open_stream
 from holdfast.integrations.recovery_warnings import warn, warn_of_transport
 from holdfast.policies.target import Target
-from holdfast.runtime.credentials import credential_of
+from holdfast.runtime.secrets import credential_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
