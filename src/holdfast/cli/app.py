@@ -47,6 +47,7 @@ _Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout
 
 def run() -> None:
     """Run the command line; leaves by SystemExit with one of the exit codes."""
+    # Before Typer writes anything: a closed stream would end in a traceback of Typer.
     prepare_streams()
     app()
 
@@ -108,6 +109,7 @@ def codes(
         "scope": scope,
         "next_actor": next_actor,
     }
+    # The catalog compares plain strings. None stays None: no filter.
     filters = {name: value and value.value for name, value in wanted.items()}
     perform(lambda: verb(words or [], filters, retryable=retryable, as_json=as_json))
 
@@ -138,10 +140,12 @@ def classify(
     """Say what a failure is, whether and when to retry it, and which rule decided."""
     from holdfast.cli.classify import Given, classify_lines, classify_one
 
+    # The classifier never reads a clock. A fixed time makes a verdict repeatable: Retry-After may be a date.
     at = time.time() if now is None else parse_rfc3339(now)
     if at is None:
         fail(f"--now: expected an RFC 3339 date and time, got {now!r}", "for example 2026-03-20T14:32:00Z")
         raise typer.Exit(Exit.USAGE)
+    # With --jsonl the records describe the failures; `perform` leaves, so the flags below are not looked at.
     if jsonl is not None:
         perform(lambda: classify_lines(jsonl, now=at, strict=strict))
     given = Given(
@@ -231,6 +235,7 @@ def policy_simulate(
     from holdfast.cli.policy import outage_of, with_config
     from holdfast.cli.policy import policy_simulate as verb
 
+    # Inside, so that a flag that means nothing is reported like every other error of ours.
     def simulate() -> Exit:
         what = outage_of(outage, rate, duration, code)
         return with_config(file, lambda settings: verb(settings, what, target=target, seed=seed, as_json=as_json))
@@ -246,6 +251,7 @@ def config_schema() -> None:
     perform(lambda: _show(json_schema()))
 
 
+# Added here and not at the top: --help lists commands in this order.
 app.add_typer(audit, name="audit")
 app.add_typer(sessions, name="sessions")
 faults = typer.Typer(cls=Group, help="Run providers and networks that fail on script.", no_args_is_help=True)
@@ -259,6 +265,7 @@ def faults_serve(
     seed: Annotated[
         int | None, typer.Option(min=0, help="The same seed gives the same faults; by default, the script's seed.")
     ] = None,
+    # A fixed port by default: the address in your program stays valid when the server is started again.
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port on loopback; 0 takes a free one.")] = 8429,
     as_json: _Json = False,
 ) -> None:
@@ -302,6 +309,7 @@ def help_topic(
     as_json: _Json = False,
 ) -> None:
     """Show the help of a command, or what the exit codes mean."""
+    # Words and not a choice: `policy show` is two of them.
     words = topic or []
     if words == ["exit-codes"]:
         perform(lambda: _show_exit_codes(as_json=as_json))

@@ -90,6 +90,7 @@ def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
     except OSError as error:
         fail(f"cannot read {source or repr(source)}: {error.strerror}")
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
+    # Line by line: a file of millions of records must not be in memory.
     read = bad = 0
     redactor = redactor_for()
     with opened as lines:
@@ -130,6 +131,7 @@ def _shown_id(record_id: str | int | None, redactor: Redactor) -> str | int | No
 
 
 def _fault(given: Given, now: float) -> Fault | None:
+    # At most one of these is given. A status may come with it; alone, it describes an HTTP response, so it is last.
     provider = given.provider
     if given.exception is not None:
         module, _, name = given.exception.rpartition(".")
@@ -142,6 +144,7 @@ def _fault(given: Given, now: float) -> Fault | None:
     if given.jsonrpc is not None:
         return from_jsonrpc(given.jsonrpc, status=given.status, provider=provider, now=now)
     if given.sse is not None:
+        # A shell passes \n as two characters, and events of a stream end at line breaks.
         return from_stream(given.sse.replace("\\n", "\n"), provider=provider, now=now)
     if given.grpc is not None:
         return from_grpc(given.grpc, given.message, provider=provider, now=now)
@@ -156,6 +159,7 @@ def _headers(lines: tuple[str, ...]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
+        # Without this check `:status: 429` would become a header without a name.
         if not colon or not name.strip():
             raise InvalidError.at("--header", "'name: value'", line)
         headers[name.strip()] = value.strip()
@@ -189,6 +193,7 @@ def fault_facts(fault: Fault) -> list[tuple[str, str]]:
         ("category", fault.category.value),
         ("retryable", _retryable(fault)),
         ("scope", fault.scope.value),
+        # Only shown if it matters: most failures are known not to have had an effect.
         ("effect", "may have happened: check before sending again" if fault.maybe_executed else ""),
         ("next", f"{fault.next_actor.value} must act"),
         ("do", fault.entry.suggestions[0]),

@@ -70,6 +70,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 def doctor(*, as_json: bool) -> Exit:
     """Check everything, show it, and say whether anything is broken."""
+    # From what everything needs to what few use, so that the first line that failed is the one to fix first.
     findings = [
         *_versions(),
         *_optional_parts(),
@@ -95,6 +96,7 @@ def doctor(*, as_json: bool) -> Exit:
 
 def _versions() -> Iterator[Finding]:
     yield Finding("holdfast", "ok", __version__)
+    # pip refuses an older Python; this is for copies of the source that were put on a path.
     supported = sys.version_info >= (3, 11)
     yield Finding(
         "python",
@@ -116,6 +118,7 @@ def _optional_parts() -> Iterator[Finding]:
 
 
 def _clock() -> Iterator[Finding]:
+    # Providers sign requests with the time, and Retry-After dates are compared with it.
     now = time.time()
     shown = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     sane = now >= _OLDEST_SANE_CLOCK
@@ -136,6 +139,7 @@ def _config(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
         known = value.strip().lower() in _BOOLEANS
         fix = "" if known else "use true or false"
         yield Finding(name, "ok" if known else "failed", value, fix)
+    # Only the names: a key must never be printed, not even in part.
     present = [name for name in _KEYS if environment.get(name)]
     yield Finding(
         "keys", "info", ", ".join(f"{name} is set" for name in present) or "no provider key in the environment"
@@ -146,6 +150,7 @@ def _settings(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
     try:
         config = load(environ=environment, folder=folder)
     except ConfigError as error:
+        # Problems are grouped by the place to fix. A switch has a finding of its own below.
         for what in (_FILE, _VARIABLES):
             problems = [str(problem) for problem in error.problems if _place(problem) == what]
             if problems:
@@ -203,6 +208,7 @@ def _missing_store(path: Path, fix: str) -> Finding:
 
 
 def _pages() -> Iterator[Finding]:
+    # Read, not only listed: a wheel built without its data has the folder and no pages.
     missing: list[str] = []
     for code in CODES:
         try:
@@ -220,6 +226,7 @@ def _pages() -> Iterator[Finding]:
 
 def _extensions() -> Iterator[Finding]:
     """Start every installed extension in a runtime of its own to see whether it starts, and stop it again."""
+    # A runtime of its own: an extension may subscribe to events and must not leave anything behind.
     with Extensions(runtime=Runtime()) as extensions:
         found = [*extensions.started], [*extensions.skipped]
     for described in found[0]:

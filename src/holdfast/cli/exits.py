@@ -33,6 +33,7 @@ class Exit(IntEnum):
     TIMEOUT = 6
     REFUSED = 7
     DEGRADED = 8
+    # 128 + SIGINT: what shells expect of an interrupted program.
     INTERRUPTED = 130
 
 
@@ -71,6 +72,7 @@ def perform(verb: Callable[[], Exit]) -> NoReturn:
         discard(sys.stdout)
         fail(f"cannot read the input or write the result: {error.strerror or error}")
         status = Exit.FAILED
+    # Every error of ours knows its exit code. Other exceptions are defects and keep their traceback.
     except HoldfastError as error:
         fail(str(error), f"holdfast explain {error.fault.code}")
         status = Exit(error.fault.entry.exit_code)

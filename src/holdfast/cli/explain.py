@@ -27,9 +27,11 @@ def explain(name: str, *, as_json: bool, now: float) -> Exit:
     """
     if name == "-":
         return _explain_stdin(as_json=as_json, now=now)
+    # Our own codes win: TIMEOUT is an alias of a code before it is a word of somebody else.
     entry = resolve(name)
     if entry is not None:
         return _show(entry, None, as_json=as_json)
+    # Cut: somebody may paste a whole log line here.
     word = name[:_LONGEST_NAME] or "''"
     found = [CATALOG[code] for code in codes_for(name)]
     if len(found) == 1:
@@ -79,9 +81,11 @@ def _show(entry: Entry, fault: Fault | None, *, as_json: bool) -> Exit:
         verdict = {} if fault is None else {"fault": fault_document(fault) | {"message": fault.message}}
         show_json({"schema": _SCHEMA, **entry_document(entry), **verdict, "page": page})
         return Exit.OK
+    # The verdict on this failure comes first; the page below is about every failure with the code.
     if fault is not None:
         show_facts(fault_headline(fault), fault_facts(fault))
         sys.stdout.write("\n")
+    # The facts go between title and text: they are what a person compares first.
     title, _, rest = page.partition("\n")
     show_page(title)
     show_facts("", entry_facts(entry))

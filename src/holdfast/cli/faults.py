@@ -28,6 +28,7 @@ _MAX_STDIN = 1_048_576
 
 def serve(file: str | None, steps: str, *, seed: int | None, port: int, as_json: bool) -> Exit:
     """Serve until Ctrl-C, then print the counters."""
+    # One would silently win over the other.
     if file is not None and steps:
         fail("expected --script or --steps, got both")
         return Exit.USAGE
@@ -44,6 +45,7 @@ def serve(file: str | None, steps: str, *, seed: int | None, port: int, as_json:
         fail(f"cannot listen on port {port}: {error.strerror or error}", "--port 0 takes a free one")
         return Exit.FAILED
     except KeyboardInterrupt:
+        # Ctrl-C is the normal end of a server: show what it did. The exit code still says interrupted.
         narrate(f"holdfast: {provider.counters!r}")
         return Exit.INTERRUPTED
     return Exit.OK
@@ -75,6 +77,7 @@ async def _serve(provider: FaultProvider, *, as_json: bool) -> None:
     async with provider:
         _announce(provider, as_json=as_json)
         narrate(f"counters: {provider.url}/_holdfast/counters; Ctrl-C ends it")
+        # A future that nobody completes: serve until the loop is interrupted.
         await asyncio.get_running_loop().create_future()
 
 
@@ -86,6 +89,7 @@ def _announce(provider: FaultProvider, *, as_json: bool) -> None:
         print(provider.url)
         for name, value in provider.environment.items():
             print(f"export {name}={value}")
+    # A script that started us reads the address from a pipe, and waits for it.
     sys.stdout.flush()
 
 

@@ -71,10 +71,12 @@ def live(
     """
     stream = sys.stderr if stream is None else stream
     keys = sys.stdin if keys is None else keys
+    # No highlighting: Rich would colour numbers and words that mean nothing here.
     view = LiveView(runtime or default_runtime(), Console(file=stream, highlight=False), zone)
     with ExitStack() as stack:
         if stream.isatty() and not view.console.is_dumb_terminal:
             stack.enter_context(view.on_screen())
+            # Keys are offered only where they can be read: stdin may be a pipe while stderr is a terminal.
             if keys.isatty():
                 view.has_keys = True
                 stack.enter_context(Keys(keys, view.pressed))
@@ -94,6 +96,7 @@ class LiveView:
         self._zone = zone
         self._state = LiveState()
         self._screen: Live | None = None
+        # Events come from any thread, and drawing happens in one: both write to the same terminal.
         self._drawing = threading.RLock()
 
     def changed(self, event: Event) -> LiveLine | None:
@@ -119,6 +122,7 @@ class LiveView:
 
     def write_plain(self, line: str) -> None:
         """Write a line to a pipe. If its reader is gone, this and all later lines are dropped."""
+        # Not through Rich: it wraps lines at 80 columns if it does not know the width of a pipe.
         stream = cast("TextIO", self.console.file)
         try:
             stream.write(line + "\n")
@@ -131,6 +135,7 @@ class LiveView:
         lines = self._state.lines
         chosen = self._chosen(lines) if self.has_keys else None
         shown = [self._row(line, chosen) for line in lines[:MOST_LINES]]
+        # More lines than the screen has cannot be redrawn: what scrolled away stays.
         if len(lines) > MOST_LINES:
             shown.append(Text(f"… and {len(lines) - MOST_LINES} more", style="dim"))
         return Text("\n").join(shown)
@@ -225,6 +230,7 @@ class Keys:
         if termios is None:
             return self
         self._before = termios.tcgetattr(self._file)
+        # Not raw mode: Ctrl-C must still interrupt the program.
         tty.setcbreak(self._file)
         # Closing the other end of this pipe wakes the thread: nothing else interrupts its `select`.
         over, self._over = os.pipe()
@@ -238,6 +244,7 @@ class Keys:
         os.close(self._over)
         self._thread.join()
         assert self._before is not None
+        # After the join: the thread must not read from a terminal that is already reset.
         termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
 
     def _read(self, over: int) -> None:

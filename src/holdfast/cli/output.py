@@ -49,6 +49,7 @@ def _on_terminal() -> bool:
 
 def show_json(document: dict[str, Any]) -> None:
     """Print one JSON document; `schema` names its shape and version."""
+    # Masked as a value and not as text: a mask inside the text could break the JSON.
     raw = msgspec.json.format(msgspec.json.encode(redactor_for().value(document)), indent=2)
     sys.stdout.write(raw.decode() + "\n")
 
@@ -64,6 +65,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print aligned columns. On a terminal cells wrap between words; if they are too many for that, rows are stacked."""
     redactor = redactor_for()
     shown = [[one_line(redactor.text(cell)) for cell in row] for row in rows]
+    # In a pipe every row is one line, however long: `grep` and `awk` read it.
     if not _on_terminal():
         _write_columns([list(columns), *shown], None)
         return
@@ -72,6 +74,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     if widths is None:
         _write_stacked(columns, shown, console.width)
         return
+    # Only the header is styled, so only the header goes through Rich.
     header = io.StringIO()
     _write_columns([list(columns)], widths, header)
     console.print(Text(header.getvalue().rstrip("\n"), style="bold"), soft_wrap=True)
@@ -174,6 +177,7 @@ def _column_widths(rows: list[list[str]], width: int) -> list[int] | None:
     free = width - 2 * (len(columns) - 1) - sum(least)
     if free < 0:
         return None
+    # Every column has room for its longest word. The rest of the width goes to the columns that want more.
     widths = least
     # Narrow columns first: a number or a short word gets all it needs, and long texts share what is left.
     wanting = sorted((want - have, index) for index, (want, have) in enumerate(zip(natural, least, strict=True)))

@@ -70,6 +70,7 @@ def _config_of(file: str | None) -> Config:
     if file is None:
         return load()
     if file == "-":
+        # A limit: a wrong pipe must not fill the memory.
         return read(read_text(sys.stdin.buffer.read(MAX_STDIN).decode("utf-8", "replace"), "stdin"), "stdin")
     return read(read_text(Path(file).read_text(encoding="utf-8", errors="replace"), file), file)
 
@@ -138,6 +139,7 @@ def _policy_facts(policy: Policy) -> list[tuple[str, str]]:
 
 def _waits(each: Outlook) -> str:
     shown = [_wait(wait) for wait in each.waits]
+    # The deadline ends the operation before these delays; listing them would promise attempts that never happen.
     if each.reached < len(shown):
         shown[each.reached :] = [f"({len(shown) - each.reached} more never fit)"]
     return ", ".join(shown) or "-"
@@ -197,6 +199,7 @@ def _advice(config: Config) -> list[tuple[str, Advice]]:
             level="warning", about="enabled", text="recovery is switched off: every call is made once, plainly"
         )
         found.insert(0, ("all", off))
+    # Targets inherit from the default policy, so most advice would appear once per target.
     seen: dict[Advice, str] = {}
     for name, each in found:
         seen.setdefault(each, name)
@@ -242,6 +245,7 @@ def policy_simulate(config: Config, outage: Outage, *, target: str | None, seed:
             }
         )
         return Exit.OK
+    # The seed is in the headline: with it, somebody else gets the same figures.
     headline = f"{target or 'default'}: {outage.code} from {outage.begins:g} s to {outage.ends:g} s, seed {seed}"
     show_facts(headline, [(_LABELS.get(name, name), _total(name, value)) for name, value in _totals(report).items()])
     show_facts("", _plot(report.seconds, outage, _plot_width()))
@@ -287,6 +291,7 @@ def _plot(seconds: Sequence[Moment], outage: Outage, width: int) -> list[tuple[s
         "blocked": [sum(moment.blocked for moment in column) for column in columns],
     }
     down = "".join(
+        # A column counts as outage if any part of it is.
         "x" if index * per_column < outage.ends and (index + 1) * per_column > outage.begins else "."
         for index in range(len(columns))
     )

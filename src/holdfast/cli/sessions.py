@@ -89,6 +89,7 @@ def ids_from(url: str | None, beginning: str) -> list[str]:
 
 
 async def _records(store: Store, states: Sequence[SessionState], limit: int | None) -> AsyncIterator[SessionRecord]:
+    # Page by page: a store may hold millions of sessions.
     after, left = "", limit
     while page := await store.sessions(states=states, after=after):
         for record in page[:left]:
@@ -251,6 +252,7 @@ def answer_of(value: str | None, *, yes: bool, no: bool, dismiss: bool, reason: 
     """Return the answer that the flags and the argument name. Raises `InvalidError` unless there is exactly one."""
     given = {"VALUE": value is not None, "--yes": yes, "--no": no, "--dismiss": dismiss}
     named = [name for name, is_given in given.items() if is_given]
+    # Nothing is assumed: an answer that nobody gave would approve an action.
     if len(named) != 1:
         raise InvalidError.saying(
             "answer", "one of VALUE, --yes, --no, --dismiss", " and ".join(named) or "none of them"
@@ -270,6 +272,7 @@ def sessions_answer(
     async def record(store: Store) -> Exit:
         session = await find(store, given)
         id_ = await _question_id(store, session, question)
+        # The audit trail names who answered. Without --by that is the user of this machine.
         answered = await answer(store, session, id_, reply, by=by or f"{getpass.getuser()}@{socket.gethostname()}")
         if as_json:
             show_json({"schema": "holdfast.sessions.answer/1", "session": session, **msgspec.to_builtins(answered)})
@@ -307,6 +310,7 @@ def sessions_export(url: str | None, given: Sequence[str], *, persisted: bool, o
         else:
             if len(found) > 1:
                 raise InvalidError.saying("export", "one session a file, or --persisted", f"{len(found)} sessions")
+            # Collected first: if the session is damaged, nothing is written.
             lines = [line.decode() + "\n" async for line in export_lines(store, found[0])]
             _write("".join(lines), output)
         narrate(f"exported {', '.join(found)}")
@@ -317,6 +321,7 @@ def sessions_export(url: str | None, given: Sequence[str], *, persisted: bool, o
 
 def sessions_import(url: str | None, file: str, *, persisted: bool, as_json: bool) -> Exit:
     """Put exported sessions into a store; the store is created if it does not exist."""
+    # Read before the store is created: a wrong path must not leave an empty store behind.
     content = _read(file)
     problems: list[HoldfastError] = []
 
@@ -396,6 +401,7 @@ def sessions_prune(url: str | None, rules: Retention, *, yes: bool, as_json: boo
 
     async def drop(store: Store) -> Exit:
         now = time.time()
+        # The same rules decide in both cases, so that --yes drops what was shown.
         actions = await prune(store, rules, now) if yes else [action async for action in plan(store, rules, now)]
         if as_json:
             listed = [msgspec.to_builtins(action) for action in actions]

@@ -27,6 +27,7 @@ def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]], *, cre
     A missing default store counts as empty: nothing was saved yet (C25). A missing store that somebody named is an error.
     Only `create` makes a new file.
     """
+    # Not opened yet: opening a SQLite store would create its file.
     store = open_store(url or default_url())
     if isinstance(store, SqliteStore) and not create and not store.path.is_file():
         if url is not None or os.environ.get("HOLDFAST_STORE"):

@@ -44,6 +44,7 @@ _Jsonl = Annotated[bool, typer.Option("--jsonl", help="One JSON object a line.")
 audit = typer.Typer(cls=Group, help="Read, search, verify and export the audit trail of a store.", no_args_is_help=True)
 
 
+# Completion must be instant: it reads the tables that are loaded anyway, never a store.
 def _codes(incomplete: str) -> list[str]:
     return [code for code in sorted(CODES) if code.startswith(incomplete.upper())]
 
@@ -88,6 +89,7 @@ def audit_tail(
     from holdfast.cli.audit import filters_of
     from holdfast.cli.store import form_of
 
+    # The filters are read inside `perform`: a wrong one is then an exit code and a message, not a traceback.
     def tail() -> Exit:
         filters = filters_of(chain, session, kinds, code, correlation, since, until, now=time.time())
         return verb(store, filters, lines=lines, follow=follow, form=form_of(as_json, as_jsonl, follow=follow))
@@ -171,6 +173,7 @@ sessions = typer.Typer(
 
 def _ids(context: typer.Context, incomplete: str) -> list[str]:
     """Complete a session id for the shell."""
+    # This one needs the store, so it is imported when somebody presses Tab.
     from holdfast.cli.sessions import ids_from
 
     return ids_from(context.params.get("store"), incomplete)

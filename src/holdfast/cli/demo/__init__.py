@@ -23,6 +23,7 @@ __all__ = ["demo"]
 
 def demo(*, seed: int, fast: bool, as_json: bool) -> Exit:
     """Run the demo. Raises `MissingExtraError` if the SDKs are not installed."""
+    # Here and not at the top: `--help` must work without the SDKs.
     with needs_extra("holdfast demo", "anthropic and openai", "demo"):
         from holdfast.cli.demo.show import show
     return show(seed=seed, fast=fast, as_json=as_json)

@@ -48,6 +48,7 @@ def show(*, seed: int, fast: bool, as_json: bool) -> Exit:
     clock: Clock = VirtualClock(wall=time.time()) if fast else SystemClock()
     # A runtime of its own: the settings of this machine must not change the storm.
     runtime = Runtime(clock=clock, rng=seeded(seed), enabled=True)
+    # Sockets and virtual time do not mix: a socket waits in real time.
     hosting = in_memory if fast else on_loopback
     with use_runtime(runtime), hosting(clock) as servers, tally.listen(runtime), live(runtime) as view:
         narrator = _Narrator(view)
@@ -97,6 +98,7 @@ class _Narrator:
     def closing(self, tally: Tally) -> None:
         """Show one call of the outage attempt by attempt, and leave a line before the result."""
         calls = [call for call in tally.calls if call.act == _CLOSE_UP]
+        # The call that opened the circuit has the most to show.
         call = next((call for call in calls if call.has(CircuitStateChange)), calls[0])
         self.line("")
         self.line(f"One call in detail: {call.worker.name}'s call in the outage", "bold")
@@ -131,6 +133,7 @@ async def _circuit_lets_through(tally: Tally) -> None:
 
 
 def _document(seed: int, acts: tuple[Act, ...], tally: Tally) -> dict[str, Any]:
+    # Only counts, no times: the document is the same in every run with the same seed.
     totals = {server: tally.total(server) for server in _SERVERS}
     return {
         "schema": SCHEMA,
@@ -170,6 +173,7 @@ def _judge(tally: Tally, *, as_json: bool) -> Exit:
     if not as_json:
         attempts = sum(tally.total(server).attempts for server in _SERVERS)
         show_text(f"Checked: Holdfast reported {attempts} attempts, and the servers counted {attempts} requests.")
+    # Before the hints on stderr, or they would appear above the result.
     sys.stdout.flush()
     if tally.commanded:
         narrate("you pressed keys: without them, every run with this seed gives the same counts")

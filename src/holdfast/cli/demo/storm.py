@@ -80,6 +80,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
 def storm(seed: int) -> tuple[Act, ...]:
     """Return the acts in order."""
+    # One source for all acts, drawn in a fixed order: that makes a seed repeatable.
     chance = seeded(seed)
     down = {worker.model: f"503*{_ATTEMPTS}" for worker in _CLAUDES}
     return (
@@ -164,6 +165,7 @@ def _cut_streams(chance: Random) -> Act:
 
 
 def _hang(chance: Random) -> Act:
+    # Not all of them: the others show that a hang does not delay the rest.
     hung = chance.sample(CAST, chance.randint(1, 3))
     return Act(
         name="hang",

@@ -105,6 +105,7 @@ class Tally:
         """Count the events inside the block to a new call."""
         call = Call(act, worker)
         self.calls.append(call)
+        # A context variable and not an attribute: the calls of all workers run at the same time.
         token = _NOW.set(call)
         try:
             yield call
@@ -149,12 +150,14 @@ class Tally:
         if isinstance(event, CircuitStateChange):
             self.open_until = event.until if event.to is CircuitState.OPEN else None
         self.commanded = self.commanded or isinstance(event, Commanded)
+        # Events outside a call, such as a circuit that half-opens by itself, belong to no call.
         call = _NOW.get()
         if call is not None:
             call.events.append(event)
             self._count(call, event)
 
     def _count(self, call: Call, event: Event) -> None:
+        # The name of an operation is provider/model; the counters are per provider.
         counted = self.counted(call.act, event.operation.partition("/")[0])
         match event:
             # A fallback is an operation of its own and reports its own attempts.

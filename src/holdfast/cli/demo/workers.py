@@ -43,6 +43,7 @@ _RESTARTS = "coder"
 async def perform(act: Act, cast: tuple[Worker, ...], stage: Stage, tally: Tally, say: Callable[[str], None]) -> None:
     """Let every worker make its call at the same time; in a patient act, the first one goes first."""
     work = _Work(act, stage, say)
+    # True is 1 here: one worker goes first, as the probe of the half-open circuit.
     ahead = cast[: act.patient]
     for worker in ahead:
         await _make_call(work, worker, tally)
@@ -55,6 +56,7 @@ async def _make_call(work: _Work, worker: Worker, tally: Tally) -> None:
     with tally.call(work.act.name, worker) as call:
         try:
             await work.do(worker)
+        # Somebody pressed c: the user knows, so nothing is said.
         except AbortedError:
             call.given_up = True
         except StreamCutError as cut:
@@ -161,6 +163,7 @@ class Stage:
         self.claude = AsyncAnthropic(
             base_url="http://anthropic.test" if memory else servers[ANTHROPIC].url,
             api_key=_NO_KEY,
+            # The SDK must not retry by itself, or one attempt would be several requests.
             max_retries=0,
             http_client=_http(servers[ANTHROPIC], memory=memory),
         )
@@ -197,5 +200,6 @@ def in_memory(clock: Clock) -> Iterator[dict[str, FaultProvider]]:
 
 
 def _http(server: FaultProvider, *, memory: bool) -> httpx2.AsyncClient:
+    # trust_env is off: a proxy from the environment would send the requests elsewhere.
     transport = server.transport(httpx2) if memory else None
     return httpx2.AsyncClient(transport=transport, trust_env=False)
