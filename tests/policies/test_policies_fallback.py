@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from holdfast import CODES, Category, Fault, InvalidError
-from holdfast.policies.decide import Ask, Skip, Take, can_fall_back, decide_step
+from holdfast.policies.decide import Ask, Skip, Take, can_fall_back, decide_fallback
 from holdfast.policies.fallback import CategoryName, check_when, meets
 
 RESET = Fault.of("CONN_RESET")
@@ -17,7 +17,7 @@ NOTHING: frozenset[str] = frozenset()
 
 def decided(**facts: Any) -> Any:
     plain = {"condition_met": True, "needs": NOTHING, "offers": None, "circuit_open": False, "consent": "configured"}
-    return decide_step(**{**plain, **facts})
+    return decide_fallback(**{**plain, **facts})
 
 
 def test_S1_16_a_step_is_tried_unless_something_speaks_against_it() -> None:

@@ -1,7 +1,7 @@
 """Decide what happens after a failed attempt: every reason to retry, repair, fall back or give up is in this module.
 
     Facts ─▶ Decider.decide ─▶ Retry(delay) | RunRepair(index) | GiveUp(reason)
-    a fallback step's facts ─▶ decide_step ─▶ Take | Ask | Skip(reason)
+    a fallback step's facts ─▶ decide_fallback ─▶ Take | Ask | Skip(reason)
 
 One `Decider` follows one operation. The runtime, the simulation and the tests all drive this same machine: it reads no
 clock, and chance comes from the facts.
@@ -45,7 +45,7 @@ __all__ = [
     "Skip",
     "Take",
     "can_fall_back",
-    "decide_step",
+    "decide_fallback",
     "is_repeatable",
     "leaves_outcome_unknown",
 ]
@@ -330,13 +330,13 @@ def can_fall_back(fault: Fault) -> bool:
     return fault.code not in _NEVER_ANSWERED
 
 
-def decide_step(
+def decide_fallback(
     *,
     condition_met: bool,
-    needs: frozenset[str],
-    offers: frozenset[str] | None,
     circuit_open: bool,
-    consent: Consent,
+    needs: frozenset[str] = frozenset(),
+    offers: frozenset[str] | None = None,
+    consent: Consent = "configured",
     budget_spent: bool = False,
 ) -> Take | Ask | Skip:
     """Return what to do about one step of a fallback chain. `offers` is None where the step's capabilities are not known."""

@@ -19,7 +19,7 @@ import msgspec
 from holdfast import options
 from holdfast.events import AgentFallback, Degraded, Fallback
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError, Scope
-from holdfast.policies.decide import Ask, Skip, can_fall_back, decide_step
+from holdfast.policies.decide import Ask, Skip, can_fall_back, decide_fallback
 from holdfast.policies.fallback import Consent, When, check_when, meets
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
@@ -220,7 +220,7 @@ class _Walk:
 
     def _decide(self, step: Step) -> Take | Ask | Skip:
         op = self.op
-        return decide_step(
+        return decide_fallback(
             condition_met=self._meets_condition(step),
             needs=op.plan.needs,
             offers=step.offers,

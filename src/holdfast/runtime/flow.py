@@ -27,7 +27,7 @@ import msgspec
 
 from holdfast.events import StreamResumed
 from holdfast.faults import AbortedError, Fault, HoldfastError, Partial, StreamCutError
-from holdfast.policies.decide import can_fall_back
+from holdfast.policies.decide import Take, can_fall_back, decide_fallback
 from holdfast.policies.fallback import When, meets
 from holdfast.policies.models.tool_calls import OpenCall
 from holdfast.runtime import reports
@@ -354,7 +354,10 @@ class Flow:
         primary = latest if self._primary is None else fault_of(self._primary)
         while self._ways and can_fall_back(latest):
             way, self._ways = self._ways[0], self._ways[1:]
-            if meets(way.when, latest, primary) and not way.of.plan.fresh().rejects():
+            decision = decide_fallback(
+                condition_met=meets(way.when, latest, primary), circuit_open=way.of.plan.fresh().rejects()
+            )
+            if isinstance(decision, Take):
                 assert isinstance(error, Exception)
                 self._primary = self._primary or error
                 reports.fell_back(self.op, "primary", way.name, latest)
