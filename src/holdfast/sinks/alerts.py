@@ -76,7 +76,7 @@ class AlertSink(Subscription):
         self._webhook = (
             None if alerts.webhook is None else Webhook(alerts.webhook, alerts.webhook_timeout, self._failed)
         )
-        handlers: dict[Any, Callable[[Any], object]] = {
+        handlers = {
             # A call that works at once reports nothing but its attempt, and the error rate needs those too.
             AttemptEnded: self._attempt_ended,
             Degraded: lambda _: self._operation(failed=False),

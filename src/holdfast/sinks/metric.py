@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -70,5 +70,4 @@ def measure_errors(
         for reader in readers:
             reader(metric)
 
-    handlers: dict[Any, Callable[[Any], object]] = {Failed: failed}
-    return subscribe(runtime, handlers)
+    return subscribe(runtime, {Failed: failed})

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 def subscribe(
     runtime: Runtime | None,
-    handlers: Mapping[type[Event], Callable[[Any], object]],
+    handlers: Mapping[Any, Callable[[Any], object]],
     *,
     on_cancel: Callable[[], object] | None = None,
     replaces_log: bool = False,

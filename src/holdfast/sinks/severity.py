@@ -7,7 +7,7 @@ terminate sessions. If a severity calls for one that was not passed in, the log 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.events import Failed
 from holdfast.faults import InvalidError, Severity
@@ -73,8 +73,7 @@ def react_to_failures(
         {reaction: function for reaction, function in given.items() if function is not None},
         logging.getLogger(logger) if isinstance(logger, str) else logger,
     )
-    handlers: dict[Any, Callable[[Any], object]] = {Failed: reactions.failed}
-    return subscribe(runtime, handlers, replaces_log=True)
+    return subscribe(runtime, {Failed: reactions.failed}, replaces_log=True)
 
 
 class _Reactions:

@@ -184,10 +184,7 @@ class MemoryStore:
         del self._sessions[session]
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
-        async def top() -> int:
-            return (await self.session(session)).top
-
-        return await self._wakeups.beyond(session, after, seconds, top)
+        return await self._wakeups.beyond(session, after, seconds, self.session)
 
     def _kept(self, session: str) -> _Kept:
         check_name("session", session)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from holdfast.stores.records import SessionRecord
+
 __all__ = ["Wakeups"]
 
 
@@ -52,18 +54,24 @@ class Wakeups:
         return future
 
     async def beyond(
-        self, session: str, after: int, seconds: float, top: Callable[[], Awaitable[int]], *, look: float = 3_600.0
+        self,
+        session: str,
+        after: int,
+        seconds: float,
+        read: Callable[[str], Awaitable[SessionRecord]],
+        *,
+        look: float = 3_600.0,
     ) -> bool:
         """Wait until the session's last offset is beyond `after`; return whether it is within `seconds`.
 
-        `top` reads the last offset. It is called after each wake-up, and at least every `look` seconds.
+        `read` returns the session's record. It is called after each wake-up, and at least every `look` seconds.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while True:
             future = self.future(session)
             try:
-                if await top() > after:
+                if (await read(session)).top > after:
                     return True
                 left = end - loop.time()
                 if left <= 0:

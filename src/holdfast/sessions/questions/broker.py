@@ -154,7 +154,7 @@ class QuestionBroker:
         # Both at once: somebody in another process may answer while a prompt is on the screen here.
         watching = asyncio.ensure_future(self._watch(question, until))
         prompting = asyncio.ensure_future(self._prompt(question, patient=until is not None))
-        async with _stopped(watching, prompting):
+        async with _stopped((watching, prompting)):
             await asyncio.wait({watching, prompting}, return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
                 answered = watching.result()
@@ -187,7 +187,7 @@ class QuestionBroker:
             prompts: dict[asyncio.Future[tuple[Answered, Any]], Interactor] = {}
             failed: list[Interactor] = []
             failure: Exception | None = None
-            async with _stopped_all(prompts):
+            async with _stopped(prompts):
                 while True:
                     self._changed.clear()
                     self._follow_changes(question, prompts, failed)
@@ -226,7 +226,7 @@ class QuestionBroker:
         self, prompts: dict[asyncio.Future[tuple[Answered, Any]], Interactor]
     ) -> list[asyncio.Future[tuple[Answered, Any]]]:
         changed = asyncio.ensure_future(self._changed.wait())
-        async with _stopped(changed):
+        async with _stopped((changed,)):
             waiting: list[asyncio.Future[Any]] = [changed, *prompts]
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         return [prompt for prompt in prompts if prompt.done()]
@@ -287,15 +287,8 @@ def _check(prompt: Prompt) -> None:
 
 
 @asynccontextmanager
-async def _stopped(*tasks: asyncio.Future[Any]) -> AsyncIterator[None]:
-    try:
-        yield
-    finally:
-        await _stop(tasks)
-
-
-@asynccontextmanager
-async def _stopped_all(tasks: dict[asyncio.Future[Any], Any]) -> AsyncIterator[None]:
+async def _stopped(tasks: Iterable[asyncio.Future[Any]]) -> AsyncIterator[None]:
+    """Stop the tasks when the block ends; also those that were added to `tasks` meanwhile."""
     try:
         yield
     finally:

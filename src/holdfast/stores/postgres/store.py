@@ -165,10 +165,7 @@ class PostgresStore(Readable):
         await self._write(session, lambda _: deletion.remove_script(session, _LOCK))
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
-        async def top() -> int:
-            return (await self.session(session)).top
-
-        return await self._wakeups.beyond(session, after, seconds, top, look=self._poll)
+        return await self._wakeups.beyond(session, after, seconds, self.session, look=self._poll)
 
     def _opened(self) -> Engine:
         if self._engine is None:

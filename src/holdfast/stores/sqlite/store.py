@@ -120,10 +120,7 @@ class SqliteStore(Readable):
         await self._write(lambda: deletion.remove_script(session))
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
-        async def top() -> int:
-            return (await self.session(session)).top
-
-        return await self._wakeups.beyond(session, after, seconds, top)
+        return await self._wakeups.beyond(session, after, seconds, self.session)
 
     def _open(self) -> None:
         try:
