@@ -73,6 +73,7 @@ class Calls:
     def within(self) -> bool:
         """Return whether the caller runs inside an attempt of these calls. Then its call is a part of that attempt."""
         around = AMBIENT.get()
+        # The adapter identifies these calls: every operation of theirs has it, and no other operation does.
         return isinstance(around, Operation) and around.adapter is self._adapter and not around.over
 
     # --- calls ---
@@ -92,6 +93,7 @@ class Calls:
         """Call `fn`, with retries and then the chain's fallbacks."""
         plan = self.plan
         if plan.off:
+            # As if Holdfast were not there: no operation, no event, no limit.
             return fn(*args)
         op = Operation(plan, self._adapter)
         return drive(op, fn, args, {}) if chain is None else drive_chain(op, chain, fn, args, {})
@@ -143,6 +145,7 @@ class Calls:
             yield from fn(*args)
             return
         of = self.stream(dialect, fn, after_first=after_first, resume=resume)
+        # The `with` settles the stream also if the consumer closes this generator, or drops it.
         with BlockingStream[T](of, args) as stream:
             yield from stream
 

@@ -114,6 +114,7 @@ def _model(model: Any, models: Sequence[_Prepared], after_first: AfterFirst) -> 
     clone = copy.copy(models[0].model)
     clone.get_response = _get_response(models)
     clone.stream_response = _stream_response(models, after_first)
+    # The runner asks the model before it retries by itself.
     clone.get_retry_advice = _advise_against_retries
     clone.close = model.close
     clone._cleanup_on_run_end = model._cleanup_on_run_end  # noqa: SLF001 - the original holds the resources, so it frees them
@@ -170,6 +171,7 @@ def _get_response(models: Sequence[_Prepared]) -> Any:
 
             return respond
 
+        # The chain is made for each call, because the fallbacks need the call's own arguments.
         first, *others = models
         calls, respond = first.calls[effect], request(first)
         chain = calls.chain(respond, [(other.name, other.calls[effect], recovered(other)) for other in others])

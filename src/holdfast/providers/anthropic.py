@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["anthropic_model"]
 
+# A reason that is not listed is "other": providers add new ones, and a reply must not fail for it.
 _STOPS: Mapping[str | None, Stop] = {
     "end_turn": "end",
     "stop_sequence": "end",
@@ -49,6 +50,7 @@ class Messages:
         # own limit for an attempt.
         answer = await self._client.messages.create(**_body(model, request), timeout=self._client.timeout)
         raise_for_error(answer)
+        # Encoded again, so that arguments have one path into a reply, whether they were streamed or not.
         called = [
             Called(block.id, block.name, msgspec.json.encode(block.input).decode())
             for block in answer.content
@@ -67,6 +69,7 @@ class Messages:
         incoming = _Incoming()
         async with await self._client.messages.create(**_body(model, request), stream=True) as stream:
             async for event in stream:
+                # An event without text, such as a part of a tool call, still shows that the provider is at work.
                 yield incoming.take(event) or ALIVE
         if not incoming.ended:
             raise cut()

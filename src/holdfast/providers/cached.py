@@ -70,6 +70,7 @@ class CachedModel:
     async def _kept_at_the_end(self, request: Request, parts: Parts) -> AsyncIterator[AsyncIterator[Part]]:
         async def passing(opened: AsyncIterator[Part]) -> AsyncIterator[Part]:
             async for part in opened:
+                # Only the last part is a reply: a stream that is left early or cut keeps nothing.
                 if isinstance(part, Reply):
                     self._keep(request, part)
                 yield part
@@ -78,6 +79,7 @@ class CachedModel:
             yield passing(opened)
 
     def _key(self, request: Request) -> str:
+        # Deterministic order: the same request must give the same key, whatever order its schema was written in.
         return f"{self.name}:{msgspec.json.encode(request, order='deterministic').decode()}"
 
     def _recall(self, request: Request) -> Reply | None:
@@ -86,6 +88,7 @@ class CachedModel:
         except Exception as error:  # noqa: BLE001 - whatever a foreign store raises
             self._report(error)
             return None
+        # A store that others use too may return anything under our key.
         return _copy_of(kept) if isinstance(kept, Reply) else None
 
     def _keep(self, request: Request, reply: Reply) -> None:

@@ -58,6 +58,7 @@ class ModelChain:
         if lacks is not None:
             ways.insert(0, (self._models[0].name, partial(_raise_fault, lacks)))
         (_, first), *others = ways
+        # The chain itself retries nothing: each model has its own attempts, and two loops would multiply.
         recovered = recover(None, _ONCE, effect="read", runtime=self._runtime)(_renamed(first, self.name))
         for name, exchange in others:
             recovered.fallback(name=name, consent=self._consent)(exchange)
@@ -87,6 +88,7 @@ class ModelChain:
         lacks = faults[0] if self._consent == "ask" else None
         runtime = self._runtime or default_runtime()
         for fault in faults:
+            # A model that is skipped without an event would look as if it had never been configured.
             if fault is not None and fault is not lacks:
                 runtime.bus.emit(SuppressedError.of(fault, "passed over", at=runtime.clock.wall()))
         return [model for model, one in found if one.agreed], lacks

@@ -87,6 +87,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the model must be able to do, beyond what tools, schema and streaming already require."""
 
     def __post_init__(self) -> None:
+        # Checked here: a provider would reject it only after the request was sent.
         options.count("request.max_output", self.max_output)
 
     def wants(self, *, streamed: bool) -> Needs:

@@ -148,6 +148,7 @@ class _Metered:
 
     async def __anext__(self) -> Part:
         part = await anext(self._parts)
+        # The stream machine reads these when the source has ended, as it does for any source.
         if isinstance(part, Reply):
             self.usage, self.model = part.usage, part.model
         return part
@@ -161,6 +162,7 @@ def _check(model: Model, needs: Needs, runtime: Runtime | None) -> None:
     found = negotiate(needs, model.offers)
     if not found.agreed:
         raise HoldfastError(lacking(model.name, found.hard, needs, model.offers))
+    # A preference that is not met must not fail the request, but somebody may wonder why, for example, nothing is cached.
     if found.preferred:
         using = runtime or default_runtime()
         fault = lacking(model.name, found.preferred, needs, model.offers)
@@ -176,6 +178,7 @@ def choose(name: str, models: Sequence[Model], needs: Needs, *, runtime: Runtime
     named = {model.name: model for model in models}
     model = named.get(name)
     if model is None:
+        # Names are long and alike; a hint saves the user a look into the configuration.
         near = get_close_matches(name, named) or sorted(named)
         raise InvalidError.at("model", f"a configured model ({', '.join(near) or 'there is none'})", name)
     found = negotiate(needs, model.offers)

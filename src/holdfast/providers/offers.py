@@ -26,6 +26,7 @@ def _with_window(tokens: int, offers: Offers) -> Offers:
 
 
 _KNOWN: dict[str, Offers] = {
+    # No windows here: the models behind these prefixes differ, and new ones appear.
     "claude-": _THINKS,
     "claude-3-": _EARLIER_CLAUDE,
     "claude-haiku-4-5": _with_window(200_000, _THINKS),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["openai_model"]
 
+# A reason that is not listed is "other": providers add new ones, and a reply must not fail for it.
 _INCOMPLETE: Mapping[str | None, Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
@@ -53,6 +54,7 @@ class Responses:
                 if event.type in _LAST:
                     response = event.response
                 yield event.delta if event.type == "response.output_text.delta" and event.delta else ALIVE
+        # Only the last event has the complete response. Without it the text that arrived may be half an answer.
         if response is None:
             raise cut()
         yield _read(request, response)
@@ -80,6 +82,7 @@ def _stop(response: Any, called: list[Called]) -> Stop:
     if response.status == "incomplete":
         return _INCOMPLETE.get(getattr(response.incomplete_details, "reason", None), "other")
     if response.status != "completed":
+        # Cancelled, or still in progress: not an answer to go on with.
         return "other"
     return "tools" if called else "end"
 
@@ -101,6 +104,7 @@ def _body(model: str, request: Request) -> dict[str, Any]:
                 "name": tool.name,
                 "description": tool.description,
                 "parameters": tool.parameters,
+                # Strict mode rejects schemas with optional properties, which tools often have.
                 "strict": False,
             }
             for tool in request.tools

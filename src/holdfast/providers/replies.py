@@ -39,6 +39,7 @@ def reply(
     `PROVIDER_OUTPUT_INVALID`, and so does text that is not the JSON that the request's schema requires.
     """
     calls = tuple(call for one in called if (call := _call(one, may_be_cut=stop == "length")) is not None)
+    # An answer that calls tools, or was cut off, is not the JSON yet.
     wants_data = request.schema is not None and stop == "end" and not calls
     data = _data(text) if wants_data else None
     return Reply(text=text, calls=calls, stop=stop, usage=usage, model=model, data=data)
@@ -65,6 +66,7 @@ def _call(called: Called, *, may_be_cut: bool) -> ToolCall | None:
         arguments = msgspec.json.decode(called.arguments or "{}", type=dict[str, Any])
     except msgspec.DecodeError as error:
         if may_be_cut:
+            # The model may ask for the call again when it has more room. Half the arguments must never run a tool.
             return None
         raise _invalid(f"the arguments of {called.name} are not a JSON object: {error}") from error
     return ToolCall(id=called.id, name=called.name, arguments=arguments)

@@ -29,6 +29,7 @@ __all__ = ["XAI_URL", "xai_model"]
 
 XAI_URL = "https://api.x.ai/v1"
 
+# A reason that is not listed is "other": providers add new ones, and a reply must not fail for it.
 _STOPS: Mapping[str | None, Stop] = {
     "stop": "end",
     "tool_calls": "tools",
@@ -70,10 +71,12 @@ class Completions:
 
     async def parts(self, model: str, request: Request) -> AsyncGenerator[Part, None]:
         incoming = _Incoming()
+        # Without this option a stream reports no usage, and the budget would not be charged.
         body = {**_body(model, request), "stream": True, "stream_options": {"include_usage": True}}
         async with await self._client.chat.completions.create(**body) as stream:
             async for chunk in stream:
                 yield incoming.take(chunk) or ALIVE
+        # Every complete answer has a finish reason; a connection that breaks ends the stream without one.
         if incoming.finish is None:
             raise cut()
         yield reply(
@@ -111,6 +114,7 @@ class _Incoming:
         return text
 
     def _add(self, call: Any) -> None:
+        # Only the first part of a call has its id and name; later parts have the index alone.
         called = self.called.setdefault(call.index, Called("", "", ""))
         called.id = call.id or called.id
         if call.function is not None:

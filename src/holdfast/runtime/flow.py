@@ -34,6 +34,7 @@ from holdfast.runtime import reports
 from holdfast.runtime.fault_of import fault_of, forget_account
 
 if TYPE_CHECKING:
+    from holdfast.runtime.limits import Wheels
     from holdfast.runtime.operation import Operation
     from holdfast.runtime.plan import Plan
 
@@ -159,12 +160,18 @@ class Delivered:
 
 
 class StreamPlan(Protocol):
-    """What a flow needs to know of the stream that it follows: a `StreamOf`."""
+    """What a flow and its driver need to know of the stream: a `StreamOf`."""
 
     plan: Plan
+    fn: Callable[..., Any]
+    resume: Callable[..., Any] | None
     dialect: Dialect
     after_first: AfterFirst
     ways: tuple[Way, ...]
+    first: Wheels | None
+    idle: Wheels | None
+    own: Wheels
+    total: float | None
 
     def begin(self) -> Operation:
         """Return the operation of a stream that begins now."""
@@ -220,6 +227,7 @@ class Flow:
         """Forget what is known about the source before."""
         self.fresh = True
         self._held = []
+        # Each source is an answer of its own: the end and the usage of an earlier one say nothing about it.
         self._ending = Ending(self.of.dialect)
         self._used = self._reported = None
 
@@ -233,6 +241,7 @@ class Flow:
             self.ready.append(item)
             return True
         self._held.append(item)
+        # Items are held until the first content and no longer: a consumer must see content the moment it arrives.
         if self.of.dialect.opens(item):
             return False
         self._release()
@@ -243,6 +252,7 @@ class Flow:
         if dialect.failure is not None and (failure := dialect.failure(item, source)) is not None:
             if self._held is not None or dialect.raises_failures:
                 raise failure
+            # The SDK's contract is that its caller sees this item. The circuit still counts the failure, at the end.
             self._reported = self._reported or failure
         self._ending.note(item)
         # Usage matters to a budget only, and reading it is not free.
@@ -261,6 +271,7 @@ class Flow:
         self._ending.check()
         self._release()
         self.over = True
+        # Settled now and not when the last item is delivered: the source has done its part.
         if self._reported is None:
             self.op.succeeded(source if self._used is None else self._used)
         else:
@@ -274,6 +285,7 @@ class Flow:
             if self._call is not None:
                 self._call.follow(item)
             if self.of.dialect.fragment(item):
+                # Another answer words its tool calls anew, so parts of two answers must never be joined.
                 self._mode = "raise"
         return item
 
@@ -305,6 +317,7 @@ class Flow:
         if delay is None:
             if is_cut:
                 self._raise_cut(error)
+            # A person who stopped the stream wants no other source either.
             can_go_on = is_failure and op.has_fallbacks and not isinstance(error, AbortedError)
             return self._fall_back(error) if can_go_on else None
         self._resumes = is_cut
@@ -323,6 +336,7 @@ class Flow:
             at, items = runtime.clock.wall(), self.delivered.count
             runtime.bus.emit(StreamResumed(at=at, run=op.run, operation=op.plan.name, how=how, items=items))
         if how == "restart":
+            # The consumer begins anew, so what it got before is not part of what it has.
             self.delivered = Delivered()
 
     def _settle_cut(self, error: BaseException) -> BaseException:

@@ -87,10 +87,10 @@ class StreamOf(Generic[P, T]):
                 "stream.resume", 'after_first="continue" beside it', f"after_first={after_first!r}"
             )
         self.plan = plan
-        self.fn = fn
+        self.fn: Callable[..., Any] = fn
         self.total = total
         self.after_first: AfterFirst = after_first
-        self.resume = resume
+        self.resume: Callable[..., Any] | None = resume
         self.dialect = dialect
         self.ways: tuple[Way, ...] = ()
         self._adapter = adapter
@@ -193,7 +193,8 @@ class _Driver:
             self.abandon()
 
     def __del__(self) -> None:
-        # A consumer that drops a stream without closing it leaves no other sign.
+        # A consumer that drops a stream without closing it gives no other sign. A permit that is never settled would keep
+        # a half-open circuit from closing.
         if self._handed_out:
             self.abandon()
 
@@ -221,7 +222,7 @@ class _Driver:
             op.admit()
 
     def _new_source(self) -> Any:
-        of: Any = self._flow.of
+        of = self._flow.of
         if of.resume is None or not self._flow.delivered.count:
             return of.fn(*self._args, **self._kwargs)
         return of.resume(self.partial, *self._args, **self._kwargs)
@@ -307,7 +308,9 @@ class Stream(_Driver, Generic[T]):
     async def _read(self) -> None:
         """Await an item that may be handed on, no longer than its limit."""
         flow, ended = self._flow, False
+        # One limit for all items that are held back: what counts is when the first content arrives.
         limit = self._begin_limit()
+        # For this step only: between two items the consumer runs, and its calls are not part of the attempt.
         token = AMBIENT.set(flow.op)
         inside = () if self._context is None else self._context.enter()
         self._busy = True
@@ -317,6 +320,7 @@ class Stream(_Driver, Generic[T]):
             while not flow.received(await anext(self._source), self._source):
                 pass
         except StopAsyncIteration:
+            # Not settled in here: an end that is a cut must reach `_recover` like any other failure.
             ended = True
         except asyncio.CancelledError as error:
             expired, limit = limit, None
@@ -327,6 +331,7 @@ class Stream(_Driver, Generic[T]):
             self._busy = False
             AttemptContext.leave(inside)
             leave(token)
+            # The limit ends before the item is handed on: the consumer's own time is not the source's.
             if limit is not None:
                 limit.end()
         if ended:
@@ -368,27 +373,24 @@ class Stream(_Driver, Generic[T]):
     # --- its limits ---
 
     def _begin_limit(self) -> Limit | None:
-        of: Any = self._flow.of
-        op = self._flow.op
+        of, op = self._flow.of, self._flow.op
         if op.plan.off:
             return None
-        wheels: Wheels | None = of.first if self._flow.fresh else of.idle
+        wheels = of.first if self._flow.fresh else of.idle
         now, ends = op.plan.monotonic(), self._ends()
         left = None if ends is None else max(0.0, ends - now)
         if wheels is not None and (left is None or wheels.seconds <= left):
             return wheels.begin(now)
-        own: Wheels = of.own
-        return None if left is None else own.begin_own(left)
+        return None if left is None else of.own.begin_own(left)
 
     def _ends(self) -> float | None:
         """When it must be over whatever arrives: its own total, and before the first item the operation's deadline."""
         if self._handed_out:
             # The deadline was for getting the answer. An answer that is still coming is ended by silence only.
             return None
-        of: Any = self._flow.of
-        op = self._flow.op
+        of, op = self._flow.of, self._flow.op
         ends = None if of.total is None else self._began + of.total
-        outer: float | None = op.outer_deadline if self._flow.delivered.count else op.deadline
+        outer = op.outer_deadline if self._flow.delivered.count else op.deadline
         return outer if ends is None or (outer is not None and outer < ends) else ends
 
     def _is_late(self, limit: Limit) -> bool:
@@ -408,7 +410,7 @@ class Stream(_Driver, Generic[T]):
             return errors.deadline_passed(op, ends - self._began)
         if self._flow.fresh:
             return errors.timed_out(op)
-        idle: Wheels | None = self._flow.of.idle  # type: ignore[attr-defined] # every driver is made of a StreamOf
+        idle = self._flow.of.idle
         return stalled(op.plan.name or "The stream", 0.0 if idle is None else idle.seconds)
 
 

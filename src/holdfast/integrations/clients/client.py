@@ -60,6 +60,7 @@ def recover_clients(
     check_weights(shares, len(clients))
     for client in given:
         warn_of_transport(getattr(client._client, "_transport", None), above=1)  # noqa: SLF001 - the SDKs have no public name for it
+    # By the class: the instance may have a `copy` of its own, as our copies do.
     copies = [type(client).copy(client, max_retries=0) for client in given]
     members = [_member(index, client, several=len(copies) > 1) for index, client in enumerate(copies)]
     provider = name or _name_of(given[0], sdk)
@@ -81,6 +82,7 @@ def _check(clients: Sequence[Any], sdk: Sdk) -> None:
 
 
 def _member(index: int, client: Any, *, several: bool) -> Member:
+    # A key that is not plain text has no fingerprint. In a pool it still needs a name, for its own circuit.
     credential = credential_of(client) or (f"client-{index + 1}" if several else "")
     return Member(index, client, credential, client.request)
 
@@ -105,6 +107,7 @@ def _take_over(pool: Pool, index: int = 0) -> Any:
         setattr(client, _POOL, pool)
         if pool.several:
             _add_hook(client, note_limits if is_sync else note_limits_async)
+    # The caller has only the first client, so closing it closes them all.
     if pool.several:
         head.close = _close(pool) if is_sync else _close_async(pool)
     return head
@@ -125,6 +128,7 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
 
         def send(op: Operation) -> Any:
             member = keys.member
+            # Set for the request only, so that a response to another call inside is not taken for this key's.
             token = SENDING.set((pool, member.index))
             try:
                 limited = with_limit(op.limit(), keys.options, member.client)
@@ -175,6 +179,7 @@ def _copy(pool: Pool, member: Member) -> Callable[..., Any]:
             warn("retries are the policy's here, so max_retries stays 0: give `recovering` a policy with attempts=…")
         changes["max_retries"] = 0
         if any(changes.get(option) for option in _CREDENTIALS):
+            # Another key shares nothing with the pool: neither limits nor rests nor circuits.
             client = type(member.client).copy(member.client, **changes)
             return _take_over(pool.of_one(Member(0, client, credential_of(client), client.request)))
         return _take_over(pool.like([_changed(one, changes) for one in pool.members]), member.index)

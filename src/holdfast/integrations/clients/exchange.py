@@ -43,6 +43,7 @@ def effect_of(options: Any) -> Effect | None:
 def without_retries(client: Any, options: Any) -> Any:
     """Return the request without the SDK's own retries, and with one idempotency key for all our attempts."""
     options = copy.copy(options)
+    # A caller may set retries for one call, which the client's own setting does not override.
     options.max_retries = 0
     if options.idempotency_key is None and options.method.lower() != "get":
         options.idempotency_key = client._idempotency_key()  # noqa: SLF001 - the SDK's own retry loop calls it too
@@ -128,6 +129,7 @@ class Exchange:
 
     def _is_raw(self, response: Any) -> bool:
         """Return whether this is a raw response whose body was received, and not one that the caller reads in parts."""
+        # The common case first: it needs no look at the HTTP response.
         if type(response) is self.cast_to:
             return False
         http = getattr(response, "http_response", None)

@@ -101,6 +101,7 @@ class Pool:
 
     def plan(self, member: Member, model: str, effect: Effect | None) -> Plan:
         """Return how calls to this model with this member's key recover."""
+        # Read without the lock: a plan that two threads make at once is made twice, and both are the same.
         key = (member.credential, model, effect)
         known = self._plans.get(key)
         if known is not None and (plan := known.fresh()) is known:
@@ -161,6 +162,7 @@ class KeyChoice(Adapter):
 
     def propose(self, op: Operation, error: Exception) -> Retry | GiveUp | None:
         """Give up on a request that cannot be sent again; go on with another key if the failure is the key's."""
+        # First of all: no other key can send a body that the first attempt has consumed.
         if not can_replay(self.options):
             return GiveUp(Reason.UNWANTED)
         pool = self.pool
@@ -170,6 +172,7 @@ class KeyChoice(Adapter):
         plan, now = op.plan, op.plan.monotonic()
         fault = fault_of(error, provider=plan.provider, now=plan.runtime.clock.wall())
         if fault.scope is not Scope.CREDENTIAL:
+            # An overloaded or broken provider is so for every key: the policy's backoff is right.
             return None
         allowed = plan.policy.tries(fault).attempts
         shut = self._shut(op, now)
@@ -186,6 +189,7 @@ class KeyChoice(Adapter):
 
     def _shut(self, op: Operation, now: float) -> frozenset[int]:
         """Return the members whose own circuit is open."""
+        # `known`, not `get`: asking must not create a state for a key that was never used.
         registry, name = op.plan.runtime.registry, self.pool.name
         circuits = ((m.index, Target(provider=name, credential=m.credential).names[-1][1]) for m in self.pool.members)
         known = ((index, registry.known(circuit)) for index, circuit in circuits)

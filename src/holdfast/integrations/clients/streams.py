@@ -73,6 +73,7 @@ def open_stream(plan: Plan, dialect: Dialect, adapter: Adapter, send: Callable[[
     if not isinstance(events, _Events):
         (response,) = live
         return response
+    # Not a wrapper around the stream: the SDK's helpers check its class and use its attributes.
     setattr(events.stream, _ITERATOR, live)
     _notice_close(events.stream, live)
     return events.stream

@@ -123,6 +123,7 @@ def with_limit(request: Any, seconds: float | None) -> dict[str, Any]:
 def _can_replay(stream: Any) -> bool:
     """Return whether a body can be read again: bytes can, a form can if its files can be rewound, a generator cannot."""
     kind = type(stream).__name__
+    # By name, because httpx and httpx2 each have their own classes.
     if kind == "MultipartStream":
         files = (getattr(field, "file", b"") for field in stream.fields)
         return all(isinstance(file, (str, bytes)) or _can_rewind(file) for file in files)
@@ -203,6 +204,7 @@ def read(response: Any, *, whole: bool) -> bytes | None:
 
     The first bytes are read because a connection that is lost before them can still be answered by another attempt.
     """
+    # A response that was made with its content, as in tests, has nothing to read.
     if hasattr(response, "_content"):
         return bytes(response.content)
     source = response.stream
@@ -244,4 +246,5 @@ async def read_async(response: Any, *, whole: bool) -> bytes | None:
 
 
 def _enough(held: list[bytes], *, whole: bool) -> bool:
+    # Empty chunks prove nothing: a connection may still break before the first byte.
     return sum(map(len, held)) > _MAX_ERROR_BODY if whole else bool(held[-1])

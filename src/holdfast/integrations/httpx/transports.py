@@ -125,8 +125,10 @@ class RecoveringTransport(Transport):
         try:
             return drive(op, self._attempt, (op, request, own), {})
         except FailedResponse as failed:
+            # The caller of an HTTP client expects a response with a status, not an exception.
             return failed.response
         finally:
+            # The caller may send the request again, with the limit it had.
             request.extensions = own
 
     def _attempt(self, op: Operation, request: Any, own: Any) -> Any:
@@ -178,6 +180,7 @@ class AsyncRecoveringTransport(AsyncTransport):
 
     async def _attempt(self, op: Operation, request: Any) -> Any:
         response = await self._inside.handle_async_request(request)
+        # No limit of its own: the driver cancels a task that is late.
         body = await read_async(response, whole=is_failure(response))
         if is_failure(response) and body is not None:
             raise failure_in(response, body, op.plan.provider, op.plan.runtime.clock.wall())

@@ -122,11 +122,13 @@ def recover_model(
     # A policy that is not valid raises here, where it is written, and not at the first call.
     recovery.calls(model, {})
     copy = without_retries(model, above=2)
+    # Past pydantic's own `__setattr__`, which sets fields only.
     object.__setattr__(copy, "__class__", _recovering_class(type(model)))
     vars(copy)["recovery"] = recovery
     return copy
 
 
+# Cached, so that two models of one class stay of one class when they recover.
 @functools.cache
 def _recovering_class(base: type[BaseChatModel]) -> type[BaseChatModel]:
     """Derive the class that recovers. Only methods that the model implements itself are replaced."""
@@ -145,8 +147,10 @@ def _recovering_class(base: type[BaseChatModel]) -> type[BaseChatModel]:
         ("_astream", _astream),
     ):
         own = getattr(base, method)
+        # LangChain checks whether a model overrides `_stream`; one that does not must not seem to.
         if own is not getattr(BaseChatModel, method):
             body[method] = functools.wraps(own)(recovered(own))
+    # These clients are made when they are first used, so they cannot be replaced on the copy now.
     for name in LAZY_CLIENTS:
         made = getattr(base, name, None)
         if isinstance(made, functools.cached_property):
@@ -158,6 +162,7 @@ def _checked(name: str, made: Callable[[Any], Any]) -> functools.cached_property
     def client(self: Any) -> Any:
         return checked(made(self))
 
+    # A cached property keeps its value under the name of its function.
     client.__name__ = name
     return functools.cached_property(client)
 
@@ -217,6 +222,7 @@ def _astream(own: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncItera
             return
         rest, mode = _rest_of(self.recovery, messages), self.recovery.after_first
         with mark_given_up():
+            # Without `aclosing` a consumer that leaves would close the inner generator later, in another task.
             async with aclosing(calls.aread(_CHUNKS, attempt, messages, after_first=mode, resume=rest)) as stream:
                 async for chunk in stream:
                     yield chunk
@@ -242,6 +248,7 @@ def _rest_of(recovery: ModelRecovery, messages: list[BaseMessage]) -> Callable[[
         return None
 
     def rest(partial: Partial) -> tuple[Any, ...]:
+        # Users resume from one message, as LangChain's own consumers get it, and not from a list of chunks.
         chunks = [chunk.message for chunk in partial.payload]
         return (resume(functools.reduce(lambda whole, part: whole + part, chunks), messages),)
 
@@ -262,6 +269,7 @@ def _has_content(message: Any) -> bool:
 def _block_has_content(block: Any) -> bool:
     if not isinstance(block, dict):
         return bool(block)
+    # These fields announce a block; any other field with a value is content.
     opening = {"type", "index", "id", "name", "caller"} if block.get("type") == "tool_use" else {"type", "index", "id"}
     return any(value for field, value in block.items() if field not in opening)
 
@@ -301,6 +309,7 @@ def used_by_message(message: Any) -> Used | None:
     usage = message.usage_metadata if isinstance(message, AIMessage | AIMessageChunk) else None
     if usage is None:
         return None
+    # LangChain counts cached tokens inside the input tokens, Anthropic beside them. Prices need them apart.
     details = usage.get("input_token_details") or {}
     cached, written = details.get("cache_read") or 0, details.get("cache_creation") or 0
     return Used(

@@ -37,7 +37,7 @@ PASSING: tuple[type[Exception], ...] = (GraphBubbleUp,)
 """Exceptions that steer LangGraph: GraphInterrupt, ParentCommand, GraphDrained."""
 
 _ATTEMPTS = 3
-_MOST_MARKS = 1000
+_MAX_MARKS = 1000
 
 
 # --- LangGraph's loop with our classifier ---
@@ -139,12 +139,14 @@ def mark_given_up() -> Iterator[None]:
     try:
         yield
     except PASSING:
+        # An interrupt ends the task too, but its next run is not a retry.
         raise
     except Exception:
         execution = _execution()
         if execution is not None:
             _given_up[execution.task_id] = None
-            while len(_given_up) > _MOST_MARKS:
+            # Most graphs never run such a task again, so nothing would ever remove its mark.
+            while len(_given_up) > _MAX_MARKS:
                 _given_up.popitem(last=False)
         raise
 

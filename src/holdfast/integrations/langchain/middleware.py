@@ -76,6 +76,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         options.one_of("RecoveryMiddleware.tool_failures", tool_failures, get_args(ToolFailures))
         for tool, effect in (effects or {}).items():
             options.one_of(f"RecoveryMiddleware.effects.{tool}", effect, EFFECTS)
+        # LangChain reads this attribute of every middleware.
         self.tools = []
         self._policy = policy
         self._name = name
@@ -129,6 +130,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _prepared(self, model: BaseChatModel) -> tuple[BaseChatModel, Calls]:
         """Return the model with its client's retries off, and how calls to it recover."""
+        # By identity, because chat models are not hashable. The entry keeps its model alive, so an id is not reused.
         known = self._models.get(id(model))
         if known is None or known[0] is not model:
             quiet = model if hasattr(model, "recovery") else without_retries(model, above=2)
@@ -154,6 +156,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         fitted = ModelFallbackMiddleware(model)
 
         def other(adapted: ModelRequest[Any]) -> Any:
+            # LangChain's fallback calls the first model before its own. That one has failed already.
             if adapted is request:
                 raise _FirstModelFailed
             return handler(self._without_retries(adapted))
@@ -271,6 +274,7 @@ def _failure_message(request: ToolCallRequest, error: Exception) -> ToolMessage:
 
 
 def _used_by_response(response: Any) -> Any:
+    # A middleware inside may return a response of its own, without messages.
     messages = getattr(response, "result", None)
     return used_by_message(messages[0]) if messages else response
 

@@ -37,6 +37,7 @@ def without_retries(model: M, *, above: int = 0) -> M:
     retries = getattr(model, "max_retries", None)
     copy = model.model_copy(update={} if retries is None and not _has_clients(model) else {"max_retries": 0})
     held = vars(copy)
+    # A copy has the clients that the model made before, with its retries. Without them it makes new ones.
     for name in _LAZY:
         held.pop(name, None)
     for root, part in _EAGER_CLIENTS:
@@ -82,6 +83,7 @@ def warn_of_retries_in(runnable: Any, *, above: int = 0) -> None:
                 above=above + 1,
             )
         elif isinstance(part, BaseChatModel) and not hasattr(part, "recovery"):
+            # None means the SDK's default, which is two retries.
             retries = getattr(part, "max_retries", 0)
             if retries or (retries is None and _has_clients(part)):
                 warn(
@@ -94,6 +96,7 @@ def warn_of_retries_in(runnable: Any, *, above: int = 0) -> None:
 def _parts(runnable: Any, depth: int) -> Iterator[Any]:
     """Yield the runnable and the runnables it consists of."""
     yield runnable
+    # A limit, because a wrapper of another package may refer to itself.
     if not depth:
         return
     inner: list[Any] = []

@@ -68,6 +68,7 @@ def recovering(
 
 
 def _is_router(target: Any) -> bool:
+    # By name: importing LiteLLM takes seconds, and only its users should pay for that.
     return any(cls.__module__ == "litellm.router" and cls.__name__ == "Router" for cls in type(target).__mro__)
 
 
@@ -84,6 +85,7 @@ def _router(router: Any, options: Options) -> Any:
     for configured in _FALLBACKS:
         if getattr(router, configured, None):
             warn(f"the Router's {configured} are off here: give `recovering` fallbacks=[…]", above=1)
+    # A shallow copy shares the deployments and their cooldowns with the Router that was given.
     clone = copy.copy(router)
     for function in _FUNCTIONS:
         setattr(clone, function, Function(getattr(router, function), options, routed=True).recovered())

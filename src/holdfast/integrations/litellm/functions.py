@@ -89,6 +89,7 @@ class Function:
             if plan.off:
                 return await self._fn(*args, **kwargs)
             kwargs = without_retries(kwargs, routed=self._routed)
+            # The operation of a stream ends with the stream, not with the call, so it has its own driver and fallbacks.
             if kwargs.get("stream"):
                 ways = self._ways(args, kwargs)
                 return await open_stream_async(
@@ -146,6 +147,7 @@ class Function:
 
     def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan:
         options = self._options
+        # The address is part of the key: one model name may be served by several hosts.
         key = (_model_of(args, kwargs), kwargs.get("api_key"), kwargs.get("api_base"))
         plan = self._plans.get(key)
         if plan is None:
@@ -181,6 +183,7 @@ def without_retries(kwargs: Mapping[str, Any], *, routed: bool) -> dict[str, Any
             warn(
                 f"retries are the policy's here, so {option}=… has no effect: give `recovering` a policy", above=_ABOVE
             )
+    # Both: the first is for LiteLLM's own loop, the second for the SDK below it.
     changed = {**kwargs, "num_retries": 0, "max_retries": 0}
     changed.pop("retry_policy", None)
     if routed:

@@ -98,6 +98,7 @@ class RecoveringModel(WrapperModel):
         def request() -> Any:
             return self.wrapped.request_stream(messages, settings, model_request_parameters, run_context)
 
+        # While recovery is off, the response must be pydantic-ai's own, with nothing replaced on it.
         if self._calls.plan.off:
             async with request() as response:
                 yield response
@@ -111,6 +112,7 @@ def _usage_of(answer: Any) -> Any:
     # The answer of a stream is its source, which has the response.
     response = getattr(answer, "response", answer)
     usage = response.usage
+    # pydantic-ai counts cached tokens inside the input tokens, Anthropic beside them. Prices need them apart.
     cached, written = usage.cache_read_tokens, usage.cache_write_tokens
     return {
         "model": response.model_name,

@@ -109,6 +109,7 @@ class _Events:
         try:
             return await anext(self._events)
         except StopAsyncIteration:
+            # A consumer that cancels the response ends it early: that is neither an answer nor a failure.
             if self.response.cancelled:
                 self._live.abandon()
             check_complete(self.response, _REPORT_THE_END)
@@ -121,6 +122,7 @@ class _Events:
 
     async def aclose(self) -> None:
         """Close an attempt that failed before its first content."""
+        # The context manager of the request must see the error, as if its body had raised it.
         error, self._error = self._error, None
         if not self._handed_out:
             await self._stack.__aexit__(None if error is None else type(error), error, None)

@@ -71,6 +71,7 @@ def recovering_tool(
         )
     options.one_of("recovering_tool.failures", failures, get_args(Failures))
     refuse_generator(fn)
+    # Without a declared effect nobody knows whether a second call does harm, so the function is only wrapped for reports.
     declared = effect is not None or contract_of(fn) is not None
     target = Target(tool=name or name_of(fn).rpartition(".")[2])
     calls = Calls(target, policy, passing=PASSING, effect=effect, fn=fn, runtime=runtime) if declared else None
