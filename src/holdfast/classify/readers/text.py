@@ -57,16 +57,15 @@ def read_named(
     """Return the evidence of an exception whose class is `module.type_name`."""
     message = message[:MAX_CHARS]
     found = read_body(message)
-    codes = [*reversed(found.codes)]
     # A class name is a machine code too: AWS and gRPC name their classes after their codes.
-    codes += [match[1].lower() for match in (_AWS.search(message),) if match]
-    codes += _grpc_codes(message)
-    codes.append(type_name.lower())
+    codes = [*reversed(found.codes), *_codes_in(message), type_name.lower()]
     text = _text_of(message, found.messages)
     # An address is not prose: `/v1/moderations` is no content policy. A command line shows what was run, not what failed.
     prose = _ADDRESS.sub(" ", _COMMAND.sub("", text, count=1) if type_name == "CalledProcessError" else text)
     # Libraries often keep the errno only in their text: "[Errno 111] Connection refused".
     number = errno if errno is not None else _errno_in(message)
+    folded = fold(prose)
+    matched = find_phrases(folded) | codes_in(codes) | (PAGE if found.html else 0) | (SECRETS if "://" in text else 0)
     return Evidence(
         source=source,
         provider=provider.lower(),
@@ -74,11 +73,8 @@ def read_named(
         headers=headers or {},
         codes=tuple(codes),
         message=text,
-        text=(folded := fold(prose)),
-        matched=find_phrases(folded)
-        | codes_in(codes)
-        | (PAGE if found.html else 0)
-        | (SECRETS if "://" in text else 0),
+        text=folded,
+        matched=matched,
         delays=tuple(found.delays),
         resets=tuple(found.resets),
         html=found.html,
@@ -155,14 +151,17 @@ def _text_of(message: str, parts: list[str]) -> str:
     return text if len(text) <= _TEXT_CHARS else f"{text[:_HEAD_CHARS]}\n{text[_HEAD_CHARS - _TEXT_CHARS :]}"
 
 
-def _grpc_codes(message: str) -> list[str]:
-    match = _GRPC.search(message)
-    if match is None:
-        return []
-    word = match[1]
-    if word.isdigit():
-        return [GRPC_NAMES[int(word)].lower()] if int(word) < len(GRPC_NAMES) else []
-    return [word.lower()]
+def _codes_in(message: str) -> list[str]:
+    """Return the codes that botocore and gRPC write into their text."""
+    aws, grpc = _AWS.search(message), _GRPC.search(message)
+    codes = [] if aws is None else [aws[1].lower()]
+    if grpc is not None:
+        word = grpc[1].lower()
+        if not word.isdigit():
+            codes.append(word)
+        elif int(word) < len(GRPC_NAMES):
+            codes.append(GRPC_NAMES[int(word)].lower())
+    return codes
 
 
 def _status_in(message: str) -> int | None:
