@@ -15,7 +15,7 @@ from holdfast import options
 from holdfast.classify.times import parse_duration, parse_rfc3339
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, fail, narrate, show_json, show_line, show_table
-from holdfast.cli.store import time_of, with_store
+from holdfast.cli.store import time_of
 from holdfast.faults import InvalidError, resolve
 from holdfast.stores.chain import session_chain
 from holdfast.stores.records import AUDIT_CLASSES
@@ -95,17 +95,13 @@ def filters_of(
 # --- tail ---
 
 
-def audit_tail(url: str | None, filters: Filters, *, lines: int, follow: bool, form: Form) -> Exit:
+async def audit_tail(store: Store, filters: Filters, *, lines: int, follow: bool, form: Form) -> Exit:
     """Show the newest records of all chains together; with `follow`, go on with new ones until Ctrl-C."""
-
-    async def tail(store: Store) -> Exit:
-        heads = [head async for head in heads_of(store) if filters.reads(head.chain)]
-        _show(await _newest(store, filters, heads, lines), form)
-        if follow:
-            await _follow(store, filters, {head.chain: head.seq for head in heads}, form)
-        return Exit.OK
-
-    return with_store(url, tail)
+    heads = [head async for head in heads_of(store) if filters.reads(head.chain)]
+    _show(await _newest(store, filters, heads, lines), form)
+    if follow:
+        await _follow(store, filters, {head.chain: head.seq for head in heads}, form)
+    return Exit.OK
 
 
 async def _newest(store: Store, filters: Filters, heads: list[Head], count: int) -> list[AuditRecord]:
@@ -145,20 +141,16 @@ async def _follow(store: Store, filters: Filters, seen: dict[str, int], form: Fo
 # --- query ---
 
 
-def audit_query(url: str | None, filters: Filters, *, limit: int, form: Form) -> Exit:
+async def audit_query(store: Store, filters: Filters, *, limit: int, form: Form) -> Exit:
     """Show the newest `limit` records that fit, in the order of their times."""
-
-    async def query(store: Store) -> Exit:
-        records, count = await _fitting(store, filters, limit)
-        if records or form != "table":
-            _show(records, form)
-        if not count:
-            narrate("holdfast: no record fits all of these filters")
-        elif count > limit:
-            narrate(f"the newest {limit} of {count} records that fit; --limit shows more")
-        return Exit.OK if count else Exit.NOT_FOUND
-
-    return with_store(url, query)
+    records, count = await _fitting(store, filters, limit)
+    if records or form != "table":
+        _show(records, form)
+    if not count:
+        narrate("holdfast: no record fits all of these filters")
+    elif count > limit:
+        narrate(f"the newest {limit} of {count} records that fit; --limit shows more")
+    return Exit.OK if count else Exit.NOT_FOUND
 
 
 async def _fitting(store: Store, filters: Filters, limit: int) -> tuple[list[AuditRecord], int]:
@@ -180,21 +172,16 @@ async def _fitting(store: Store, filters: Filters, limit: int) -> tuple[list[Aud
 # --- verify ---
 
 
-def audit_verify(url: str | None, *, expect: str | None, anchor: str | None, as_json: bool) -> Exit:
+async def audit_verify(store: Store, *, expect: str | None, anchor: str | None, as_json: bool) -> Exit:
     """Verify every chain and show each with its result."""
-    heads = _anchor_of(anchor)
-
-    async def verify(store: Store) -> Exit:
-        result = await verify_store(store, anchor=heads, expect=expect)
-        without = await unaudited(store)
-        if as_json:
-            facts = msgspec.to_builtins(result)
-            show_json({"schema": "holdfast.audit.verify/1", "sound": result.sound, **facts, "unaudited": without})
-        else:
-            _show_chains(result, without)
-        return _conclude(result)
-
-    return with_store(url, verify)
+    result = await verify_store(store, anchor=_anchor_of(anchor), expect=expect)
+    without = await unaudited(store)
+    if as_json:
+        facts = msgspec.to_builtins(result)
+        show_json({"schema": "holdfast.audit.verify/1", "sound": result.sound, **facts, "unaudited": without})
+    else:
+        _show_chains(result, without)
+    return _conclude(result)
 
 
 def _conclude(result: Verification) -> Exit:
@@ -230,20 +217,17 @@ def _anchor_of(file: str | None) -> tuple[Head, ...]:
 # --- export ---
 
 
-def audit_export(url: str | None, filters: Filters) -> Exit:
+async def audit_export(store: Store, filters: Filters) -> Exit:
     """Write the records that fit as JSON Lines, chain by chain; verify those chains on the way."""
 
     def write(record: AuditRecord) -> None:
         if filters.fits(record):
             sys.stdout.write(_export_line(record) + "\n")
 
-    async def export(store: Store) -> Exit:
-        if filters.chains is not None and not filters.chains:
-            # --chain and --session name different chains: nothing fits. No chain is called "".
-            return _conclude(await verify_store(store, chains=("",)))
-        return _conclude(await verify_store(store, chains=tuple(filters.chains or ()), each=write))
-
-    return with_store(url, export)
+    if filters.chains is not None and not filters.chains:
+        # --chain and --session name different chains: nothing fits. No chain is called "".
+        return _conclude(await verify_store(store, chains=("",)))
+    return _conclude(await verify_store(store, chains=tuple(filters.chains or ()), each=write))
 
 
 def _export_line(record: AuditRecord) -> str:

@@ -52,24 +52,20 @@ COLUMNS = ("session", "state", "in use", "entries", "checkpoint", "created", "la
 # --- ls ---
 
 
-def sessions_ls(url: str | None, states: Sequence[SessionState], *, limit: int | None, form: Form) -> Exit:
+async def sessions_ls(store: Store, states: Sequence[SessionState], *, limit: int | None, form: Form) -> Exit:
     """List the sessions; if states are named, only those in one of them."""
-
-    async def list_them(store: Store) -> Exit:
-        found = [_record_document(record) async for record in _records(store, states, limit)]
-        match form:
-            case "json":
-                show_json({"schema": SCHEMA, "sessions": found})
-            case "jsonl":
-                for document in found:
-                    show_line({"schema": SCHEMA, **document})
-            case "table" if found:
-                show_table(COLUMNS, [[_cell(value) for value in document.values()] for document in found])
-            case _:
-                narrate("no sessions")
-        return Exit.OK
-
-    return with_store(url, list_them)
+    found = [_record_document(record) async for record in _records(store, states, limit)]
+    match form:
+        case "json":
+            show_json({"schema": SCHEMA, "sessions": found})
+        case "jsonl":
+            for document in found:
+                show_line({"schema": SCHEMA, **document})
+        case "table" if found:
+            show_table(COLUMNS, [[_cell(value) for value in document.values()] for document in found])
+        case _:
+            narrate("no sessions")
+    return Exit.OK
 
 
 def ids_from(url: str | None, beginning: str) -> list[str]:
@@ -121,33 +117,23 @@ def _cell(value: Any) -> str:
 # --- show and resume ---
 
 
-def sessions_show(url: str | None, given: str, *, as_json: bool) -> Exit:
+async def sessions_show(store: Store, given: str, *, as_json: bool) -> Exit:
     """Show everything that is known of a session."""
-
-    async def show(store: Store) -> Exit:
-        _show(await overview(store, await find(store, given)), as_json=as_json)
-        return Exit.OK
-
-    return with_store(url, show)
+    _show(await overview(store, await find(store, given)), as_json=as_json)
+    return Exit.OK
 
 
-def sessions_resume(url: str | None, given: str, *, as_json: bool) -> Exit:
+async def sessions_resume(store: Store, given: str, *, as_json: bool) -> Exit:
     """Make a session resumable, show it, and say what waits for a person. Raises the reason if it cannot be resumed."""
-
-    async def resume(store: Store) -> Exit:
-        seen = await make_resumable(store, await find(store, given))
-        _show(seen, as_json=as_json)
-        for key in seen.unknown:
-            narrate(
-                f"{key} may have happened: check, and let the program call session.resolve, or it stops there again"
-            )
-        for question in seen.questions:
-            narrate(f"answer first: holdfast sessions answer {seen.record.id} {question.id}")
-        then = "then " if seen.unknown or seen.questions else ""
-        narrate(f"{then}start the program of this session: it resumes by itself")
-        return Exit.OK
-
-    return with_store(url, resume)
+    seen = await make_resumable(store, await find(store, given))
+    _show(seen, as_json=as_json)
+    for key in seen.unknown:
+        narrate(f"{key} may have happened: check, and let the program call session.resolve, or it stops there again")
+    for question in seen.questions:
+        narrate(f"answer first: holdfast sessions answer {seen.record.id} {question.id}")
+    then = "then " if seen.unknown or seen.questions else ""
+    narrate(f"{then}start the program of this session: it resumes by itself")
+    return Exit.OK
 
 
 def _show(seen: Overview, *, as_json: bool) -> None:
@@ -227,22 +213,18 @@ def _text(value: Any) -> str:
 # --- close ---
 
 
-def sessions_close(url: str | None, given: Sequence[str], *, reason: str, yes: bool, as_json: bool) -> Exit:
+async def sessions_close(store: Store, given: Sequence[str], *, reason: str, yes: bool, as_json: bool) -> Exit:
     """Close each session; stop at the first that cannot be closed. Several need `yes`."""
-
-    async def close_them(store: Store) -> Exit:
-        found = list(dict.fromkeys([await find(store, one) for one in given]))
-        if len(found) > 1 and not yes:
-            fail(f"{len(found)} sessions would be closed for good: {', '.join(found)}", "say --yes to close them")
-            return Exit.REFUSED
-        for session in found:
-            await close(store, session, reason)
-            narrate(f"closed {session}")
-        if as_json:
-            show_json({"schema": "holdfast.sessions.close/1", "closed": found})
-        return Exit.OK
-
-    return with_store(url, close_them)
+    found = list(dict.fromkeys([await find(store, one) for one in given]))
+    if len(found) > 1 and not yes:
+        fail(f"{len(found)} sessions would be closed for good: {', '.join(found)}", "say --yes to close them")
+        return Exit.REFUSED
+    for session in found:
+        await close(store, session, reason)
+        narrate(f"closed {session}")
+    if as_json:
+        show_json({"schema": "holdfast.sessions.close/1", "closed": found})
+    return Exit.OK
 
 
 # --- answer ---
@@ -264,23 +246,19 @@ def answer_of(value: str | None, *, yes: bool, no: bool, dismiss: bool, reason: 
     return Answer(value=True if yes else value, reason=reason)
 
 
-def sessions_answer(
-    url: str | None, given: str, question: str, reply: Answer, *, by: str | None, as_json: bool
+async def sessions_answer(
+    store: Store, given: str, question: str, reply: Answer, *, by: str | None, as_json: bool
 ) -> Exit:
     """Record an answer to a question, whether the program that waits for it runs or not."""
-
-    async def record(store: Store) -> Exit:
-        session = await find(store, given)
-        id_ = await _question_id(store, session, question)
-        # The audit trail names who answered. Without --by that is the user of this machine.
-        answered = await answer(store, session, id_, reply, by=by or f"{getpass.getuser()}@{socket.gethostname()}")
-        if as_json:
-            show_json({"schema": "holdfast.sessions.answer/1", "session": session, **msgspec.to_builtins(answered)})
-        else:
-            narrate(f"{id_} of {session}: {answered.outcome}, by {answered.by}")
-        return Exit.OK
-
-    return with_store(url, record)
+    session = await find(store, given)
+    id_ = await _question_id(store, session, question)
+    # The audit trail names who answered. Without --by that is the user of this machine.
+    answered = await answer(store, session, id_, reply, by=by or f"{getpass.getuser()}@{socket.gethostname()}")
+    if as_json:
+        show_json({"schema": "holdfast.sessions.answer/1", "session": session, **msgspec.to_builtins(answered)})
+    else:
+        narrate(f"{id_} of {session}: {answered.outcome}, by {answered.by}")
+    return Exit.OK
 
 
 async def _question_id(store: Store, session: str, given: str) -> str:
@@ -296,27 +274,23 @@ async def _question_id(store: Store, session: str, given: str) -> str:
 # --- export and import ---
 
 
-def sessions_export(url: str | None, given: Sequence[str], *, persisted: bool, output: str | None) -> Exit:
+async def sessions_export(store: Store, given: Sequence[str], *, persisted: bool, output: str | None) -> Exit:
     """Write one session as JSON Lines, or any number of them as one JSON list (`persisted`)."""
-
-    async def export(store: Store) -> Exit:
-        found = list(dict.fromkeys([await find(store, one) for one in given]))
-        if persisted:
-            sessions = [await session_file.persisted(store, session) for session in found]
-            if output is not None:
-                session_file.save(output, sessions)
-            else:
-                sys.stdout.write(session_file.dump(sessions).decode())
+    found = list(dict.fromkeys([await find(store, one) for one in given]))
+    if persisted:
+        sessions = [await session_file.persisted(store, session) for session in found]
+        if output is not None:
+            session_file.save(output, sessions)
         else:
-            if len(found) > 1:
-                raise InvalidError.saying("export", "one session a file, or --persisted", f"{len(found)} sessions")
-            # Collected first: if the session is damaged, nothing is written.
-            lines = [line.decode() + "\n" async for line in export_lines(store, found[0])]
-            _write("".join(lines), output)
-        narrate(f"exported {', '.join(found)}")
-        return Exit.OK
-
-    return with_store(url, export)
+            sys.stdout.write(session_file.dump(sessions).decode())
+    else:
+        if len(found) > 1:
+            raise InvalidError.saying("export", "one session a file, or --persisted", f"{len(found)} sessions")
+        # Collected first: if the session is damaged, nothing is written.
+        lines = [line.decode() + "\n" async for line in export_lines(store, found[0])]
+        _write("".join(lines), output)
+    narrate(f"exported {', '.join(found)}")
+    return Exit.OK
 
 
 def sessions_import(url: str | None, file: str, *, persisted: bool, as_json: bool) -> Exit:
@@ -396,27 +370,23 @@ def rules_of(*, closed: str, failed: str, idle: str, entries: int, claims: str) 
     )
 
 
-def sessions_prune(url: str | None, rules: Retention, *, yes: bool, as_json: bool) -> Exit:
+async def sessions_prune(store: Store, rules: Retention, *, yes: bool, as_json: bool) -> Exit:
     """Drop what the rules do not keep. Without `yes`, only show it, and exit with 7 if there is anything."""
-
-    async def drop(store: Store) -> Exit:
-        now = time.time()
-        # The same rules decide in both cases, so that --yes drops what was shown.
-        actions = await prune(store, rules, now) if yes else [action async for action in plan(store, rules, now)]
-        if as_json:
-            listed = [msgspec.to_builtins(action) for action in actions]
-            show_json({"schema": "holdfast.sessions.prune/1", "done": yes, "actions": listed})
-        elif actions:
-            rows = [(one.session, one.what, str(one.before), str(one.entries), one.reason) for one in actions]
-            show_table(("session", "what", "before", "entries", "reason"), rows)
-        if not actions:
-            narrate("nothing to drop")
-        elif not yes:
-            narrate(f"{counted(len(actions), 'session')} would lose this for good: say --yes to drop it")
-            return Exit.REFUSED
-        return Exit.OK
-
-    return with_store(url, drop)
+    now = time.time()
+    # The same rules decide in both cases, so that --yes drops what was shown.
+    actions = await prune(store, rules, now) if yes else [action async for action in plan(store, rules, now)]
+    if as_json:
+        listed = [msgspec.to_builtins(action) for action in actions]
+        show_json({"schema": "holdfast.sessions.prune/1", "done": yes, "actions": listed})
+    elif actions:
+        rows = [(one.session, one.what, str(one.before), str(one.entries), one.reason) for one in actions]
+        show_table(("session", "what", "before", "entries", "reason"), rows)
+    if not actions:
+        narrate("nothing to drop")
+    elif not yes:
+        narrate(f"{counted(len(actions), 'session')} would lose this for good: say --yes to drop it")
+        return Exit.REFUSED
+    return Exit.OK
 
 
 def _seconds(flag: str, text: str) -> float | None:

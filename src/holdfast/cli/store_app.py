@@ -6,7 +6,7 @@ Each verb imports its implementation when it runs, so that `--help` and shell co
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -16,7 +16,10 @@ from holdfast.faults import CODES
 from holdfast.stores.records import AUDIT_CLASSES, SessionState
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from holdfast.cli.exits import Exit
+    from holdfast.stores import Store
 
 __all__ = ["Group", "audit", "sessions"]
 
@@ -40,6 +43,15 @@ _Store = Annotated[
 ]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 _Jsonl = Annotated[bool, typer.Option("--jsonl", help="One JSON object a line.")]
+
+
+def _perform_on(url: str | None, verb: Callable[[Store], Awaitable[Exit]]) -> NoReturn:
+    """Run a verb on the store at `url`, or on the default store, and leave with its exit code."""
+    from holdfast.cli.store import with_store
+
+    # Flags are read by `verb`, inside `perform`: a wrong one is then a message and an exit code, not a traceback.
+    perform(lambda: with_store(url, verb))
+
 
 audit = typer.Typer(cls=Group, help="Read, search, verify and export the audit trail of a store.", no_args_is_help=True)
 
@@ -89,12 +101,11 @@ def audit_tail(
     from holdfast.cli.audit import filters_of
     from holdfast.cli.store import form_of
 
-    # The filters are read inside `perform`: a wrong one is then an exit code and a message, not a traceback.
-    def tail() -> Exit:
+    def tail(opened: Store) -> Awaitable[Exit]:
         filters = filters_of(chain, session, kinds, code, correlation, since, until, now=time.time())
-        return verb(store, filters, lines=lines, follow=follow, form=form_of(as_json, as_jsonl, follow=follow))
+        return verb(opened, filters, lines=lines, follow=follow, form=form_of(as_json, as_jsonl, follow=follow))
 
-    perform(tail)
+    _perform_on(store, tail)
 
 
 @audit.command("query")
@@ -116,11 +127,11 @@ def audit_query(
     from holdfast.cli.audit import filters_of
     from holdfast.cli.store import form_of
 
-    def query() -> Exit:
+    def query(opened: Store) -> Awaitable[Exit]:
         filters = filters_of(chain, session, kinds, code, correlation, since, until, now=time.time())
-        return verb(store, filters, limit=limit, form=form_of(as_json, as_jsonl))
+        return verb(opened, filters, limit=limit, form=form_of(as_json, as_jsonl))
 
-    perform(query)
+    _perform_on(store, query)
 
 
 @audit.command("verify")
@@ -140,7 +151,7 @@ def audit_verify(
     """Verify every chain and show where one was changed; exit 1 if one was."""
     from holdfast.cli.audit import audit_verify as verb
 
-    perform(lambda: verb(store, expect=expect, anchor=anchor, as_json=as_json))
+    _perform_on(store, lambda opened: verb(opened, expect=expect, anchor=anchor, as_json=as_json))
 
 
 @audit.command("export")
@@ -158,10 +169,10 @@ def audit_export(
     from holdfast.cli.audit import audit_export as verb
     from holdfast.cli.audit import filters_of
 
-    def export() -> Exit:
-        return verb(store, filters_of(chain, session, kinds, code, correlation, since, until, now=time.time()))
+    def export(opened: Store) -> Awaitable[Exit]:
+        return verb(opened, filters_of(chain, session, kinds, code, correlation, since, until, now=time.time()))
 
-    perform(export)
+    _perform_on(store, export)
 
 
 sessions = typer.Typer(
@@ -199,7 +210,7 @@ def sessions_ls(
     from holdfast.cli.sessions import sessions_ls as verb
     from holdfast.cli.store import form_of
 
-    perform(lambda: verb(store, tuple(state or ()), limit=limit, form=form_of(as_json, as_jsonl)))
+    _perform_on(store, lambda opened: verb(opened, tuple(state or ()), limit=limit, form=form_of(as_json, as_jsonl)))
 
 
 @sessions.command("show")
@@ -207,7 +218,7 @@ def sessions_show(session: _Session, store: _Store = None, as_json: _Json = Fals
     """Show one session: state, turn in flight, steps of unknown outcome, open questions, checkpoint."""
     from holdfast.cli.sessions import sessions_show as verb
 
-    perform(lambda: verb(store, session, as_json=as_json))
+    _perform_on(store, lambda opened: verb(opened, session, as_json=as_json))
 
 
 @sessions.command("resume")
@@ -218,7 +229,7 @@ def sessions_resume(session: _Session, store: _Store = None, as_json: _Json = Fa
     """
     from holdfast.cli.sessions import sessions_resume as verb
 
-    perform(lambda: verb(store, session, as_json=as_json))
+    _perform_on(store, lambda opened: verb(opened, session, as_json=as_json))
 
 
 @sessions.command("close")
@@ -232,7 +243,7 @@ def sessions_close(
     """End sessions for good; a turn in flight is abandoned. Several need --yes."""
     from holdfast.cli.sessions import sessions_close as verb
 
-    perform(lambda: verb(store, ids, reason=reason, yes=yes, as_json=as_json))
+    _perform_on(store, lambda opened: verb(opened, ids, reason=reason, yes=yes, as_json=as_json))
 
 
 @sessions.command("answer")
@@ -252,11 +263,11 @@ def sessions_answer(
     from holdfast.cli.sessions import answer_of
     from holdfast.cli.sessions import sessions_answer as verb
 
-    def give() -> Exit:
+    def give(opened: Store) -> Awaitable[Exit]:
         answer = answer_of(value, yes=yes, no=no, dismiss=dismiss, reason=reason)
-        return verb(store, session, question, answer, by=by, as_json=as_json)
+        return verb(opened, session, question, answer, by=by, as_json=as_json)
 
-    perform(give)
+    _perform_on(store, give)
 
 
 @sessions.command("export")
@@ -271,7 +282,7 @@ def sessions_export(
     """Write a session with its log and audit trail as JSON Lines, or several as one JSON list."""
     from holdfast.cli.sessions import sessions_export as verb
 
-    perform(lambda: verb(store, ids, persisted=persisted, output=output))
+    _perform_on(store, lambda opened: verb(opened, ids, persisted=persisted, output=output))
 
 
 @sessions.command("import")
@@ -306,8 +317,8 @@ def sessions_prune(
     from holdfast.cli.sessions import rules_of
     from holdfast.cli.sessions import sessions_prune as verb
 
-    def drop() -> Exit:
+    def drop(opened: Store) -> Awaitable[Exit]:
         rules = rules_of(closed=closed, failed=failed, idle=idle, entries=entries, claims=claims)
-        return verb(store, rules, yes=yes, as_json=as_json)
+        return verb(opened, rules, yes=yes, as_json=as_json)
 
-    perform(drop)
+    _perform_on(store, drop)
