@@ -236,7 +236,7 @@ def test_only_with_delay_a_used_up_window_is_retried_only_with_a_delay_that_is_w
     assert (late.retryable, late.retry_after) == (False, 3600)
 
 
-def test_only_if_told_holds_for_the_verdict_of_any_rule():
+def test_only_with_delay_holds_for_the_verdict_of_any_rule():
     verdict = Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True)
     assert not CLASSIFIER.conclude(Evidence(source=Source.HTTP), verdict).retryable
     delayed = Evidence(source=Source.HTTP, headers={"retry-after": "5"})
