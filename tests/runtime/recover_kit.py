@@ -1,4 +1,4 @@
-"""What the tests of `recover` share: a world with its own time, chance and ears, and a way to cancel at every await."""
+"""What the tests of `recover` share: a runtime in virtual time whose events are recorded, and a way to cancel at every await."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ class World:
     def now(self) -> float:
         return self.clock.monotonic()
 
-    def line(self, name: str) -> TargetState:
-        line = self.runtime.registry.known(name)
-        assert line is not None, f"no line {name!r}; there are {[line.name for line in self.runtime.registry]}"
-        return line
+    def state(self, name: str) -> TargetState:
+        state = self.runtime.registry.known(name)
+        assert state is not None, f"no target {name!r}; there are {[state.name for state in self.runtime.registry]}"
+        return state
 
-    def state(self, name: str) -> CircuitState:
-        return self.line(name)._breaker.state(self.now)
+    def circuit_state(self, name: str) -> CircuitState:
+        return self.state(name)._breaker.state(self.now)
 
     def of(self, kind: type[Any]) -> list[Any]:
         return self.events.of(kind)
 
     def waits(self) -> list[float]:
-        """The seconds between the end of each attempt and the next, as the events tell."""
+        """The seconds between the end of each attempt and the next, according to the events."""
         return [event.delay for event in self.events if type(event).__name__ == "Retry"]
 
 
-def settled(line: TargetState) -> int:
-    """Permits that came back, however."""
-    breaker = line._breaker
+def settled(state: TargetState) -> int:
+    """The number of permits that came back, with whatever result."""
+    breaker = state._breaker
     return breaker.successes + breaker.failures + breaker.ignored + breaker.cancelled
 
 
-def probes_out(line: TargetState) -> int:
-    return len(line._breaker._probes_out or ())
+def probes_out(state: TargetState) -> int:
+    return len(state._breaker._probes_out or ())
 
 
-def assert_places_free(line: TargetState) -> None:
-    limiter = line.limiter
+def assert_places_free(state: TargetState) -> None:
+    limiter = state.limiter
     if limiter is not None:
         assert limiter._wakers == {}
         if limiter._places is not None:
@@ -72,7 +72,7 @@ def assert_places_free(line: TargetState) -> None:
 
 
 class Flaky:
-    """A callable that fails as told, then answers; sync by calling, async by `acall`. It counts its calls."""
+    """A callable that raises the given failures in turn, then answers; sync by calling, async by `acall`. It counts its calls."""
 
     def __init__(self, *failures: BaseException | type[BaseException], value: Any = "ok", takes: float = 0.0) -> None:
         self.failures = list(failures)
@@ -151,7 +151,7 @@ def cancel_everywhere(
 ) -> list[list[Event]]:
     """Run `scenario` once for each of its suspensions, cancelled there; check that nothing is left behind.
 
-    Return the events of each cancelled run. `names` are the lines whose permits and places must have come back.
+    Return the events of each cancelled run. `names` are the targets whose permits and places must have come back.
     """
     runs: list[list[Event]] = []
     for nth in range(1, most):
@@ -182,7 +182,7 @@ async def _cancelled_run(
             await watched
         except asyncio.CancelledError:
             seen["cancelled"] = True
-            assert task.cancelling() == 1, "somebody took back, or added to, the cancellation of the caller"
+            assert task.cancelling() == 1, "the cancellation of the caller was taken back or requested twice"
             task.uncancel()
         seen["suspensions"] = watched.suspensions
         assert AMBIENT.get() is None
@@ -199,13 +199,13 @@ async def _cancelled_run(
     assert after in ([Cancelled], []), f"cancelled at suspension {nth}: {after}"
     assert asyncio.all_tasks() == {asyncio.current_task()}
     for name in names:
-        line = world.runtime.registry.known(name)
-        if line is not None:
+        state = world.runtime.registry.known(name)
+        if state is not None:
             begun = len([event for event in world.of(AttemptStarted) if event.via == "primary"])
             outs = min(begun, 1) if getattr(scenario, "per_operation", False) else begun
-            assert settled(line) == outs, f"cancelled at suspension {nth}: {outs} permits, {settled(line)} settled"
+            assert settled(state) == outs, f"cancelled at suspension {nth}: {outs} permits, {settled(state)} settled"
             failed = [event for event in world.of(AttemptEnded) if event.fault is not None]
-            assert line._breaker.failures <= len(failed)
-            assert probes_out(line) == 0
-            assert_places_free(line)
+            assert state._breaker.failures <= len(failed)
+            assert probes_out(state) == 0
+            assert_places_free(state)
     return True

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from recover_kit import LOOSE, Always, Flaky, World, assert_places_free, probes_out, reset, settled
 
-from holdfast import Circuit, CircuitOpenError, DeadlineError, InvalidError, Policy, fault_of
+from holdfast import Circuit, CircuitOpenError, DeadlineError, InvalidError, Policy, fault_of, recover
 from holdfast.events import AttemptStarted, CircuitState, Failed, Recovered, Retry
 from holdfast.runtime.ambient import AMBIENT
 
@@ -63,11 +63,11 @@ def test_R1_the_last_exception_itself_leaves_the_loop(form: str) -> None:
 
 @FORMS
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_R18_who_asks_to_stop_leaves_the_loop(form: str, stop: type[BaseException]) -> None:
+def test_R18_an_interrupt_leaves_the_loop(form: str, stop: type[BaseException]) -> None:
     world = World()
     with pytest.raises(stop):
         attempts_of(world, form, Flaky(stop()))
-    assert world.line("provider:a")._breaker.cancelled == 1
+    assert world.state("provider:a")._breaker.cancelled == 1
 
 
 @FORMS
@@ -128,7 +128,7 @@ def test_R69_a_block_takes_a_place_and_a_start_like_any_call(form: str) -> None:
     policy = Policy(circuit=LOOSE, concurrency=1, per_second=0.5, deadline=None)
     assert attempts_of(world, form, Flaky(reset()), policy) == [1, 2]
     assert world.now == 2
-    assert_places_free(world.line("provider:a"))
+    assert_places_free(world.state("provider:a"))
 
 
 def test_R69_blocks_at_once_share_the_places() -> None:
@@ -166,7 +166,7 @@ def test_break_inside_the_block_is_a_good_end(form: str) -> None:
                 break
 
     sync() if form == "sync" else world.run(later())
-    assert world.line("provider:a")._breaker.successes == 1
+    assert world.state("provider:a")._breaker.successes == 1
 
 
 @FORMS
@@ -186,9 +186,9 @@ def test_R45_an_attempt_that_is_never_entered_holds_nothing(form: str) -> None:
             break
 
     sync() if form == "sync" else world.run(later())
-    assert probes_out(world.line("provider:a")) == 0
+    assert probes_out(world.state("provider:a")) == 0
     assert attempts_of(world, form, Flaky(), policy) == [1]
-    assert world.state("provider:a") is CircuitState.CLOSED
+    assert world.circuit_state("provider:a") is CircuitState.CLOSED
 
 
 @FORMS
@@ -247,7 +247,7 @@ def test_misuse_is_named_and_leaves_nothing_behind(form: str) -> None:
     for misuse in (no_with, twice) if form == "sync" else (no_with_later, twice_later):
         with pytest.raises(InvalidError, match="attempt"):
             misuse() if form == "sync" else world.run(misuse())
-    assert settled(world.line("provider:a")) == len(world.of(AttemptStarted)) == 1
+    assert settled(world.state("provider:a")) == len(world.of(AttemptStarted)) == 1
 
 
 def test_one_recovery_serves_many_loops_at_once() -> None:
@@ -266,3 +266,10 @@ def test_one_recovery_serves_many_loops_at_once() -> None:
     world.run(main())
     assert [body.calls for body in bodies] == [2] * 10
     assert len(world.of(Retry)) == 10
+
+
+def test_accept_is_an_error_for_a_block() -> None:
+    with pytest.raises(InvalidError, match="a block, which gives none"):
+        iter(recover("claude", accept=bool))
+    with pytest.raises(InvalidError, match="a block, which gives none"):
+        aiter(recover("claude", accept=bool))

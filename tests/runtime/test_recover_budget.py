@@ -49,7 +49,7 @@ def test_R35_a_spent_budget_denies_the_retry_and_the_original_error_surfaces(wor
     assert [event.exhausted for event in world.of(Failed)] == [False]
 
 
-def test_a_spent_budget_refuses_the_next_call_before_it_is_made(world: World) -> None:
+def test_a_spent_budget_stops_the_next_call_before_it_is_made(world: World) -> None:
     work = Flaky()
     with Budget(attempts=1):
         world.recover("a", STEADY).call(work)
@@ -57,7 +57,7 @@ def test_a_spent_budget_refuses_the_next_call_before_it_is_made(world: World) ->
             world.recover("a", STEADY).call(work)
     assert work.calls == 1
     assert fault_of(failed.value).context["unit"] == "attempts"
-    assert world.line("provider:a")._breaker.failures == 0
+    assert world.state("provider:a")._breaker.failures == 0
 
 
 @pytest.mark.parametrize("option", ["attempts", "usd", "tokens", "turns"])
@@ -68,7 +68,7 @@ def test_R71_zero_means_nothing_may_be_spent(world: World, option: str) -> None:
     assert work.calls == 0
 
 
-def test_what_answers_say_they_used_is_charged_by_the_price_table(world: World) -> None:
+def test_reported_usage_is_charged_by_the_price_table(world: World) -> None:
     with Budget(tokens=1000, usd=10) as budget:
         world.recover("a", STEADY).call(lambda: answer(400))
         assert budget.left().tokens == 600
@@ -136,7 +136,7 @@ def test_R14_fifty_threads_do_not_overdraw_together(world: World) -> None:
         try:
             ends.append(world.recover("a", STEADY).call(work))
         except BudgetError:
-            ends.append("refused")
+            ends.append("over budget")
 
     with Budget(attempts=20) as budget:
         threads = [threading.Thread(target=contextvars.copy_context().run, args=(one, work)) for work in works]
@@ -146,7 +146,7 @@ def test_R14_fifty_threads_do_not_overdraw_together(world: World) -> None:
             thread.join()
         assert budget.spend().attempts == 20
     assert sum(work.calls for work in works) == 20
-    assert ends.count("refused") == 30
+    assert ends.count("over budget") == 30
 
 
 def test_R37_a_spent_budget_suppresses_only_the_new_hedge(world: World) -> None:
@@ -170,7 +170,7 @@ def test_R37_a_spent_budget_suppresses_only_the_new_hedge(world: World) -> None:
     assert most == 3
 
 
-def test_hedges_are_charged_and_what_they_used_is_unknown(world: World) -> None:
+def test_hedges_are_charged_and_their_usage_is_unknown(world: World) -> None:
     async def slow() -> dict[str, Any]:
         await asyncio.sleep(10)
         return answer(100)
@@ -214,7 +214,7 @@ def test_a_call_inside_a_recovery_inside_a_recovery_is_charged_once(world: World
     assert (spend.attempts, spend.tokens, spend.unknown) == (1, 1000, 0)
 
 
-def test_what_an_outer_attempt_used_beside_the_recoveries_inside_it_is_charged(world: World) -> None:
+def test_usage_of_an_outer_attempt_beside_its_inner_recoveries_is_charged(world: World) -> None:
     inner = world.recover("inner", STEADY)(lambda: answer(1000))
 
     def outer() -> Any:
@@ -259,7 +259,7 @@ def test_a_spent_budget_skips_the_fallbacks_that_cost_and_not_the_lesser_answer(
         assert (world.run(decorated()) if form == "async" else decorated()) == "sorry"
 
 
-def test_N3_6_at_eighty_percent_a_warning_is_told_once(world: World) -> None:
+def test_N3_6_at_eighty_percent_one_warning_is_emitted(world: World) -> None:
     with Budget(attempts=5):
         for _ in range(5):
             world.recover("a", STEADY).call(Flaky())

@@ -42,7 +42,7 @@ _per_operation.per_operation = True  # type: ignore[attr-defined] # one permit f
 async def _gated(world: World) -> None:
     policy = Policy(circuit=LOOSE, concurrency=1, per_second=0.5)
     recovery = world.recover("a", policy)
-    # Somebody else holds the place for a while, and the pace makes the retry wait again.
+    # Another call holds the place for a while, and the pace makes the retry wait again.
     limiter = recovery._plan.limiter
     assert limiter is not None
     assert limiter._places is not None
@@ -127,7 +127,7 @@ async def _not_accepted(world: World) -> None:
     await world.recover("a", policy, accept=lambda value: value == "good").call(answer)
 
 
-_not_accepted.per_operation = True  # type: ignore[attr-defined] # ditto
+_not_accepted.per_operation = True  # type: ignore[attr-defined] # read by `cancel_everywhere`
 
 SCENARIOS = [
     _retried,
@@ -152,8 +152,8 @@ def test_R17_R45_R65_cancelled_at_every_await_nothing_is_left_behind(scenario: A
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__.strip("_"))
-def test_S2_10_the_cancellation_of_a_call_under_way_is_told_once(scenario: Any) -> None:
-    """In a fallback, too: whoever waits for the end of an operation must hear of it."""
+def test_S2_10_the_cancellation_of_a_call_under_way_is_reported_once(scenario: Any) -> None:
+    """Also in a fallback: a reader that waits for the end of an operation must get an event."""
     for events in cancel_everywhere(scenario, names=("provider:a",)):
         assert [type(event) for event in events if isinstance(event, Cancelled)] == [Cancelled]
 
@@ -185,16 +185,16 @@ def test_R45_a_cancelled_probe_gives_its_place_back_and_the_next_caller_probes()
         await asyncio.sleep(30)
         probe = asyncio.create_task(world.recover("a", policy).call(Flaky(takes=100).acall))
         await asyncio.sleep(1)
-        assert probes_out(world.line("provider:a")) == 1
+        assert probes_out(world.state("provider:a")) == 1
         probe.cancel()
         await asyncio.wait([probe])
-        assert probes_out(world.line("provider:a")) == 0
-        assert world.state("provider:a") is CircuitState.HALF_OPEN
+        assert probes_out(world.state("provider:a")) == 0
+        assert world.circuit_state("provider:a") is CircuitState.HALF_OPEN
         assert await world.recover("a", policy).call(Flaky(value="next").acall) == "next"
-        assert world.state("provider:a") is CircuitState.CLOSED
+        assert world.circuit_state("provider:a") is CircuitState.CLOSED
 
     world.run(main())
-    breaker = world.line("provider:a")._breaker
+    breaker = world.state("provider:a")._breaker
     assert (breaker.successes, breaker.failures, breaker.cancelled) == (1, 1, 1)
 
 
@@ -226,7 +226,7 @@ def test_R65_when_timeout_and_outer_cancel_race_the_outer_cancel_wins(first: str
 
     world.run(main())
     assert balance == [1]
-    assert world.line("provider:a")._breaker.cancelled == 1
+    assert world.state("provider:a")._breaker.cancelled == 1
     assert not world.of(Failed)
 
 
@@ -244,7 +244,7 @@ def test_R65_cancelling_is_zero_after_our_own_timeout() -> None:
     assert world.run(main()) == 0
 
 
-def test_R65_an_outer_timeout_is_told_from_ours() -> None:
+def test_R65_an_outer_timeout_is_distinguished_from_ours() -> None:
     """asyncio.timeout around the call, sooner and later than our own limit."""
     world = World()
 
@@ -278,8 +278,8 @@ def test_R65_two_of_our_own_limits_at_one_moment_the_outer_one_ends_both() -> No
 
     world.run(main())
     # Both were late, and both circuits know: else a service that hangs would never open the inner one.
-    assert world.line("provider:inner")._breaker.failures == 1
-    assert world.line("provider:outer")._breaker.failures == 1
+    assert world.state("provider:inner")._breaker.failures == 1
+    assert world.state("provider:outer")._breaker.failures == 1
 
 
 def test_R65_a_function_that_swallows_our_cancellation_keeps_its_answer() -> None:
@@ -400,19 +400,19 @@ def test_R17_an_anyio_task_group_cancels_the_calls_in_it() -> None:
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError])
-def test_R18_what_asks_to_stop_is_never_retried_nor_counted(stop: type[BaseException]) -> None:
+def test_R18_an_interrupt_is_never_retried_nor_counted(stop: type[BaseException]) -> None:
     world = World()
     work = Flaky(stop())
     everything = Policy(attempts=9)
     with pytest.raises(stop):
         world.recover("a", everything, effect="read").call(work)
     assert work.calls == 1
-    assert world.line("provider:a")._breaker.cancelled == 1
+    assert world.state("provider:a")._breaker.cancelled == 1
     assert [type(event) for event in world.events] == [AttemptStarted, Cancelled]
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_R18_what_asks_to_stop_during_the_wait_ends_it(stop: type[BaseException], monkeypatch: Any) -> None:
+def test_R18_an_interrupt_during_the_wait_ends_it(stop: type[BaseException], monkeypatch: Any) -> None:
     world = World()
     work = Always(reset)
 
@@ -423,7 +423,7 @@ def test_R18_what_asks_to_stop_during_the_wait_ends_it(stop: type[BaseException]
     with pytest.raises(stop):
         world.recover("a", Policy(counts="operation")).call(work)
     assert work.calls == 1
-    assert world.line("provider:a")._breaker.cancelled == 1
+    assert world.state("provider:a")._breaker.cancelled == 1
     assert len(world.of(Cancelled)) == 1
 
 
@@ -436,5 +436,5 @@ def test_R18_a_coroutine_closed_half_way_settles_its_permit() -> None:
         coroutine.close()
 
     world.run(main())
-    breaker = world.line("provider:a")._breaker
+    breaker = world.state("provider:a")._breaker
     assert breaker.cancelled == 1

@@ -1,4 +1,4 @@
-"""Effects: what may be repeated, what must not be, and what the caller is told when nobody knows."""
+"""Effects: which calls may be repeated, which must not be, and the error when the outcome is unknown."""
 
 from __future__ import annotations
 

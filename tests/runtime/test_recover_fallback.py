@@ -1,8 +1,10 @@
-"""Fallbacks: what is tried when the call has failed for good, in which order, and what is left when all of it fails."""
+"""Fallbacks: the steps after a call has failed for good, their order, and the error when all of them fail."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ from holdfast import (
     recover,
 )
 from holdfast.events import Cancelled, Degraded, Failed, Fallback, Recovered, SuppressedError
-from holdfast.runtime.cache import MemoryCache, Missing
+from holdfast.runtime.cache import MemoryCache, Missing, key_of
 from holdfast.testing import ScriptedHTTPError, script
 
 ONCE = Policy(attempts=1, circuit=LOOSE)
@@ -82,9 +84,9 @@ def test_R73_all_failed_the_primarys_error_surfaces_with_every_step_on_it(form: 
     assert fault.code == "CONN_RESET"
     assert [attempt.via for attempt in fault.attempts] == ["primary", "second", "third"]
     assert fault.attempts[0].code == "CONN_RESET"
-    told = fault.context["fallbacks"]
-    assert [step["step"] for step in told] == ["second", "never", "third"]
-    assert told[1]["skipped"] == "its condition is not met"
+    steps = fault.context["fallbacks"]
+    assert [step["step"] for step in steps] == ["second", "never", "third"]
+    assert steps[1]["skipped"] == "its condition is not met"
     assert len([note for note in failed.value.__notes__ if "fallback" in note]) == 3
     assert len(world.of(Failed)) == 1
 
@@ -116,13 +118,13 @@ def test_R73_a_step_whose_circuit_is_open_is_skipped_and_the_next_is_tried(form:
 
 
 @FORMS
-def test_R73_a_step_that_lacks_what_is_needed_is_skipped(form: str) -> None:
+def test_R73_a_step_without_a_needed_capability_is_skipped(form: str) -> None:
     world = World()
     chained = Chained(world, form, needs=frozenset({"vision"}))
     blind = chained.add(Flaky(), offers=frozenset({"tools"}))
-    seeing = chained.add(Flaky(value="seen"), offers=frozenset({"vision", "tools"}))
+    capable = chained.add(Flaky(value="seen"), offers=frozenset({"vision", "tools"}))
     assert chained() == "seen"
-    assert (blind.calls, seeing.calls) == (0, 1)
+    assert (blind.calls, capable.calls) == (0, 1)
 
 
 @FORMS
@@ -242,7 +244,7 @@ def test_S1_15_none_is_an_answer_worth_keeping() -> None:
     assert decorated() is None
 
 
-def test_S1_15_a_key_of_ones_own_and_arguments_that_cannot_be_told_apart() -> None:
+def test_S1_15_a_given_key_and_arguments_without_a_key() -> None:
     world = World()
     work = Flaky()
     decorated = world.recover("a", ONCE)(work)
@@ -251,10 +253,10 @@ def test_S1_15_a_key_of_ones_own_and_arguments_that_cannot_be_told_apart() -> No
     work.failures = [reset()] * 9
     with pytest.raises(ConnectionResetError):
         decorated(object())
-    # A cache that never keeps anything must not look like one; it is told once, not with every call.
-    (told,) = world.of(SuppressedError)
-    assert "Flaky" in told.cause
-    assert "key=" in told.cause
+    # A cache that never keeps anything must not look like one. It is reported once, not with every call.
+    (suppressed,) = world.of(SuppressedError)
+    assert "Flaky" in suppressed.cause
+    assert "key=" in suppressed.cause
     keyed_work = Flaky()
     keyed = world.recover("b", ONCE)(keyed_work)
     keyed.cached(ttl=60, key=lambda thing: type(thing).__name__)
@@ -292,6 +294,19 @@ def test_S1_15_the_memory_of_the_cache_is_bounded() -> None:
     assert cache.get("0", 1.0) is Missing
 
 
+@pytest.mark.parametrize(
+    "value", [b"aGk=", Decimal("1.5"), datetime(2026, 1, 1, tzinfo=UTC), float("nan"), {1: 2}, {3}, object()]
+)
+def test_arguments_that_json_would_confuse_with_text_have_no_key(value):
+    assert key_of(None, "ask", (value,), {}) is None
+    assert key_of(None, "ask", (), {"q": [value]}) is None
+
+
+def test_different_plain_arguments_have_different_keys():
+    calls = [("1",), (1,), (1.0,), (True,), (None,), ([1],), ({"a": 1},)]
+    assert len({key_of(None, "ask", args, {}) for args in calls}) == len(calls)
+
+
 class BrokenStore:
     def get(self, key: str, now: float) -> Any:
         raise OSError("the store is down")
@@ -306,7 +321,7 @@ def _bad_key(*_: Any) -> str:
 
 @FORMS
 @pytest.mark.parametrize("options", [{"store": BrokenStore()}, {"key": _bad_key}])
-def test_R25_a_cache_that_fails_is_told_and_changes_nothing(form: str, options: dict[str, Any]) -> None:
+def test_R25_a_failing_cache_is_reported_and_changes_nothing(form: str, options: dict[str, Any]) -> None:
     world = World()
     chained = Chained(world, form, Flaky(value="fine"))
     chained.fn.cached(ttl=60, **options)
@@ -320,7 +335,7 @@ def test_R25_a_cache_that_fails_is_told_and_changes_nothing(form: str, options: 
 
 
 @FORMS
-def test_R25_a_condition_that_raises_skips_its_step_and_is_told_once(form: str) -> None:
+def test_R25_a_condition_that_raises_skips_its_step_and_is_reported_once(form: str) -> None:
     world = World()
     chained = Chained(world, form)
 
@@ -336,11 +351,11 @@ def test_R25_a_condition_that_raises_skips_its_step_and_is_told_once(form: str) 
 
 @FORMS
 def test_S1_4_a_step_that_must_ask_is_skipped_without_consent_and_used_with_it(form: str) -> None:
-    asked: list[tuple[str, str, str]] = []
+    questions: list[tuple[str, str, str]] = []
 
     def consent(operation: str, step: str, fault: Fault) -> bool:
-        asked.append((operation, step, fault.code))
-        return len(asked) == 2
+        questions.append((operation, step, fault.code))
+        return len(questions) == 2
 
     world = World(consent=consent)
     chained = Chained(world, form)
@@ -350,11 +365,11 @@ def test_S1_4_a_step_that_must_ask_is_skipped_without_consent_and_used_with_it(f
     assert fault_of(failed.value).context["fallbacks"] == [{"step": "other", "skipped": "consent was not given"}]
     assert chained() == "other"
     assert step.calls == 1
-    assert asked == [("a", "other", "CONN_RESET")] * 2
+    assert questions == [("a", "other", "CONN_RESET")] * 2
 
 
 @FORMS
-def test_S1_4_nobody_to_ask_is_a_no(form: str) -> None:
+def test_S1_4_without_a_consent_function_the_answer_is_no(form: str) -> None:
     chained = Chained(World(), form)
     step = chained.add(Flaky(), consent="ask")
     with pytest.raises(ConnectionResetError):
@@ -363,7 +378,7 @@ def test_S1_4_nobody_to_ask_is_a_no(form: str) -> None:
 
 
 @FORMS
-def test_R25_a_consent_that_raises_is_a_no_and_is_told(form: str) -> None:
+def test_R25_a_consent_that_raises_is_a_no_and_is_reported(form: str) -> None:
     def consent(*_: Any) -> bool:
         raise LookupError("a defect of the question")
 
@@ -376,7 +391,7 @@ def test_R25_a_consent_that_raises_is_a_no_and_is_told(form: str) -> None:
     assert len(world.of(SuppressedError)) == 1
 
 
-def test_S1_4_consent_may_be_asked_asynchronously() -> None:
+def test_S1_4_the_consent_function_may_be_async() -> None:
     async def consent(*_: Any) -> bool:
         await asyncio.sleep(3)
         return True
@@ -423,15 +438,15 @@ def test_S1_16_a_degraded_answer_that_fails_is_one_more_failed_step(form: str) -
 
 
 @FORMS
-def test_S1_31_when_all_fails_somebody_is_told_and_the_first_error_raised(form: str) -> None:
+def test_S1_31_when_all_steps_fail_notify_is_called_and_the_first_error_raised(form: str) -> None:
     world = World()
-    told: list[Fault] = []
+    notified: list[Fault] = []
     chained = Chained(world, form)
     chained.add(Always(TimeoutError), name="second")
-    chained.fn.notify(told.append)
+    chained.fn.notify(notified.append)
     with pytest.raises(ConnectionResetError):
         chained()
-    (fault,) = told
+    (fault,) = notified
     assert fault.code == "SYS_FALLBACKS_EXHAUSTED"
     assert fault.context["steps"] == ["second"]
     assert fault.context["primary"] == "CONN_RESET"
@@ -454,7 +469,7 @@ def test_R25_a_notification_that_raises_changes_nothing(form: str) -> None:
 
 @FORMS
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_R18_who_asks_to_stop_in_a_step_ends_it_all(form: str, stop: type[BaseException]) -> None:
+def test_R18_an_interrupt_in_a_step_ends_the_operation(form: str, stop: type[BaseException]) -> None:
     world = World()
     chained = Chained(world, form)
     chained.add(Flaky(stop()))
@@ -526,7 +541,7 @@ def test_S1_24_all_providers_down_the_user_gets_a_degraded_message_and_may_retry
     claude.fallback(gpt)
     claude.degraded(lambda fault: fault.for_user())
     texts = [claude(), claude()]
-    assert world.state("provider:claude") == world.state("provider:openai") == "open"
+    assert world.circuit_state("provider:claude") == world.circuit_state("provider:openai") == "open"
     assert all(texts)
     world.clock.advance(60)
     claude()
@@ -580,7 +595,7 @@ def test_a_primary_that_hung_until_the_deadline_leaves_its_fallback_the_time_of_
     assert world.now == INTERACTIVE.deadline + 50
 
 
-def test_a_lesser_answer_may_take_time_after_the_deadline() -> None:
+def test_a_degraded_answer_may_take_time_after_the_deadline() -> None:
     world = World()
     chained = Chained(world, "async", Flaky(takes=1_000), policy=Policy(timeout=None, deadline=10))
     chained.fn.degraded(Flaky(takes=5, value="sorry").acall)

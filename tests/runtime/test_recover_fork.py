@@ -57,8 +57,8 @@ def test_a_child_forked_while_every_lock_is_held_can_call() -> None:
         for fn in (named, with_runtime, without_target):
             fn()
         held = [default_runtime().registry._lock, own.registry._lock, default_runtime().bus._lock, own.bus._lock, default_runtime().abandoned_threads.lock]
-        held += [line._lock for runtime in (own, default_runtime()) for line in runtime.registry]
-        held += [line.limiter._lock for runtime in (own, default_runtime()) for line in runtime.registry]
+        held += [state._lock for runtime in (own, default_runtime()) for state in runtime.registry]
+        held += [state.limiter._lock for runtime in (own, default_runtime()) for state in runtime.registry]
         held += [without_target.__holdfast_plan__.state._lock]
         for lock in held:
             lock.acquire()

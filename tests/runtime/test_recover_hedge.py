@@ -16,7 +16,7 @@ from holdfast.policies.hedge import ENOUGH
 
 
 class Race:
-    """A function whose n-th call takes as long as told, then answers or fails; it counts what runs."""
+    """A function whose n-th call takes the n-th given time, then answers or fails; it counts the calls that run."""
 
     def __init__(self, *calls: tuple[float, Any]) -> None:
         self.calls = calls
@@ -61,7 +61,7 @@ def test_the_quicker_of_two_answers_wins_and_the_other_is_stopped() -> None:
     assert race.started == [0, 3]
     assert race.stopped == 1
     assert world.now == 5
-    assert settled(world.line("provider:a")) == 1
+    assert settled(world.state("provider:a")) == 1
 
 
 def test_a_call_in_time_is_not_hedged() -> None:
@@ -85,8 +85,8 @@ def test_when_all_fail_the_attempt_failed_once() -> None:
     world = World()
     race = Race((4, reset()), (4, reset()), (1, "second attempt"))
     assert hedged(world, race, Hedge(after=1)) == "second attempt"
-    line = world.line("provider:a")
-    assert (line._breaker.failures, line._breaker.successes) == (1, 1)
+    state = world.state("provider:a")
+    assert (state._breaker.failures, state._breaker.successes) == (1, 1)
 
 
 def test_two_that_end_in_one_turn_one_good_one_bad_lose_no_exception() -> None:
@@ -147,7 +147,7 @@ def test_with_a_percentile_nothing_is_hedged_until_enough_is_known() -> None:
     world.run(main())
 
 
-def test_R14_two_loops_in_two_threads_share_what_is_known_of_a_name() -> None:
+def test_R14_two_loops_in_two_threads_share_the_latencies_of_a_name() -> None:
     runtime = Runtime(waits=False)
     policy = Policy(circuit=LOOSE, hedge=Hedge(after=10, percentile=0.5))
     recovery = recover("a", policy, effect="read", runtime=runtime)
@@ -218,11 +218,11 @@ def test_hedges_are_added_only_where_a_place_and_a_start_are_free(limit: Any, mo
     policy = Policy(hedge=Hedge(after=1, most=5), circuit=LOOSE, **limit)
     world.run(world.recover("a", policy, effect="read").call(slow))
     assert max(running) == most
-    assert_places_free(world.line("provider:a"))
+    assert_places_free(world.state("provider:a"))
 
 
-@pytest.mark.parametrize("late", ["in the same turn", "though it was told to stop"])
-def test_R27_the_answer_that_nobody_gets_is_closed(late: str) -> None:
+@pytest.mark.parametrize("late", ["in the same turn", "although it was cancelled"])
+def test_R27_the_losing_answer_is_closed(late: str) -> None:
     world = World()
     answers: list[Any] = []
 

@@ -33,10 +33,10 @@ class Model:
     """Fits ten characters; counts what reaches it."""
 
     def __init__(self):
-        self.asked = []
+        self.requests = []
 
     def __call__(self, question: str) -> str:
-        self.asked.append(question)
+        self.requests.append(question)
         if len(question) > 10:
             raise overflow()
         return question.upper()
@@ -52,7 +52,7 @@ def test_C15_an_overflow_is_compacted_and_sent_changed(events):
         return Changed(question[: len(question) // 2])
 
     assert ask("x" * 40) == "X" * 10
-    assert [len(question) for question in model.asked] == [40, 20, 10]
+    assert [len(question) for question in model.requests] == [40, 20, 10]
     assert [event.action for event in of(Repaired, events)] == ["halve", "halve"]
     assert [event.attempts for event in of(Recovered, events)] == [3]
 
@@ -77,7 +77,7 @@ def test_R83_without_a_repair_an_overflow_is_sent_once(events):
     ask = recover("claude")(model)
     with pytest.raises(HoldfastError):
         ask("x" * 40)
-    assert len(model.asked) == 1
+    assert len(model.requests) == 1
     assert of(Retry, events) == []
 
 
@@ -87,18 +87,18 @@ def test_the_identical_request_is_never_sent_again(events):
     ask.repair("compact", times=5)(lambda fault, question: Changed(question))
     with pytest.raises(HoldfastError) as raised:
         ask("x" * 40)
-    assert len(model.asked) == 1
+    assert len(model.requests) == 1
     assert "the repair for it did not help" in raised.value.__notes__[0]
     assert [event.fault.code for event in of(Failed, events)] == ["PROVIDER_CONTEXT_OVERFLOW"]
 
 
-def test_going_back_to_an_earlier_request_is_refused_too(events):
+def test_a_repair_back_to_an_earlier_request_is_rejected(events):
     model = Model()
     ask = recover("claude")(model)
     ask.repair("compact", times=5)(lambda fault, question: Changed("y" * 30 if question[0] == "x" else "x" * 40))
     with pytest.raises(HoldfastError):
         ask("x" * 40)
-    assert model.asked == ["x" * 40, "y" * 30]
+    assert model.requests == ["x" * 40, "y" * 30]
 
 
 def test_its_times_bound_it_and_the_last_error_surfaces(events):
@@ -107,7 +107,7 @@ def test_its_times_bound_it_and_the_last_error_surfaces(events):
     ask.repair("compact", times=2)(lambda fault, question: Changed(question[:-1]))
     with pytest.raises(HoldfastError) as raised:
         ask("x" * 40)
-    assert [len(question) for question in model.asked] == [40, 39, 38]
+    assert [len(question) for question in model.requests] == [40, 39, 38]
     assert [attempt.number for attempt in fault_of(raised.value).attempts] == [1, 2, 3]
 
 
@@ -131,7 +131,7 @@ def test_C16_a_refreshed_credential_sends_the_same_request_once_more(events):
     assert calls == ["old", "new"]
 
 
-def test_C16_a_second_refusal_is_not_answered_by_signing_in_again(events):
+def test_C16_a_second_401_is_not_answered_by_signing_in_again(events):
     calls = []
 
     @recover("claude")
@@ -152,7 +152,7 @@ def test_a_repair_that_says_none_or_true_without_a_change_lets_the_error_through
         ask.repair("compact")(lambda fault, question, nothing=nothing: nothing)
         with pytest.raises(HoldfastError):
             ask("x" * 40)
-        assert len(model.asked) == 1
+        assert len(model.requests) == 1
 
 
 def test_R25_a_repair_that_raises_is_reported_and_the_original_error_surfaces(events):
@@ -173,19 +173,19 @@ def test_R25_a_repair_that_raises_is_reported_and_the_original_error_surfaces(ev
 
 
 def test_a_repair_wins_over_sending_the_same_again(events):
-    """An answer that does not fit is asked for again with the reason, not in the same words."""
-    said = []
+    """An answer that does not fit is requested again with the reason, never with the identical request."""
+    questions = []
 
     @recover("claude", Policy(per_code={"PROVIDER_OUTPUT_INVALID": Tries(attempts=3)}))
     def ask(question):
-        said.append(question)
+        questions.append(question)
         if "JSON" not in question:
             raise HoldfastError(Fault.of("PROVIDER_OUTPUT_INVALID"))
         return "{}"
 
     ask.repair("reask")(lambda fault, question: Changed(f"{question} Answer in JSON."))
     assert ask("Name three fish.") == "{}"
-    assert said == ["Name three fish.", "Name three fish. Answer in JSON."]
+    assert questions == ["Name three fish.", "Name three fish. Answer in JSON."]
 
 
 def test_a_spent_budget_makes_no_repairs(events):
@@ -194,7 +194,7 @@ def test_a_spent_budget_makes_no_repairs(events):
     ask.repair("compact")(lambda fault, question: Changed(question[:5]))
     with Budget(attempts=1), pytest.raises(HoldfastError):
         ask("x" * 40)
-    assert len(model.asked) == 1
+    assert len(model.requests) == 1
 
 
 def test_an_unsafe_call_that_may_have_happened_is_not_repaired(events):
@@ -211,7 +211,7 @@ def test_an_unsafe_call_that_may_have_happened_is_not_repaired(events):
     assert mended == []
 
 
-def test_an_async_repair_of_a_plain_function_is_refused_where_it_is_written():
+def test_an_async_repair_of_a_plain_function_is_an_error():
     @recover("claude")
     def ask():
         return 1

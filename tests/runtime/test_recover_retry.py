@@ -189,12 +189,12 @@ def test_R10_when_every_answer_is_bad_a_typed_error_carries_the_last() -> None:
     fault = failed.value.fault
     assert fault.code == "PROVIDER_OUTPUT_INVALID"
     assert fault.partial is not None
-    assert fault.partial.payload == "bad 2"  # what the model must change is asked for once more, not insisted on
+    assert fault.partial.payload == "bad 2"  # the model gets one more chance to change it
     assert len(fault.attempts) == 2
 
 
 @pytest.mark.parametrize("verdict", [True, None])
-def test_R10_what_is_accepted_is_returned_even_if_it_is_nothing(verdict: Any) -> None:
+def test_R10_an_accepted_answer_is_returned_even_if_it_is_falsy(verdict: Any) -> None:
     assert World().recover("a", accept=lambda _: verdict).call(lambda: None) is None
 
 
@@ -273,7 +273,7 @@ def test_R25_an_accept_that_raises_or_answers_nonsense_lets_the_answer_through(f
     assert got == "answer"
     assert work.calls == 1
     assert len(world.of(SuppressedError)) == 1
-    assert settled(world.line("provider:a")) == world.line("provider:a")._breaker.successes == 1
+    assert settled(world.state("provider:a")) == world.state("provider:a")._breaker.successes == 1
 
 
 def test_R25_an_event_handler_that_raises_is_reported_once_and_changes_nothing(
@@ -327,7 +327,7 @@ def test_R14_fifty_tasks_share_a_policy_and_nothing_else(n: int) -> None:
     for error, work in zip(errors, works, strict=True):
         assert error is work.raised[-1]
         assert [attempt.number for attempt in fault_of(error).attempts] == [1, 2, 3]
-    assert world.line("provider:a")._breaker.failures == 3 * n
+    assert world.state("provider:a")._breaker.failures == 3 * n
     assert len({event.run for event in world.of(Failed)}) == n
 
 
@@ -352,9 +352,9 @@ def test_R14_fifty_threads_share_a_policy_and_nothing_else() -> None:
         thread.join()
     assert [work.calls for work in works] == [3] * 50
     assert all(error is work.raised[-1] for error, work in zip(errors, works, strict=True))
-    line = runtime.registry.known("provider:a")
-    assert line is not None
-    assert line._breaker.failures == settled(line) == 150
+    state = runtime.registry.known("provider:a")
+    assert state is not None
+    assert state._breaker.failures == settled(state) == 150
 
 
 def test_R15_a_recovery_inside_itself_keeps_its_own_count() -> None:
@@ -377,7 +377,7 @@ def test_R15_a_recovery_inside_itself_keeps_its_own_count() -> None:
     assert [event.attempts for event in world.of(Recovered)] == [3, 2]
 
 
-def test_R15_what_an_inner_recovery_gave_up_is_not_tried_again_outside() -> None:
+def test_R15_the_outer_recovery_does_not_retry_after_the_inner_one_gave_up() -> None:
     world = World()
     work = Always(reset)
     inner = world.recover("inner", Policy(circuit=OFTEN))(work)
@@ -471,11 +471,11 @@ def test_R23_each_is_awaited_under_recovery_and_none_leaks_a_coroutine(kind: str
     gc.collect()  # a coroutine that was never awaited would warn here, and warnings are errors
     assert thing.calls == 2
     assert world.waits() == [1]
-    line = world.line("provider:a")
-    assert (line._breaker.successes, line._breaker.failures) == (1, 1)
+    state = world.state("provider:a")
+    assert (state._breaker.successes, state._breaker.failures) == (1, 1)
 
 
-def test_R23_what_is_given_later_has_the_time_limit_and_the_places_too() -> None:
+def test_R23_an_awaitable_result_has_the_time_limit_and_the_limiter_too() -> None:
     world = World()
     running = most = 0
 
@@ -493,13 +493,13 @@ def test_R23_what_is_given_later_has_the_time_limit_and_the_places_too() -> None
         await asyncio.gather(*(recovery.call(lambda: slow()) for _ in range(6)))  # noqa: PLW0108 - it must look sync
         assert world.now == 9
         with pytest.raises(DeadlineError):
-            await world.recover("b", Policy(timeout=1, attempts=1)).call(lambda: slow())  # noqa: PLW0108 - ditto
+            await world.recover("b", Policy(timeout=1, attempts=1)).call(lambda: slow())  # noqa: PLW0108 - a lambda is a plain function that returns an awaitable, which is tested here
 
     world.run(main())
     assert most == 2
 
 
-def test_R23_what_is_given_later_falls_back() -> None:
+def test_R23_an_awaitable_result_falls_back() -> None:
     world = World()
     decorated = world.recover("a")(lambda: Always(reset).acall())
     decorated.fallback(lambda: "other")
@@ -510,7 +510,7 @@ def test_R23_what_is_given_later_falls_back() -> None:
     assert world.run(main()) == ("other", "<lambda>")
 
 
-def test_R23_a_circuit_that_is_open_is_told_at_once_also_there() -> None:
+def test_R23_an_open_circuit_raises_before_there_is_an_awaitable() -> None:
     world = World()
     thing = AsyncCallable()
     recovery = world.recover("a", Policy(circuit=Circuit(mode="forced-open")))
@@ -605,7 +605,7 @@ def test_API_methods_static_methods_and_class_methods_recover() -> None:
     assert len(world.of(Recovered)) == 4
 
 
-def test_API_generator_functions_are_refused_where_they_are_decorated() -> None:
+def test_API_decorating_a_generator_function_is_an_error() -> None:
     async def stream() -> Any:
         yield 1
 
@@ -663,7 +663,7 @@ def test_R26_the_exception_carries_every_attempt_and_its_cause_is_untouched() ->
     assert len(failed.value.__notes__) == 1
 
 
-def test_S2_14_what_is_given_up_is_terminal_for_whoever_sees_it_next() -> None:
+def test_S2_14_a_failure_that_was_given_up_is_final_for_outer_recoveries() -> None:
     with pytest.raises(ConnectionResetError) as failed:
         World().recover("a").call(Always(reset))
     assert fault_of(failed.value).retryable is False
@@ -691,7 +691,7 @@ def test_R26_a_note_of_the_users_own_stays() -> None:
     assert len(error.__notes__) == 2
 
 
-def test_R1_exception_groups_pass_through_and_are_judged_by_what_is_in_them() -> None:
+def test_R1_exception_groups_pass_through_and_are_classified_by_their_members() -> None:
     world = World()
 
     def group(*errors: Exception) -> ExceptionGroup[Exception]:
@@ -736,7 +736,7 @@ def test_R29_retry_after_is_slept_exactly_and_spread_only_adds() -> None:
     ("policy", "seconds", "reason"),
     [(Policy(), 200, "deadline"), (Policy(deadline=None), 901, "longer wait"), (BATCH, 2000, "longer wait")],
 )
-def test_R31_a_retry_after_beyond_what_is_allowed_is_not_slept(policy: Policy, seconds: int, reason: str) -> None:
+def test_R31_a_retry_after_beyond_the_limit_is_not_slept(policy: Policy, seconds: int, reason: str) -> None:
     world = World()
     with pytest.raises(ScriptedHTTPError) as failed:
         world.recover("a", policy).call(script(f"429;retry-after={seconds}, ok"))
@@ -768,7 +768,7 @@ def test_R34_the_patient_wait_for_the_probe() -> None:
 
 
 @pytest.mark.parametrize("form", ["sync", "async"])
-def test_R34_one_that_was_refused_from_the_start_measures_each_wait_from_its_own_beginning(form: str) -> None:
+def test_R34_a_call_rejected_from_the_start_measures_each_wait_from_its_own_start(form: str) -> None:
     world = World()
     circuit = Circuit(failures=1, open_for=30)
     with pytest.raises(ConnectionResetError):
@@ -778,7 +778,7 @@ def test_R34_one_that_was_refused_from_the_start_measures_each_wait_from_its_own
     def probed_by_others(event: object) -> None:
         """While it waits, the circuit opens again for another 30 s."""
         if isinstance(event, Retry) and world.now < 60:
-            world.line("provider:a")._breaker._stay_open_until(world.now + 30)
+            world.state("provider:a")._breaker._stay_open_until(world.now + 30)
 
     world.runtime.on(probed_by_others)
     patient = world.recover("a", Policy(circuit=circuit, timeout=5, wait_for_circuit=True, deadline=None))
@@ -817,13 +817,13 @@ def test_R34_a_crowd_of_patient_callers_outlasts_ten_minutes_and_does_not_return
 
     assert world.run(main()) == ["ok"] * 600
     first = went[0] - back
-    assert first <= 20.2, "somebody is there for the very next probe"
+    assert first <= 20.2, "a waiting caller makes the very next probe"
     busiest = max(bisect_left(went, at + 1) - place for place, at in enumerate(went))
     assert busiest <= 600 / 20, "they do not go out at once"
     assert went[-1] - back < 20 + 600 * RETURN_SPREAD + 30
 
 
-def test_R34_of_those_who_wait_for_a_circuit_the_first_who_can_is_there_on_time() -> None:
+def test_R34_the_first_caller_that_waits_for_a_circuit_probes_on_time() -> None:
     world = World()
     circuit = Circuit(failures=1, open_for=30)
     with pytest.raises(ConnectionResetError):
@@ -892,9 +892,9 @@ def test_R58_a_jump_of_the_wall_clock_changes_nothing() -> None:
         with pytest.raises(ConnectionResetError):
             world.recover("a", policy).call(Always(reset))
         world.clock.jump(jump)
-        with pytest.raises(CircuitOpenError) as refused:
+        with pytest.raises(CircuitOpenError) as rejected:
             world.recover("a", policy).call(Flaky())
-        assert refused.value.fault.retry_after == 30
+        assert rejected.value.fault.retry_after == 30
         world.clock.advance(30)
         assert world.recover("a", policy).call(Flaky()) == "ok"
 
@@ -954,7 +954,7 @@ def test_S1_26_a_past_date_is_no_hint() -> None:
     assert world.waits()[1] == pytest.approx(7)
 
 
-def test_S1_28_success_after_retries_is_told_once_with_how_long_it_took() -> None:
+def test_S1_28_success_after_retries_is_reported_once_with_its_duration() -> None:
     world = World()
     world.recover("a").call(script("503, 503, ok"))
     (recovered,) = world.of(Recovered)
@@ -1058,7 +1058,7 @@ def _ends() -> dict[str, Any]:
     async def unsafe(world: World) -> None:
         await world.recover("a", effect="unsafe").call(fails_later)
 
-    async def refused(world: World) -> None:
+    async def rejected(world: World) -> None:
         await world.recover("a", Policy(circuit=Circuit(mode="forced-open"))).call(Flaky().acall)
 
     async def threaded(world: World) -> None:
@@ -1105,7 +1105,7 @@ def test_S1_1_the_scope_around_is_restored_however_a_call_ends() -> None:
         assert AMBIENT.get() is None
 
 
-def test_outcome_tells_the_whole_timeline_and_one_failure_is_told_once() -> None:
+def test_outcome_holds_the_whole_timeline_and_a_failure_is_reported_once() -> None:
     world = World()
     outcome = world.recover("a").outcome(Flaky(reset(), value=5))
     assert outcome == Ok(5, via="primary", attempts=outcome.attempts)
@@ -1120,7 +1120,7 @@ def test_outcome_tells_the_whole_timeline_and_one_failure_is_told_once() -> None
     with pytest.raises(KeyboardInterrupt):
         world.recover("a").outcome(Flaky(KeyboardInterrupt()))
     assert len(world.of(Cancelled)) == 1
-    assert world.state("provider:a") is CircuitState.CLOSED
+    assert world.circuit_state("provider:a") is CircuitState.CLOSED
 
 
 # --- what kind of failure it is decides ---
@@ -1148,7 +1148,7 @@ def test_R81_R82_R83_the_same_request_is_sent_again_only_where_that_can_help(
     assert decorated() == "another way"
 
 
-def test_R33_the_latest_reset_among_exhausted_limits_is_what_is_slept() -> None:
+def test_R33_the_wait_ends_with_the_latest_reset_among_exhausted_limits() -> None:
     world = World()
     headers = {
         "x-ratelimit-remaining-requests": "0",

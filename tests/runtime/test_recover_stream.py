@@ -36,7 +36,7 @@ STEADY = Policy(circuit=LOOSE)
 
 
 class Source:
-    """A source of streams, told what each of its streams does; it notes what becomes of them."""
+    """A source of streams. It is given what each of its streams does, and records how each ended."""
 
     def __init__(self, *scripts: list[Any]) -> None:
         self.scripts = list(scripts)
@@ -86,10 +86,10 @@ def collect(world: World, source: Source, policy: Policy = STEADY, **options: An
     error = world.run(main())
     assert AMBIENT.get() is None
     assert source.opened == source.closed
-    line = world.runtime.registry.known("provider:a")
-    if line is not None:
-        assert settled(line) == len(world.of(AttemptStarted))
-        assert_places_free(line)
+    state = world.runtime.registry.known("provider:a")
+    if state is not None:
+        assert settled(state) == len(world.of(AttemptStarted))
+        assert_places_free(state)
     return got, error
 
 
@@ -114,7 +114,7 @@ def test_R75_after_the_first_item_a_typed_error_carries_the_partial() -> None:
     assert error.fault.partial.complete == 2
     assert source.opened == 1
     assert len(world.of(Failed)) == 1
-    assert world.line("provider:a")._breaker.failures == 1
+    assert world.state("provider:a")._breaker.failures == 1
 
 
 def test_R75_items_that_are_not_text_are_kept_as_a_list() -> None:
@@ -274,10 +274,10 @@ def test_R78_leaving_early_closes_the_source_and_counts_nothing(after: int) -> N
                 if seen > after:
                     break
         assert source.closed == 1
-        assert_places_free(world.line("provider:a"))
+        assert_places_free(world.state("provider:a"))
 
     world.run(main())
-    breaker = world.line("provider:a")._breaker
+    breaker = world.state("provider:a")._breaker
     assert (breaker.successes, breaker.failures, breaker.ignored) == (0, 0, 1)
     assert [type(event) for event in world.events] == [AttemptStarted, Cancelled]
     assert world.of(Cancelled)[0].reason == "left early"
@@ -292,7 +292,7 @@ def test_R78_a_stream_that_is_entered_and_never_read_holds_nothing() -> None:
 
     world.run(main())
     assert len(world.events) == 0
-    assert settled(world.line("provider:a")) == 0
+    assert settled(world.state("provider:a")) == 0
 
 
 def test_R78_leaving_early_while_half_open_frees_the_probe() -> None:
@@ -316,9 +316,9 @@ def test_R78_leaving_early_while_half_open_frees_the_probe() -> None:
             await read(1)
         await asyncio.sleep(30)
         assert await read(1) == ["a"]
-        assert world.state("provider:a") is CircuitState.HALF_OPEN
+        assert world.circuit_state("provider:a") is CircuitState.HALF_OPEN
         assert await read(9) == ["c"]
-        assert world.state("provider:a") is CircuitState.CLOSED
+        assert world.circuit_state("provider:a") is CircuitState.CLOSED
 
     world.run(main())
 
@@ -339,7 +339,7 @@ def test_R79_what_the_consumer_raises_does_not_restart_the_source(error: BaseExc
     assert (source.opened, source.closed) == (1, 1)
     assert not world.of(Retry)
     assert not world.of(Failed)
-    assert world.line("provider:a")._breaker.ignored == 1
+    assert world.state("provider:a")._breaker.ignored == 1
     assert [event.reason for event in world.of(Cancelled)] == [type(error).__name__]
 
 

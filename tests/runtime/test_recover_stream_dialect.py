@@ -86,7 +86,7 @@ class Read:
         except Exception as error:
             self.error = error
         assert self.scripts.opened == self.scripts.closed
-        assert_places_free(self.world.line("provider:a"))
+        assert_places_free(self.world.state("provider:a"))
 
     async def _read_async(self, of: StreamOf[Any, Any]) -> None:
         async with Stream[Any](of) as stream:
@@ -95,7 +95,7 @@ class Read:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        metrics = self.world.line("provider:a").metrics(self.world.now)
+        metrics = self.world.state("provider:a").metrics(self.world.now)
         return metrics.successes, metrics.failures, metrics.ignored
 
 
@@ -189,15 +189,15 @@ def started(script: list[Any], *more: list[Any]) -> tuple[World, Scripts, Blocki
 def test_start_reads_up_to_the_first_content_and_gives_the_place_back() -> None:
     world, scripts, live = started([Raise(reset())], ["begin", "a", "b", "end"])
     assert scripts.opened == 2
-    assert_places_free(world.line("provider:a"))
+    assert_places_free(world.state("provider:a"))
     assert list(live) == ["begin", "a", "b", "end"]
-    assert world.line("provider:a").metrics(world.now).successes == 1
+    assert world.state("provider:a").metrics(world.now).successes == 1
 
 
 def test_a_stream_whose_source_ends_while_it_starts_is_complete() -> None:
     world, _, live = started(["end"])
     assert list(live) == ["end"]
-    assert world.line("provider:a").metrics(world.now).successes == 1
+    assert world.state("provider:a").metrics(world.now).successes == 1
 
 
 @pytest.mark.parametrize("leave", ["abandon", "source_closed", "drop"])
@@ -211,7 +211,7 @@ def test_a_started_stream_that_is_left_is_settled_once_and_counts_nothing(leave:
         getattr(live, leave)()
         getattr(live, leave)()
         assert list(live) == []
-    metrics = world.line("provider:a").metrics(world.now)
+    metrics = world.state("provider:a").metrics(world.now)
     assert (metrics.successes, metrics.failures, metrics.ignored) == (0, 0, 1)
     assert len(world.of(Cancelled)) == 1
 

@@ -139,7 +139,7 @@ def test_cancelling_while_the_other_source_opens_leaves_nothing_behind(capture):
     assert capture.of(Failed) == []
 
 
-def test_an_other_source_that_is_none_is_refused_where_it_is_written():
+def test_a_fallback_source_that_is_no_source_is_an_error():
     with pytest.raises(InvalidError, match="a function that gives an async iterator"):
         recover("claude").stream(source("a")).fallback(3)
     with pytest.raises(InvalidError, match="when"):

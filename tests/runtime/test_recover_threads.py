@@ -59,9 +59,9 @@ def test_R67_beyond_the_cap_no_thread_is_started(
         with pytest.raises(DeadlineError):
             recovery.call(release.wait)
     work = Flaky()
-    with pytest.raises(HoldfastError) as refused:
+    with pytest.raises(HoldfastError) as rejected:
         recovery.call(work)
-    assert refused.value.fault.code == "SYS_BULKHEAD_FULL"
+    assert rejected.value.fault.code == "SYS_BULKHEAD_FULL"
     assert work.calls == 0
 
 
@@ -89,7 +89,7 @@ def test_answers_and_exceptions_come_through_unchanged() -> None:
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_R18_what_asks_to_stop_in_the_thread_stops_the_caller(stop: type[BaseException]) -> None:
+def test_R18_an_interrupt_in_the_thread_stops_the_caller(stop: type[BaseException]) -> None:
     work = Flaky(stop())
     with pytest.raises(stop):
         limited(Runtime(waits=False), timeout=10, attempts=9).call(work)

@@ -18,13 +18,13 @@ def runtime():
     return Runtime(clock=VirtualClock(), rng=Midpoint())
 
 
-def test_a_recovered_call_shows_each_attempt_with_its_wait_and_what_was_decided(runtime):
+def test_a_recovered_call_shows_each_attempt_with_its_wait_and_decision(runtime):
     match recover("claude", STEADY, runtime=runtime).outcome(script("503, 503, ok:hello")):
         case Ok(value="hello", via="primary", attempts=attempts):
-            told = [(one.number, one.code, one.waited, one.then) for one in attempts]
+            timeline = [(one.number, one.code, one.waited, one.then) for one in attempts]
         case other:
             pytest.fail(repr(other))
-    assert told == [
+    assert timeline == [
         (1, "PROVIDER_UNAVAILABLE", 0.0, "retry"),
         (2, "PROVIDER_UNAVAILABLE", 2.0, "retry"),
         (3, None, 4.0, ""),
@@ -50,7 +50,7 @@ def test_a_failed_call_says_why_each_attempt_was_or_was_not_followed_by_another(
             pytest.fail(repr(other))
 
 
-def test_the_good_attempt_shows_what_its_answer_used(runtime):
+def test_the_good_attempt_shows_the_usage_of_its_answer(runtime):
     usage = SimpleNamespace(
         input_tokens=1_000_000, output_tokens=0, cache_read_input_tokens=0, cache_creation_input_tokens=0
     )
@@ -62,7 +62,7 @@ def test_the_good_attempt_shows_what_its_answer_used(runtime):
             pytest.fail(repr(other))
 
 
-def test_what_nobody_knows_the_cost_of_is_not_free(runtime):
+def test_an_unknown_cost_is_not_free(runtime):
     match recover("claude", runtime=runtime).outcome(lambda: "text"):
         case Ok(attempts=(one,)):
             assert (one.tokens, one.usd) == (None, None)

@@ -39,7 +39,7 @@ def test_S1_32_a_late_attempt_is_cancelled_and_named() -> None:
     ("target", "code"),
     [("claude", "PROVIDER_TIMEOUT"), ("tool:bash", "TOOL_TIMEOUT"), ("agent:x", "SYS_TIMEOUT"), (None, "SYS_TIMEOUT")],
 )
-def test_S1_20_the_code_of_a_timeout_says_what_was_late(target: str | None, code: str) -> None:
+def test_S1_20_the_code_of_a_timeout_names_the_kind_of_target(target: str | None, code: str) -> None:
     world = World()
     with pytest.raises(DeadlineError) as failed:
         world.run(world.recover(target, Policy(timeout=1, attempts=1)).call(Flaky(takes=5).acall))
@@ -76,7 +76,7 @@ def test_R66_a_deadline_in_the_wait_starts_no_further_attempt() -> None:
     assert work.calls == 1
 
 
-def test_R66_the_last_attempt_gets_what_is_left_of_the_deadline() -> None:
+def test_R66_the_last_attempt_gets_the_rest_of_the_deadline() -> None:
     world = World()
     work = Flaky(reset(), takes=4)
     with pytest.raises(DeadlineError) as failed:
@@ -301,14 +301,14 @@ def test_a_task_that_outlives_its_call_still_sees_the_deadline_around_that() -> 
     assert world.now == 30
 
 
-def test_the_account_of_what_our_own_limits_ended_says_so() -> None:
+def test_the_note_on_an_error_names_the_limit_that_ended_the_call() -> None:
     world = World()
     with pytest.raises(DeadlineError) as failed:
         world.run(world.recover("a", Policy(timeout=None, deadline=5)).call(Flaky(takes=9).acall))
     assert "its time is over" in failed.value.__notes__[0]
-    with use_runtime(world.runtime), Budget(attempts=0), pytest.raises(BudgetError) as refused:
+    with use_runtime(world.runtime), Budget(attempts=0), pytest.raises(BudgetError) as spent:
         world.recover("a").call(Flaky())
-    assert "the budget is spent" in refused.value.__notes__[0]
+    assert "the budget is spent" in spent.value.__notes__[0]
 
 
 @pytest.mark.parametrize(("timeout", "failures"), [(10, 1), (10.05, 1), (20, 0)])

@@ -29,7 +29,7 @@ OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": 
 # What already is a fault
 
 
-def test_what_is_a_fault_stays_the_same_object():
+def test_a_fault_stays_the_same_object():
     fault = Fault.of("SESS_CLOSED")
     assert fault_of(fault) is fault
     assert fault_of(Err(fault)) is fault
@@ -37,7 +37,7 @@ def test_what_is_a_fault_stays_the_same_object():
     assert fault_of(HoldfastError(fault)) is fault
 
 
-def test_an_error_of_ours_under_somebodys_wrapper_is_found():
+def test_an_error_of_ours_inside_a_foreign_wrapper_is_found():
     ours = CircuitOpenError.because(circuit="claude")
     wrapper = RuntimeError("the framework failed")
     wrapper.__cause__ = ours
@@ -56,7 +56,7 @@ def test_R26_the_history_a_recovery_left_on_the_exception_is_kept():
 
 
 @pytest.mark.parametrize("left", [None, "PROVIDER_TIMEOUT", {"code": "PROVIDER_TIMEOUT"}, Fault])
-def test_what_else_stands_under_that_name_is_not_believed(left):
+def test_another_value_under_the_fault_attribute_is_ignored(left):
     error = KeyError("plan")
     setattr(error, FAULT_ATTRIBUTE, left)
     assert fault_of(error).code == "SYS_PROGRAMMING_ERROR"
@@ -238,7 +238,7 @@ def test_a_decoded_error_gives_its_code(document):
 # A rule of one's own
 
 
-def test_a_classifier_of_ones_own_is_asked():
+def test_a_given_classifier_is_used():
     def grip(evidence):
         return Verdict(code="TOOL_RESOURCE_BUSY") if "gripper" in evidence.text else None
 
@@ -364,7 +364,7 @@ def test_headers_that_cannot_be_read_do_not_hide_the_status(name):
 
 
 @pytest.mark.parametrize("name", ["none", "object", "class", "number", "function", "mock", "raises on everything"])
-def test_what_is_no_failure_is_told_as_such_and_never_retried(name):
+def test_an_object_that_is_no_failure_has_its_own_fault_and_is_never_retried(name):
     fault = fault_of(HOSTILE[name])
     assert (fault.code, fault.retryable) == ("SYS_UNKNOWN", False)
 

@@ -1,4 +1,4 @@
-"""What makes no sense is refused where it is written, with what was expected, what came and where."""
+"""Wrong options raise where they are written: the error names what was expected, what it got and where."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.manager import ExecutionOptions, FallbackStep, ResilienceManager
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: Runtime(clock=3), r"runtime.clock: expected a Clock, with wall\(\) and monotonic\(\), got 3"),  # type: ignore[arg-type]
         (lambda: Runtime(rng=3), r"runtime.rng: expected a source of chance, with random\(\), got 3"),  # type: ignore[arg-type]
@@ -32,12 +32,22 @@ from holdfast.manager import ExecutionOptions, FallbackStep, ResilienceManager
         (lambda: FallbackStep(name="b", operation=3), "fallback.operation: expected a function, got 3"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
-def test_wrong_options_of_runtime_and_manager(make: Any, told: str) -> None:
-    with pytest.raises(InvalidError, match=told):
+def test_wrong_options_of_runtime_and_manager(make: Any, message: str) -> None:
+    with pytest.raises(InvalidError, match=message):
         make()
 
 
-def test_right_ones_are_taken() -> None:
+def test_right_options_are_accepted() -> None:
     runtime = Runtime(waits=False, enabled=True, most_circuits=1)
     with runtime.on(lambda _: None, Retry):
         assert ResilienceManager(runtime).execute(lambda: 1) == 1
+
+
+@pytest.mark.parametrize("slip", ["tols:bash", "agnt:builder", "modle:opus"])
+def test_a_misspelled_kind_of_target_is_an_error(slip):
+    with pytest.raises(InvalidError, match=r"recover\.target: expected a name such as"):
+        recover(slip)
+
+
+def test_a_provider_may_have_a_colon_in_its_name():
+    assert recover("ollama:llama3").call(lambda: 1) == 1

@@ -33,6 +33,6 @@ def test_a_page_is_read_as_utf8_wherever_the_program_runs():
 
 
 @pytest.mark.parametrize("name", ["NO_SUCH_CODE", "../codes", ""])
-def test_what_is_no_code_has_no_page(name):
+def test_an_unknown_code_has_no_page(name):
     with pytest.raises(FileNotFoundError):
         page_of(name)

@@ -109,7 +109,7 @@ def test_R69_places_are_kept_over_a_change_that_leaves_them_as_they_were(runtime
     assert most == 2
 
 
-def test_an_outcome_that_is_an_error_is_told_once(runtime):
+def test_an_outcome_that_is_an_error_is_reported_once(runtime):
     heard = Capture()
     runtime.on(heard, Failed)
     runtime.configure(ONE, {})

@@ -1,4 +1,4 @@
-"""Every operation that began tells its end, and what a reader puts into an attempt's context stays in the attempt."""
+"""Every operation that began emits one final event; context variables that a reader sets in an attempt stay in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def runtime():
 
 
 @pytest.fixture
-def heard(runtime):
+def events(runtime):
     capture = Capture()
     runtime.on(capture)
     return capture
@@ -33,10 +33,10 @@ async def tokens(count=3):
         yield number
 
 
-# The end is told
+# --- the final event ---
 
 
-def test_R45_a_fallback_that_is_cancelled_is_told(runtime, heard):
+def test_R45_a_cancelled_fallback_emits_cancelled(runtime, events):
     async def main():
         begun = asyncio.Event()
 
@@ -56,12 +56,12 @@ def test_R45_a_fallback_that_is_cancelled_is_told(runtime, heard):
             await task
 
     run(main())
-    (cancelled,) = heard.of(Cancelled)
+    (cancelled,) = events.of(Cancelled)
     assert (cancelled.reason, cancelled.attempts) == ("CancelledError", 2)
-    assert heard.of(Failed) == []
+    assert events.of(Failed) == []
 
 
-def test_R45_a_fallback_that_is_interrupted_is_told(runtime, heard):
+def test_R45_an_interrupted_fallback_emits_cancelled(runtime, events):
     @recover("claude", runtime=runtime)
     def answer():
         raise PermissionError("no")
@@ -72,11 +72,11 @@ def test_R45_a_fallback_that_is_interrupted_is_told(runtime, heard):
 
     with pytest.raises(KeyboardInterrupt):
         answer()
-    assert [event.reason for event in heard.of(Cancelled)] == ["KeyboardInterrupt"]
+    assert [event.reason for event in events.of(Cancelled)] == ["KeyboardInterrupt"]
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_R45_a_repair_that_is_interrupted_is_told(runtime, heard, kind):
+def test_R45_an_interrupted_repair_emits_cancelled(runtime, events, kind):
     def overflow():
         raise HoldfastError(Fault.of("PROVIDER_CONTEXT_OVERFLOW"))
 
@@ -91,7 +91,7 @@ def test_R45_a_repair_that_is_interrupted_is_told(runtime, heard, kind):
     call = ask if kind == "sync" else partial(_step_through, ask)
     with pytest.raises(KeyboardInterrupt):
         call()
-    assert [event.reason for event in heard.of(Cancelled)] == ["KeyboardInterrupt"]
+    assert [event.reason for event in events.of(Cancelled)] == ["KeyboardInterrupt"]
 
 
 def _step_through(fn):
@@ -103,18 +103,18 @@ def _step_through(fn):
         loop.close()
 
 
-def test_R78_a_stream_that_is_left_early_is_told_and_is_no_failure(runtime, heard):
+def test_R78_a_stream_that_is_left_early_emits_cancelled_and_is_no_failure(runtime, events):
     async def main():
         async with recover("claude", runtime=runtime).stream(tokens)() as stream:
             async for _ in stream:
                 break
 
     run(main())
-    assert [event.reason for event in heard.of(Cancelled)] == ["left early"]
-    assert heard.of(Failed) == []
+    assert [event.reason for event in events.of(Cancelled)] == ["left early"]
+    assert events.of(Failed) == []
 
 
-def test_R79_a_consumer_that_raises_ends_the_stream_under_its_own_name(runtime, heard):
+def test_R79_a_consumer_that_raises_ends_the_stream_under_its_own_name(runtime, events):
     async def main():
         async with recover("claude", runtime=runtime).stream(tokens)() as stream:
             async for _ in stream:
@@ -122,33 +122,33 @@ def test_R79_a_consumer_that_raises_ends_the_stream_under_its_own_name(runtime, 
 
     with pytest.raises(LookupError):
         run(main())
-    assert [event.reason for event in heard.of(Cancelled)] == ["LookupError"]
+    assert [event.reason for event in events.of(Cancelled)] == ["LookupError"]
 
 
-def test_a_stream_that_was_never_begun_has_no_end(runtime, heard):
+def test_a_stream_that_was_never_begun_emits_nothing(runtime, events):
     async def main():
         async with recover("claude", runtime=runtime).stream(tokens)():
             pass
 
     run(main())
-    assert heard.types == []
+    assert events.types == []
 
 
-@pytest.mark.parametrize(("lesser", "kinds"), [("ok:less", [Degraded]), ("503", [Failed])])
-def test_a_lesser_answer_is_told_once_it_was_given(runtime, heard, lesser, kinds):
+@pytest.mark.parametrize(("degraded", "kinds"), [("ok:less", [Degraded]), ("503", [Failed])])
+def test_a_degraded_answer_is_reported_only_if_it_was_given(runtime, events, degraded, kinds):
     @recover("claude", runtime=runtime)
     def answer():
         raise PermissionError("no")
 
-    answer.degraded(script(lesser))
+    answer.degraded(script(degraded))
     try:
         answer()
     except PermissionError:
         assert kinds == [Failed]
-    assert [type(event) for event in heard if isinstance(event, (Degraded, Failed))] == kinds
+    assert [type(event) for event in events if isinstance(event, (Degraded, Failed))] == kinds
 
 
-# The context of an attempt
+# --- the context of an attempt ---
 
 
 @pytest.fixture

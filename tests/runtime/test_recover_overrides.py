@@ -1,4 +1,4 @@
-"""`retry_on` and `never_retry`: what callers say about failures of their own; R18, R25."""
+"""`retry_on` and `never_retry`: which errors callers want retried or not."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast.testing import Capture, Midpoint, VirtualClock, script, use_runtim
 
 
 class ShopClosedError(Exception):
-    """Nobody but its author knows whether it passes."""
+    """Only its author knows whether it passes by itself."""
 
 
 class ShopSoldError(ShopClosedError):
-    """It does not."""
+    """It does not pass by itself."""
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def runtime():
         yield runtime
 
 
-def test_a_failure_nobody_knows_is_not_retried_without_a_wish(runtime):
+def test_an_unknown_failure_is_not_retried_without_retry_on(runtime):
     calls = script([ShopClosedError("come back"), "ok:hat"])
     with pytest.raises(ShopClosedError):
         recover("shop").call(calls)
@@ -46,7 +46,7 @@ def test_several_types_or_a_function_may_be_named(runtime, named):
     assert recover("shop", retry_on=named).call(calls) == "hat"
 
 
-def test_a_wish_counts_attempts_as_ever(runtime):
+def test_retry_on_keeps_the_limit_of_attempts(runtime):
     calls = script([ShopClosedError(str(n)) for n in range(5)])
     with pytest.raises(ShopClosedError, match="3"):
         recover("shop", Policy(attempts=4), retry_on=ShopClosedError).call(calls)
@@ -67,33 +67,33 @@ def test_never_retry_wins_over_retry_on_and_over_the_classifier(runtime):
     assert [event.exhausted for event in capture.of(Failed)] == [False, False]
 
 
-def test_what_is_not_named_the_classifier_decides(runtime):
+def test_errors_that_are_not_named_are_classified_as_ever(runtime):
     calls = script("503, ok:hat")
     assert recover("shop", retry_on=ShopClosedError, never_retry=KeyError).call(calls) == "hat"
 
 
-def test_a_wish_does_not_repeat_what_must_not_happen_twice(runtime):
+def test_retry_on_never_repeats_an_unsafe_call(runtime):
     calls = script([TimeoutError("sent, no answer"), "ok"])
     with pytest.raises(OutcomeUnknownError):
         recover("shop", effect="unsafe", retry_on=TimeoutError).call(calls)
     assert calls.calls == 1
 
 
-def test_R18_cancellation_and_its_kin_are_never_retried(runtime):
+def test_R18_cancellation_and_interrupts_are_never_retried(runtime):
     calls = script([KeyboardInterrupt(), "ok"])
     with pytest.raises(KeyboardInterrupt):
         recover("shop", retry_on=lambda error: True).call(calls)
     assert calls.calls == 1
 
 
-def test_a_wish_for_everything_ends_with_the_budget(runtime):
+def test_retry_on_everything_ends_with_the_budget(runtime):
     calls = script([ShopClosedError("come back")] * 9)
     with Budget(attempts=2), pytest.raises(ShopClosedError):
         recover("shop", Policy(attempts=9), retry_on=lambda error: True).call(calls)
     assert calls.calls == 2
 
 
-def test_R25_a_function_that_raises_has_said_nothing_and_is_told_once(runtime, caplog):
+def test_R25_a_predicate_that_raises_is_ignored_and_logged_once(runtime, caplog):
     capture = Capture()
     runtime.on(capture, SuppressedError)
     calls = script("503, 503, ok:hat")
@@ -107,12 +107,12 @@ def test_R25_a_function_that_raises_has_said_nothing_and_is_told_once(runtime, c
     ("named", "shown"),
     [(KeyboardInterrupt, "KeyboardInterrupt"), (BaseException, "BaseException"), ((ValueError, "x"), "'x'"), (3, "3")],
 )
-def test_what_cannot_be_named_is_refused_where_it_is_written(named, shown):
+def test_an_invalid_override_is_an_error_where_it_is_written(named, shown):
     with pytest.raises(InvalidError, match=rf"recover\.never_retry: expected types below Exception.* got {shown}"):
         recover("shop", never_retry=named)
 
 
-def test_an_async_function_is_refused_since_a_coroutine_is_always_true():
+def test_an_async_predicate_is_an_error_because_a_coroutine_is_always_true():
     async def perhaps(error):
         return False
 

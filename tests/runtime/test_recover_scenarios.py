@@ -13,7 +13,7 @@ from holdfast.testing import ScriptedHTTPError, script
 
 
 class Claude:
-    """A provider that is told how to fail, and counts its calls."""
+    """A provider that fails as its script says, and counts its calls."""
 
     def __init__(self, steps: str) -> None:
         self.script = script(steps)
@@ -60,12 +60,12 @@ def test_S1_28_it_is_retried_three_times_and_no_more() -> None:
 def test_S1_29_the_circuit_opens_after_repeated_failures(openai_is_configured: bool) -> None:
     # Given 5 consecutive errors from Claude
     world = World()
-    claude = Claude("503*5, ok:never asked")
+    claude = Claude("503*5, ok:never called")
     ask = world.recover("claude", Policy(attempts=1))(claude)
     for _ in range(5):
         with pytest.raises(ScriptedHTTPError):
             world.run(ask("hi"))
-    assert world.state("provider:claude") is CircuitState.OPEN
+    assert world.circuit_state("provider:claude") is CircuitState.OPEN
     if openai_is_configured:
         ask.fallback(name="openai")(Claude("ok:from openai"))
 
@@ -98,9 +98,9 @@ def test_S1_30_the_circuit_recovers() -> None:
     world.clock.advance(0.001)
 
     # Then it becomes half-open, the next call is a probe, and its success closes the circuit
-    assert world.state("provider:claude") is CircuitState.HALF_OPEN
+    assert world.circuit_state("provider:claude") is CircuitState.HALF_OPEN
     assert world.run(ask("hi")) == "back"
-    assert world.state("provider:claude") is CircuitState.CLOSED
+    assert world.circuit_state("provider:claude") is CircuitState.CLOSED
     assert [event.to for event in world.of(CircuitStateChange)] == ["open", "half-open", "closed"]
 
 
@@ -109,7 +109,7 @@ def test_S1_31_an_agent_falls_back_to_a_simpler_one(simple_works: bool) -> None:
     # Given the builder agent fails
     world = World()
     builder = Always(unavailable)
-    told: list[Fault] = []
+    notified: list[Fault] = []
     build = world.recover("agent:builder", Policy(counts="operation"))(builder.acall)
 
     @build.fallback(name="builder-simple")
@@ -118,22 +118,22 @@ def test_S1_31_an_agent_falls_back_to_a_simpler_one(simple_works: bool) -> None:
             raise unavailable()
         return f"a simple {task}"
 
-    build.notify(told.append)
+    build.notify(notified.append)
 
     # When its retries are exhausted, then builder-simple is tried
     if simple_works:
         assert world.run(build("house")) == "a simple house"
-        assert told == []
+        assert notified == []
     else:
         # And if it fails, the user is notified; what surfaces is the builder's own error
         with pytest.raises(ScriptedHTTPError) as failed:
             world.run(build("house"))
         assert failed.value is builder.raised[-1]
-        assert [fault.code for fault in told] == ["SYS_FALLBACKS_EXHAUSTED"]
-        assert told[0].for_user()
+        assert [fault.code for fault in notified] == ["SYS_FALLBACKS_EXHAUSTED"]
+        assert notified[0].for_user()
     assert builder.calls == 3
     assert [event.to for event in world.of(Fallback)] == ["builder-simple"]
-    assert world.line("agent:builder")._breaker.failures == 1
+    assert world.state("agent:builder")._breaker.failures == 1
 
 
 def test_S1_32_a_tool_that_takes_too_long_is_cancelled() -> None:

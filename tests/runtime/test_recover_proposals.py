@@ -1,4 +1,4 @@
-"""A driver with rules of its own hands its decision to the operation; what protects the caller still holds."""
+"""An integration proposes a decision to the operation. Deadline, budget, quota and unsafe effects still overrule it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def begun(policy=None, **options):
     return op
 
 
-def test_its_word_stands_where_the_policy_would_say_otherwise():
+def test_a_proposal_wins_over_the_policy():
     op = begun()
     assert op.failed(KeyError("a programming error"), Retry(2.5, 9)) == 2.5
     op.admit()
@@ -33,7 +33,7 @@ def test_its_word_stands_where_the_policy_would_say_otherwise():
     assert (op.attempts, op.reason) == (2, Reason.UNWANTED)
 
 
-def test_a_refused_answer_may_be_decided_too():
+def test_a_proposal_decides_about_an_unacceptable_answer_too():
     op = begun()
     assert op.unacceptable(Fault.of("PROVIDER_OUTPUT_INVALID"), Retry(1.0, 9)) == 1.0
     op.admit()
@@ -41,7 +41,7 @@ def test_a_refused_answer_may_be_decided_too():
         op.unacceptable(Fault.of("PROVIDER_OUTPUT_INVALID"), GiveUp(Reason.ATTEMPTS))
 
 
-def test_no_wait_ends_after_the_deadline():
+def test_a_proposed_wait_never_ends_after_the_deadline():
     op = begun(Policy(timeout=None, deadline=10.0))
     assert op.failed(TimeoutError(), Retry(9.9, 9)) == 9.9
     op.admit()
@@ -49,7 +49,7 @@ def test_no_wait_ends_after_the_deadline():
     assert op.reason is Reason.DEADLINE
 
 
-def test_a_spent_budget_and_a_spent_quota_forbid_it():
+def test_a_spent_budget_and_a_spent_quota_overrule_a_proposed_retry():
     with Budget(attempts=1):
         op = begun()
         assert op.failed(TimeoutError(), Retry(1.0, 9)) is None
@@ -60,7 +60,7 @@ def test_a_spent_budget_and_a_spent_quota_forbid_it():
     assert op.reason is Reason.QUOTA
 
 
-def test_what_may_have_happened_and_must_not_happen_twice_is_not_repeated():
+def test_a_proposal_never_repeats_an_unsafe_call_that_may_have_happened():
     op = begun(effect="unsafe")
     with pytest.raises(OutcomeUnknownError):
         op.failed(TimeoutError("sent, no answer"), Retry(1.0, 9))

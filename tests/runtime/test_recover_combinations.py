@@ -1,4 +1,4 @@
-"""Every policy with every other: whatever the pair, permits come back, places are free and the count of calls is right."""
+"""Every pair of policy parts together: permits come back, places are free and the count of calls is right."""
 
 from __future__ import annotations
 
@@ -81,19 +81,19 @@ def decorated(world: World, pair: tuple[str, str], callee: Any) -> Any:
 
 def check(world: World, pair: tuple[str, str], callee: Callee, ends: list[Any], budget: Budget | None) -> None:
     """What holds after any mixture of calls."""
-    line = world.line("provider:a")
+    state = world.state("provider:a")
     started = [event for event in world.of(AttemptStarted) if event.via == "primary"]
-    assert settled(line) == len(started), "every permit came back, once"
-    assert probes_out(line) == 0
-    assert_places_free(line)
+    assert settled(state) == len(started), "every permit came back, once"
+    assert probes_out(state) == 0
+    assert_places_free(state)
     assert AMBIENT.get() is None
     assert callee.begun == callee.ended, "no call is left running"
     assert len(ends) == CALLERS
     for end in ends:
         assert end in ("ok", "other") or isinstance(end, ConnectionResetError | HoldfastError), end
     if "fallback" in pair:
-        refused = [end for end in ends if isinstance(end, BaseException)]
-        assert not refused or pair == ("fallback", "budget") or "deadline" in pair
+        failed = [end for end in ends if isinstance(end, BaseException)]
+        assert not failed or pair == ("fallback", "budget") or "deadline" in pair
     ended = [event for event in world.of(AttemptEnded) if event.via == "primary"]
     assert len(ended) == len(started)
     if budget is not None:
@@ -165,10 +165,10 @@ def test_every_pair_holds_when_half_of_the_callers_are_cancelled(pair: tuple[str
         await asyncio.wait(tasks)
         for task in tasks:
             task.cancelled() or task.exception()
-        line = world.line("provider:a")
+        state = world.state("provider:a")
         started = [event for event in world.of(AttemptStarted) if event.via == "primary"]
-        assert settled(line) == len(started)
-        assert_places_free(line)
+        assert settled(state) == len(started)
+        assert_places_free(state)
         assert callee.begun == callee.ended
         assert asyncio.all_tasks() == {asyncio.current_task()}
 

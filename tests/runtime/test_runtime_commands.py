@@ -22,14 +22,14 @@ SLOW = Policy(attempts=3, circuit=LOOSE)
 
 
 async def first_wait(world: World):
-    """Let others run until somebody waits."""
+    """Let others run until a run waits."""
     while not (waiting := world.runtime.commands.waiting()):  # noqa: ASYNC110 - it is what is tested
         await asyncio.sleep(0)
     return waiting[0]
 
 
 async def both(call, act):
-    """Run a call and, beside it, what somebody does to it."""
+    """Run a call and `act` beside it."""
     task = asyncio.ensure_future(call)
     await act
     return await task
@@ -56,8 +56,8 @@ def test_retry_now_starts_the_next_attempt_at_once():
     assert world.run(both(world.recover("claude").call(flaky.acall), act())) == "ok"
     assert flaky.calls == 3
     assert world.now == pytest.approx(0.25 + 2)  # the second wait is the curve's own
-    (told,) = world.of(Commanded)
-    assert (told.command, told.by, told.operation, told.run) == (
+    (commanded,) = world.of(Commanded)
+    assert (commanded.command, commanded.by, commanded.operation, commanded.run) == (
         "retry-now",
         "terminal",
         "claude",
@@ -78,15 +78,15 @@ def test_the_timeline_says_how_long_the_wait_really_was():
     assert [attempt.waited for attempt in outcome.attempts] == [0, pytest.approx(0.25)]
 
 
-def test_a_command_is_told_before_anything_comes_of_it():
+def test_a_command_is_reported_before_its_effect():
     world = World()
 
     async def act():
         world.runtime.commands.retry_now((await first_wait(world)).run)
 
     world.run(both(world.recover("claude").call(Flaky(reset()).acall), act()))
-    told = [kind for kind in kinds(world) if kind in {Retry, Commanded, Recovered}]
-    assert told == [Retry, Commanded, Recovered]
+    order = [kind for kind in kinds(world) if kind in {Retry, Commanded, Recovered}]
+    assert order == [Retry, Commanded, Recovered]
 
 
 def test_a_block_and_a_stream_obey_too():
@@ -179,7 +179,7 @@ def test_without_fallbacks_there_is_nothing_to_fall_back_to():
         assert not world.runtime.commands.fall_back(run)
 
     assert world.run(both(world.recover("claude").call(Flaky(reset()).acall), act())) == "ok"
-    assert world.now == 1  # it waited as if nobody had asked
+    assert world.now == 1  # it waited as if there had been no command
     assert world.of(Commanded) == []
 
 
@@ -233,9 +233,9 @@ def test_cancel_ends_it_and_counts_nothing():
 
     with pytest.raises(AbortedError, match="claude was cancelled by a command after 1 attempts"):
         world.run(both(world.recover("claude", SLOW).call(primary.acall), act()))
-    line = world.line("provider:claude")
-    assert (settled(line), line._breaker.failures) == (1, 1)  # the attempt that failed before, and no more
-    assert_places_free(line)
+    state = world.state("provider:claude")
+    assert (settled(state), state._breaker.failures) == (1, 1)  # the attempt that failed before, and no more
+    assert_places_free(state)
     assert [kind for kind in kinds(world) if kind in {Commanded, Cancelled, Failed}] == [Commanded, Cancelled]
     assert world.now == 0
 
@@ -259,7 +259,7 @@ def test_cancel_wins_over_fallbacks():
     assert world.of(Fallback) == []
 
 
-# --- who waits ---
+# --- the runs that wait ---
 
 
 def test_a_run_that_does_not_wait_takes_no_command():
@@ -269,7 +269,7 @@ def test_a_run_that_does_not_wait_takes_no_command():
     assert not commands.cancel("nobody")
 
 
-def test_the_first_command_holds():
+def test_only_the_first_command_takes_effect():
     world = World()
 
     async def act():
@@ -337,7 +337,7 @@ def test_a_call_that_works_never_touches_the_commands():
     assert world.run(world.recover("claude").call(Flaky().acall)) == "ok"
 
 
-def test_without_waiting_nobody_waits():
+def test_a_runtime_without_waits_has_no_waiting_runs():
     runtime = Runtime(waits=False)
     runtime.on(lambda event: seen.append(runtime.commands.waiting()), Recovered)
     seen: list = []
@@ -428,18 +428,18 @@ def test_a_task_is_woken_from_another_thread(real):
     assert thread.over() == "ok"
 
 
-class _Telling(VirtualClock):
-    __slots__ = ("tell",)
+class _CallingBack(VirtualClock):
+    __slots__ = ("after_sleep",)
 
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
-        self.tell()
+        self.after_sleep()
 
 
 def test_on_another_clock_a_thread_obeys_when_its_sleep_ends():
     world = World()
-    world.clock = world.runtime.clock = clock = _Telling()
-    clock.tell = lambda: world.runtime.commands.cancel(world.runtime.commands.waiting()[0].run)
+    world.clock = world.runtime.clock = clock = _CallingBack()
+    clock.after_sleep = lambda: world.runtime.commands.cancel(world.runtime.commands.waiting()[0].run)
     with pytest.raises(AbortedError):
         world.recover("claude", SLOW).call(Always(reset))
     assert world.runtime.commands.waiting() == ()

@@ -1,0 +1,294 @@
+"""The circuit of a target: when it opens, what a rejected caller sees, and what counts against it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+from typing import Any
+
+import pytest
+from recover_kit import LOOSE, Always, Flaky, World, probes_out, reset, settled
+
+from holdfast import (
+    Circuit,
+    CircuitOpenError,
+    Fault,
+    HoldfastError,
+    Policy,
+    Runtime,
+    Target,
+    recover,
+)
+from holdfast.events import CircuitState, CircuitStateChange, Failed
+from holdfast.testing import ScriptedHTTPError, script
+
+TRIPS = Policy(attempts=1, circuit=Circuit(failures=2, open_for=30))
+
+
+def test_R43_an_open_circuit_rejects_the_call_with_its_name_reason_and_end() -> None:
+    world = World()
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError):
+            world.recover("claude", TRIPS).call(Always(reset))
+    work = Flaky()
+    world.clock.advance(10)
+    with pytest.raises(CircuitOpenError) as rejected:
+        world.recover("claude", TRIPS).call(work)
+    assert work.calls == 0
+    error = rejected.value
+    assert error.circuit == "provider:claude"
+    assert error.fault.retry_after == 20
+    assert error.retry_at == pytest.approx(world.clock.wall() + 20, abs=0.01)
+    assert "CONN_RESET" in str(error.fault.context["reason"])
+    assert "00:00:30Z" in str(error)
+
+
+def test_R43_the_traceback_of_a_rejection_does_not_grow() -> None:
+    world = World()
+    policy = Policy(circuit=Circuit(mode="forced-open"))
+    lengths = set()
+    for _ in range(20):
+        with pytest.raises(CircuitOpenError) as rejected:
+            world.recover("a", policy).call(Flaky())
+        lengths.add(len(traceback.format_exception(rejected.value)))
+    assert len(lengths) == 1
+
+
+def test_R46_a_probe_that_ends_in_an_ignored_error_changes_nothing_and_frees_the_place() -> None:
+    world = World()
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError):
+            world.recover("a", TRIPS).call(Always(reset))
+    world.clock.advance(30)
+    for _ in range(3):
+        with pytest.raises(ScriptedHTTPError):
+            world.recover("a", TRIPS).call(script("400"))
+        assert world.circuit_state("provider:a") is CircuitState.HALF_OPEN
+        assert probes_out(world.state("provider:a")) == 0
+    assert world.recover("a", TRIPS).call(Flaky()) == "ok"
+    assert world.circuit_state("provider:a") is CircuitState.CLOSED
+
+
+def test_R47_a_probe_that_never_returns_does_not_keep_others_out_for_ever() -> None:
+    world = World()
+    policy = Policy(attempts=1, timeout=None, deadline=None, circuit=Circuit(failures=1, probe_limit=60))
+
+    async def main() -> None:
+        with pytest.raises(ConnectionResetError):
+            await world.recover("a", policy).call(Always(reset).acall)
+        await asyncio.sleep(30)
+        stuck = asyncio.create_task(world.recover("a", policy).call(Flaky(takes=100_000).acall))
+        await asyncio.sleep(59)
+        with pytest.raises(CircuitOpenError):
+            await world.recover("a", policy).call(Flaky().acall)
+        await asyncio.sleep(1)
+        assert await world.recover("a", policy).call(Flaky().acall) == "ok"
+        stuck.cancel()
+        await asyncio.wait([stuck])
+
+    world.run(main())
+    assert world.circuit_state("provider:a") is CircuitState.CLOSED
+
+
+@pytest.mark.parametrize("failure", ["400", "401", "403", "404", "413", "422"])
+def test_R53_the_callers_own_mistakes_do_not_count_against_the_provider(failure: str) -> None:
+    world = World()
+    for _ in range(20):
+        with pytest.raises(ScriptedHTTPError):
+            world.recover("claude", TRIPS).call(script(failure))
+    breaker = world.state("provider:claude")._breaker
+    assert (breaker.failures, breaker.ignored) == (0, 20)
+    assert world.circuit_state("provider:claude") is CircuitState.CLOSED
+
+
+def test_R53_an_invalid_key_opens_the_credentials_circuit_and_not_the_providers() -> None:
+    world = World()
+    bad = Target(provider="claude", credential="team-a")
+    good = Target(provider="claude", credential="team-b")
+    for _ in range(2):
+        with pytest.raises(ScriptedHTTPError):
+            world.recover(bad, TRIPS).call(script("401"))
+    work = Flaky()
+    with pytest.raises(CircuitOpenError) as rejected:
+        world.recover(bad, TRIPS).call(work)
+    assert rejected.value.circuit == "key:claude/team-a"
+    assert "key:claude/team-a" in str(rejected.value), "the name of a key is not masked as if it were one"
+    assert work.calls == 0
+    assert world.recover(good, TRIPS).call(Flaky()) == "ok"
+    assert world.circuit_state("provider:claude") is CircuitState.CLOSED
+    # The rejected call holds no permit.
+    assert settled(world.state("provider:claude")) == 2 + 1 + 1
+
+
+def test_R55_the_call_that_trips_the_circuit_sees_the_real_error() -> None:
+    world = World()
+    work = Always(reset)
+    with pytest.raises(ConnectionResetError) as failed:
+        world.recover("a", Policy(circuit=Circuit(failures=2))).call(work)
+    assert failed.value is work.raised[-1]
+    assert work.calls == 2
+    assert "the circuit is open" in failed.value.__notes__[0]
+    assert [event.exhausted for event in world.of(Failed)] == [False]
+
+
+def test_R59_slow_parallel_calls_are_not_put_one_after_the_other() -> None:
+    world = World()
+
+    async def main() -> None:
+        await asyncio.gather(*(world.recover("a").call(Flaky(takes=10).acall) for _ in range(5)))
+
+    world.run(main())
+    assert world.now == 10
+
+
+@pytest.mark.parametrize(("counts", "failures"), [("attempt", 3), ("operation", 1)])
+def test_R61_each_attempt_counts_or_each_operation(counts: Any, failures: int) -> None:
+    world = World()
+    policy = Policy(circuit=LOOSE, counts=counts)
+    with pytest.raises(ConnectionResetError):
+        world.recover("a", policy).call(Always(reset))
+    breaker = world.state("provider:a")._breaker
+    assert (breaker.failures, settled(world.state("provider:a"))) == (failures, failures)
+    assert world.recover("a", policy).call(Flaky(reset())) == "ok"
+    assert breaker.successes == 1
+    assert breaker.failures == failures + (counts == "attempt")
+
+
+def test_R61_an_operation_that_ends_at_its_deadline_still_counts_as_one_failure() -> None:
+    world = World()
+    policy = Policy(circuit=LOOSE, counts="operation", timeout=5, deadline=8)
+    with pytest.raises(TimeoutError):
+        world.run(world.recover("agent:a", policy).call(Flaky(takes=60).acall))
+    breaker = world.state("agent:a")._breaker
+    assert (breaker.failures, settled(world.state("agent:a"))) == (1, 1)
+
+
+def test_S1_27_all_calls_to_one_name_share_its_circuit_and_no_other() -> None:
+    world = World()
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError):
+            world.recover("claude", TRIPS)(Always(reset))()
+    with pytest.raises(CircuitOpenError):
+        world.recover("claude", TRIPS).call(Flaky())
+    assert world.recover("openai", TRIPS).call(Flaky()) == "ok"
+    assert world.recover("agent:claude", TRIPS).call(Flaky()) == "ok"
+
+
+def test_changes_of_a_circuit_are_reported_with_reason_and_time() -> None:
+    world = World()
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError):
+            world.recover("a", TRIPS).call(Always(reset))
+    world.clock.advance(30)
+    world.recover("a", TRIPS).call(Flaky())
+    assert [(event.from_, event.to, event.reason) for event in world.of(CircuitStateChange)] == [
+        ("closed", "open", "CONN_RESET"),
+        ("open", "half-open", None),
+        ("half-open", "closed", None),
+    ]
+    opened = world.of(CircuitStateChange)[0]
+    assert opened.until == pytest.approx(opened.at + 30)
+
+
+def test_R14_fifty_threads_trip_one_circuit_once() -> None:
+    runtime = Runtime(waits=False)
+    changes: list[Any] = []
+    runtime.on(changes.append, CircuitStateChange)
+    recovery = recover("a", Policy(attempts=1, circuit=Circuit(failures=5, rate=None)), runtime=runtime)
+    ready = threading.Barrier(50)
+    ends: list[str] = []
+
+    def one() -> None:
+        ready.wait()
+        try:
+            recovery.call(Always(reset))
+        except Exception as error:
+            ends.append(type(error).__name__)
+
+    threads = [threading.Thread(target=one) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    state = runtime.registry.known("provider:a")
+    assert state is not None
+    assert len(changes) == 1
+    assert ends.count("ConnectionResetError") + ends.count("CircuitOpenError") == 50
+    assert state._breaker.failures == settled(state) == ends.count("ConnectionResetError") >= 5
+
+
+# --- the error of a rejected call ---
+
+POLICY = Policy(attempts=1, circuit=Circuit(failures=2, rate=None, open_for=30, reopen_for=None, open_growth=2))
+
+
+def opened(world: World, *failures: type[BaseException]) -> tuple:
+    answer = Flaky(*failures)
+    call = world.recover("claude", POLICY)(answer.__call__)
+    for failure in failures[:2]:
+        with pytest.raises(failure):
+            call()
+    return answer, call
+
+
+def rejected(call) -> CircuitOpenError:
+    with pytest.raises(CircuitOpenError) as caught:
+        call()
+    return caught.value
+
+
+def test_R55_each_rejection_names_the_same_end_and_the_seconds_until_then():
+    world = World()
+    answer, call = opened(world, ConnectionRefusedError, ConnectionRefusedError)
+    first = rejected(call)
+    world.clock.advance(10)
+    second = rejected(call)
+
+    assert answer.calls == 2
+    assert (first.circuit, second.circuit) == ("provider:claude", "provider:claude")
+    assert first.retry_at == second.retry_at == pytest.approx(world.clock.wall() + 20)
+    assert first.fault.message == second.fault.message
+    assert (first.fault.retry_after, second.fault.retry_after) == (30, 20)
+
+
+def test_R55_a_rejection_after_a_bad_probe_names_the_new_end_and_the_new_reason():
+    world = World()
+    _, call = opened(world, ConnectionRefusedError, ConnectionRefusedError, TimeoutError)
+    first = rejected(call)
+    world.clock.advance(31)
+    with pytest.raises(TimeoutError):
+        call()
+    second = rejected(call)
+
+    assert second.retry_at == pytest.approx(world.clock.wall() + 60)
+    assert second.fault.context["reason"] != first.fault.context["reason"]
+    assert second.fault.message != first.fault.message
+
+
+def test_each_rejected_caller_has_its_own_context():
+    world = World()
+    _, call = opened(world, ConnectionRefusedError, ConnectionRefusedError)
+    first = rejected(call)
+    first.fault.context["note"] = "mine"
+
+    assert "note" not in rejected(call).fault.context
+
+
+@pytest.mark.parametrize(
+    ("code", "retry_after", "open_for"),
+    [
+        ("PROVIDER_RATE_LIMITED", 12.0, 12.0),
+        ("PROVIDER_RATE_LIMITED", None, 30.0),
+        ("PROVIDER_RATE_LIMITED", 5_000.0, 100.0),
+        ("PROVIDER_UNAVAILABLE", 12.0, 30.0),
+    ],
+)
+def test_a_circuit_that_a_rate_limit_opened_stays_open_as_long_as_the_limit_says(code, retry_after, open_for):
+    world = World()
+    limited = HoldfastError(Fault.of(code, retry_after=retry_after))
+    policy = Policy(attempts=1, max_retry_after=100.0, circuit=Circuit(failures=1))
+    with pytest.raises(HoldfastError):
+        world.recover("claude", policy).call(Flaky(limited))
+    until = world.state("provider:claude")._breaker.open_until
+    assert until == pytest.approx(world.now + open_for)
