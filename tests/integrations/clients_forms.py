@@ -1,4 +1,4 @@
-"""Every way the real SDKs are asked, in both worlds, against the fault provider in memory and in virtual time."""
+"""Every kind of call of the real SDKs, sync and async, against the fault provider in memory and in virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.testing import Capture, FaultProvider, Midpoint, VirtualClock, run
 
 CLAUDE, GPT, GROK = "claude-haiku-4-5", "gpt-5-mini", "grok-4"
 QUESTION = "What is a holdfast?"
-SAID = f"You said: {QUESTION}"
+ANSWER = f"You said: {QUESTION}"
 MESSAGES: Any = [{"role": "user", "content": QUESTION}]
 HOSTS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1", "xai": "https://api.x.ai/v1"}
 
@@ -53,14 +53,14 @@ class Form(NamedTuple):
     def begin(self, client: Any) -> Any:
         """Make the call; what comes back is the answer, a stream, or a coroutine for either."""
         tools = {"tools": TOOLS[self.protocol]} if self.stream else {}
-        asked: dict[str, Any] = {"model": self.model, "stream": self.stream, **tools}
+        options: dict[str, Any] = {"model": self.model, "stream": self.stream, **tools}
         door = {"messages": "messages", "chat": "chat.completions", "responses": "responses"}[self.protocol]
         resource = attrgetter(f"{door}.with_raw_response" if self.raw else door)(client)
         if self.protocol == "messages":
-            return resource.create(max_tokens=99, messages=MESSAGES, **asked)
+            return resource.create(max_tokens=99, messages=MESSAGES, **options)
         if self.protocol == "chat":
-            return resource.create(messages=MESSAGES, **asked)
-        return resource.create(input=QUESTION, **asked)
+            return resource.create(messages=MESSAGES, **options)
+        return resource.create(input=QUESTION, **options)
 
 
 FORMS = {
@@ -85,7 +85,7 @@ def text_of(answer: Any) -> str:
     return answer.choices[0].message.content if hasattr(answer, "choices") else answer.content[0].text
 
 
-def said_in(event: Any) -> str:
+def text_in(event: Any) -> str:
     """The text in one event of a stream."""
     if getattr(event, "object", None) == "chat.completion.chunk":
         return (event.choices[0].delta.content or "") if event.choices else ""
@@ -154,7 +154,7 @@ def play(script: str, form: Form, *, is_async: bool, policy: Policy | None = Non
         whole = _ask(form, client, events, runtime.clock, is_async=is_async)
     except Exception as raised:
         error = raised
-    text = text_of(whole) if whole is not None else "".join(map(said_in, events))
+    text = text_of(whole) if whole is not None else "".join(map(text_in, events))
     arguments = "".join(map(arguments_in, events))
     return Played(error, text, arguments, events, len(heard.of(AttemptStarted)), provider, runtime, heard)
 
@@ -195,7 +195,7 @@ async def collect_async(form: Form, client: Any, events: list[Any]) -> Any:
         return await _parsed(answer) if form.raw else answer
     async with answer:
         async for event in answer:
-            events.append(event)  # noqa: PERF401 - ditto
+            events.append(event)  # noqa: PERF401 - the events before a failure matter
     return None
 
 

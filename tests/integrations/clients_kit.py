@@ -61,7 +61,7 @@ def failing(status: int, kind: str, message: str = "no", **headers: str) -> Call
 
 OVERLOADED = failing(529, "overloaded_error", "Overloaded")
 LIMITED = failing(429, "rate_limit_error", "Slow down", retry_after="30")
-REFUSED = failing(401, "authentication_error", "invalid x-api-key")
+DENIED = failing(401, "authentication_error", "invalid x-api-key")
 
 
 def message(text: str = "hi", **headers: str) -> Callable[[], httpx2.Response]:
@@ -174,8 +174,8 @@ STOP: dict[str, Any] = {"type": "message_stop"}
 OVERLOADED_EVENT: dict[str, Any] = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 
 
-def text(said: str) -> dict[str, Any]:
-    return {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": said}}
+def text(words: str) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": words}}
 
 
 def arguments(part: str) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def async_openai_on(wire: Wire, key: str = "key-a", **options: Any) -> AsyncOpen
     return AsyncOpenAI(api_key=key, http_client=http, **options)
 
 
-ASKED: Any = {"model": "claude-test", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]}
+REQUEST: Any = {"model": "claude-test", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]}
 
 
 def in_time(runtime: Runtime, coroutine: Any) -> Any:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from holdfast.testing import FaultProvider
 
-SAID = "You said: hello"
+ANSWER = "You said: hello"
 
 
 @contextmanager

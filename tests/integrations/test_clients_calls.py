@@ -10,10 +10,10 @@ import httpx2
 import openai
 import pytest
 from clients_kit import (
-    ASKED,
+    DENIED,
     LIMITED,
     OVERLOADED,
-    REFUSED,
+    REQUEST,
     Wire,
     anthropic_on,
     async_anthropic_on,
@@ -39,17 +39,17 @@ CHAT = {"model": "gpt-test", "messages": [{"role": "user", "content": "hi"}]}
 def test_a_call_recovers_and_one_attempt_is_one_request():
     wire, (runtime, heard) = Wire(OVERLOADED, LIMITED, message("hi")), world()
     claude = holdfast.anthropic.recovering(anthropic_on(wire, max_retries=5), runtime=runtime)
-    answer = claude.messages.create(**ASKED)
+    answer = claude.messages.create(**REQUEST)
     assert answer.content[0].text == "hi"
     assert len(wire.requests) == len(heard.of(AttemptStarted)) == 3
     assert [event.attempts for event in heard.of(Recovered)] == [3]
-    assert runtime.clock.monotonic() == pytest.approx(31.0)  # 1 s of backoff, 30 as asked
+    assert runtime.clock.monotonic() == pytest.approx(31.0)  # 1 s of backoff, 30 as requested
 
 
 def test_an_async_call_recovers_and_one_attempt_is_one_request():
     wire, (runtime, heard) = Wire(OVERLOADED, LIMITED, message("hi")), world()
     claude = holdfast.anthropic.recovering(async_anthropic_on(wire, max_retries=5), runtime=runtime)
-    answer = in_time(runtime, claude.messages.create(**ASKED))
+    answer = in_time(runtime, claude.messages.create(**REQUEST))
     assert answer.content[0].text == "hi"
     assert len(wire.requests) == len(heard.of(AttemptStarted)) == 3
 
@@ -76,7 +76,7 @@ def test_what_surfaces_is_the_sdks_own_error_with_the_history_on_it():
     wire, (runtime, heard) = Wire(OVERLOADED), world()
     claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime)
     with pytest.raises(anthropic.APIStatusError) as caught:
-        claude.messages.create(**ASKED)
+        claude.messages.create(**REQUEST)
     fault = fault_of(caught.value)
     assert (fault.code, len(fault.attempts), fault.retryable) == ("PROVIDER_OVERLOADED", len(wire.requests), False)
     assert [event.fault.code for event in heard.of(Failed)] == ["PROVIDER_OVERLOADED"]
@@ -86,14 +86,14 @@ def test_a_mistake_in_the_request_is_sent_once():
     wire = Wire(failing(400, "invalid_request_error", "max_tokens: field required"))
     claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=world()[0])
     with pytest.raises(anthropic.BadRequestError):
-        claude.messages.create(**ASKED)
+        claude.messages.create(**REQUEST)
     assert len(wire.requests) == 1
 
 
-def test_provider_model_and_key_have_circuits_and_the_key_is_told_to_nobody():
+def test_provider_model_and_key_have_circuits_and_the_key_is_shown_to_nobody():
     wire, (runtime, _) = Wire(message()), world()
     claude = holdfast.anthropic.recovering(anthropic_on(wire, "sk-ant-secret-1"), runtime=runtime)
-    claude.messages.create(**ASKED)
+    claude.messages.create(**REQUEST)
     names = sorted(line.name for line in runtime.registry)
     assert names[-2:] == ["model:anthropic/claude-test", "provider:anthropic"]
     assert [name for name in names if name.startswith("key:anthropic/key-")]
@@ -133,17 +133,17 @@ def test_an_open_circuit_sends_nothing():
     )
     while runtime.registry.get("provider:anthropic")._breaker.recorded_state is CircuitState.CLOSED:
         with pytest.raises(anthropic.APIStatusError):
-            claude.messages.create(**ASKED)
+            claude.messages.create(**REQUEST)
     sent = len(wire.requests)
     with pytest.raises(CircuitOpenError):
-        claude.messages.create(**ASKED)
+        claude.messages.create(**REQUEST)
     assert len(wire.requests) == sent
 
 
 def test_copies_recover_too_and_share_what_is_known():
     wire, (runtime, _) = Wire(OVERLOADED, message()), world()
     claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime)
-    claude.with_options(timeout=5).messages.create(**ASKED)
+    claude.with_options(timeout=5).messages.create(**REQUEST)
     assert len(wire.requests) == 2
     assert wire.requests[0].extensions["timeout"]["read"] == 5
 
@@ -153,7 +153,7 @@ def test_a_copy_with_another_key_is_that_keys_client():
     pool = holdfast.anthropic.recovering(anthropic_on(wire, "a"), anthropic_on(wire, "b"), runtime=runtime)
     other = pool.copy(api_key="c")
     for _ in range(3):
-        other.messages.create(**ASKED)
+        other.messages.create(**REQUEST)
     assert wire.keys == ["c", "c", "c"]
 
 
@@ -178,7 +178,7 @@ def test_pages_are_fetched_with_recovery():
 def test_a_raw_response_recovers_and_says_what_it_is():
     wire, (runtime, _) = Wire(OVERLOADED, message("hi", request_id="req_9")), world()
     claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime)
-    raw = claude.messages.with_raw_response.create(**ASKED)
+    raw = claude.messages.with_raw_response.create(**REQUEST)
     assert (raw.status_code, raw.parse().content[0].text, raw.headers["request-id"]) == (200, "hi", "req_9")
 
 
@@ -194,7 +194,7 @@ def test_a_body_that_can_be_read_once_is_sent_once():
 def test_an_attempt_in_a_thread_has_the_policys_limit():
     wire, (runtime, _) = Wire(message()), world()
     claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime, policy=Policy(timeout=7, deadline=20))
-    claude.messages.create(**ASKED)
+    claude.messages.create(**REQUEST)
     assert set(wire.requests[0].extensions["timeout"].values()) <= {5.0, 7.0}
     assert wire.requests[0].extensions["timeout"]["read"] == 7.0
 
@@ -213,7 +213,7 @@ def test_an_async_attempt_that_hangs_is_cut_and_made_again():
         api_key="a", http_client=httpx2.AsyncClient(transport=httpx2.MockTransport(hang_once))
     )
     claude = holdfast.anthropic.recovering(given, runtime=runtime, policy=Policy(timeout=10))
-    assert in_time(runtime, claude.messages.create(**ASKED)).content[0].text == "late"
+    assert in_time(runtime, claude.messages.create(**REQUEST)).content[0].text == "late"
     assert len(sent) == 2
 
 
@@ -222,14 +222,14 @@ def test_switched_off_it_is_the_sdk_without_retries(monkeypatch):
     wire, (runtime, _) = Wire(OVERLOADED, message()), world()
     claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime)
     with pytest.raises(anthropic.APIStatusError):
-        claude.messages.create(**ASKED)
+        claude.messages.create(**REQUEST)
     assert len(wire.requests) == 1
 
 
 def test_fifty_threads_share_one_client():
     wire, (runtime, _) = Wire(message()), world()
     claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime)
-    threads = [threading.Thread(target=claude.messages.create, kwargs=ASKED) for _ in range(50)]
+    threads = [threading.Thread(target=claude.messages.create, kwargs=REQUEST) for _ in range(50)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -247,7 +247,7 @@ def test_it_warns_of_retries_the_user_asks_the_sdk_for():
     with pytest.warns(RecoveryWarning, match="max_retries stays 0") as caught:
         copy = claude.with_options(max_retries=3)
     assert caught[0].filename == __file__
-    copy.messages.create(**ASKED)
+    copy.messages.create(**REQUEST)
     assert len(wire.requests) == 3
 
 
@@ -268,7 +268,7 @@ def test_it_warns_of_a_transport_that_connects_again_by_itself():
         ((anthropic_on(Wire()), async_anthropic_on(Wire())), "sync or async"),
     ],
 )
-def test_what_is_no_client_is_refused(given, expected):
+def test_what_is_no_client_is_invalid(given, expected):
     with pytest.raises(InvalidError, match=expected):
         holdfast.anthropic.recovering(*given)
 
@@ -280,7 +280,7 @@ def test_a_client_that_recovers_is_not_wrapped_again():
 
 
 @pytest.mark.parametrize("weights", [(1,), (1, 0), (1, -1), (1, float("nan")), "ab", (1, True)])
-def test_weights_that_make_no_sense_are_refused(weights):
+def test_weights_that_make_no_sense_are_invalid(weights):
     with pytest.raises(InvalidError, match=r"pool\.weights"):
         holdfast.anthropic.recovering(anthropic_on(Wire()), anthropic_on(Wire()), weights=weights)
 
@@ -291,9 +291,9 @@ def test_a_policy_is_checked_at_once():
     assert holdfast.anthropic.recovering(anthropic_on(Wire()), policy=BATCH, name="batch").max_retries == 0
 
 
-def test_a_refused_key_alone_is_an_error_at_once():
-    wire, (runtime, _) = Wire(REFUSED), world()
+def test_a_denied_key_alone_is_an_error_at_once():
+    wire, (runtime, _) = Wire(DENIED), world()
     claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime)
     with pytest.raises(anthropic.AuthenticationError):
-        claude.messages.create(**ASKED)
+        claude.messages.create(**REQUEST)
     assert len(wire.requests) == 1

@@ -8,7 +8,7 @@ from collections import Counter
 import httpx2
 import pytest
 from anthropic import AsyncAnthropic
-from clients_kit import ASKED, LIMITED, OVERLOADED, WHOLE, Streaming, in_time, message, world
+from clients_kit import LIMITED, OVERLOADED, REQUEST, WHOLE, Streaming, in_time, message, world
 
 from holdfast.anthropic import recovering
 from holdfast.events import AttemptStarted
@@ -45,11 +45,11 @@ class SlowBody(httpx2.AsyncByteStream):
 
 
 async def whole(claude) -> None:
-    await claude.messages.create(**ASKED)
+    await claude.messages.create(**REQUEST)
 
 
 async def streamed(claude) -> None:
-    async with await claude.messages.create(**ASKED, stream=True) as stream:
+    async with await claude.messages.create(**REQUEST, stream=True) as stream:
         async for _ in stream:
             pass
 

@@ -22,13 +22,13 @@ class Assistant:
         self.runtime, self.heard = Runtime(clock=VirtualClock(), rng=Midpoint(), consent=consent), Capture()
         self.runtime.on(self.heard)
         self.provider = FaultProvider(script, clock=self.runtime.clock)
-        self.told = []
+        self.notified = []
         claude, gpt = (self._client(name) for name in ("messages", "responses"))
 
         @recover("assistant", Policy(circuit=None), runtime=self.runtime)
         async def answer(question):
-            asked = {"model": CLAUDE, "max_tokens": 99, "messages": [{"role": "user", "content": question}]}
-            return text_of(await claude.messages.create(**asked))
+            request = {"model": CLAUDE, "max_tokens": 99, "messages": [{"role": "user", "content": question}]}
+            return text_of(await claude.messages.create(**request))
 
         if "by_gpt" in ways:
 
@@ -44,7 +44,7 @@ class Assistant:
             def sorry(fault, question):
                 return fault.for_user()
 
-        answer.notify(self.told.append)
+        answer.notify(self.notified.append)
         self.answer = answer
 
     def _client(self, name):
@@ -54,7 +54,7 @@ class Assistant:
     def ask(self, question="hello"):
         return run(self.answer.outcome(question), clock=self.runtime.clock)
 
-    def asked(self, model):
+    def requests_to(self, model):
         return sum(request.model == model for request in self.provider.requests)
 
     def circuit(self, provider):
@@ -78,17 +78,17 @@ def test_S1_15_each_way_in_its_turn():
     assert isinstance(lesser, Ok)
     assert lesser.via == "degraded"
     assert len(assistant.heard.of(Degraded)) == 2
-    assert assistant.told == []
+    assert assistant.notified == []
 
 
 def test_S1_15_where_nothing_is_left_somebody_is_told_and_the_primarys_own_error_is_raised():
     assistant = Assistant(ALL_DOWN, ways=("by_gpt", "cached"))
     with pytest.raises(anthropic.APIStatusError) as failed:
         run(assistant.answer("hello"), clock=assistant.runtime.clock)
-    assert [fault.code for fault in assistant.told] == ["SYS_FALLBACKS_EXHAUSTED"]
+    assert [fault.code for fault in assistant.notified] == ["SYS_FALLBACKS_EXHAUSTED"]
     assert fault_of(failed.value).code == "PROVIDER_UNAVAILABLE"
     assert any("by_gpt" in note for note in failed.value.__notes__)
-    assert assistant.provider.counters.received == assistant.asked(CLAUDE) + assistant.asked(GPT) == 6
+    assert assistant.provider.counters.received == assistant.requests_to(CLAUDE) + assistant.requests_to(GPT) == 6
 
 
 def test_S1_24_all_providers_down_is_a_clear_message_and_may_be_tried_again_later():
@@ -116,13 +116,13 @@ def test_S1_24_all_providers_down_is_a_clear_message_and_may_be_tried_again_late
 
 def test_S1_29_five_errors_of_claude_then_the_next_call_goes_to_openai_at_once():
     assistant = Assistant(CLAUDE_DOWN)
-    while assistant.circuit("anthropic") is CircuitState.CLOSED if assistant.asked(CLAUDE) else True:
-        assert assistant.ask(f"question {assistant.asked(CLAUDE)}").via == "by_gpt"
-    assert assistant.asked(CLAUDE) == 5
+    while assistant.circuit("anthropic") is CircuitState.CLOSED if assistant.requests_to(CLAUDE) else True:
+        assert assistant.ask(f"question {assistant.requests_to(CLAUDE)}").via == "by_gpt"
+    assert assistant.requests_to(CLAUDE) == 5
     began = assistant.runtime.clock.monotonic()
     answer = assistant.ask("a new one")
     assert (answer.value, answer.via) == ("You said: a new one", "by_gpt")
-    assert assistant.asked(CLAUDE) == 5
+    assert assistant.requests_to(CLAUDE) == 5
     assert assistant.runtime.clock.monotonic() == began
     assert assistant.heard.of(Fallback)[-1].fault.code == "CIRCUIT_OPEN"
 
@@ -131,24 +131,24 @@ def test_S1_29_without_a_fallback_an_open_circuit_fails_at_once():
     assistant = Assistant(CLAUDE_DOWN, ways=())
     for number in range(2):
         assistant.ask(f"question {number}")
-    with pytest.raises(CircuitOpenError) as refused:
+    with pytest.raises(CircuitOpenError) as rejected:
         run(assistant.answer("a new one"), clock=assistant.runtime.clock)
-    assert assistant.asked(CLAUDE) == 5
-    assert "anthropic" in str(refused.value)
+    assert assistant.requests_to(CLAUDE) == 5
+    assert "anthropic" in str(rejected.value)
 
 
 @pytest.mark.parametrize(("says", "via", "to_gpt"), [(True, "by_gpt", 1), (False, "degraded", 0)])
 def test_S1_4_a_provider_that_must_be_asked_for_is_used_only_with_consent(says, via, to_gpt):
-    asked = []
+    questions = []
 
-    def consent(*told):
-        asked.append(told)
+    def consent(*question):
+        questions.append(question)
         return says
 
     assistant = Assistant(CLAUDE_DOWN, consent=consent, step={"consent": "ask"})
     assert assistant.ask().via == via
-    assert len(asked) == 1
-    assert assistant.asked(GPT) == to_gpt
+    assert len(questions) == 1
+    assert assistant.requests_to(GPT) == to_gpt
 
 
 def test_S1_4_a_configured_fallback_is_consent():
@@ -174,4 +174,4 @@ def test_streams_fall_back_before_their_first_content():
 
     types = run(read(), clock=assistant.runtime.clock)
     assert (types[0], types[-1]) == ("response.created", "response.completed")
-    assert (assistant.asked(CLAUDE), assistant.asked(GPT)) == (3, 1)
+    assert (assistant.requests_to(CLAUDE), assistant.requests_to(GPT)) == (3, 1)

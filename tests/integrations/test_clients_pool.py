@@ -8,10 +8,10 @@ from collections import Counter
 import anthropic
 import pytest
 from clients_kit import (
-    ASKED,
+    DENIED,
     LIMITED,
     OVERLOADED,
-    REFUSED,
+    REQUEST,
     START,
     WHOLE,
     Streaming,
@@ -42,37 +42,37 @@ def test_calls_are_shared_out_by_weight():
     wire, (runtime, _) = Wire(message()), world()
     claude = pool(wire, runtime, "abc", weights=(2, 1, 1))
     for _ in range(8):
-        claude.messages.create(**ASKED)
+        claude.messages.create(**REQUEST)
     assert Counter(wire.keys) == {"a": 4, "b": 2, "c": 2}
 
 
-@pytest.mark.parametrize("failure", [REFUSED, LIMITED, NO_CREDIT], ids=["401", "429", "no credit"])
+@pytest.mark.parametrize("failure", [DENIED, LIMITED, NO_CREDIT], ids=["401", "429", "no credit"])
 def test_a_key_that_fails_is_left_for_the_next_at_once(failure):
     wire, (runtime, heard) = Wire(by_key={"a": [failure], "b": [message("hi")]}), world()
     claude = pool(wire, runtime)
-    assert claude.messages.create(**ASKED).content[0].text == "hi"
+    assert claude.messages.create(**REQUEST).content[0].text == "hi"
     assert wire.keys == ["a", "b"]
     assert runtime.clock.monotonic() == 0.0
     assert len(heard.of(AttemptStarted)) == len(wire.requests)
-    claude.messages.create(**ASKED)
+    claude.messages.create(**REQUEST)
     assert wire.keys == ["a", "b", "b"], "a key that failed rests"
 
 
-@pytest.mark.parametrize("failure", [REFUSED, LIMITED], ids=["401", "429"])
+@pytest.mark.parametrize("failure", [DENIED, LIMITED], ids=["401", "429"])
 def test_a_key_that_fails_is_left_for_the_next_at_once_in_a_task(failure):
     wire, (runtime, _) = Wire(by_key={"a": [failure], "b": [message("hi")]}), world()
     claude = recovering(async_anthropic_on(wire, "a"), async_anthropic_on(wire, "b"), runtime=runtime)
-    assert in_time(runtime, claude.messages.create(**ASKED)).content[0].text == "hi"
+    assert in_time(runtime, claude.messages.create(**REQUEST)).content[0].text == "hi"
     assert (wire.keys, runtime.clock.monotonic()) == (["a", "b"], 0.0)
 
 
 def test_a_key_that_was_limited_comes_back_when_its_rest_is_over():
     wire, (runtime, _) = Wire(by_key={"a": [LIMITED, message()], "b": [message()]}), world()
     claude = pool(wire, runtime)
-    claude.messages.create(**ASKED)
+    claude.messages.create(**REQUEST)
     runtime.sleep(30)
     for _ in range(2):
-        claude.messages.create(**ASKED)
+        claude.messages.create(**REQUEST)
     assert Counter(wire.keys) == {"a": 2, "b": 2}
 
 
@@ -82,7 +82,7 @@ def test_where_every_key_is_limited_the_first_to_be_free_is_waited_for():
         "b": [failing(429, "rate_limit_error", retry_after="50"), message("no")],
     }
     wire, (runtime, _) = Wire(by_key=by_key), world()
-    assert pool(wire, runtime).messages.create(**ASKED).content[0].text == "hi"
+    assert pool(wire, runtime).messages.create(**REQUEST).content[0].text == "hi"
     assert wire.keys == ["a", "b", "a"]
     assert runtime.clock.monotonic() == pytest.approx(10.0)
 
@@ -90,104 +90,104 @@ def test_where_every_key_is_limited_the_first_to_be_free_is_waited_for():
 def test_moving_to_another_key_is_no_retry_of_the_policys():
     by_key = {key: [LIMITED, message()] for key in "abcd"}
     wire, (runtime, _) = Wire(by_key=by_key), world()
-    pool(wire, runtime, "abcd", policy=Policy(attempts=2)).messages.create(**ASKED)
+    pool(wire, runtime, "abcd", policy=Policy(attempts=2)).messages.create(**REQUEST)
     assert wire.keys[:4] == ["a", "b", "c", "d"]
     assert len(wire.requests) == 5
 
 
-def test_where_every_key_is_refused_the_refusal_surfaces():
-    wire, (runtime, _) = Wire(REFUSED), world()
+def test_where_every_key_is_denied_the_denial_surfaces():
+    wire, (runtime, _) = Wire(DENIED), world()
     claude = pool(wire, runtime)
     for _ in range(2):
         with pytest.raises(anthropic.AuthenticationError):
-            claude.messages.create(**ASKED)
+            claude.messages.create(**REQUEST)
     assert wire.keys[:2] == ["a", "b"]
 
 
 def test_attempts_end_where_every_key_stays_limited():
     wire, (runtime, _) = Wire(failing(429, "rate_limit_error", retry_after="1")), world()
     with pytest.raises(anthropic.RateLimitError):
-        pool(wire, runtime, policy=Policy(attempts=3)).messages.create(**ASKED)
+        pool(wire, runtime, policy=Policy(attempts=3)).messages.create(**REQUEST)
     assert len(wire.requests) == 4, "three, and one that only changed the key"
 
 
 def test_what_is_no_keys_fault_moves_nobody_and_waits():
     wire, (runtime, _) = Wire(by_key={"a": [OVERLOADED], "b": [message()]}), world()
-    pool(wire, runtime, weights=(9, 1)).messages.create(**ASKED)
+    pool(wire, runtime, weights=(9, 1)).messages.create(**REQUEST)
     assert wire.keys == ["a", "b"], "the one that just failed is not the one to try next"
     assert runtime.clock.monotonic() == pytest.approx(1.0)
 
 
 def test_an_announced_limit_is_not_run_into():
-    told = message(
+    announcing = message(
         anthropic_ratelimit_requests_limit="100",
         anthropic_ratelimit_requests_remaining="0",
         anthropic_ratelimit_requests_reset="2025-01-01T00:00:40Z",
     )
-    wire, (runtime, _) = Wire(by_key={"a": [told], "b": [message()]}), world()
+    wire, (runtime, _) = Wire(by_key={"a": [announcing], "b": [message()]}), world()
     claude = pool(wire, runtime)
     for _ in range(5):
-        claude.messages.create(**ASKED)
+        claude.messages.create(**REQUEST)
     assert wire.keys == ["a", "b", "b", "b", "b"]
     runtime.sleep(40)
     for _ in range(2):
-        claude.messages.create(**ASKED)
+        claude.messages.create(**REQUEST)
     assert "a" in wire.keys[5:]
 
 
 def test_where_all_limits_are_reached_the_call_waits_or_says_why_not():
-    told = message(
+    announcing = message(
         anthropic_ratelimit_requests_limit="100",
         anthropic_ratelimit_requests_remaining="0",
         anthropic_ratelimit_requests_reset="2025-01-01T00:00:40Z",
     )
-    wire, (runtime, _) = Wire(told), world()
+    wire, (runtime, _) = Wire(announcing), world()
     claude = pool(wire, runtime, policy=Policy(timeout=5, deadline=100))
     for _ in range(3):
-        claude.messages.create(**ASKED)
+        claude.messages.create(**REQUEST)
     assert runtime.clock.monotonic() == pytest.approx(40.0)
-    hurried = pool(Wire(told), runtime, "cd", name="hurried", policy=Policy(timeout=5, deadline=10))
+    hurried = pool(Wire(announcing), runtime, "cd", name="hurried", policy=Policy(timeout=5, deadline=10))
     runtime.clock.jump(-40)
     for _ in range(2):
-        hurried.messages.create(**ASKED)
+        hurried.messages.create(**REQUEST)
     with pytest.raises(HoldfastError) as caught:
-        hurried.messages.create(**ASKED)
+        hurried.messages.create(**REQUEST)
     assert caught.value.fault.code == "SYS_RATE_LIMITED"
 
 
 def test_a_key_whose_circuit_is_open_is_passed_over():
     circuit = Circuit(failures=1, rate=None, open_for=500)
-    wire, (runtime, _) = Wire(by_key={"a": [REFUSED], "b": [message()]}), world()
+    wire, (runtime, _) = Wire(by_key={"a": [DENIED], "b": [message()]}), world()
     claude = pool(wire, runtime, policy=Policy(circuit=circuit))
-    claude.messages.create(**ASKED)
+    claude.messages.create(**REQUEST)
     shut = [line for line in runtime.registry if line._breaker.recorded_state is CircuitState.OPEN]
     assert [line.name.partition("/")[0] for line in shut] == ["key:anthropic"]
     runtime.sleep(100)  # the key's rest is over, its circuit is still open
     for _ in range(3):
-        claude.messages.create(**ASKED)
+        claude.messages.create(**REQUEST)
     assert Counter(wire.keys) == {"a": 1, "b": 4}
 
 
 def test_copies_of_a_pool_are_pools_that_know_what_it_knows():
-    wire, (runtime, _) = Wire(by_key={"a": [REFUSED], "b": [message()]}), world()
+    wire, (runtime, _) = Wire(by_key={"a": [DENIED], "b": [message()]}), world()
     claude = pool(wire, runtime)
-    claude.messages.create(**ASKED)
-    claude.with_options(timeout=3).messages.create(**ASKED)
-    claude.with_options(timeout=3).messages.create(**ASKED)
+    claude.messages.create(**REQUEST)
+    claude.with_options(timeout=3).messages.create(**REQUEST)
+    claude.with_options(timeout=3).messages.create(**REQUEST)
     assert wire.keys == ["a", "b", "b", "b"]
 
 
 def test_a_stream_moves_to_another_key_before_its_first_content():
     by_key = {"a": [LIMITED], "b": [Streaming(START), Streaming(*WHOLE)]}
     wire, (runtime, _) = Wire(by_key=by_key), world()
-    with pool(wire, runtime).messages.stream(**ASKED) as stream:
+    with pool(wire, runtime).messages.stream(**REQUEST) as stream:
         assert "".join(stream.text_stream) == "Hello"
     assert wire.keys == ["a", "b", "b"]
 
 
 def test_one_outcome_for_the_whole_gives_every_permit_back():
-    wire, (runtime, _) = Wire(by_key={"a": [REFUSED], "b": [message()]}), world()
-    pool(wire, runtime, policy=Policy(counts="operation")).messages.create(**ASKED)
+    wire, (runtime, _) = Wire(by_key={"a": [DENIED], "b": [message()]}), world()
+    pool(wire, runtime, policy=Policy(counts="operation")).messages.create(**REQUEST)
     lines = [line._breaker for line in runtime.registry if line.name != "provider:anthropic"]
     assert sum(b.successes + b.failures + b.ignored + b.cancelled for b in lines) == 4, (
         "model and key, for each of both"
@@ -203,14 +203,14 @@ def test_closing_the_pool_closes_every_client():
     assert [client.is_closed() for client in given] == [True, True]
 
 
-def test_fifty_threads_and_a_refused_key_see_no_error():
-    wire, (runtime, _) = Wire(by_key={"a": [REFUSED], "b": [message()], "c": [message()]}), world()
+def test_fifty_threads_and_a_denied_key_see_no_error():
+    wire, (runtime, _) = Wire(by_key={"a": [DENIED], "b": [message()], "c": [message()]}), world()
     claude = pool(wire, runtime, "abc")
     failures = []
 
     def ask():
         try:
-            claude.messages.create(**ASKED)
+            claude.messages.create(**REQUEST)
         except Exception as error:
             failures.append(error)
 

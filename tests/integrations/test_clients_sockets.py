@@ -9,7 +9,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
-from clients_forms import FORMS, SAID, STREAMED, collect, collect_async, recovering, said_in, text_of
+from clients_forms import ANSWER, FORMS, STREAMED, collect, collect_async, recovering, text_in, text_of
 
 from holdfast import Policy, Runtime, StreamCutError, fault_of
 from holdfast.events import AttemptStarted
@@ -55,8 +55,8 @@ def client_on(provider, form, runtime, kind="sync", *, timeout=PATIENCE, url=Non
     return recovering(form, client, runtime=runtime, policy=Policy(timeout=timeout, deadline=None))
 
 
-def told(form, answer, events):
-    return "".join(map(said_in, events)) if form.stream else text_of(answer)
+def answer_text(form, answer, events):
+    return "".join(map(text_in, events)) if form.stream else text_of(answer)
 
 
 @EACH
@@ -67,7 +67,7 @@ def test_a_connection_that_breaks_is_seen_only_where_content_was(provider, world
     provider.set_script(f"{name};after=0" if form.stream and name in ("cut", "truncate", "malformed-json") else name)
     with client_on(provider, form, runtime) as client:
         answer = collect(form, client, events)
-    assert told(form, answer, events) == SAID
+    assert answer_text(form, answer, events) == ANSWER
     assert len(heard.of(AttemptStarted)) == provider.counters.received == 2
     assert provider.counters.injected == {name: 1}
 
@@ -87,7 +87,7 @@ def test_the_same_in_a_task(world, name, form):
             return await collect_async(form, client, events), provider.counters
 
     answer, counters = asyncio.run(main())
-    assert told(form, answer, events) == SAID
+    assert answer_text(form, answer, events) == ANSWER
     assert len(heard.of(AttemptStarted)) == counters.received == 2
     assert counters.injected == {name: 1}
 
@@ -98,7 +98,7 @@ def test_a_provider_that_hangs_is_left_after_the_limit(provider, world, form):
     provider.set_script("hang")
     with client_on(provider, form, runtime, timeout=LIMIT) as client:
         answer = collect(form, client, events)
-    assert told(form, answer, events) == SAID
+    assert answer_text(form, answer, events) == ANSWER
     assert len(heard.of(AttemptStarted)) == provider.counters.received == 2
 
 
@@ -115,7 +115,7 @@ def test_after_content_the_cut_carries_what_arrived_and_nothing_is_sent_again(pr
     assert cut.value.fault.code == code
     # A reset may overtake what was sent before it; what did arrive is on the error, no more and no less.
     assert cut.value.partial.complete == len(events)
-    assert SAID.startswith("".join(map(said_in, events)))
+    assert ANSWER.startswith("".join(map(text_in, events)))
     assert len(heard.of(AttemptStarted)) == provider.counters.received == 1
 
 

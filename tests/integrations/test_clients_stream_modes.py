@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from clients_forms import SAID, STREAMED, arguments_in, client_for, is_whole, play, recovering, said_in
+from clients_forms import ANSWER, STREAMED, arguments_in, client_for, is_whole, play, recovering, text_in
 
 from holdfast import Runtime, StreamCutError, recover
 from holdfast.events import AttemptStarted, StreamResumed
@@ -42,7 +42,7 @@ class Live:
 
     @property
     def text(self):
-        return "".join(said_in(event) for _, event in self.events)
+        return "".join(text_in(event) for _, event in self.events)
 
     def since_restart(self, read):
         return "".join(read(event) for restarts, event in self.events if restarts)
@@ -66,8 +66,8 @@ def test_raise_is_the_default_and_the_cut_carries_what_arrived(form, is_async):
 @INSIDE
 def test_restart_begins_again_and_says_so(form, inside):
     live = Live("cut;after=3", form, inside, after_first="restart").read()
-    assert live.text == "You said: What" + SAID
-    assert live.since_restart(said_in) == SAID
+    assert live.text == "You said: What" + ANSWER
+    assert live.since_restart(text_in) == ANSWER
     (resumed,) = live.heard.of(StreamResumed)
     assert (resumed.how, resumed.items) == ("restart", len([e for restarts, e in live.events if not restarts]))
     assert live.provider.counters.received == 2
@@ -88,7 +88,7 @@ def test_continue_asks_for_the_rest(form, inside):
 
     live = Live("cut;after=3", form, inside, after_first="continue", resume=rest)
     live.read()
-    assert live.text == SAID
+    assert live.text == ANSWER
     assert [event.how for event in live.heard.of(StreamResumed)] == ["continue"]
     assert seen == [live.heard.of(StreamResumed)[0].items]
     assert live.provider.counters.received == 2
@@ -108,7 +108,7 @@ def test_restarts_are_attempts_and_end_with_them(form, inside):
 @INSIDE
 def test_before_the_first_event_nothing_is_resumed(form, inside):
     live = Live("529, disconnect, ok", form, inside).read()
-    assert (live.text, live.provider.counters.received) == (SAID, 3)
+    assert (live.text, live.provider.counters.received) == (ANSWER, 3)
     assert len(live.heard.of(AttemptStarted)) == (3 if inside == "bare" else 4)  # one is the operation around it
     assert live.heard.of(StreamResumed) == []
 
@@ -123,7 +123,7 @@ def test_silence_and_errors_in_the_middle_are_cuts_like_others(form, inside, ste
     assert (cut.value.fault.code, live.text) == (code, "You said:")
     assert live.runtime.clock.monotonic() == (15 if "silence" in step else 0)
     again = Live(step, form, inside, idle=15, after_first="restart").read()
-    assert again.since_restart(said_in) == SAID
+    assert again.since_restart(text_in) == ANSWER
     assert again.provider.counters.received == 2
 
 
@@ -155,17 +155,17 @@ def test_a_restart_gives_the_whole_tool_call_from_one_answer(form, inside):
 @EACH
 @INSIDE
 def test_continue_never_joins_the_fragments_of_two_answers(form, inside):
-    asked = []
+    resumed_with = []
 
     async def rest(partial):
-        asked.append(partial)
+        resumed_with.append(partial)
         async for event in await form.begin(live.client):
             yield event
 
     live = Live(TOOLS.format("cut-tool;after=2"), form, inside, after_first="continue", resume=rest)
     with pytest.raises(StreamCutError) as cut:
         live.read()
-    assert (asked, live.provider.counters.received) == ([], 1)
+    assert (resumed_with, live.provider.counters.received) == ([], 1)
     assert cut.value.partial.complete == len(live.events)
     assert not any(is_whole(form, event) for _, event in live.events)
 

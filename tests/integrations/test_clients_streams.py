@@ -10,11 +10,11 @@ import httpx2
 import openai
 import pytest
 from clients_kit import (
-    ASKED,
     BLOCK,
     CUT,
     OVERLOADED,
     OVERLOADED_EVENT,
+    REQUEST,
     START,
     STOP,
     TOOL,
@@ -55,7 +55,7 @@ EARLY = {
 each_early_failure = pytest.mark.parametrize("early", EARLY.values(), ids=EARLY)
 
 
-def said(events) -> list[str]:
+def texts_in(events) -> list[str]:
     return [event.delta.text for event in events if event.type == "content_block_delta"]
 
 
@@ -63,11 +63,11 @@ def said(events) -> list[str]:
 def test_a_failure_before_the_first_content_stays_unseen(early):
     wire, (runtime, heard) = Wire(early, Streaming(*WHOLE)), world()
     claude = recovering(anthropic_on(wire), runtime=runtime)
-    stream = claude.messages.create(**ASKED, stream=True)
+    stream = claude.messages.create(**REQUEST, stream=True)
     assert isinstance(stream, anthropic.Stream)
     events = list(stream)
     assert [event.type for event in events] == [event["type"] for event in WHOLE]
-    assert said(events) == HELLO
+    assert texts_in(events) == HELLO
     assert len(wire.requests) == len(heard.of(AttemptStarted)) == 2
     assert len(heard.of(Recovered)) == 1
     line = runtime.registry.get("provider:anthropic")
@@ -80,9 +80,9 @@ def test_a_failure_before_the_first_content_stays_unseen_in_a_task(early):
     claude = recovering(async_anthropic_on(wire), runtime=runtime)
 
     async def read():
-        return [event async for event in await claude.messages.create(**ASKED, stream=True)]
+        return [event async for event in await claude.messages.create(**REQUEST, stream=True)]
 
-    assert said(in_time(runtime, read())) == HELLO
+    assert texts_in(in_time(runtime, read())) == HELLO
     assert len(wire.requests) == len(heard.of(AttemptEnded)) == 2
 
 
@@ -90,7 +90,7 @@ def test_a_failure_before_the_first_content_stays_unseen_in_a_task(early):
 def test_the_helper_of_the_sdk_recovers_likewise(early):
     wire, (runtime, _) = Wire(early, Streaming(*WHOLE)), world()
     claude = recovering(anthropic_on(wire), runtime=runtime)
-    with claude.messages.stream(**ASKED) as stream:
+    with claude.messages.stream(**REQUEST) as stream:
         assert list(stream.text_stream) == HELLO
         assert stream.get_final_message().content[0].text == "Hello"
     assert len(wire.requests) == 2
@@ -101,7 +101,7 @@ def test_the_async_helper_of_the_sdk_recovers_likewise():
     claude = recovering(async_anthropic_on(wire), runtime=runtime)
 
     async def read():
-        async with claude.messages.stream(**ASKED) as stream:
+        async with claude.messages.stream(**REQUEST) as stream:
             return [part async for part in stream.text_stream]
 
     assert in_time(runtime, read()) == HELLO
@@ -110,7 +110,7 @@ def test_the_async_helper_of_the_sdk_recovers_likewise():
 def test_the_body_of_a_failed_attempt_is_closed_before_the_next():
     early = Streaming(START, error=CUT)
     wire, (runtime, _) = Wire(early, Streaming(*WHOLE)), world()
-    list(recovering(anthropic_on(wire), runtime=runtime).messages.create(**ASKED, stream=True))
+    list(recovering(anthropic_on(wire), runtime=runtime).messages.create(**REQUEST, stream=True))
     assert [body.closed for body in early.bodies] == [True]
 
 
@@ -125,7 +125,7 @@ def test_events_are_not_held_back_after_the_first_content():
     claude = recovering(async_anthropic_on(wire), runtime=runtime, policy=Policy(timeout=None, deadline=None))
 
     async def read():
-        stream = await claude.messages.create(**ASKED, stream=True)
+        stream = await claude.messages.create(**REQUEST, stream=True)
         first = [(await anext(stream)).type for _ in range(3)]
         await stream.close()
         return first, runtime.clock.monotonic()
@@ -147,8 +147,8 @@ def test_a_failure_after_the_first_content_is_a_cut_with_what_arrived(late):
     claude = recovering(anthropic_on(wire), runtime=runtime)
     got = []
     with pytest.raises(StreamCutError) as caught:
-        got.extend(claude.messages.create(**ASKED, stream=True))
-    assert said(got) == ["Hel"]
+        got.extend(claude.messages.create(**REQUEST, stream=True))
+    assert texts_in(got) == ["Hel"]
     assert caught.value.partial.payload == got
     assert len(wire.requests) == 1
     assert runtime.registry.get("provider:anthropic")._breaker.failures == 1
@@ -163,7 +163,7 @@ def test_a_failure_after_the_first_content_is_a_cut_in_a_task_and_in_the_helper(
     async def read():
         got = []
         with pytest.raises(StreamCutError):
-            async with claude.messages.stream(**ASKED) as stream:
+            async with claude.messages.stream(**REQUEST) as stream:
                 async for part in stream.text_stream:
                     got += [part]
         return got
@@ -178,7 +178,7 @@ def test_the_fragments_of_a_tool_call_are_never_put_together_from_two_answers():
     claude = recovering(anthropic_on(wire), runtime=runtime)
     got = []
     with pytest.raises(StreamCutError):
-        got.extend(claude.messages.create(**ASKED, stream=True))
+        got.extend(claude.messages.create(**REQUEST, stream=True))
     assert [e.delta.partial_json for e in got if e.type == "content_block_delta"] == ['{"env": "pr']
     assert len(wire.requests) == 1
 
@@ -193,7 +193,7 @@ def test_silence_in_the_middle_is_cut_by_the_limit_of_an_attempt():
     claude = recovering(async_anthropic_on(wire), runtime=runtime, policy=Policy(timeout=15))
 
     async def read():
-        async for _ in await claude.messages.create(**ASKED, stream=True):
+        async for _ in await claude.messages.create(**REQUEST, stream=True):
             pass
 
     with pytest.raises(StreamCutError) as caught:
@@ -205,7 +205,7 @@ def test_silence_in_the_middle_is_cut_by_the_limit_of_an_attempt():
 def test_a_stream_that_is_left_early_says_nothing_about_the_provider():
     wire, (runtime, heard) = Wire(Streaming(*WHOLE)), world()
     claude = recovering(anthropic_on(wire), runtime=runtime)
-    with claude.messages.create(**ASKED, stream=True) as stream:
+    with claude.messages.create(**REQUEST, stream=True) as stream:
         next(stream)
     del stream
     gc.collect()
@@ -217,7 +217,7 @@ def test_a_stream_that_is_left_early_says_nothing_about_the_provider():
 def test_a_stream_that_is_closed_early_and_still_held_is_left():
     wire, (runtime, heard) = Wire(Streaming(*WHOLE)), world()
     claude = recovering(anthropic_on(wire), runtime=runtime)
-    with claude.messages.create(**ASKED, stream=True) as stream:
+    with claude.messages.create(**REQUEST, stream=True) as stream:
         next(stream)
     assert len(heard.of(Cancelled)) == 1
     assert stream.response.is_closed
@@ -238,7 +238,7 @@ def test_an_async_stream_that_is_closed_early_and_still_held_is_left():
     claude = recovering(async_anthropic_on(wire), runtime=runtime)
 
     async def leave():
-        async with await claude.messages.create(**ASKED, stream=True) as stream:
+        async with await claude.messages.create(**REQUEST, stream=True) as stream:
             await anext(stream)
         return len(heard.of(Cancelled)), stream.response.is_closed
 
@@ -248,7 +248,7 @@ def test_an_async_stream_that_is_closed_early_and_still_held_is_left():
 def test_a_stream_that_is_closed_after_its_end_ended_well():
     wire, (runtime, heard) = Wire(Streaming(*WHOLE)), world()
     claude = recovering(anthropic_on(wire), runtime=runtime)
-    with claude.messages.create(**ASKED, stream=True) as stream:
+    with claude.messages.create(**REQUEST, stream=True) as stream:
         for _ in stream:
             pass
     assert (heard.of(Cancelled), runtime.registry.get("provider:anthropic")._breaker.successes) == ([], 1)
@@ -264,7 +264,7 @@ def test_cancelling_the_reader_is_no_failure():
     claude = recovering(async_anthropic_on(wire), runtime=runtime)
 
     async def read():
-        async for _ in await claude.messages.create(**ASKED, stream=True):
+        async for _ in await claude.messages.create(**REQUEST, stream=True):
             pass
 
     async def cancelled():
@@ -288,7 +288,7 @@ def test_the_span_of_an_attempt_is_current_in_the_attempt_only():
     client = anthropic_on(wire)
     client._client.event_hooks["response"].append(lambda _: inside.append(current()))
     with trace_recoveries(provider, runtime):
-        outside = [current() for _ in recovering(client, runtime=runtime).messages.create(**ASKED, stream=True)]
+        outside = [current() for _ in recovering(client, runtime=runtime).messages.create(**REQUEST, stream=True)]
     assert inside == [True, True]
     assert not any(outside)
     assert not current()
@@ -300,7 +300,7 @@ def test_what_a_stream_used_is_charged_to_the_budget():
     wire, (runtime, _) = Wire(Streaming(*WHOLE)), world()
     claude = recovering(anthropic_on(wire), runtime=runtime)
     with Budget(tokens=100) as budget:
-        list(claude.messages.create(**ASKED, stream=True))
+        list(claude.messages.create(**REQUEST, stream=True))
     assert budget.left().tokens == 97  # one read, two written
 
 
@@ -308,10 +308,10 @@ def test_a_recovery_around_one_does_not_multiply_its_attempts():
     wire, (runtime, _) = Wire(OVERLOADED), world()
     claude = recovering(anthropic_on(wire), runtime=runtime)
     with pytest.raises(anthropic.APIStatusError):
-        recover("agent:asker", runtime=runtime).call(claude.messages.create, **ASKED)
+        recover("agent:asker", runtime=runtime).call(claude.messages.create, **REQUEST)
     alone = len(wire.requests)
     with pytest.raises(anthropic.APIStatusError):
-        recovering(anthropic_on(wire), runtime=world()[0]).messages.create(**ASKED)
+        recovering(anthropic_on(wire), runtime=world()[0]).messages.create(**REQUEST)
     assert len(wire.requests) == 2 * alone
 
 
@@ -357,7 +357,7 @@ def _response(status, error=None):
 
 
 CREATED = {"type": "response.created", "sequence_number": 0, "response": _response("in_progress")}
-SAID = {
+TEXT_DELTA = {
     "type": "response.output_text.delta", "sequence_number": 1, "item_id": "i", "output_index": 0,
     "content_index": 0, "delta": "Hello", "logprobs": [],
 }  # fmt: skip
@@ -371,8 +371,8 @@ ERROR = {"type": "error", "sequence_number": 1, "code": "rate_limit_exceeded", "
 
 
 @pytest.mark.parametrize("failure", [FAILED, ERROR], ids=["response.failed", "error"])
-def test_responses_recover_from_a_failure_that_is_told_in_an_event(failure):
-    wire, (runtime, _) = Wire(Streaming(CREATED, failure), Streaming(CREATED, SAID, COMPLETED)), world()
+def test_responses_recover_from_a_failure_that_an_event_reports(failure):
+    wire, (runtime, _) = Wire(Streaming(CREATED, failure), Streaming(CREATED, TEXT_DELTA, COMPLETED)), world()
     gpt = recovering_openai(openai_on(wire), runtime=runtime)
     events = list(gpt.responses.create(model="gpt-test", input="hi", stream=True))
     assert [event.type for event in events] == ["response.created", "response.output_text.delta", "response.completed"]
@@ -404,7 +404,7 @@ def test_a_response_that_failed_earlier_can_be_looked_at():
 
 
 def test_a_failed_event_after_the_first_content_is_handed_on_as_the_sdk_does():
-    wire, (runtime, heard) = Wire(Streaming(CREATED, SAID, FAILED)), world()
+    wire, (runtime, heard) = Wire(Streaming(CREATED, TEXT_DELTA, FAILED)), world()
     gpt = recovering_openai(openai_on(wire), runtime=runtime)
     events = list(gpt.responses.create(model="gpt-test", input="hi", stream=True))
     assert events[-1].type == "response.failed"

@@ -13,8 +13,8 @@ from holdfast.testing import FaultProvider, Midpoint, VirtualClock, run
 DOWN_S = 50.0
 CLAUDE_DOWN = f'[[rules]]\nsteps = "529"\nloop = true\nto = {DOWN_S}\nmodels = ["claude-*"]'
 ALL_DOWN = f'[[rules]]\nsteps = "529"\nloop = true\nto = {DOWN_S}'
-ASKED = {"model": CLAUDE, "max_tokens": 99, "messages": [{"role": "user", "content": "hello"}]}
-SAID = "You said: hello"
+REQUEST = {"model": CLAUDE, "max_tokens": 99, "messages": [{"role": "user", "content": "hello"}]}
+ANSWER = "You said: hello"
 FEW = 9
 """Failures that open a circuit, and a probe or two: what a dead service may see of many callers."""
 
@@ -40,13 +40,13 @@ class Outage:
         return self.runtime.clock.monotonic()
 
     async def ask_claude(self):
-        return text_of(await self.claude.messages.create(**ASKED))
+        return text_of(await self.claude.messages.create(**REQUEST))
 
     async def ask_gpt(self):
         return text_of(await self.gpt.responses.create(model=GPT, input="hello"))
 
     async def stream_claude(self):
-        async with await self.claude.messages.create(stream=True, **ASKED) as events:
+        async with await self.claude.messages.create(stream=True, **REQUEST) as events:
             return [event.type async for event in events][-1]
 
     def run(self, coroutine):
@@ -83,12 +83,12 @@ def test_alone_it_waits_for_the_circuit_and_answers_in_the_end(form):
 
     outage.opened(outage.ask_claude)
     began = outage.now
-    assert outage.run(ten()) == [SAID if form == "ask_claude" else "message_stop"] * 10
+    assert outage.run(ten()) == [ANSWER if form == "ask_claude" else "message_stop"] * 10
     assert DOWN_S - began < outage.now - began <= 120
     assert outage.provider.counters.injected["529"] <= FEW
 
 
-def test_one_that_was_told_not_to_is_refused_at_once():
+def test_one_whose_policy_does_not_wait_is_rejected_at_once():
     outage = Outage(policy=Policy(wait_for_circuit=False))
     outage.opened(outage.ask_claude)
     began = outage.now
@@ -110,7 +110,7 @@ def test_R34_under_a_fallback_it_makes_way_at_once():
     answer = recover("assistant", Policy(circuit=None), runtime=outage.runtime)(outage.ask_claude)
     answer.fallback(outage.ask_gpt)
     began = outage.now
-    assert outage.run(answer()) == SAID
+    assert outage.run(answer()) == ANSWER
     assert outage.now == began
 
 
@@ -118,7 +118,7 @@ def test_R34_a_recovery_around_it_without_fallbacks_changes_nothing():
     outage = Outage()
     outage.opened(outage.ask_claude)
     answer = recover("assistant", Policy(circuit=None), runtime=outage.runtime)(outage.ask_claude)
-    assert outage.run(answer()) == SAID
+    assert outage.run(answer()) == ANSWER
 
 
 @pytest.mark.parametrize("form", ["call", "stream"])
@@ -136,7 +136,7 @@ def test_as_the_last_of_the_fallbacks_it_waits(form):
 
     answer = around(outage.ask_claude)
     answer.fallback(outage.ask_gpt)
-    assert outage.run(answer() if form == "call" else streamed()) == SAID
+    assert outage.run(answer() if form == "call" else streamed()) == ANSWER
     models = [request.model for request in outage.provider.requests]
     assert models[-1] == GPT
 

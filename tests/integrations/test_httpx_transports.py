@@ -121,7 +121,7 @@ def test_what_may_change_something_twice_is_sent_once(method, is_async):
 @pytest.mark.parametrize(
     ("options", "headers"),
     [({"methods": frozenset({"post"})}, {}), ({}, {"Idempotency-Key": "order-7"})],
-    ids=["told", "key"],
+    ids=["methods", "key"],
 )
 def test_what_may_be_sent_twice_after_all_is_sent_again_with_its_body(options, headers, is_async):
     side, (runtime, _) = Side(httpx2, 503, 200), world()
@@ -162,7 +162,7 @@ def test_an_answer_that_says_no_is_an_answer(status, is_async):
     assert (len(side.sent), heard.of(Failed)) == (1, [])
 
 
-def test_credit_that_is_used_up_is_told_by_the_body_whatever_it_is_packed_in():
+def test_credit_that_is_used_up_is_read_from_the_body_whatever_its_encoding():
     body = gzip.compress(b'{"error": {"code": "insufficient_quota", "message": "You exceeded your current quota"}}')
     packed = {"stream": Pieces(body), "headers": {"content-encoding": "gzip", "content-type": "application/json"}}
     side, (runtime, heard) = Side(httpx2, (429, packed)), world()
@@ -370,7 +370,7 @@ def test_a_recovering_client_warns_of_a_recovering_transport():
 
 
 @pytest.mark.parametrize("kind", [RecoveringTransport, AsyncRecoveringTransport])
-def test_what_is_no_transport_is_refused(kind):
+def test_what_is_no_transport_is_invalid(kind):
     with pytest.raises(InvalidError, match="a transport such as"):
         kind(object())
     with pytest.raises(InvalidError, match=r"transport\.methods"):

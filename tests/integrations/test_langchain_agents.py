@@ -8,7 +8,7 @@ from typing import Any
 import anthropic
 import pytest
 from clients_kit import world
-from lang_kit import SAID, claude, gpt, in_memory, with_tools
+from lang_kit import ANSWER, claude, gpt, in_memory, with_tools
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRetryMiddleware, ToolRetryMiddleware
 from langchain_core.messages import SystemMessage, ToolMessage
@@ -39,7 +39,7 @@ def test_a_storm_passes_unseen_and_the_models_own_retries_are_off():
     runtime, heard = world()
     with in_memory("429;retry-after=7, 529, ok") as provider:
         agent = create_agent(claude(provider), [], middleware=[RecoveryMiddleware(runtime=runtime)])
-        assert last(agent.invoke(HELLO)) == SAID
+        assert last(agent.invoke(HELLO)) == ANSWER
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 3
     assert runtime.clock.monotonic() >= 7.0
 
@@ -48,7 +48,7 @@ def test_a_storm_passes_unseen_in_a_task():
     runtime, heard = world()
     provider = FaultProvider("429;retry-after=7, 529, ok")
     agent = create_agent(gpt(provider), [], middleware=[RecoveryMiddleware(runtime=runtime)])
-    assert last(run(agent.ainvoke(HELLO), clock=runtime.clock)) == SAID
+    assert last(run(agent.ainvoke(HELLO), clock=runtime.clock)) == ANSWER
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 3
 
 
@@ -59,7 +59,7 @@ def test_another_model_answers_when_the_first_has_failed_for_good(later):
         middleware = RecoveryMiddleware(gpt(up), policy=Policy(attempts=2), runtime=runtime)
         agent = create_agent(claude(down), [], middleware=[middleware])
         state = run(agent.ainvoke(HELLO), clock=runtime.clock) if later else agent.invoke(HELLO)
-        assert last(state) == SAID
+        assert last(state) == ANSWER
         assert (down.counters.received, up.counters.received) == (2, 2)
     assert [event.to for event in heard.of(Fallback)] == ["openai/gpt-5"]
 
@@ -81,7 +81,7 @@ def test_a_request_is_fitted_to_the_model_that_gets_it():
     with in_memory("529") as down, in_memory() as up:
         middleware = RecoveryMiddleware(gpt(up), policy=Policy(attempts=1), runtime=runtime)
         agent = create_agent(claude(down), [], middleware=[middleware], system_prompt=_marked())
-        assert last(agent.invoke(HELLO)) == SAID
+        assert last(agent.invoke(HELLO)) == ANSWER
         assert "cache_control" in str(down.requests[0].body)
         assert "cache_control" not in str(up.requests[0].body)
 
@@ -116,7 +116,7 @@ THREAD: Any = {"configurable": {"thread_id": "1"}}
 
 
 class Weather:
-    """A tool that fails as often as told."""
+    """A tool that fails as often as its script has failures."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
@@ -180,7 +180,7 @@ def test_an_async_tool_that_only_reads_is_called_again():
     assert weather.called == 2
 
 
-def test_an_effect_can_be_told_by_the_tools_name():
+def test_an_effect_can_be_declared_by_the_tools_name():
     weather = Weather(RESET)
     with in_memory(with_tools("ok")) as provider:
         agent, _, _runtime = agent_with(provider, weather.undeclared(), effects={"weather": "idempotent"})
@@ -188,7 +188,7 @@ def test_an_effect_can_be_told_by_the_tools_name():
     assert weather.called == 2
 
 
-def test_a_tool_nobody_has_said_anything_about_is_called_once():
+def test_a_tool_without_an_effect_is_called_once():
     weather = Weather(RESET)
     with in_memory(with_tools("ok")) as provider:
         agent, _, _runtime = agent_with(provider, weather.undeclared())
@@ -207,26 +207,26 @@ def test_an_unsafe_tool_that_may_have_happened_is_not_called_again():
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_a_failure_can_be_told_to_the_model(later):
+def test_a_failure_can_be_reported_to_the_model(later):
     denied = PermissionError(13, "Permission denied")
     weather = Weather(denied)
     with in_memory(with_tools("ok")) as provider:
         agent, _, runtime = agent_with(provider, weather.undeclared(), tool_failures="tell")
         state = run(agent.ainvoke(HELLO, THREAD), clock=runtime.clock) if later else agent.invoke(HELLO, THREAD)
-    told = tool_message(state)
-    assert told.status == "error"
-    assert json.loads(str(told.content)) == fault_of(denied).for_model()
+    message = tool_message(state)
+    assert message.status == "error"
+    assert json.loads(str(message.content)) == fault_of(denied).for_model()
 
 
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("tool_failures", ["raise", "tell"])
 def test_an_interrupt_in_a_tool_waits_for_its_answer_and_is_no_failure(later, tool_failures):
-    asked = []
+    calls = []
 
     @tool(effect="read")
     def weather(city: str) -> str:
         """The weather in a city."""
-        asked.append(city)
+        calls.append(city)
         return f"{interrupt('May I?')} in {city}"
 
     with in_memory(with_tools("ok")) as provider:
@@ -237,10 +237,10 @@ def test_an_interrupt_in_a_tool_waits_for_its_answer_and_is_no_failure(later, to
 
         paused = go(HELLO)
         assert [one.value for one in paused["__interrupt__"]] == ["May I?"]
-        assert len(asked) == 1
+        assert len(calls) == 1
         assert heard.of(Failed) == heard.of(Cancelled) == []
         assert "sunny in" in last(go(Command(resume="sunny")))
-    assert len(asked) == 2
+    assert len(calls) == 2
 
 
 # --- retries beside ours ---
@@ -248,16 +248,16 @@ def test_an_interrupt_in_a_tool_waits_for_its_answer_and_is_no_failure(later, to
 
 @pytest.mark.parametrize("other", [ModelRetryMiddleware, ToolRetryMiddleware])
 @pytest.mark.parametrize("ours_first", [False, True])
-def test_langchains_own_retries_in_the_same_agent_are_told_once(other, ours_first):
+def test_langchains_own_retries_in_the_same_agent_cause_one_warning(other, ours_first):
     middleware: list[Any] = [RecoveryMiddleware(), other()]
     with in_memory() as provider:
-        with pytest.warns(RecoveryWarning, match=f"{other.__name__} beside RecoveryMiddleware") as told:
+        with pytest.warns(RecoveryWarning, match=f"{other.__name__} beside RecoveryMiddleware") as caught:
             create_agent(claude(provider), [], middleware=middleware if ours_first else middleware[::-1])
-        assert [warning.filename for warning in told] == [__file__]
+        assert [warning.filename for warning in caught] == [__file__]
         create_agent(claude(provider), [], middleware=middleware[:1])
 
 
-def test_what_makes_no_sense_is_refused():
+def test_options_that_make_no_sense_are_invalid():
     with pytest.raises(InvalidError, match="tool_failures"):
         RecoveryMiddleware(tool_failures="ignore")  # type: ignore[arg-type]
     with pytest.raises(InvalidError, match=r"effects\.weather"):

@@ -10,7 +10,7 @@ import anthropic
 import openai
 import pytest
 from clients_kit import world
-from lang_kit import SAID, claude, gpt, in_memory, with_tools
+from lang_kit import ANSWER, claude, gpt, in_memory, with_tools
 from langchain_anthropic import ChatAnthropic
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel
@@ -56,7 +56,7 @@ def on(provider: FaultProvider, model_of: Any, **options: Any) -> tuple[Any, Any
 def test_a_storm_passes_unseen_and_one_attempt_is_one_request(model_of):
     with in_memory(STORM) as provider:
         model, runtime, heard = on(provider, model_of)
-        assert model.invoke("hello").text == SAID
+        assert model.invoke("hello").text == ANSWER
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 3
     assert next(event.delay for event in heard.of(Retry)) == 7.0
     assert runtime.clock.monotonic() >= 7.0
@@ -69,35 +69,35 @@ each_non_answer = pytest.mark.parametrize("step", NO_ANSWERS)
 
 @each_model
 @each_non_answer
-def test_what_is_no_answer_is_asked_for_again(model_of, step):
+def test_a_response_that_is_a_failure_is_retried(model_of, step):
     with in_memory(f"{step}, ok") as provider:
         model, _, _ = on(provider, model_of)
-        assert model.invoke("hello").text == SAID
+        assert model.invoke("hello").text == ANSWER
     assert provider.counters.received == 2
 
 
 @each_model
 @each_non_answer
-def test_what_is_no_answer_is_asked_for_again_in_a_task(model_of, step):
+def test_a_response_that_is_a_failure_is_retried_in_a_task(model_of, step):
     with in_memory(f"{step}, ok") as provider:
         model, runtime, _ = on(provider, model_of)
-        assert run(model.ainvoke("hello"), clock=runtime.clock).text == SAID
+        assert run(model.ainvoke("hello"), clock=runtime.clock).text == ANSWER
     assert provider.counters.received == 2
 
 
 @each_model
 @each_non_answer
-def test_a_stream_without_an_answer_is_asked_for_again(model_of, step):
+def test_a_stream_without_an_answer_is_retried(model_of, step):
     with in_memory(f"{step}, ok") as provider:
         model, _, _ = on(provider, model_of)
-        assert "".join(chunk.text for chunk in model.stream("hello")) == SAID
+        assert "".join(chunk.text for chunk in model.stream("hello")) == ANSWER
     assert provider.counters.received == 2
 
 
-def test_a_response_that_failed_is_asked_for_again():
+def test_a_response_that_failed_is_retried():
     with in_memory("error-200, ok") as provider:
         model, _, _ = on(provider, functools.partial(gpt, use_responses_api=True))
-        assert model.invoke("hello").text == SAID
+        assert model.invoke("hello").text == ANSWER
     assert provider.counters.received == 2
 
 
@@ -105,7 +105,7 @@ def test_a_response_that_failed_is_asked_for_again():
 def test_a_storm_passes_unseen_in_a_task(model_of):
     with in_memory("429;retry-after=110, ok") as provider:
         model, runtime, heard = on(provider, model_of)
-    assert run(model.ainvoke("hello"), clock=runtime.clock).text == SAID
+    assert run(model.ainvoke("hello"), clock=runtime.clock).text == ANSWER
     assert runtime.clock.monotonic() == 110.0
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 2
 
@@ -114,20 +114,20 @@ def test_on_a_socket_with_the_models_own_http_client():
     """The SDK's two retries would make six requests of these."""
     with serve_in_thread("529*2, ok") as provider, no_waiting():
         model = recovering(ChatAnthropic(model_name="claude-haiku-4-5", api_key="test", base_url=provider.url))  # type: ignore[call-arg, arg-type]
-        assert model.invoke("hello").text == SAID
+        assert model.invoke("hello").text == ANSWER
         model._client.close()
     assert provider.counters.received == 3
 
 
 @pytest.mark.parametrize(
-    ("model_of", "refused"), [(claude, anthropic.AuthenticationError), (gpt, openai.AuthenticationError)]
+    ("model_of", "denied"), [(claude, anthropic.AuthenticationError), (gpt, openai.AuthenticationError)]
 )
-def test_the_exception_is_the_one_langchain_raises(model_of, refused):
+def test_the_exception_is_the_one_langchain_raises(model_of, denied):
     with in_memory("401, loop") as provider:
         model, _, heard = on(provider, model_of)
-        with pytest.raises(refused) as plain:
+        with pytest.raises(denied) as plain:
             model_of(provider, max_retries=0).invoke("hello")
-        with pytest.raises(refused) as recovered:
+        with pytest.raises(denied) as recovered:
             model.invoke("hello")
         assert provider.counters.received == 2
     assert type(recovered.value) is type(plain.value)
@@ -152,7 +152,7 @@ def test_it_is_the_same_class_and_the_one_given_is_not_changed(model_of):
 def test_copies_recover_as_well(model_of):
     with in_memory("529, ok") as provider:
         model, _, heard = on(provider, model_of)
-        assert model.model_copy(update={"temperature": 0.5}).invoke("hello").text == SAID
+        assert model.model_copy(update={"temperature": 0.5}).invoke("hello").text == ANSWER
     assert len(heard.of(AttemptStarted)) == 2
 
 
@@ -178,22 +178,22 @@ def test_each_key_has_a_circuit_of_its_own(model_of):
 
 
 def test_a_tracer_sees_one_run_that_went_well():
-    told = []
+    runs = []
 
     class Tracer(BaseCallbackHandler):
         def on_chat_model_start(self, *args: Any, **kwargs: Any) -> None:
-            told.append("start")
+            runs.append("start")
 
         def on_llm_end(self, *args: Any, **kwargs: Any) -> None:
-            told.append("end")
+            runs.append("end")
 
         def on_llm_error(self, *args: Any, **kwargs: Any) -> None:
-            told.append("error")
+            runs.append("error")
 
     with in_memory(STORM) as provider:
         model, _, _ = on(provider, claude)
         model.invoke("hello", {"callbacks": [Tracer()]})
-    assert told == ["start", "end"]
+    assert runs == ["start", "end"]
 
 
 def test_budgets_are_charged_what_the_answers_say():
@@ -234,7 +234,7 @@ def test_a_call_that_is_cancelled_says_nothing_about_the_provider():
 def test_a_hang_has_the_policys_limit():
     provider = FaultProvider("hang, ok")
     model, runtime, heard = on(provider, gpt, policy=Policy(timeout=10))
-    assert run(model.ainvoke("hello"), clock=runtime.clock).text == SAID
+    assert run(model.ainvoke("hello"), clock=runtime.clock).text == ANSWER
     assert heard.of(AttemptEnded)[0].fault.code == "PROVIDER_TIMEOUT"
 
 
@@ -274,7 +274,7 @@ def test_pipes_and_batches():
         chain = ChatPromptTemplate.from_messages([("user", "{word}")]) | model | StrOutputParser()
         with no_waiting():
             answers = chain.batch([{"word": "hello"}, {"word": "hello"}], {"max_concurrency": 1})
-    assert answers == [SAID, SAID]
+    assert answers == [ANSWER, ANSWER]
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 4
 
 
@@ -290,7 +290,7 @@ def texts(chunks: list[AIMessageChunk]) -> str:
 def test_a_failure_before_the_first_content_stays_unseen(model_of, early):
     with in_memory(f"{early}, ok") as provider:
         model, _, heard = on(provider, model_of)
-        assert texts(list(model.stream("hello"))) == SAID
+        assert texts(list(model.stream("hello"))) == ANSWER
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 2
     assert len(heard.of(Recovered)) == 1
 
@@ -304,7 +304,7 @@ def test_a_failure_before_the_first_content_stays_unseen_in_a_task(early, model_
     async def read():
         return [chunk async for chunk in model.astream("hello")]
 
-    assert texts(run(read(), clock=runtime.clock)) == SAID
+    assert texts(run(read(), clock=runtime.clock)) == ANSWER
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 2
 
 
@@ -356,7 +356,7 @@ def go_on(so_far: AIMessageChunk, messages: list[Any]) -> list[Any]:
 
 
 @each_model
-def test_it_goes_on_where_it_broke_off_if_told_how(model_of):
+def test_it_continues_where_it_broke_off_with_resume(model_of):
     with in_memory("cut;after=4, ok") as provider:
         model, _, heard = on(provider, model_of, after_first="continue", resume=go_on)
         chunks = list(model.stream("hello"))
@@ -389,7 +389,7 @@ def test_before_its_arguments_a_tool_call_is_made_again_unseen(model_of, early):
 
 @each_model
 def test_a_tool_call_is_never_put_together_from_two_answers(model_of):
-    """Also where the caller asked to go on: half a call and the rest of another would be a call nobody made."""
+    """Also where the caller wants to go on: half a call and the rest of another would be a call nobody made."""
     with in_memory(with_tools("cut-tool, ok")) as provider:
         model, _, _ = on(provider, model_of, after_first="continue", resume=go_on)
         with pytest.raises(StreamCutError):
@@ -438,7 +438,7 @@ def test_any_runnable_recovers_as_a_whole():
 
 
 class Words:
-    """Gives words, and breaks off after some of them as often as told."""
+    """Gives words, and breaks off after some of them as often as its script has failures."""
 
     def __init__(self, *good: int) -> None:
         self.good = list(good)
@@ -497,10 +497,10 @@ def test_a_stream_of_any_runnable_that_is_cut_says_what_arrived(later):
     assert cut.value.partial.payload == "onetwo"
 
 
-# --- what is refused, and warned of ---
+# --- what is invalid, and what causes a warning ---
 
 
-def test_what_makes_no_sense_is_refused():
+def test_options_that_make_no_sense_are_invalid():
     with in_memory() as provider:
         with pytest.raises(InvalidError, match="a model that does not recover yet"):
             recovering(recovering(claude(provider)))
@@ -514,7 +514,7 @@ def test_what_makes_no_sense_is_refused():
             recovering("claude")  # type: ignore[call-overload]
 
 
-def test_retries_inside_a_chain_are_told():
+def test_retries_inside_a_chain_cause_a_warning():
     with in_memory() as provider:
         prompt = ChatPromptTemplate.from_messages([("user", "{word}")])
         with pytest.warns(RecoveryWarning, match="InMemory inside retries"):
@@ -525,7 +525,7 @@ def test_retries_inside_a_chain_are_told():
         recovering(prompt | recovering(claude(provider)))
 
 
-def test_retries_of_a_model_we_do_not_know_are_told():
+def test_retries_of_an_unknown_model_cause_a_warning():
     class Local(FakeListChatModel):
         max_retries: int = 4
 

@@ -25,7 +25,7 @@ NO_WAIT = Policy(attempts=3, backoff=Backoff(initial=0, jitter="none"))
 
 
 class State(TypedDict, total=False):
-    said: str
+    answer: str
 
 
 def graph_of(node: Any, **options: Any) -> Any:
@@ -40,7 +40,7 @@ def asking(provider: FaultProvider) -> Any:
     model = gpt(provider, max_retries=0)
 
     async def ask(state: State) -> State:
-        return {"said": (await model.ainvoke("hello")).text}
+        return {"answer": (await model.ainvoke("hello")).text}
 
     return ask
 
@@ -49,7 +49,7 @@ def asking_sync(provider: FaultProvider) -> Any:
     model = gpt(provider, max_retries=0)
 
     def ask(state: State) -> State:
-        return {"said": model.invoke("hello").text}
+        return {"answer": model.invoke("hello").text}
 
     return ask
 
@@ -57,10 +57,10 @@ def asking_sync(provider: FaultProvider) -> Any:
 # --- our loop ---
 
 
-def test_a_node_recovers_and_waits_as_long_as_it_is_asked_to():
+def test_a_node_recovers_and_waits_as_long_as_the_provider_requests():
     provider, (runtime, heard) = FaultProvider("429;retry-after=70, 529, ok"), world()
     graph = graph_of(recovering_node(runtime=runtime)(asking(provider)))
-    assert run(graph.ainvoke({}, THREAD), clock=runtime.clock) == {"said": "You said: hello"}
+    assert run(graph.ainvoke({}, THREAD), clock=runtime.clock) == {"answer": "You said: hello"}
     assert [event.delay for event in heard.of(Retry)][:1] == [70.0]
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 3
     assert {event.operation for event in heard.of(AttemptStarted)} == {"agent:ask"}
@@ -69,7 +69,7 @@ def test_a_node_recovers_and_waits_as_long_as_it_is_asked_to():
 def test_a_sync_node_recovers_likewise():
     provider, (runtime, heard) = FaultProvider("529, ok"), world()
     graph = graph_of(recovering_node(runtime=runtime)(asking_sync(provider)))
-    assert graph.invoke({}, THREAD) == {"said": "You said: hello"}
+    assert graph.invoke({}, THREAD) == {"answer": "You said: hello"}
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 2
 
 
@@ -84,9 +84,9 @@ def test_a_node_that_fails_raises_what_it_raised():
 def test_a_node_may_ask_for_what_langgraph_gives_to_nodes():
     @recovering_node
     def node(state: State, runtime: GraphRuntime[Any]) -> State:
-        return {"said": str(runtime.execution_info.node_attempt)}  # type: ignore[union-attr]
+        return {"answer": str(runtime.execution_info.node_attempt)}  # type: ignore[union-attr]
 
-    assert graph_of(node).invoke({}, THREAD) == {"said": "1"}
+    assert graph_of(node).invoke({}, THREAD) == {"answer": "1"}
 
 
 def test_an_unsafe_node_that_may_have_happened_is_not_run_again():
@@ -108,7 +108,7 @@ def test_a_generator_is_no_node_of_ours():
 
         @recovering_node
         def node(state: State):
-            yield {"said": "hi"}
+            yield {"answer": "hi"}
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -118,7 +118,7 @@ def test_an_interrupt_is_no_failure_and_is_not_retried(later):
 
     def answer(state: State) -> State:
         ran.append("ran")
-        return {"said": interrupt("May I?")}
+        return {"answer": interrupt("May I?")}
 
     async def answer_later(state: State) -> State:
         return answer(state)
@@ -134,7 +134,7 @@ def test_an_interrupt_is_no_failure_and_is_not_retried(later):
     assert [event.fault for event in heard.of(AttemptEnded)] == [None]
     line = runtime.registry.get("provider:asker")
     assert (line._breaker.successes, line._breaker.failures) == (0, 0)
-    assert go(Command(resume="yes")) == {"said": "yes"}
+    assert go(Command(resume="yes")) == {"answer": "yes"}
 
 
 def test_a_command_to_the_parent_is_no_failure():
@@ -142,16 +142,16 @@ def test_a_command_to_the_parent_is_no_failure():
 
     @recovering_node(runtime=runtime)
     def hand_over(state: State) -> Command[Any]:
-        return Command(graph=Command.PARENT, goto="other", update={"said": "handed over"})
+        return Command(graph=Command.PARENT, goto="other", update={"answer": "handed over"})
 
     child = StateGraph(State)
     child.add_node("hand_over", hand_over)
     child.add_edge(START, "hand_over")
     parent = StateGraph(State)
     parent.add_node("child", recovering_node(runtime=runtime)(_runs(child.compile())))
-    parent.add_node("other", lambda state: {"said": state["said"] + ", taken over"})
+    parent.add_node("other", lambda state: {"answer": state["answer"] + ", taken over"})
     parent.add_edge(START, "child")
-    assert parent.compile().invoke({}) == {"said": "handed over, taken over"}
+    assert parent.compile().invoke({}) == {"answer": "handed over, taken over"}
     assert heard.of(Failed) == heard.of(Retry) == []
 
 
@@ -212,7 +212,7 @@ def test_langgraph_retries_what_our_classifier_says_passes(script, requests, rai
     provider = FaultProvider(script)
     graph = graph_of(asking(provider), retry_policy=retry_policy(NO_WAIT))
     if raises is None:
-        assert asyncio.run(graph.ainvoke({}, THREAD)) == {"said": "You said: hello"}
+        assert asyncio.run(graph.ainvoke({}, THREAD)) == {"answer": "You said: hello"}
     else:
         with pytest.raises(raises):
             asyncio.run(graph.ainvoke({}, THREAD))
@@ -237,12 +237,12 @@ def recovering_in(provider: FaultProvider, runtime: Any) -> Any:
     model = recovering(gpt(provider), policy=Policy(attempts=2), runtime=runtime)
 
     async def ask(state: State) -> State:
-        return {"said": (await model.ainvoke("hello")).text}
+        return {"answer": (await model.ainvoke("hello")).text}
 
     return ask
 
 
-def test_a_node_that_is_run_again_after_we_gave_up_is_told():
+def test_a_node_that_is_run_again_after_we_gave_up_causes_a_warning():
     provider, (runtime, _) = FaultProvider("529, loop"), world()
     plain = RetryPolicy(max_attempts=2, initial_interval=0, jitter=False)
     graph = graph_of(recovering_in(provider, runtime), retry_policy=plain)

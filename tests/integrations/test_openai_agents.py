@@ -122,7 +122,7 @@ NO_ANSWERS = ["error-200", "html;status=200", "empty", "malformed-json;after=0"]
 
 @each_model
 @pytest.mark.parametrize("step", NO_ANSWERS)
-def test_what_is_no_answer_is_asked_for_again(kind, step):
+def test_a_response_that_is_a_failure_is_retried(kind, step):
     stage = Stage(f"{step}, ok")
     assert stage.run(stage.model(kind)).final_output == "You said: hello"
     assert stage.received == 2
@@ -130,7 +130,7 @@ def test_what_is_no_answer_is_asked_for_again(kind, step):
 
 @each_model
 @pytest.mark.parametrize("step", NO_ANSWERS)
-def test_a_stream_without_an_answer_is_asked_for_again(kind, step):
+def test_a_stream_without_an_answer_is_retried(kind, step):
     stage = Stage(f"{step}, ok")
     assert stage.stream(stage.model(kind))[1] == "You said: hello"
     assert stage.received == 2
@@ -248,9 +248,9 @@ def test_any_model_of_your_own_recovers():
             self.calls += 1
             if self.calls == 1:
                 raise ConnectionResetError(104, "Connection reset by peer")
-            said = ResponseOutputText(text="mine", type="output_text", annotations=[])
+            text = ResponseOutputText(text="mine", type="output_text", annotations=[])
             message = ResponseOutputMessage(
-                id="m", content=[said], role="assistant", status="completed", type="message"
+                id="m", content=[text], role="assistant", status="completed", type="message"
             )
             return ModelResponse(output=[message], usage=Usage(), response_id=None)
 
@@ -326,7 +326,7 @@ def test_a_stream_that_fails_after_it_is_a_cut_with_what_arrived(kind, late):
 
 @each_model
 @pytest.mark.parametrize("late", ["cut;after=1", "truncate;after=1", "sse-error;after=1"])
-def test_told_so_it_begins_again_and_the_answer_is_one_piece(kind, late):
+def test_with_restart_it_begins_again_and_the_answer_is_one_piece(kind, late):
     stage = Stage(f"{late}, ok")
     events, final = stage.stream(stage.model(kind, after_first="restart"))
     assert final == "You said: hello"
@@ -449,7 +449,7 @@ def test_guardrails_and_the_limit_of_turns_end_a_run_as_they_do():
     assert stage.received == 1
 
 
-# What may not be asked twice
+# What may not be sent twice
 
 
 @function_tool(allowed_callers=["programmatic"])
@@ -495,16 +495,16 @@ def failing_tool(error, effect):
 @pytest.mark.parametrize(
     ("effect", "times", "code"), [("unsafe", 1, "TOOL_OUTCOME_UNKNOWN"), ("idempotent", 3, "CONN_RESET")]
 )
-def test_a_tool_is_repeated_as_it_declares_and_the_model_is_told_what_to_do(effect, times, code):
+def test_a_tool_is_repeated_as_it_declares_and_the_model_learns_what_to_do(effect, times, code):
     charge, calls = failing_tool(ConnectionResetError(104, "Connection reset by peer"), effect)
     assert charge.params_json_schema["properties"]["amount"]["description"] == "In cents."
     stage = Stage("ok, ok", replies="tools")
     result = stage.run(stage.model(), tools=[charge])
     assert len(calls) == times
-    (told,) = (json.loads(item.output) for item in result.new_items if item.type == "tool_call_output_item")
-    assert told["context"]["fault"] == code
-    assert told["context"]["retryable"] is False
-    assert told["context"]["advice"]
+    (output,) = (json.loads(item.output) for item in result.new_items if item.type == "tool_call_output_item")
+    assert output["context"]["fault"] == code
+    assert output["context"]["retryable"] is False
+    assert output["context"]["advice"]
 
 
 def test_a_tools_failure_tells_the_model_no_stack_and_no_secret():
@@ -514,15 +514,15 @@ def test_a_tools_failure_tells_the_model_no_stack_and_no_secret():
 
 
 def test_arguments_that_are_no_json_are_the_models_to_mend():
-    told = json.loads(tool_failure(None, ModelBehaviorError("Invalid JSON input for tool charge: {")))
-    assert told["context"]["fault"] == "TOOL_INPUT_INVALID"
-    assert "Invalid JSON" in told["context"]["reason"]
+    output = json.loads(tool_failure(None, ModelBehaviorError("Invalid JSON input for tool charge: {")))
+    assert output["context"]["fault"] == "TOOL_INPUT_INVALID"
+    assert "Invalid JSON" in output["context"]["reason"]
 
 
 # What makes no sense
 
 
-def test_what_is_no_model_is_refused():
+def test_what_is_no_model_is_invalid():
     client = Stage("ok").client()
     with pytest.raises(InvalidError, match="a Model or a ModelProvider"):
         recovering(client)
@@ -536,7 +536,7 @@ def test_what_is_no_model_is_refused():
         recovering(OpenAIResponsesModel("gpt-5", client), fallbacks=["gpt-4"])
 
 
-def test_a_transport_that_retries_is_told():
+def test_a_transport_that_retries_causes_a_warning():
     http = httpx2.AsyncClient(transport=httpx2.AsyncHTTPTransport(retries=2))
     client = AsyncOpenAI(api_key="test", http_client=http)
     with pytest.warns(RecoveryWarning, match="retries=2"):

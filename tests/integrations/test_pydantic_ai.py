@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 from clients_kit import Streaming, Wire, chunk, in_time, world
-from lang_kit import SAID, with_tools
+from lang_kit import ANSWER, with_tools
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.exceptions import (
     ApprovalRequired,
@@ -79,7 +79,7 @@ def on(script: str, model_of: Any, **options: Any) -> tuple[FaultProvider, Recov
 @each_model
 def test_a_storm_passes_unseen_and_one_attempt_is_one_request(model_of):
     provider, model, runtime, heard = on("429;retry-after=70, 529, ok", model_of)
-    assert in_time(runtime, Agent(model).run("hello")).output == SAID
+    assert in_time(runtime, Agent(model).run("hello")).output == ANSWER
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 3
     assert next(event.delay for event in heard.of(Retry)) == 70.0
     assert len(heard.of(Recovered)) == 1
@@ -89,9 +89,9 @@ def test_a_storm_passes_unseen_and_one_attempt_is_one_request(model_of):
 @pytest.mark.parametrize(
     "step", ["error-200", "html;status=200", "empty", "malformed-json", "malformed-json;after=0", "truncate", "cut"]
 )
-def test_what_is_no_whole_answer_is_asked_for_again(model_of, step):
+def test_an_answer_that_is_not_whole_is_retried(model_of, step):
     provider, model, runtime, _ = on(f"{step}, ok", model_of)
-    assert in_time(runtime, Agent(model).run("hello")).output == SAID
+    assert in_time(runtime, Agent(model).run("hello")).output == ANSWER
     assert provider.counters.received == 2
 
 
@@ -122,7 +122,7 @@ def test_it_is_a_model_like_the_one_inside():
 
 def test_a_hang_has_the_policys_limit_and_a_cancelled_request_counts_for_nothing():
     provider, model, runtime, heard = on("hang, ok, hang", claude, policy=Policy(timeout=10))
-    assert in_time(runtime, Agent(model).run("hello")).output == SAID
+    assert in_time(runtime, Agent(model).run("hello")).output == ANSWER
 
     async def leave() -> None:
         task = asyncio.ensure_future(Agent(model).run("hello"))
@@ -167,7 +167,7 @@ async def words(model: Model, seen: list[str]) -> str:
 @pytest.mark.parametrize("early", ["529", "disconnect", "sse-error;after=0", "cut;after=0", "truncate;after=0"])
 def test_a_failure_before_the_first_content_stays_unseen(model_of, early):
     provider, model, runtime, heard = on(f"{early}, ok", model_of)
-    assert in_time(runtime, words(model, [])) == SAID
+    assert in_time(runtime, words(model, [])) == ANSWER
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 2
     assert len(heard.of(Recovered)) == 1
     assert runtime.registry.get(f"provider:{model.system}")._breaker.successes == 1
@@ -266,7 +266,7 @@ def test_its_own_deadlines_still_hold():
         async with agent.run_stream("hello") as result:
             return await result.get_output()
 
-    assert in_time(runtime, read()) == SAID
+    assert in_time(runtime, read()) == ANSWER
 
 
 # --- fallbacks ---
@@ -276,12 +276,12 @@ def test_a_fallback_model_around_models_that_recover_knows_an_open_circuit():
     down, up, (runtime, _) = FaultProvider("529, loop"), FaultProvider(), world()
     first = RecoveringModel(claude(down), policy=Policy(attempts=2), runtime=runtime)
     model = FallbackModel(first, RecoveringModel(gpt(up), runtime=runtime), fallback_on=FALLBACK_ON)
-    assert in_time(runtime, Agent(model).run("hello")).output == SAID
+    assert in_time(runtime, Agent(model).run("hello")).output == ANSWER
     assert (down.counters.received, up.counters.received) == (2, 1)
     runtime.registry.get("provider:anthropic")._breaker.force_open(runtime.clock.monotonic())
     with pytest.raises(CircuitOpenError):
         in_time(runtime, Agent(first).run("hello"))
-    assert in_time(runtime, Agent(model).run("hello")).output == SAID
+    assert in_time(runtime, Agent(model).run("hello")).output == ANSWER
     assert (down.counters.received, up.counters.received) == (2, 2)
 
 
@@ -304,7 +304,7 @@ def test_a_group_of_fallback_failures_is_one_record():
 def test_a_stream_through_a_fallback_model_inside_recovers(early):
     first, second, (runtime, _) = FaultProvider(f"{early}, ok"), FaultProvider("529"), world()
     model = RecoveringModel(FallbackModel(claude(first), gpt(second)), runtime=runtime)
-    assert in_time(runtime, words(model, [])) == SAID
+    assert in_time(runtime, words(model, [])) == ANSWER
     assert (first.counters.received, second.counters.received) == (2, 1)
 
 
@@ -363,7 +363,7 @@ def agent_with(fn: Any, **options: Any) -> tuple[Agent[None, Any], FaultProvider
     return agent, provider
 
 
-def told(result: Any) -> list[ToolReturnPart]:
+def tool_returns(result: Any) -> list[ToolReturnPart]:
     return [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
 
 
@@ -405,7 +405,7 @@ def test_a_tool_with_the_runs_context_and_its_own_declaration():
     assert len(heard.of(Recovered)) == 1
 
 
-def test_a_tool_nobody_has_said_anything_about_is_called_once_and_the_model_is_told():
+def test_a_tool_without_an_effect_is_called_once_and_the_model_is_informed():
     called = []
 
     @recovering_tool
@@ -416,8 +416,8 @@ def test_a_tool_nobody_has_said_anything_about_is_called_once_and_the_model_is_t
     agent, _ = agent_with(weather)
     result = agent.run_sync("hello")
     assert len(called) == 1
-    assert [part.outcome for part in told(result)] == ["failed"]
-    assert json.loads(str(told(result)[0].content)) == fault_of(RESET).for_model()
+    assert [part.outcome for part in tool_returns(result)] == ["failed"]
+    assert json.loads(str(tool_returns(result)[0].content)) == fault_of(RESET).for_model()
 
 
 def test_it_may_end_the_run_instead():
@@ -440,7 +440,7 @@ def test_what_a_tool_says_to_the_model_itself_passes():
         raise ToolFailed("there is no weather there")
 
     agent, _ = agent_with(weather)
-    assert [part.content for part in told(agent.run_sync("hello"))] == ["there is no weather there"]
+    assert [part.content for part in tool_returns(agent.run_sync("hello"))] == ["there is no weather there"]
     assert heard.of(Failed) == heard.of(Retry) == []
 
 
@@ -463,13 +463,13 @@ def test_a_fault_for_the_model_asks_it_to_try_again_and_others_tell_it():
 # --- retries beside ours ---
 
 
-def test_retries_of_others_are_told():
+def test_retries_of_others_cause_a_warning():
     provider = FaultProvider()
     stubborn = httpx2.AsyncClient(transport=httpx2.AsyncHTTPTransport(retries=2))
     model = AnthropicModel("claude-haiku-4-5", provider=AnthropicProvider(api_key="test", http_client=stubborn))
-    with pytest.warns(RecoveryWarning, match="connects again by itself") as told:
+    with pytest.warns(RecoveryWarning, match="connects again by itself") as caught:
         RecoveringModel(model)
-    assert [warning.filename for warning in told] == [__file__]
+    assert [warning.filename for warning in caught] == [__file__]
     runtime, _ = world()
     agent = Agent(RecoveringModel(claude(provider), runtime=runtime), model_settings={"max_retries": 5})
     with pytest.warns(RecoveryWarning, match="max_retries stays 0"):

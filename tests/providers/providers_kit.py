@@ -15,7 +15,7 @@ from holdfast.providers.openai import openai_model
 from holdfast.providers.xai import xai_model
 from holdfast.testing import Capture, FaultProvider, Midpoint, VirtualClock, run
 
-__all__ = ["KINDS", "TOOL", "World", "asked", "turns"]
+__all__ = ["KINDS", "TOOL", "World", "question", "turns"]
 
 MODELS = {"anthropic": "claude-haiku-4-5", "openai": "gpt-5-mini", "xai": "grok-4"}
 KINDS = tuple(MODELS)
@@ -26,7 +26,7 @@ TOOL = ToolSpec(
 )
 
 
-def asked(text: str = "hello", **more: Any) -> Request:
+def question(text: str = "hello", **more: Any) -> Request:
     return Request(messages=(User(text=text),), **more)
 
 

@@ -1,4 +1,4 @@
-"""Who is asked: capabilities before the first request, chains of models, memory, and models of other packages."""
+"""Which model answers: capabilities before the first request, chains of models, memory, and models of other packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 
 import msgspec
 import pytest
-from providers_kit import KINDS, MODELS, TOOL, World, asked
+from providers_kit import KINDS, MODELS, TOOL, World, question
 
 from holdfast import HoldfastError, InvalidError, fault_of
 from holdfast.events import AttemptStarted, Fallback, Recovered, SuppressedError
@@ -22,11 +22,11 @@ each = pytest.mark.parametrize("kind", KINDS)
 PLAIN = Offers(streaming=False, tool_calling=False, structured_output=False, reasoning=False, context_window=1000)
 
 REFUSALS = (
-    (asked(tools=(TOOL,)), False, "PROVIDER_MISSING_TOOL_CALLING", "toolCalling"),
-    (asked(), True, "PROVIDER_MISSING_STREAMING", "streaming"),
-    (asked(schema={"type": "object"}), False, "PROVIDER_CAPABILITY_MISSING", "structuredOutput"),
-    (asked(needs=Needs(window=2000)), False, "PROVIDER_CONTEXT_OVERFLOW", "contextWindow"),
-    (asked(needs=Needs(levels={"reasoning": "hard"})), False, "PROVIDER_CAPABILITY_MISSING", "reasoning"),
+    (question(tools=(TOOL,)), False, "PROVIDER_MISSING_TOOL_CALLING", "toolCalling"),
+    (question(), True, "PROVIDER_MISSING_STREAMING", "streaming"),
+    (question(schema={"type": "object"}), False, "PROVIDER_CAPABILITY_MISSING", "structuredOutput"),
+    (question(needs=Needs(window=2000)), False, "PROVIDER_CONTEXT_OVERFLOW", "contextWindow"),
+    (question(needs=Needs(levels={"reasoning": "hard"})), False, "PROVIDER_CAPABILITY_MISSING", "reasoning"),
 )
 
 
@@ -44,21 +44,21 @@ def test_S2_2_what_a_model_cannot_do_fails_fast_with_nothing_on_the_wire(kind, r
     assert (fault.code, fault.context["missing"], fault.retryable) == (code, [missing], False)
     assert fault.message.startswith(f"{kind}/{MODELS[kind]} lacks {missing}")
     assert world.received == 0
-    assert world.heard.events == [], "no attempt was made, so none is told or counted"
+    assert world.heard.events == [], "no attempt was made, so none is reported or counted"
 
 
 def test_N2_18_what_is_preferred_and_missing_is_told_and_the_request_is_sent():
     world = World()
-    request = asked(needs=Needs(levels={"reasoning": "preferred"}))
+    request = question(needs=Needs(levels={"reasoning": "preferred"}))
     assert world.exchange(world.model("xai", offers=PLAIN), request).text == "You said: hello"
-    (told,) = world.of(SuppressedError)
-    assert (told.code, told.cause) == ("PROVIDER_CAPABILITY_MISSING", "xai/grok-4 lacks reasoning")
-    assert told.reason == "preferred, and done without"
+    (event,) = world.of(SuppressedError)
+    assert (event.code, event.cause) == ("PROVIDER_CAPABILITY_MISSING", "xai/grok-4 lacks reasoning")
+    assert event.reason == "preferred, and done without"
 
 
 def test_N2_18_what_is_probed_and_missing_is_done_without_in_silence():
     world = World()
-    world.exchange(world.model("xai", offers=PLAIN), asked(needs=Needs(levels={"reasoning": "probed"})))
+    world.exchange(world.model("xai", offers=PLAIN), question(needs=Needs(levels={"reasoning": "probed"})))
     assert world.of(SuppressedError) == []
     assert world.received == 1
 
@@ -66,7 +66,7 @@ def test_N2_18_what_is_probed_and_missing_is_done_without_in_silence():
 @pytest.mark.parametrize(("level", "sent"), [("probed", True), ("preferred", True), ("absent", False)])
 def test_a_wish_for_prompt_caching_reaches_anthropic(level, sent):
     world = World()
-    world.exchange(world.model("anthropic"), asked(needs=Needs(levels={"promptCaching": level})))
+    world.exchange(world.model("anthropic"), question(needs=Needs(levels={"promptCaching": level})))
     assert ("cache_control" in world.sent[0]) is sent
 
 
@@ -106,36 +106,36 @@ def test_what_is_known_of_a_model_is_by_the_longest_listed_beginning(model, wind
 def test_S1_15_the_next_model_answers_where_the_first_is_down():
     down, up = World("529, loop"), World()
     chain = ModelChain([down.model("anthropic"), up.model("openai")], runtime=down.runtime)
-    assert down.exchange(chain, asked()).text == "You said: hello"
+    assert down.exchange(chain, question()).text == "You said: hello"
     assert (down.received, up.received) == (3, 1)
-    (told,) = down.of(Fallback)
-    assert (told.to, told.fault.code) == ("openai/gpt-5-mini", "PROVIDER_OVERLOADED")
+    (event,) = down.of(Fallback)
+    assert (event.to, event.fault.code) == ("openai/gpt-5-mini", "PROVIDER_OVERLOADED")
 
 
-def test_a_model_whose_circuit_is_open_is_not_asked_and_the_next_answers_at_once():
+def test_a_model_whose_circuit_is_open_is_skipped_and_the_next_answers_at_once():
     down, up = World("529, loop"), World()
     chain = ModelChain([down.model("anthropic"), up.model("openai")], runtime=down.runtime)
     for _ in range(6):
-        assert down.exchange(chain, asked()).text == "You said: hello"
+        assert down.exchange(chain, question()).text == "You said: hello"
     assert (down.received, up.received) == (5, 6)
 
 
-def test_a_model_without_the_capability_is_passed_over_and_told():
+def test_a_model_without_the_capability_is_skipped_with_an_event():
     world = World()
     bare, able_ = world.model("anthropic", offers=PLAIN), world.model("openai")
     chain = ModelChain([bare, able_], runtime=world.runtime)
-    reply = world.exchange(chain, asked(tools=(TOOL,)))
+    reply = world.exchange(chain, question(tools=(TOOL,)))
     assert reply.model == "gpt-5-mini"
     assert world.received == 1
-    (told,) = world.of(SuppressedError)
-    assert (told.reason, told.cause) == ("passed over", "anthropic/claude-haiku-4-5 lacks toolCalling")
-    assert told.code == "PROVIDER_MISSING_TOOL_CALLING"
+    (event,) = world.of(SuppressedError)
+    assert (event.reason, event.cause) == ("passed over", "anthropic/claude-haiku-4-5 lacks toolCalling")
+    assert event.code == "PROVIDER_MISSING_TOOL_CALLING"
 
 
 def test_where_nobody_can_it_fails_fast_with_nothing_on_the_wire():
     world = World()
     chain = ModelChain([world.model(kind, offers=PLAIN) for kind in KINDS], runtime=world.runtime)
-    for ask in (lambda: world.exchange(chain, asked(tools=(TOOL,))), lambda: chain.stream(asked(tools=(TOOL,)))):
+    for ask in (lambda: world.exchange(chain, question(tools=(TOOL,))), lambda: chain.stream(question(tools=(TOOL,)))):
         with pytest.raises(HoldfastError) as raised:
             ask()
         assert "toolCalling" in raised.value.fault.context["missing"]
@@ -146,7 +146,7 @@ def test_S1_24_when_all_are_down_the_first_error_surfaces_with_what_became_of_ea
     world = World("529, loop")
     chain = ModelChain([world.model(kind) for kind in KINDS], runtime=world.runtime)
     with pytest.raises(Exception, match="Overloaded") as raised:
-        world.exchange(chain, asked())
+        world.exchange(chain, question())
     fault = fault_of(raised.value)
     assert fault.code == "PROVIDER_OVERLOADED"
     assert [one["step"] for one in fault.context["fallbacks"]] == ["openai/gpt-5-mini", "xai/grok-4"]
@@ -157,7 +157,7 @@ def test_S1_24_when_all_are_down_the_first_error_surfaces_with_what_became_of_ea
 def test_events_call_a_chain_by_its_name(streamed):
     world = World("529*3, ok")
     chain = ModelChain([world.model("anthropic"), world.model("openai")], runtime=world.runtime)
-    (world.stream if streamed else world.exchange)(chain, asked())
+    (world.stream if streamed else world.exchange)(chain, question())
     assert [event.operation for event in world.of(Fallback)] == [chain.name]
     assert {event.operation for event in world.of(AttemptStarted)} == {
         chain.name, "anthropic/claude-haiku-4-5", "openai/gpt-5-mini"
@@ -176,10 +176,10 @@ def test_C28_another_provider_answers_only_with_consent_where_that_is_asked(agre
     down, up = World("529, loop", consent=consent), World()
     chain = ModelChain([down.model("anthropic"), up.model("openai")], consent="ask", runtime=down.runtime)
     if agrees:
-        assert down.exchange(chain, asked()).text == "You said: hello"
+        assert down.exchange(chain, question()).text == "You said: hello"
     else:
         with pytest.raises(Exception, match="Overloaded"):
-            down.exchange(chain, asked())
+            down.exchange(chain, question())
     assert questions == ["openai/gpt-5-mini"]
     assert up.received == (1 if agrees else 0)
 
@@ -196,10 +196,10 @@ def test_C28_consent_is_asked_too_where_the_first_model_lacks_a_capability(agree
     unable = world.model("anthropic", offers=Offers(tool_calling=False))
     chain = ModelChain([unable, world.model("openai")], consent="ask", runtime=world.runtime)
     if agrees:
-        assert world.exchange(chain, asked(tools=(TOOL,))).text == "You said: hello"
+        assert world.exchange(chain, question(tools=(TOOL,))).text == "You said: hello"
     else:
         with pytest.raises(HoldfastError, match="lacks toolCalling"):
-            world.exchange(chain, asked(tools=(TOOL,)))
+            world.exchange(chain, question(tools=(TOOL,)))
     assert questions == [("openai/gpt-5-mini", "PROVIDER_MISSING_TOOL_CALLING")]
     assert world.received == (1 if agrees else 0)
 
@@ -209,22 +209,22 @@ def test_C28_a_stream_that_needs_consent_fails_fast_where_the_first_model_cannot
     unable = world.model("anthropic", offers=Offers(tool_calling=False))
     chain = ModelChain([unable, world.model("openai")], consent="ask", runtime=world.runtime)
     with pytest.raises(HoldfastError, match="lacks toolCalling"):
-        world.stream(chain, asked(tools=(TOOL,)))
+        world.stream(chain, question(tools=(TOOL,)))
     assert world.received == 0
 
 
 def test_a_stream_is_taken_over_before_its_first_word_and_never_after():
     down, up = World("529*3, cut;after=2"), World()
     chain = ModelChain([down.model("anthropic"), up.model("openai")], runtime=down.runtime)
-    *words, reply = down.stream(chain, asked("one"))
+    *words, reply = down.stream(chain, question("one"))
     assert ("".join(words), reply.model) == ("You said: one", "gpt-5-mini")
     with pytest.raises(HoldfastError) as raised:
-        down.stream(chain, asked("one"))
+        down.stream(chain, question("one"))
     assert raised.value.fault.partial.payload == "You said:"
     assert up.received == 1
 
 
-def test_a_chain_of_nobody_is_refused():
+def test_a_chain_of_nobody_is_invalid():
     with pytest.raises(InvalidError, match="at least one model"):
         ModelChain([])
 
@@ -238,11 +238,11 @@ def test_the_same_request_is_answered_from_memory_until_its_time_is_over(kind):
     model = CachedModel(world.model(kind), ttl=60, runtime=world.runtime)
 
     async def ask_for_a_while():
-        first = await model.exchange(asked())
-        again = await model.exchange(asked())
-        other = await model.exchange(asked("something else"))
+        first = await model.exchange(question())
+        again = await model.exchange(question())
+        other = await model.exchange(question("something else"))
         await asyncio.sleep(61)
-        return first, again, other, await model.exchange(asked())
+        return first, again, other, await model.exchange(question())
 
     first, again, other, later = world.run(ask_for_a_while())
     assert again == msgspec.structs.replace(first, usage=None)
@@ -254,10 +254,10 @@ def test_the_same_request_is_answered_from_memory_until_its_time_is_over(kind):
 def test_a_stream_is_kept_and_played_again():
     world = World()
     model = CachedModel(world.model("openai"), ttl=60, runtime=world.runtime)
-    *words, reply = world.stream(model, asked("one"))
+    *words, reply = world.stream(model, question("one"))
     assert words == ["You", " said:", " one"]
-    assert world.stream(model, asked("one")) == ["You said: one", msgspec.structs.replace(reply, usage=None)]
-    assert world.exchange(model, asked("one")).text == "You said: one"
+    assert world.stream(model, question("one")) == ["You said: one", msgspec.structs.replace(reply, usage=None)]
+    assert world.exchange(model, question("one")).text == "You said: one"
     assert world.received == 1
 
 
@@ -267,7 +267,7 @@ def test_what_is_done_to_an_answer_does_not_change_the_one_kept(streamed, tmp_pa
     path.write_text("replies = [{ tool = 'weather', arguments = { city = 'Oslo' } }]", encoding="utf-8")
     world = World(read_file(path))
     model = CachedModel(world.model("openai"), ttl=60, runtime=world.runtime)
-    request = asked(tools=(TOOL,))
+    request = question(tools=(TOOL,))
     for _ in range(3):
         reply = world.stream(model, request)[-1] if streamed else world.exchange(model, request)
         assert reply.calls[0].arguments == {"city": "Oslo"}
@@ -279,8 +279,8 @@ def test_what_fails_is_not_kept():
     world = World("401, ok")
     model = CachedModel(world.model("openai"), ttl=60, runtime=world.runtime)
     with pytest.raises(Exception, match="API key"):
-        world.exchange(model, asked())
-    assert world.exchange(model, asked()).text == "You said: hello"
+        world.exchange(model, question())
+    assert world.exchange(model, question()).text == "You said: hello"
 
 
 def test_S2_10_a_store_that_fails_is_told_and_the_model_is_asked():
@@ -293,7 +293,7 @@ def test_S2_10_a_store_that_fails_is_told_and_the_model_is_asked():
 
     world = World()
     model = CachedModel(world.model("openai"), ttl=60, store=Broken(), runtime=world.runtime)
-    assert world.exchange(model, asked()).text == "You said: hello"
+    assert world.exchange(model, question()).text == "You said: hello"
     assert [event.reason for event in world.of(SuppressedError)] == ["the cache of a model failed"] * 2
 
 
@@ -348,11 +348,11 @@ def test_a_model_of_another_package_takes_its_place_in_a_chain(acme):
     with Extensions(runtime=world.runtime) as extensions:
         assert extensions.skipped == ()
         chain = ModelChain([world.model("anthropic"), extensions.providers["acme"]], runtime=world.runtime)
-        assert world.exchange(chain, asked()).text == "from acme"
-        *words, reply = world.stream(chain, asked())
+        assert world.exchange(chain, question()).text == "from acme"
+        *words, reply = world.stream(chain, question())
         assert (words, reply.model) == (["from ", "acme"], "one")
         first = ModelChain([extensions.providers["acme"]], runtime=world.runtime)
-        assert world.exchange(first, asked(tools=(TOOL,))).text == "from acme"
+        assert world.exchange(first, question(tools=(TOOL,))).text == "from acme"
     assert extensions.providers == {}
 
 

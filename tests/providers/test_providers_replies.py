@@ -1,4 +1,4 @@
-"""How answers are read that the fault provider does not give: at the limit, refused, with broken arguments, empty."""
+"""How answers are read that the fault provider does not send: at the limit, declined, with broken arguments, empty."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
-from providers_kit import TOOL, asked
+from providers_kit import TOOL, question
 
 from holdfast import HoldfastError, Runtime
 from holdfast.providers.anthropic import anthropic_model
@@ -30,7 +30,7 @@ def response(status, *items, **more):
     return {**shell, "status": status, "output": list(items), **more}
 
 
-def said(text):
+def output(text):
     part = {"type": "output_text", "text": text, "annotations": []}
     return {"id": "i", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
 
@@ -80,7 +80,7 @@ class Wire:
 
     def reply(self, kind, request=None):
         model, runtime = self.model(kind)
-        request = asked(tools=(TOOL,)) if request is None else request
+        request = question(tools=(TOOL,)) if request is None else request
 
         async def read():
             if self.kind == "application/json":
@@ -105,16 +105,20 @@ TEXT = {"type": "text", "text": "Well"}
         ("anthropic", message("model_context_window_exceeded", TEXT), "length"),
         ("anthropic", message("refusal", TEXT), "refused"),
         ("anthropic", message("something_new", TEXT), "other"),
-        ("openai", response("incomplete", said("Well"), incomplete_details={"reason": "max_output_tokens"}), "length"),
-        ("openai", response("incomplete", said("Well"), incomplete_details={"reason": "content_filter"}), "refused"),
-        ("openai", response("cancelled", said("Well")), "other"),
+        (
+            "openai",
+            response("incomplete", output("Well"), incomplete_details={"reason": "max_output_tokens"}),
+            "length",
+        ),
+        ("openai", response("incomplete", output("Well"), incomplete_details={"reason": "content_filter"}), "refused"),
+        ("openai", response("cancelled", output("Well")), "other"),
         ("xai", completion("length", content="Well"), "length"),
         ("xai", completion("content_filter", content="Well"), "refused"),
         ("xai", completion("stop", refusal="Well"), "refused"),
         ("xai", completion("something_new", content="Well"), "other"),
     ],
 )
-def test_why_it_stopped_is_told_in_one_word(kind, body, stop):
+def test_why_it_stopped_is_one_word(kind, body, stop):
     reply = Wire(body).reply(kind)
     assert (reply.stop, reply.text) == (stop, "Well")
 
@@ -160,7 +164,7 @@ def test_of_several_calls_that_are_streamed_the_whole_ones_are_kept_and_the_cut_
     assert (reply.usage.input, reply.usage.output) == (1, 2)
 
 
-def test_fragments_of_several_calls_that_come_mixed_are_told_apart():
+def test_fragments_of_several_calls_that_come_mixed_are_kept_apart():
     def piece(index, arguments, **more):
         return chunk(tool_calls=[{"index": index, "function": {"arguments": arguments, **more}, "type": "function"}])
 
@@ -174,7 +178,7 @@ def test_fragments_of_several_calls_that_come_mixed_are_told_apart():
 
 @pytest.mark.parametrize("arguments", [HALF, "[1]", "null", "nonsense"])
 @pytest.mark.parametrize("kind", ["openai", "xai"])
-def test_arguments_that_are_no_object_are_a_defect_of_the_answer_and_asked_for_once_more(kind, arguments):
+def test_arguments_that_are_no_object_are_a_defect_of_the_answer_and_retried_once(kind, arguments):
     body = response("completed", called(arguments)) if kind == "openai" else completion("tool_calls", tool_calls=[function(arguments)])  # fmt: skip
     wire = Wire(body)
     with pytest.raises(HoldfastError, match="the arguments of weather are not a JSON object") as raised:

@@ -47,7 +47,7 @@ FAILURES = {
 
 @each_function
 @pytest.mark.parametrize("step", FAILURES)
-def test_litellms_own_exception_comes_through_and_what_is_hopeless_is_asked_once(fn, step, asking, stage):
+def test_litellms_own_exception_comes_through_and_a_permanent_failure_is_not_retried(fn, step, asking, stage):
     provider = stage(f"{step}, loop")
     kind, code = FAILURES[step]
     with pytest.raises(kind) as caught:
@@ -144,7 +144,7 @@ def test_a_call_that_is_cancelled_says_nothing_about_the_provider(asking, stage,
 
 @each_function
 @pytest.mark.parametrize("option", ["num_retries", "max_retries"])
-def test_retries_that_a_call_asks_for_are_off_and_told(fn, option, asking, stage):
+def test_retries_in_a_calls_options_are_off_with_a_warning(fn, option, asking, stage):
     provider = stage("503, loop")
     call = recovering(fn, policy=Policy(attempts=2))
     with (
@@ -155,13 +155,13 @@ def test_retries_that_a_call_asks_for_are_off_and_told(fn, option, asking, stage
     assert provider.counters.received == 2
 
 
-def test_retries_for_the_whole_process_are_told(asking, stage, monkeypatch):
+def test_retries_for_the_whole_process_cause_a_warning(asking, stage, monkeypatch):
     monkeypatch.setattr(litellm, "num_retries", 2)
     with pytest.warns(RecoveryWarning, match=r"litellm.num_retries=2"):
         recovering(litellm.completion)(**asking(stage("ok")))
 
 
-def test_fallbacks_of_litellms_own_are_told(asking, stage):
+def test_fallbacks_of_litellms_own_cause_a_warning(asking, stage):
     with pytest.warns(RecoveryWarning, match="fallbacks=… make an attempt more than one request"):
         recovering(litellm.completion)(**asking(stage("ok"), fallbacks=["openai/gpt-5-mini"]))
 
@@ -169,7 +169,7 @@ def test_fallbacks_of_litellms_own_are_told(asking, stage):
 # What makes no sense
 
 
-def test_what_is_not_litellms_is_refused():
+def test_what_is_not_litellms_is_invalid():
     with pytest.raises(InvalidError, match=r"litellm\.completion"):
         recovering(print)
     with pytest.raises(InvalidError, match="does not recover yet"):

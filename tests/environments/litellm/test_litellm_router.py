@@ -1,4 +1,4 @@
-"""A `Router` that recovers: its own retries and fallbacks are off, its groups are asked as before."""
+"""A `Router` that recovers: its own retries and fallbacks are off, its groups are called as before."""
 
 from __future__ import annotations
 

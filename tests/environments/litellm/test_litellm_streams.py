@@ -127,14 +127,14 @@ def test_a_stream_of_another_model_when_the_first_is_down(stage):
     down, up = stage("529, loop"), stage("ok")
     spare = {"model": "anthropic/claude-haiku-4-5", "api_base": up.url, "api_key": "other"}
     call = recovering(litellm.completion, policy=Policy(attempts=2), fallbacks=[spare])
-    asked = [{"role": "user", "content": "hello"}]
-    chunks = read(call, model="openai/gpt-5", api_base=down.openai_url, api_key="test", messages=asked)
+    messages = [{"role": "user", "content": "hello"}]
+    chunks = read(call, model="openai/gpt-5", api_base=down.openai_url, api_key="test", messages=messages)
     assert text(chunks) == "You said: hello"
     assert (down.counters.received, up.counters.received) == (2, 1)
 
 
 @each_function
 def test_an_answer_that_litellm_makes_up_for_tests_is_whole(fn):
-    asked = [{"role": "user", "content": "hello"}]
-    chunks = read(recovering(fn), model="openai/gpt-5", messages=asked, mock_response="It works.")
+    messages = [{"role": "user", "content": "hello"}]
+    chunks = read(recovering(fn), model="openai/gpt-5", messages=messages, mock_response="It works.")
     assert text(chunks) == "It works."
