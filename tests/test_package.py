@@ -119,13 +119,14 @@ def test_help_loads_no_verb():
         "import sys; sys.argv = ['holdfast', '--help']\n"
         "from holdfast.cli import main\n"
         "try: main()\n"
-        "except SystemExit: print([name for name in sys.modules if name.startswith('holdfast.cli.')])"
+        "except SystemExit: print([name for name in sys.modules if name.startswith(('holdfast.cli.', 'rich.markdown'))])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     loaded = done.stdout.splitlines()[-1]
     assert "holdfast.cli.app" in loaded
     for verb in ("explain", "codes", "classify", "doctor", "audit", "sessions", "policy", "faults"):
         assert f"'holdfast.cli.{verb}'" not in loaded
+    assert "rich.markdown" not in loaded
 
 
 # What it shows
