@@ -30,7 +30,7 @@ from holdfast.faults import AbortedError, Fault, HoldfastError, Partial, StreamC
 from holdfast.policies.decide import Take, can_fall_back, decide_fallback
 from holdfast.policies.fallback import When, meets
 from holdfast.policies.models.tool_calls import OpenCall
-from holdfast.runtime import reports
+from holdfast.runtime import errors, reports
 from holdfast.runtime.fault_of import fault_of, forget_account
 
 if TYPE_CHECKING:
@@ -214,10 +214,14 @@ class Flow:
         self._primary: Exception | None = None
         """The failure of the first source, while others are used."""
         self._resumes = False
+        self._began = 0.0
+        self.handed_out = False
+        """An SDK's own object reads the stream now."""
 
     def begin(self) -> None:
         """Begin the operation."""
         self.op = self.of.begin()
+        self._began = self.op.plan.monotonic()
         if self._ways:
             self.op.expect_fallbacks()
 
@@ -288,6 +292,27 @@ class Flow:
                 # Another answer words its tool calls anew, so parts of two answers must never be joined.
                 self._mode = "raise"
         return item
+
+    # --- limits ---
+
+    def ends(self) -> float | None:
+        """Return when it must be over, whatever arrives: its total, and before the first item the operation's deadline."""
+        if self.handed_out:
+            # The deadline was for getting the answer. An answer that is still coming is ended by silence only.
+            return None
+        op, total = self.op, self.of.total
+        ends = None if total is None else self._began + total
+        outer = op.outer_deadline if self.delivered.count else op.deadline
+        return outer if ends is None or (outer is not None and outer < ends) else ends
+
+    def late(self) -> HoldfastError:
+        """Return the error of the limit that expired: each has its own (R77)."""
+        op, ends, idle = self.op, self.ends(), self.of.idle
+        if ends is not None and op.plan.monotonic() >= ends:
+            return errors.deadline_passed(op, ends - self._began)
+        if self.fresh:
+            return errors.timed_out(op)
+        return stalled(op.plan.name or "The stream", 0.0 if idle is None else idle.seconds)
 
     # --- leaving and failing ---
 

@@ -18,6 +18,7 @@ stream ends.
 from __future__ import annotations
 
 import inspect
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args
 
 from holdfast import options
@@ -29,7 +30,7 @@ from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer, close_answer_async
 from holdfast.runtime.callables import name_of
 from holdfast.runtime.drivers import leave, pause, pause_async
-from holdfast.runtime.flow import ALIVE, AfterFirst, AttemptContext, Dialect, Flow, Way, stalled
+from holdfast.runtime.flow import ALIVE, AfterFirst, AttemptContext, Dialect, Flow, Way
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.operation import Operation
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from holdfast.faults import HoldfastError, Partial
+    from holdfast.faults import Partial
     from holdfast.policies.fallback import When
     from holdfast.runtime.adapter import Adapter
     from holdfast.runtime.limiter import Limiter
@@ -54,6 +55,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _ITEMS = Dialect()
+_NOT_CLOSED = "closing the source of a stream that had failed raised"
 
 
 class StreamOf(Generic[P, T]):
@@ -147,9 +149,6 @@ class StreamOf(Generic[P, T]):
 class _Driver:
     """What both drivers have: the flow, the source that is read now, and its place in the limiter."""
 
-    _handed_out = False
-    """It was started, and an SDK's own object reads from it now."""
-
     def __init__(
         self, of: StreamOf[Any, Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> None:
@@ -164,7 +163,6 @@ class _Driver:
         """It reads for `start`: a source that ends meanwhile is handed out all the same, so it is not closed."""
         self._busy = False
         """The source is being read or closed."""
-        self._began = 0.0
 
     @property
     def partial(self) -> Partial:
@@ -195,7 +193,7 @@ class _Driver:
     def __del__(self) -> None:
         # A consumer that drops a stream without closing it gives no other sign. A permit that is never settled would keep
         # a half-open circuit from closing.
-        if self._handed_out:
+        if self._flow.handed_out:
             self.abandon()
 
     def _enter(self) -> None:
@@ -203,10 +201,21 @@ class _Driver:
             raise InvalidError.saying("stream", "one `async with` per stream", "a stream that was entered before")
         self._entered = True
         self._flow.begin()
-        self._began = self._flow.op.plan.monotonic()
+
+    @contextmanager
+    def _started(self) -> Iterator[None]:
+        self._enter()
+        self._starting = True
+        try:
+            yield
+        except BaseException as error:
+            # A failure is settled already. A cancellation that came while a source was closed is not.
+            self._flow.abandon(error)
+            self._flow.op.end()
+            raise
 
     def _hand_out(self) -> Any:
-        self._starting, self._handed_out = False, True
+        self._starting, self._flow.handed_out = False, True
         # The consumer may make other calls between two items. A place that it kept could make it wait for itself.
         self._release_place()
         self._flow.op.end()
@@ -232,9 +241,6 @@ class _Driver:
         if place is not None:
             limiter, ticket = place
             limiter.release(ticket)
-
-    def _not_closed(self, error: Exception) -> None:
-        reports.suppressed(self._flow.op, error, "closing the source of a stream that had failed raised")
 
 
 class Stream(_Driver, Generic[T]):
@@ -262,14 +268,8 @@ class Stream(_Driver, Generic[T]):
         From here on the stream belongs to an object of an SDK that iterates over this one. It is left when `abandon` or
         `source_closed` is called, or when nobody holds it any more.
         """
-        self._enter()
-        self._starting = True
-        try:
+        with self._started():
             await self._fill()
-        except BaseException as error:
-            self._flow.abandon(error)
-            self._flow.op.end()
-            raise
         return self._hand_out()
 
     def __aiter__(self) -> Self:
@@ -325,7 +325,7 @@ class Stream(_Driver, Generic[T]):
         except asyncio.CancelledError as error:
             expired, limit = limit, None
             if expired is not None and self._is_late(expired):
-                raise self._late() from error
+                raise flow.late() from error
             raise
         finally:
             self._busy = False
@@ -352,7 +352,7 @@ class Stream(_Driver, Generic[T]):
         try:
             await self._close()
         except Exception as closing:  # noqa: BLE001 - a foreign close may raise anything, and the first failure matters
-            self._not_closed(closing)
+            reports.suppressed(self._flow.op, closing, _NOT_CLOSED)
         delay = self._flow.failed(error)
         if delay is None:
             return False
@@ -377,21 +377,11 @@ class Stream(_Driver, Generic[T]):
         if op.plan.off:
             return None
         wheels = of.first if self._flow.fresh else of.idle
-        now, ends = op.plan.monotonic(), self._ends()
+        now, ends = op.plan.monotonic(), self._flow.ends()
         left = None if ends is None else max(0.0, ends - now)
         if wheels is not None and (left is None or wheels.seconds <= left):
             return wheels.begin(now)
         return None if left is None else of.own.begin_own(left)
-
-    def _ends(self) -> float | None:
-        """When it must be over whatever arrives: its own total, and before the first item the operation's deadline."""
-        if self._handed_out:
-            # The deadline was for getting the answer. An answer that is still coming is ended by silence only.
-            return None
-        of, op = self._flow.of, self._flow.op
-        ends = None if of.total is None else self._began + of.total
-        outer = op.outer_deadline if self._flow.delivered.count else op.deadline
-        return outer if ends is None or (outer is not None and outer < ends) else ends
 
     def _is_late(self, limit: Limit) -> bool:
         """Stop the clock; return whether our own limit cancelled the source."""
@@ -402,16 +392,6 @@ class Stream(_Driver, Generic[T]):
             # A recovery around it with the same limit fired first. The callee was late all the same, so its circuit counts it.
             op.timed_out(errors.lateness(op, op.plan.monotonic()))
         return False
-
-    def _late(self) -> HoldfastError:
-        """Return the error of the limit that expired: each has its own (R77)."""
-        op, ends = self._flow.op, self._ends()
-        if ends is not None and op.plan.monotonic() >= ends:
-            return errors.deadline_passed(op, ends - self._began)
-        if self._flow.fresh:
-            return errors.timed_out(op)
-        idle = self._flow.of.idle
-        return stalled(op.plan.name or "The stream", 0.0 if idle is None else idle.seconds)
 
 
 class BlockingStream(_Driver, Generic[T]):
@@ -434,14 +414,8 @@ class BlockingStream(_Driver, Generic[T]):
 
     def start(self) -> Any:
         """Read until the first content, with retries nobody sees; return the source of the attempt that has it."""
-        self._enter()
-        self._starting = True
-        try:
+        with self._started():
             self._fill()
-        except BaseException as error:
-            self._flow.abandon(error)
-            self._flow.op.end()
-            raise
         return self._hand_out()
 
     def __iter__(self) -> Self:
@@ -507,7 +481,7 @@ class BlockingStream(_Driver, Generic[T]):
         try:
             self._close()
         except Exception as closing:  # noqa: BLE001 - a foreign close may raise anything, and the first failure matters
-            self._not_closed(closing)
+            reports.suppressed(self._flow.op, closing, _NOT_CLOSED)
         delay = self._flow.failed(error)
         if delay is None:
             return False
