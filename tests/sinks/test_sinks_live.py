@@ -9,11 +9,11 @@ from sinks_scenes import CANARY, STEADY
 
 from holdfast import Circuit, Fault, Policy
 from holdfast.events import CircuitState, CircuitStateChange, Commanded, Degraded, Fallback, Recovered, Retry
+from holdfast.events.tracker import MOST_UNDER_WAY
 from holdfast.faults import InvalidError
 from holdfast.policies.target import Target
 from holdfast.sinks import LiveState, watch_live
 from holdfast.sinks.live import LiveWord
-from holdfast.sinks.reader import MOST_UNDER_WAY
 
 NOON = 1773835267.0  # 12:01:07 UTC
 OVERLOADED = Fault.of("PROVIDER_OVERLOADED", context={"status": 529})

@@ -31,11 +31,11 @@ from holdfast.events import (
     CircuitStateChange,
     Recovered,
 )
+from holdfast.events.tracker import Tracker
 from holdfast.policies.repair import Changed
 from holdfast.runtime.recover import recover
 from holdfast.sinks import conventions, trace_recoveries
 from holdfast.sinks import otel as sink
-from holdfast.sinks.reader import Tracker
 from holdfast.testing import script
 
 

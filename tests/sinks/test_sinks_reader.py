@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from holdfast.sinks.reader import Tracker
+from holdfast.events.tracker import Tracker
 
 
 def test_what_is_put_is_got_and_taken_once():

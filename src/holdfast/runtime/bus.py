@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 from holdfast._lazy import lazy_module
 from holdfast.events import AttemptEnded, AttemptStarted, Event, SuppressedError
+from holdfast.events.tracker import facts_of
 from holdfast.faults import REDACTOR
+from holdfast.runtime.secrets import process_redactor
 
 if TYPE_CHECKING:
     import asyncio
     import logging
     from collections.abc import Callable
+
+    from holdfast.events.lines import LogLines
 else:
     asyncio = lazy_module("asyncio", globals())
     logging = lazy_module("logging", globals())
 
-__all__ = ["Bus", "EventStream", "Handler", "Subscription"]
+__all__ = ["Bus", "EventStream", "Handler", "Subscription", "log_writer"]
 
 Handler: TypeAlias = "Callable[[Event], object]"
 
@@ -172,3 +176,16 @@ class EventStream:
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting[0].is_closed():
             waiting[0].call_soon_threadsafe(waiting[1].set)
+
+
+def log_writer(log: logging.Logger, lines: LogLines) -> Handler:
+    """Return a handler that writes the line of each event to a logger."""
+
+    def write(event: Event) -> None:
+        level, line = lines.of(event)
+        # `lines.of` runs even if nothing is logged: it counts the failures for the summary.
+        if level is not None and log.isEnabledFor(level):
+            # The line is an argument, not the format: a `%` in a target's name must not be interpreted.
+            log.log(level, "%s", line, extra={"holdfast": facts_of(event, process_redactor())})
+
+    return write

@@ -10,11 +10,11 @@ import random
 import threading
 import time
 from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from holdfast import config, options
+from holdfast._lazy import lazy_module
 from holdfast._platform import after_fork
 from holdfast.events import (
     KINDS,
@@ -28,15 +28,17 @@ from holdfast.events import (
     Repaired,
     Retry,
 )
+from holdfast.events.lines import Levels, LogLines
 from holdfast.faults import InvalidError
 from holdfast.policies.policy import INTERACTIVE
-from holdfast.runtime.bus import Bus, EventStream, Handler, Subscription
+from holdfast.runtime.bus import Bus, EventStream, Handler, Subscription, log_writer
 from holdfast.runtime.commands import Commands
 from holdfast.runtime.fault_of import Rules, use_rules
 from holdfast.runtime.limits import AbandonedThreads
 from holdfast.runtime.registry import Registry
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable, Iterator, Mapping
 
     from holdfast.clock import Clock, Rng
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from holdfast.policies import Policy
     from holdfast.policies.target import Target
     from holdfast.runtime.registry import TargetState
+else:
+    logging = lazy_module("logging", globals())
 
 __all__ = ["CHANGES", "Runtime", "SystemClock", "default_runtime", "use_runtime"]
 
@@ -140,8 +144,10 @@ class Runtime:
         if any(type(event) in kinds for kinds in tuple(self.log_readers.values())):
             return
         if self._write is None:
-            # By name: the wording belongs to `sinks`, a room below this one, and a program without failures never loads it.
-            self._write = import_module("holdfast.sinks.logging").default_log()
+            # Retries and fallbacks are warnings here: somebody who set nothing up must still see why a call takes 20 seconds,
+            # and by default `logging` shows warnings.
+            lines = LogLines(Levels(step=logging.WARNING))
+            self._write = log_writer(logging.getLogger("holdfast"), lines)
         self._write(event)
 
     @property

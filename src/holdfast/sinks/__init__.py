@@ -10,8 +10,7 @@
     alerts      `raise_alerts`: the log, a function and a webhook are notified when too much goes wrong
     audit       `audit_to`: an append-only, hash-chained trail in a store; audit_records: an event as a record
 
-    log_lines   the text of an event
-    reader      what every sink needs: the subscription, an event's facts, open operations
+    reader      how a sink subscribes
 
 Each function returns a subscription: `cancel` it, or use it as a context manager. A sink that raises is reported once and
 changes nothing. A name is loaded when it is first used, so no sink loads the library of another.
@@ -24,10 +23,10 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
+    from holdfast.events.lines import Levels
     from holdfast.sinks.alerts import AlertSink, raise_alerts
     from holdfast.sinks.audit import AuditTrail, audit_to
     from holdfast.sinks.live import LiveLine, LiveState, watch_live
-    from holdfast.sinks.log_lines import Levels
     from holdfast.sinks.logging import log_events
     from holdfast.sinks.metric import ErrorMetric, measure_errors
     from holdfast.sinks.otel import trace_recoveries
@@ -63,7 +62,7 @@ _HOMES = {
     "react_to_failures": "holdfast.sinks.severity",
     "AuditTrail": "holdfast.sinks.audit",
     "audit_to": "holdfast.sinks.audit",
-    "Levels": "holdfast.sinks.log_lines",
+    "Levels": "holdfast.events.lines",
     "LiveLine": "holdfast.sinks.live",
     "LiveState": "holdfast.sinks.live",
     "count_events": "holdfast.sinks.prometheus",

@@ -24,8 +24,8 @@ from holdfast.events import (
     StreamResumed,
     SuppressedError,
 )
+from holdfast.events.tracker import facts_of
 from holdfast.faults import Fault
-from holdfast.sinks.reader import facts_of
 from holdfast.stores.records import NewAudit
 
 if TYPE_CHECKING:

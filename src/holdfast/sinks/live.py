@@ -30,8 +30,9 @@ from holdfast.events import (
     Retry,
     StreamResumed,
 )
+from holdfast.events.tracker import Tracker
 from holdfast.faults import InvalidError
-from holdfast.sinks.reader import Tracker, subscribe
+from holdfast.sinks.reader import subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Events to the standard library's logging: `log_events`, and the log of the default runtime.
+"""Events to the standard library's logging: `log_events`.
 
 Invariant: an operation that works at once logs nothing above DEBUG.
 """
@@ -8,19 +8,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from holdfast.events import KINDS, AttemptEnded, AttemptStarted, Event
+from holdfast.events import KINDS, AttemptEnded, AttemptStarted
+from holdfast.events.lines import Levels, LogLines
 from holdfast.faults import InvalidError
-from holdfast.runtime.secrets import process_redactor
-from holdfast.sinks.log_lines import Levels, LogLines
-from holdfast.sinks.reader import facts_of, subscribe
+from holdfast.runtime.bus import log_writer
+from holdfast.sinks.reader import subscribe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.runtime.bus import Subscription
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["default_log", "log_events"]
+__all__ = ["log_events"]
 
 
 def log_events(
@@ -50,24 +48,5 @@ def log_events(
         level = lines.levels.attempt
         attempts = level is not None and log.isEnabledFor(level)
     left_out = () if attempts else (AttemptStarted, AttemptEnded)
-    handlers = dict.fromkeys((kind for kind in KINDS if kind not in left_out), _writer(log, lines))
+    handlers = dict.fromkeys((kind for kind in KINDS if kind not in left_out), log_writer(log, lines))
     return subscribe(runtime, handlers, replaces_log=True)
-
-
-def default_log() -> Callable[[Event], None]:
-    """Return what writes the log of a runtime that nobody else logs: retries and fallbacks are warnings there.
-
-    Somebody who set nothing up must still see why a call takes 20 seconds. By default `logging` shows warnings.
-    """
-    return _writer(logging.getLogger("holdfast"), LogLines(Levels(step=logging.WARNING)))
-
-
-def _writer(log: logging.Logger, lines: LogLines) -> Callable[[Event], None]:
-    def write(event: Event) -> None:
-        level, line = lines.of(event)
-        # `lines.of` runs even if nothing is logged: it counts the failures for the summary.
-        if level is not None and log.isEnabledFor(level):
-            # The line is an argument, not the format: a `%` in a target's name must not be interpreted.
-            log.log(level, "%s", line, extra={"holdfast": facts_of(event, process_redactor())})
-
-    return write

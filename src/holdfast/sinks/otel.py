@@ -30,10 +30,11 @@ from holdfast.events import (
     RetryDenied,
     StreamResumed,
 )
+from holdfast.events.tracker import Tracker, tag_of
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault
 from holdfast.sinks.conventions import ERROR_TYPE, SCHEMA_URL, Ours, attributes_of
-from holdfast.sinks.reader import Tracker, subscribe, tag_of
+from holdfast.sinks.reader import subscribe
 
 with needs_extra("trace_recoveries", "opentelemetry-api", "otel"):
     from opentelemetry import trace as otel

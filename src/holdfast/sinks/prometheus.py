@@ -22,9 +22,10 @@ from holdfast.events import (
     Retry,
     RetryDenied,
 )
+from holdfast.events.tracker import Tracker
 from holdfast.extras import needs_extra
 from holdfast.faults import CATALOG
-from holdfast.sinks.reader import Tracker, subscribe
+from holdfast.sinks.reader import subscribe
 
 with needs_extra("count_events", "prometheus-client", "prometheus"):
     import prometheus_client as prometheus

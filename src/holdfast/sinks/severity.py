@@ -10,12 +10,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from holdfast.events import Failed
+from holdfast.events.tracker import facts_of
 from holdfast.faults import InvalidError, Severity
 from holdfast.policies.severity import Reaction, reactions_to
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import process_redactor
 from holdfast.sinks.metric import ErrorMetric
-from holdfast.sinks.reader import facts_of, subscribe
+from holdfast.sinks.reader import subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

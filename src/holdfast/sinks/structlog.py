@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.events import KINDS, AttemptEnded, AttemptStarted, Event
+from holdfast.events.lines import Levels, LogLines
+from holdfast.events.tracker import facts_of
 from holdfast.extras import needs_extra
 from holdfast.runtime.secrets import process_redactor
-from holdfast.sinks.log_lines import Levels, LogLines
-from holdfast.sinks.reader import facts_of, subscribe
+from holdfast.sinks.reader import subscribe
 
 with needs_extra("log_to_structlog", "structlog", "structlog"):
     import structlog

@@ -8,13 +8,12 @@ Invariant: a line holds names, codes, counts and times, never the text of a fail
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.events import (
+from holdfast.events.records import (
     AgentFallback,
     AttemptEnded,
     AttemptStarted,
@@ -34,8 +33,8 @@ from holdfast.events import (
     StreamResumed,
     SuppressedError,
 )
+from holdfast.events.tracker import Tracker
 from holdfast.faults import InvalidError
-from holdfast.sinks.reader import Tracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +43,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Levels", "LogLines"]
 
+# The numbers of `logging`, which this room does not import.
+_DEBUG, _INFO, _WARNING = 10, 20, 30
+
 
 class Levels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """The level of each kind of line, as `logging` numbers them. `None` leaves the line out.
@@ -51,21 +53,21 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
     `log_events(levels=Levels(step=logging.INFO, circuit_changed=None))`. A value that is not a level raises `InvalidError`.
     """
 
-    recovered: int | None = logging.INFO
+    recovered: int | None = _INFO
     """An operation failed at first and then worked."""
-    failed: int | None = logging.WARNING
+    failed: int | None = _WARNING
     """An operation was given up."""
-    degraded: int | None = logging.WARNING
+    degraded: int | None = _WARNING
     """A lesser answer was given."""
-    circuit_opened: int | None = logging.WARNING
+    circuit_opened: int | None = _WARNING
     """A circuit opened."""
-    circuit_changed: int | None = logging.INFO
+    circuit_changed: int | None = _INFO
     """A circuit closed, or lets a probe through."""
-    warned: int | None = logging.WARNING
+    warned: int | None = _WARNING
     """A budget is nearly spent; a failure was ignored on purpose."""
-    step: int | None = logging.DEBUG
+    step: int | None = _DEBUG
     """A retry, a repair, a fallback, a cancellation, a command, a stream that was resumed."""
-    attempt: int | None = logging.DEBUG
+    attempt: int | None = _DEBUG
     """A call begins or ends. Even a call without failures has these."""
 
     def __post_init__(self) -> None:
