@@ -23,17 +23,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast._lazy import loader
-from holdfast.config.problems import ConfigError, Problem
-from holdfast.config.settings import Config, read
-from holdfast.config.sources import find_file, load
 
 if TYPE_CHECKING:
     from holdfast.config.live import LiveConfig
+    from holdfast.config.problems import ConfigError, Problem
     from holdfast.config.schema import json_schema
+    from holdfast.config.settings import Config, read
+    from holdfast.config.sources import find_file, load
 
 __all__ = ["Config", "ConfigError", "LiveConfig", "Problem", "find_file", "json_schema", "load", "read"]
 
-# The runtime imports this package and `live` imports the runtime: loaded here at once, the two would import each other.
-# The schema is for editors, so no program should pay for its imports.
-_HOMES = {"LiveConfig": "holdfast.config.live", "json_schema": "holdfast.config.schema"}
+# Every name is loaded at its first use. The runtime imports this package and `live` imports the runtime: loaded here at once,
+# the two would import each other. And a program that makes its own runtime reads no settings, so it must not pay for them.
+_HOMES = {
+    "Config": "holdfast.config.settings",
+    "ConfigError": "holdfast.config.problems",
+    "LiveConfig": "holdfast.config.live",
+    "Problem": "holdfast.config.problems",
+    "find_file": "holdfast.config.sources",
+    "json_schema": "holdfast.config.schema",
+    "load": "holdfast.config.sources",
+    "read": "holdfast.config.settings",
+}
 __getattr__ = loader(__name__, globals(), _HOMES)
