@@ -79,7 +79,7 @@ class Calls:
     # --- calls ---
 
     def chain(self, fn: Callable[..., Any], others: Sequence[tuple[str, Calls, Callable[..., Any]]]) -> Chain | None:
-        """Return the fallbacks of `fn`: their names, how calls to them recover, and the functions. None without any."""
+        """Return the chain of `fn`, or None without fallbacks. A fallback is its name, how it recovers, and the function."""
         if not others:
             return None
         chain = Chain(fn)
@@ -117,7 +117,7 @@ class Calls:
         after_first: AfterFirst = "raise",
         resume: Callable[[Partial], tuple[Any, ...]] | None = None,
     ) -> StreamOf[Any, Any]:
-        """Return the source of one stream; `resume` returns the arguments of `fn` for the rest of what was delivered."""
+        """Return the source of one stream. `resume` takes the delivered items and returns the arguments for the rest."""
 
         def rest(partial: Partial, *_: Any) -> Any:
             assert resume is not None
@@ -169,7 +169,7 @@ class Calls:
 
 
 def check_after_first(path: str, after_first: Any, allowed: tuple[str, ...], resume: Any) -> None:
-    """Raise `InvalidError` for a mode that does not exist, and where `resume` and `"continue"` do not come together."""
+    """Raise `InvalidError` for an unknown mode, and if only one of `resume` and `after_first="continue"` is given."""
     if after_first not in allowed:
         raise InvalidError.at(f"{path}.after_first", " or ".join(repr(word) for word in allowed), after_first)
     if (resume is not None) != (after_first == "continue"):

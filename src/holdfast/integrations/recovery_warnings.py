@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["RECOVERS", "RecoveryWarning", "warn", "warn_of_transport"]
 
 RECOVERS = "__holdfast_recovers__"
-"""The attribute that marks what recovers already, so that it is not wrapped a second time."""
+"""The attribute that marks an object that recovers already, so that it is not wrapped a second time."""
 
 
 class RecoveryWarning(UserWarning):

@@ -55,7 +55,7 @@ class _Events:
 
 
 async def only(response: Any) -> AsyncIterator[Any]:
-    """Yield a response that is not a stream, as the only item of one. So it is settled like any other."""
+    """Yield a response that is not a stream, as the only item of one, so that it is settled like a stream."""
     yield response
 
 
@@ -65,7 +65,7 @@ def open_stream(plan: Plan, dialect: Dialect, adapter: Adapter, send: Callable[[
 
     def opened() -> Any:
         stream = send(live.op)
-        # A raw response is not a stream: the caller reads it. It is the only item of one here, and settled like any other.
+        # A raw response is not a stream: the caller reads it. As the only item of a stream it is settled at once.
         return _Events(stream) if hasattr(stream, _ITERATOR) else (stream,)
 
     live = BlockingStream(StreamOf(plan, opened, dialect=dialect, adapter=adapter))

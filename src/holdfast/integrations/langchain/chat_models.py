@@ -231,7 +231,7 @@ def _astream(own: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncItera
 
 
 def _calls_of(model: Any, kwargs: dict[str, Any]) -> Calls | None:
-    """Return how this call recovers; None if it is part of a call that does: some models make calls from streams."""
+    """Return how this call recovers; None inside another call of the model: some make a whole answer from their stream."""
     if model.recovery is None:
         return None
     calls: Calls = model.recovery.calls(model, kwargs)

@@ -129,7 +129,7 @@ _SETTING = "max_retries"
 
 
 class _Retries:
-    """The retries below a model: the SDK's are off by a setting of each request, a warning reports any others."""
+    """The retries below a model. A setting of each request turns the SDK's off; a warning reports any others."""
 
     def __init__(self, model: Model) -> None:
         leaves = list(_leaves(model, 8))

@@ -31,7 +31,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 Failures = Literal["tell", "raise"]
 
 _RAISED_AS_THEY_ARE: tuple[type[Exception], ...] = (*PASSING, UserError)
-"""What steers pydantic-ai reaches it unchanged, and so does a mistake of the developer, which no model can mend."""
+"""Exceptions that reach pydantic-ai unchanged: the ones that steer it, and a developer's mistake, which no model can fix."""
 
 
 @overload
