@@ -204,6 +204,8 @@ class Flow:
         self.restarts = 0
         self._held: list[Any] | None = None
         """Items before the first content of the present source; None after it."""
+        self._looks = False
+        """The dialect has something to find in an item. Otherwise no time is spent on it: streams have many items."""
         self._ending = Ending(of.dialect)
         self._used: Used | None = None
         self._reported: Exception | None = None
@@ -232,7 +234,9 @@ class Flow:
         self.fresh = True
         self._held = []
         # Each source is an answer of its own: the end and the usage of an earlier one say nothing about it.
-        self._ending = Ending(self.of.dialect)
+        dialect = self.of.dialect
+        self._looks = any(found is not None for found in (dialect.failure, dialect.ends, dialect.used))
+        self._ending = Ending(dialect)
         self._used = self._reported = None
 
     def received(self, item: Any, source: Any) -> bool:
@@ -240,7 +244,8 @@ class Flow:
         if item is ALIVE:
             self.fresh = False
             return True
-        self._look_at(item, source)
+        if self._looks:
+            self._look_at(item, source)
         if self._held is None:
             self.ready.append(item)
             return True
@@ -292,6 +297,11 @@ class Flow:
                 # Another answer words its tool calls anew, so parts of two answers must never be joined.
                 self._mode = "raise"
         return item
+
+    def take_back(self, item: Any) -> None:
+        """Make the first item the next one again: it was read to know that it is there, and nobody has it yet."""
+        self.ready.appendleft(item)
+        self.delivered = Delivered()
 
     # --- limits ---
 

@@ -269,7 +269,9 @@ class Stream(_Driver, Generic[T]):
         `source_closed` is called, or when nobody holds it any more.
         """
         with self._started():
-            await self._fill()
+            async for item in self:
+                self._flow.take_back(item)
+                break
         return self._hand_out()
 
     def __aiter__(self) -> Self:
@@ -278,16 +280,10 @@ class Stream(_Driver, Generic[T]):
     async def __anext__(self) -> T:
         if not self._entered:
             raise InvalidError.saying("stream", "`async with` around it", "a stream that was not entered")
-        await self._fill()
-        if not self._flow.ready:
-            raise StopAsyncIteration
-        item: T = self._flow.next_item()
-        return item
-
-    async def _fill(self) -> None:
-        """Read until an item is ready, or the stream is over."""
         flow = self._flow
-        while not flow.ready and not flow.over:
+        while not flow.ready:
+            if flow.over:
+                raise StopAsyncIteration
             try:
                 if self._source is None:
                     await self._begin()
@@ -295,6 +291,8 @@ class Stream(_Driver, Generic[T]):
             except BaseException as error:
                 if not await self._recover(error):
                     raise
+        item: T = flow.next_item()
+        return item
 
     async def _begin(self) -> None:
         """Begin an attempt; the source itself is opened under the first item's limit."""
@@ -329,7 +327,8 @@ class Stream(_Driver, Generic[T]):
             raise
         finally:
             self._busy = False
-            AttemptContext.leave(inside)
+            if inside:
+                AttemptContext.leave(inside)
             leave(token)
             # The limit ends before the item is handed on: the consumer's own time is not the source's.
             if limit is not None:
@@ -415,23 +414,19 @@ class BlockingStream(_Driver, Generic[T]):
     def start(self) -> Any:
         """Read until the first content, with retries nobody sees; return the source of the attempt that has it."""
         with self._started():
-            self._fill()
+            for item in self:
+                self._flow.take_back(item)
+                break
         return self._hand_out()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> T:
-        self._fill()
-        if not self._flow.ready:
-            raise StopIteration
-        item: T = self._flow.next_item()
-        return item
-
-    def _fill(self) -> None:
-        """Read until an item is ready, or the stream is over."""
         flow = self._flow
-        while not flow.ready and not flow.over:
+        while not flow.ready:
+            if flow.over:
+                raise StopIteration
             try:
                 if self._source is None:
                     self._begin()
@@ -439,6 +434,8 @@ class BlockingStream(_Driver, Generic[T]):
             except BaseException as error:
                 if not self._recover(error):
                     raise
+        item: T = flow.next_item()
+        return item
 
     def _begin(self) -> None:
         op = self._flow.op
@@ -463,7 +460,8 @@ class BlockingStream(_Driver, Generic[T]):
             ended = True
         finally:
             self._busy = False
-            AttemptContext.leave(inside)
+            if inside:
+                AttemptContext.leave(inside)
             leave(token)
         if ended:
             flow.source_ended(self._source)
