@@ -20,7 +20,7 @@ __all__ = ["SDK_CALLS", "Advice", "advice"]
 Level: TypeAlias = Literal["warning", "note"]
 
 SDK_CALLS = 3
-"""Calls the official SDKs of Anthropic and OpenAI make by themselves for each of ours unless told not to (max_retries=2)."""
+"""Calls the official SDKs of Anthropic and OpenAI make by themselves for each of ours by default (max_retries=2)."""
 
 _DEFAULT = Policy()
 
@@ -34,7 +34,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def advice(policy: Policy) -> tuple[Advice, ...]:
-    """Return what is suspicious about a policy, the most serious first."""
+    """Return what deserves a second look in a policy: warnings first, then notes."""
     found = [*_unlimited(policy), *_waits(policy), *_calls(policy), *_circuit(policy)]
     return tuple(sorted(found, key=lambda each: each.level == "note"))
 
@@ -45,6 +45,7 @@ def _unlimited(policy: Policy) -> Iterator[Advice]:
 
 
 def _waits(policy: Policy) -> Iterator[Advice]:
+    # Schedules that are cut in the same way share one line; four similar warnings would hide the rest.
     cut: dict[tuple[int, int, bool], list[str]] = {}
     for each in outlook(policy):
         if each.reached < len(each.waits):
@@ -80,6 +81,7 @@ def _circuit(policy: Policy) -> Iterator[Advice]:
         if policy.attempts != 1:
             yield _note("circuit", "nothing stops calls to what is down")
         return
+    # Without a number of its own, a policy follows the schedules of the codes, which fit the default circuit.
     most = policy.attempts or 0
     if policy.counts == "attempt" and circuit.counted == "consecutive" and circuit.failures and circuit.failures < most:
         text = f"{circuit.failures} failures open the circuit, and one operation may fail {most} times: the rest is cut off"
@@ -94,6 +96,7 @@ def _circuit(policy: Policy) -> Iterator[Advice]:
 
 def _is_own(policy: Policy, each: Outlook) -> bool:
     """Whether the numbers behind it were written down, or are a profile's."""
+    # Warning about our own defaults would teach users to ignore warnings.
     own_deadline = policy.deadline != _DEFAULT.deadline
     return policy.attempts is not None or policy.backoff is not None or each.what in policy.per_code or own_deadline
 

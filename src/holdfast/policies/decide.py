@@ -139,11 +139,11 @@ class Facts(msgspec.Struct, kw_only=True):
     deadline: float | None = None
     effect: Effect | None = None
     override: bool | None = None
-    """What the caller says about this very failure: True, retry it; False, do not; None, nothing."""
+    """The caller's own rule for this failure: True to retry it, False not to, None if there is no rule for it."""
     final: Reason | None = None
-    """Why nothing more may be tried whatever the failure is: a person chose so, a part was delivered, a repair failed."""
+    """A reason to give up whatever the failure is: a person chose so, a part was delivered, or a repair failed."""
     proposal: Retry | GiveUp | None = None
-    """What a driver with rules of its own would do. It replaces the schedule, not the protections of the caller."""
+    """The decision that an integration proposes. It replaces the schedule, not the protections of the caller."""
     nested: bool = False
     """A recovery inside this operation has given up on the same failure."""
     budget_spent: bool = False
@@ -184,6 +184,7 @@ class Decider:
         # A repair wins over a retry: it changes what made the call fail.
         if self.repairs is not None and (repair := self._repair(self.repairs, facts)) is not None:
             return repair
+        # A proposal comes before the check for nested recoveries: an integration may move on to another key.
         if facts.proposal is not None:
             decision = self._allow_proposal(facts.proposal, facts)
         elif facts.nested:
@@ -193,6 +194,7 @@ class Decider:
         return self._grant(decision, facts) if isinstance(decision, Retry) else decision
 
     def _repair(self, repairs: Repairs, facts: Facts) -> RunRepair | None:
+        # Chosen last, because choosing a repair uses it up.
         if leaves_outcome_unknown(facts.effect, facts.fault) or facts.budget_spent or _is_late(facts, 0.0):
             return None
         chosen = repairs.choose(facts.fault)
@@ -238,6 +240,7 @@ class Decider:
 
     def _wait_for_circuit(self, until_probe: float | None, facts: Facts) -> Retry | GiveUp:
         """Wait for the next probe. A rejected call is not an attempt, so these waits have a limit of their own."""
+        # Without a time, other callers are probing the circuit, or a person holds it open: look again soon.
         delay = until_probe or NEXT_PROBE_S
         waited = self._circuit_waited + delay
         if not facts.waits_for_circuit or waited > LONGEST_CIRCUIT_WAIT_S:
@@ -253,11 +256,13 @@ class Decider:
         """Return how much later than it may this caller returns."""
         later = max(self.policy.spread, RETURN_SPREAD) * waited
         if facts.deadline is not None:
+            # Half of the time is left for the call itself.
             later = min(later, (facts.deadline - facts.now - delay) / 2)
         # The root makes long delays likelier: callers that waited little crowd the beginning as it is.
         return later * math.sqrt(facts.rng.random())
 
     def _forbidden(self, facts: Facts) -> Reason | None:
+        # From the strictest to the loosest rule: safety, the caller's rules, the policy's rules, the classifier.
         fault = facts.fault
         if leaves_outcome_unknown(facts.effect, fault):
             return Reason.UNSAFE
@@ -286,12 +291,12 @@ class Decider:
 
 
 def leaves_outcome_unknown(effect: Effect | None, fault: Fault) -> bool:
-    """Whether somebody must find out what happened before this call is made again."""
+    """Whether the call may have happened and must not happen twice: first the outcome must be found out."""
     return effect == "unsafe" and fault.maybe_executed
 
 
 def is_repeatable(effect: Effect | None) -> bool:
-    """Whether a call with this effect may be repeated when nobody knows how far the first one came."""
+    """Whether a call with this effect may be repeated although the first one may have happened."""
     return effect in {"read", "idempotent", "keyed"}
 
 
@@ -322,11 +327,12 @@ class Skip(msgspec.Struct, frozen=True):
     reason: str
 
 
+# A fallback would hide a defect, do again what may have been done, or answer a caller that has left.
 _NEVER_ANSWERED: frozenset[Code] = frozenset({"SYS_PROGRAMMING_ERROR", "TOOL_OUTCOME_UNKNOWN", "SYS_CANCELLED"})
 
 
 def can_fall_back(fault: Fault) -> bool:
-    """Whether another way of doing it may answer this failure at all."""
+    """Whether a fallback may answer this failure at all."""
     return fault.code not in _NEVER_ANSWERED
 
 
@@ -340,6 +346,7 @@ def decide_fallback(
     budget_spent: bool = False,
 ) -> Take | Ask | Skip:
     """Return what to do about one step of a fallback chain. `offers` is None where the step's capabilities are not known."""
+    # The circuit is checked before consent: a user is not bothered with a step that would be rejected.
     if budget_spent:
         return Skip("the budget is spent")
     if not condition_met:

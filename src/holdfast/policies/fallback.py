@@ -37,7 +37,7 @@ When: TypeAlias = (
 """Codes or categories, met by the latest failure or the primary one; or a function of both, the latest first."""
 
 Consent: TypeAlias = Literal["configured", "ask"]
-"""`configured`: writing the step down is the user's consent. `ask`: the user is asked each time."""
+"""`configured`: the step in the code is the user's consent. `ask`: the user must agree each time."""
 
 
 def meets(when: When | None, latest: Fault, primary: Fault) -> bool:
@@ -47,6 +47,7 @@ def meets(when: When | None, latest: Fault, primary: Fault) -> bool:
     if callable(when):
         return bool(when(latest, primary))
     words = when if isinstance(when, tuple) else (when,)
+    # The primary failure counts too: a step for rate limits still answers after an earlier step has failed differently.
     return any(fault.code in words or fault.category in words for fault in (latest, primary))
 
 

@@ -1,4 +1,4 @@
-"""What a policy will do, before it does it: its waits, and the most calls and seconds it can take.
+"""Forecast what a policy does: its waits, and the most calls and seconds that one operation can take.
 
 Invariant: no run of the policy makes more calls or takes longer than the worst case computed here. Delays that the other
 side requests come on top of it.
@@ -57,6 +57,7 @@ def _schedules(policy: Policy) -> list[Outlook]:
             for entry in CATALOG.values()
             if entry.schedule is schedule and entry.retryable and entry.code not in policy.per_code
         )
+        # All codes of a schedule are retried alike, so the first stands for them.
         if codes:
             found.append(_outlook_of(policy, schedule.value, codes, policy.tries(Fault.of(codes[0]))))
     return found
@@ -83,6 +84,7 @@ def _outlook_of(policy: Policy, what: str, codes: tuple[Code, ...], tries: Tries
 
 
 def _longest(policy: Policy, calls: int, waits: tuple[Wait, ...]) -> float | None:
+    # Without a timeout, a single call may use up the whole deadline.
     if policy.timeout is None:
         return policy.deadline
     whole = calls * policy.timeout + sum(wait.most for wait in waits)
@@ -90,6 +92,7 @@ def _longest(policy: Policy, calls: int, waits: tuple[Wait, ...]) -> float | Non
 
 
 def _reached(deadline: float | None, waits: tuple[Wait, ...]) -> int:
+    # The best case: if even the shortest waits pass the deadline, the retry never happens.
     waited = 0.0
     for done, wait in enumerate(waits):
         waited += wait.least

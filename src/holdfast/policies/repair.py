@@ -45,9 +45,11 @@ USUAL: dict[Action, tuple[Code, ...]] = {
 class Changed:
     """The arguments of the next attempt, returned by a repair.
 
-    @answer.repair("compact")
-    def shorten(fault, question):
-        return Changed(question[:1000])
+    Arguments that were already sent and failed count as no repair, and the error is raised.
+
+        @answer.repair("compact")
+        def shorten(fault, question):
+            return Changed(question[:1000])
     """
 
     __slots__ = ("args", "kwargs")
@@ -80,6 +82,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
         codes: dict[str, None] = {}
         for word in words:
             codes.update(dict.fromkeys(USUAL[word] if word in get_args(Action) else (word,)))  # type: ignore[index]
+        # Only if every code is about credentials: a mixed repair must change the request itself.
         same = all(code in USUAL["refresh"] for code in codes)
         return cls(name=name, codes=tuple(codes), times=times, same_request=same)  # type: ignore[arg-type]
 
@@ -96,6 +99,7 @@ class Repairs:
 
     def choose(self, fault: Fault) -> int | None:
         """Return the index of the repair to run for this failure and count it as used; None where none is left."""
+        # The order they were added in decides: several repairs may answer the same code.
         for index, repair in enumerate(self._repairs):
             if fault.code in repair.codes and self._used[index] < repair.times:
                 self._used[index] += 1
@@ -110,6 +114,7 @@ class Repairs:
         """Whether this very request was sent before. Arguments that cannot be compared count as changed."""
         for args, kwargs in self._sent:
             try:
+                # `bool` inside the `try`: comparing arrays gives an array, whose truth raises.
                 if bool(args == changed.args and kwargs == changed.kwargs):
                     return True
             except Exception:  # noqa: BLE001, S112 - comparing arrays may raise; then trust the repair that it changed something

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Moment", "Outage", "Report", "simulate"]
 
+# More would take minutes; the shares in the report hardly change beyond that.
 MOST_OPERATIONS = 1_000_000
 _METRICS_ONLY = Circuit(mode="metrics-only")
 
@@ -75,7 +76,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     hit: int
     """Operations that failed or were rejected at least once."""
     recovered: int
-    """Those of them that succeeded in the end."""
+    """Of the operations in `hit`, those that succeeded in the end."""
     blocked: int
     """Operations that ended because the circuit was open."""
     time_to_recovery: float | None
@@ -141,6 +142,7 @@ class _Simulation:
         """The rejection whose end another caller already waits for."""
 
     def run(self) -> None:
+        # Each operation schedules the next one; after the duration none is scheduled, and the queue runs dry.
         self._later(self._pause(), None, None)
         while self.heap:
             now, _, call, ended = heapq.heappop(self.heap)
@@ -176,6 +178,7 @@ class _Simulation:
         self._later(now + self._pause(), None, None)
 
     def _attempt(self, call: _Call, now: float) -> None:
+        # If the circuit counts one outcome per operation, a retry still holds the permit of the first attempt.
         if call.permit is None:
             permit = self.breaker.admit(now)
             if isinstance(permit, Rejection):
@@ -211,6 +214,7 @@ class _Simulation:
         self._mark_hit(call)
         per_operation = self.policy.counts == "operation"
         reopened_for = None if per_operation else self._settle(call, self.verdict, now)
+        # As in the runtime: an operation whose probe has just failed is the first to wait for the next probe.
         goes_on = self._decide(call, self.fault, now, first_to_wait=reopened_for is not None, reopened_for=reopened_for)
         if per_operation and not goes_on:
             self._settle(call, self.verdict, now)
@@ -218,7 +222,7 @@ class _Simulation:
     def _decide(
         self, call: _Call, fault: Fault, now: float, *, first_to_wait: bool, reopened_for: float | None = None
     ) -> bool:
-        """Ask the decision machine and perform its answer; return whether the operation goes on."""
+        """Let the decision machine decide and perform its decision; return whether the operation goes on."""
         facts = Facts(
             fault=fault,
             now=now,
@@ -246,6 +250,7 @@ class _Simulation:
         if permit is None:
             return None
         self.breaker.settle(permit, verdict, now, code=self.outage.code)
+        # Nobody reads the changes here, and the breaker would collect them.
         self.breaker.take_transitions()
         until = self.breaker.open_until
         if not permit.probe or verdict is not Verdict.FAILURE or until is None:
@@ -258,11 +263,13 @@ class _Simulation:
         call.hit = True
 
     def _later(self, at: float, call: _Call | None, ended: bool | None) -> None:  # noqa: FBT001 - three states of one event
+        # The number keeps events of the same moment in order; calls cannot be compared.
         self.order += 1
         heapq.heappush(self.heap, (at, self.order, call, ended))
 
     def _pause(self) -> float:
-        """Return the time to the next operation: they come independently of each other."""
+        """Return the time to the next operation."""
+        # Exponential gaps are what independent callers produce: bursts and lulls, not a steady beat.
         return -math.log(1.0 - self.rng.random()) / self.outage.rate
 
     def _moment(self, now: float) -> Moment:

@@ -1,19 +1,36 @@
 """Performs decisions: the first room below the I/O line.
 
-    recovery   `recover`, what users type: decorator, `.call`, `.stream`, blocks
-    decorated  the functions it returns; fallbacks and the cache behind them
-    operation  one call: what happens next is decided here, once for all drivers
-    driving    the two drivers, sync and async; limits, gates, hedging and threads are ways of making one attempt
-    commands   what people tell an operation that waits: retry now, fall back, cancel
-    overrides     what the caller says about its own failures: `retry_on`, `never_retry`
-    streams    streams; blocks: loops of attempts; surroundings: the context a stream's source runs in
-    plan    everything an operation reads, looked up once; lines: what all calls to one name share
-    permits    an operation's circuits; charging: its budget; ours: the errors that are ours; mending: its repairs
-    runtime    clock, chance, circuits, events; budget and ambient: the scope around a call
-    rules      the classifier of this process
-    fault_of   the fault of anything that failed; pages: the catalog's pages; secrets: what to mask
+What users call:
 
-This page stays light: `fault_of` is imported where no event loop will ever run.
+    recover     `recover` and `Recovery`: decorator, `.call`, `.outcome`, `.stream`, blocks
+    decorated   the functions that `@recover` returns
+    blocks      a block of code as a loop of attempts
+    stream      streams that recover; flow: the loop behind them, shared with the integrations
+    fallback    the fallback chain; cache: its cached step
+    tool        `@tool`, the declared effect of a function, and `call_key`
+    budget      `Budget`: seconds, money, tokens, turns and attempts
+    runtime     `Runtime`: clock, chance, settings, circuits, events
+    fault_of    `fault_of`: the fault of anything that failed, and the pages of the codes
+
+How a call is made:
+
+    plan        everything an operation reads, looked up once
+    operation   the state of one call; it gathers facts for `policies.decide` and performs the decision
+    drivers     the loops that call and sleep, in a task and in a thread
+    limits      time limits on tasks and threads; limiter: calls at once and per second; hedge: a second call
+    answers     accept an answer, or close it; repair: change the request before the next attempt
+    overrides   `retry_on` and `never_retry`
+    adapter     what an integration adds to an operation; callables: which functions are async
+    ambient     the scope around a call: deadline and budget; shield: work that a cancellation must not cut in two
+
+What calls share, and what they report:
+
+    registry    what all calls to one target share: circuit, quota, limiter
+    bus         handlers and readers of events; reports: the events of an operation
+    commands    retry now, fall back or cancel an operation that waits
+    errors      the errors that are ours; secrets: what is masked in every text
+
+This page imports little: `fault_of` is used where no event loop ever runs.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Adapter:
     """Exceptions that steer a framework, such as interrupts and handoffs. They are no failures: they surface unchanged, and
     are never retried, counted or answered by a fallback."""
     waits_by_default = False
-    """Where the policy leaves it open: wait for an open circuit if nothing around the call would answer."""
+    """If the policy does not say: wait for an open circuit when no fallback around the call would answer."""
 
     def choose(self, op: Operation) -> Plan | None:  # noqa: ARG002 - the default needs none of it
         """Return the plan of the next attempt, such as one with another key; None keeps the present plan.
@@ -44,11 +44,11 @@ class Adapter:
         """
         return None
 
-    def propose(self, op: Operation, error: Exception) -> Retry | GiveUp | None:  # noqa: ARG002 - as above
-        """Return what the integration itself would do about a failed call; None leaves it to the policy."""
+    def propose(self, op: Operation, error: Exception) -> Retry | GiveUp | None:  # noqa: ARG002 - the default needs none of it
+        """Return the integration's own decision about a failed call; None leaves it to the policy."""
         return None
 
-    def fault_of(self, error: Exception) -> Fault | None:  # noqa: ARG002 - as above
+    def fault_of(self, error: Exception) -> Fault | None:  # noqa: ARG002 - the default needs none of it
         """Return the fault of an exception of the integration's own; None leaves it to the classifier."""
         return None
 

@@ -1,7 +1,7 @@
 """The scope a call runs in: its deadline and its budget, seen by everything it calls.
 
-Invariant: a scope is never wider than the one around it. A task that outlives the call it was started in is no longer in
-that call's scope, only in what is around it.
+Invariant: a scope is never wider than the one around it. A task that outlives the call it was started in leaves that call's
+scope and stays in the scope around it.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Ambient(Protocol):
         ...
 
 
+# A context variable: tasks copy their context when they start, so they are in the scope without being passed anything.
 AMBIENT: ContextVar[Ambient | None] = ContextVar("holdfast_ambient", default=None)
 
 

@@ -1,4 +1,4 @@
-"""Answers: whether one is accepted, and closing one that nobody will see.
+"""Answers: whether one is accepted, and how one is closed that the caller will not get.
 
 Invariant: an answer that is thrown away is closed first; the accepted one is never closed (R27).
 """
@@ -19,7 +19,7 @@ __all__ = ["close_answer", "close_answer_async", "fault_in", "throw_away", "thro
 
 
 def fault_in(op: Operation, answer: Any) -> Fault | None:
-    """Return what `accept` finds wrong with an answer, as a fault that carries the answer; None where it is accepted.
+    """Return why `accept` rejects an answer, as a fault that carries the answer; None if it is accepted.
 
     If `accept` raises, that is reported and the answer is accepted (R25).
     """
@@ -38,6 +38,7 @@ def throw_away(op: Operation, answer: Any) -> None:
     except Exception as error:  # noqa: BLE001 - a foreign object may raise anything
         reports.suppressed(op, error, "closing an answer that was not accepted failed")
     except BaseException as stop:
+        # An interrupt ends the operation here, and no later step would report that.
         op.stopped(stop)
         raise
 
@@ -54,14 +55,15 @@ async def throw_away_async(op: Operation, answer: Any) -> None:
 
 
 def close_answer(answer: Any) -> None:
-    """Close an answer that nobody will see."""
+    """Close an answer that the caller will not get."""
     close = getattr(answer, "close", None)
     if callable(close):
         close()
 
 
 async def close_answer_async(answer: Any) -> None:
-    """Close an answer that nobody will see, whether its `close` is async or not."""
+    """Close an answer that the caller will not get, whether its `close` is async or not."""
+    # Some async clients call their coroutine `close`, others `aclose`; a plain `close` works for both kinds of answer.
     close = getattr(answer, "aclose", None) or getattr(answer, "close", None)
     if callable(close):
         closing = close()
@@ -77,5 +79,6 @@ def _fault_in(accept: Accept, answer: Any) -> Fault | None:
         return verdict
     code = "PROVIDER_OUTPUT_INVALID" if verdict is False else verdict
     if code not in CATALOG:
+        # A mistake in `accept` itself: `fault_in` reports it, and the answer is accepted.
         raise InvalidError.at("what accept returned", "True, False, None, a code of the catalog or a Fault", verdict)
     return Fault.of(code, "The answer was not accepted", retryable=True, partial=Partial(payload=answer))

@@ -76,6 +76,7 @@ class BlockAttempt:
         limit = self._limit
         if limit is None or not limit.end() or not isinstance(error, asyncio.CancelledError):
             return self._end(error)
+        # Our own limit cancelled the block. The caller gets a timeout, not a cancellation that it never requested.
         timed_out = errors.timed_out(self._op)
         try:
             if self._end(timed_out):
@@ -91,14 +92,16 @@ class BlockAttempt:
         self.entered = True
 
     def _admitted(self) -> float | None:
-        """Admit the attempt; return the seconds to wait where it must wait, or raise why it must not be made."""
+        """Admit the attempt; return the seconds to wait if it must wait, or raise if it must not be made."""
         op = self._op
         try:
+            # The circuit comes first: a call that it rejects must not take a place of the limiter.
             op.admit()
             if (limiter := op.plan.limiter) is not None:
                 self._place = (limiter, limiter.acquire(op.plan.runtime, op.deadline))
                 op.call_starts()
         except BaseException as error:
+            # A cancellation while it waits for the limiter comes here too, and the circuit's permit goes back.
             delay = self._failed(error)
             if delay is None:
                 raise
@@ -124,6 +127,7 @@ class BlockAttempt:
         if self._token is not None:
             leave(self._token)
         if self._place is not None:
+            # The place goes back before the wait for the next attempt: other calls may use it meanwhile.
             limiter, ticket = self._place
             limiter.release(ticket)
         op = self._op
@@ -156,6 +160,7 @@ class _Loop:
         if last.over:
             return None
         if not last.entered:
+            # Without `with` no attempt ever ends, and the loop would go on for ever.
             raise InvalidError.saying("attempt", "`with attempt:` around the block", "no `with`")
         return last.delay
 

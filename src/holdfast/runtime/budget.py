@@ -28,16 +28,20 @@ __all__ = ["Budget", "Charges"]
 class Budget:
     """What everything inside a `with` block may spend together, in seconds, money, tokens, turns and attempts.
 
-    Every attempt made inside is charged, failed ones too. Answers of the known SDKs report their usage; other usage is
-    estimated. When a limit is spent, calls raise `BudgetError` and retries are not made. Budgets nest: a charge counts in
-    every outer budget too. Seconds are measured by the clock of `runtime`, by default the default runtime, whatever runtimes
-    are used inside, and its readers get the warnings. Wrong options raise `InvalidError`.
+    Every attempt made inside is charged, failed ones too. When a limit is spent, calls raise `BudgetError` and no retry is
+    made. Budgets nest: a charge counts in every outer budget too. Wrong options raise `InvalidError`.
 
         from holdfast import Budget, recover
 
         with Budget(seconds=120, usd=0.50) as budget:
             recover("claude").call(ask, "hello")
             print(budget.left(), budget.spend())
+
+    seconds, usd, tokens, turns, attempts: the limits; None is no limit.
+    estimate_usd, estimate_tokens: what one call counts if its answer reports no usage. The known SDKs report theirs.
+    warn_at: the share of a limit at which a `BudgetWarning` is emitted, once for each limit.
+    prices: what tokens cost; by default a table of list prices.
+    runtime: its clock measures the seconds and its readers get the warnings; by default the default runtime.
     """
 
     def __init__(
@@ -51,7 +55,7 @@ class Budget:
         estimate_usd: float | None = None,
         estimate_tokens: int | None = None,
         warn_at: float = 0.8,
-        prices: Prices = LIST_PRICES,
+        prices: Prices | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         self._limits = Limits(
@@ -64,11 +68,11 @@ class Budget:
             estimate_tokens=estimate_tokens,
             warn_at=warn_at,
         )
-        if not isinstance(prices, Prices):
-            raise InvalidError.at("budget.prices", "a table of Prices", prices)
+        if not isinstance(prices, Prices | None):
+            raise InvalidError.at("budget.prices", "a table of Prices or None", prices)
         if runtime is not None and not isinstance(runtime, Runtime):
             raise InvalidError.at("budget.runtime", "a Runtime or None", runtime)
-        self._prices = prices
+        self._prices = LIST_PRICES if prices is None else prices
         self._given_runtime = runtime
         self._runtimes: tuple[Runtime, ...] = ()
         """The runtime of this budget, then those of the outer budgets. Set while it is entered."""
@@ -80,7 +84,7 @@ class Budget:
         self._around: Ambient | None = None
 
     over = False
-    """Never: a task that was started inside is charged here however long it runs."""
+    """Always False: a task that was started inside is charged here however long it runs."""
 
     @property
     def around(self) -> Ambient | None:
@@ -105,17 +109,26 @@ class Budget:
         return self
 
     def left(self) -> Left:
-        """Return what may still be spent, by the tightest limit of this budget and the outer ones. None: no limit."""
+        """Return what may still be spent: for each unit the least that this budget and the outer ones allow. None: no limit.
+
+        Raises `InvalidError` before the budget is entered.
+        """
         with self._lock:
             return self._open().left(*self._now())
 
     def spend(self) -> Spend:
-        """Return what was spent, and how much of it on recovery."""
+        """Return what was spent so far, and how much of it on retries and fallbacks.
+
+        Raises `InvalidError` before the budget is entered.
+        """
         with self._lock:
             return self._open().spend()
 
     def charge(self, *, usd: float | None = None, tokens: int | None = None, turns: int = 0) -> None:
-        """Charge what no recovery sees, such as a turn of an agent. A negative amount raises `InvalidError`."""
+        """Charge what no recovery sees, such as a turn of an agent: `budget.charge(turns=1)`.
+
+        It raises nothing when a limit is passed; the next call inside does. A negative amount raises `InvalidError`.
+        """
         with self._lock:
             self._open().charge(usd=usd, tokens=tokens, turns=turns)
         self._warn()
@@ -129,6 +142,7 @@ class Budget:
         around = self._around = in_force(AMBIENT.get())
         outer = None if around is None else around.budget
         if outer is not None:
+            # Shared, because a charge changes every ledger up to the outermost in one step.
             self._lock = outer._lock  # noqa: SLF001 - one lock guards the whole tree
         parent = None if outer is None else outer._open()  # noqa: SLF001 - one ledger tree
         outer_runtimes = () if outer is None else outer._runtimes  # noqa: SLF001 - each level keeps its own clock
@@ -153,7 +167,7 @@ class Budget:
     async def __aexit__(self, *_: object) -> None:
         self.__exit__()
 
-    # --- what operations call ---
+    # --- called by operations ---
 
     def exhausted(self) -> dict[str, Any] | None:
         """Return which limit is spent, as an error's context; None if something is left of every limit."""
@@ -176,11 +190,12 @@ class Budget:
             self._open().take_back_attempt(recovery=again)
 
     def attempt_ended(self, answer: object, *, again: bool) -> None:
-        """Charge what an attempt used, as its answer says; what nobody knows is estimated, not free (R90)."""
+        """Charge the usage that an attempt's answer reports. Usage that is not reported is estimated, not free."""
         usage = usage_of(answer)
         with self._lock:
             ledger = self._open()
             if usage is None:
+                # A call that failed may have been billed all the same.
                 ledger.charge(unknown=1, recovery=again)
             else:
                 cost = self._prices.cost(model_of(answer), usage)
@@ -233,12 +248,14 @@ class Charges:
 
     def take_back(self, *, again: bool) -> None:
         """A recovery inside the attempt makes the calls and is charged for them."""
+        # Only once: an attempt may hold several recoveries, but it was charged as one.
         if self._answers_inside is None:
             self._answers_inside = []
             self._budget.attempt_taken_back(again=again)
 
     def end(self, answer: object, outer: Charges | None, *, again: bool) -> None:
         """Charge what an attempt used, as its answer reports it, and pass the answer on to the operation around."""
+        # An answer that a recovery inside has returned is charged there, and this attempt only passes it on.
         inside = self._answers_inside
         reports_usage = usage_of(answer) is not None
         if inside is None or (reports_usage and all(answer is not other for other in inside)):

@@ -31,7 +31,7 @@ __all__ = ["Bus", "EventStream", "Handler", "Subscription", "log_writer"]
 Handler: TypeAlias = "Callable[[Event], object]"
 
 QUEUE_SIZE = 1000
-"""Events that one async reader may be behind."""
+"""Events that wait for one async reader; a reader that is further behind loses the oldest."""
 
 
 class Bus:
@@ -44,10 +44,10 @@ class Bus:
         self._reported: dict[int, object] = {}
         """Hooks whose failure was reported; kept alive so that no other object gets their identity."""
         self.wants_attempts = False
-        """Whether anybody reads the events that every attempt reports, even one that goes well."""
+        """There are readers of the events that every attempt reports, even one that goes well."""
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody reads events of this kind; if not, the event need not be built."""
+        """Whether events of this kind have readers; if not, the event need not be built."""
         return kind in self._handlers
 
     def subscribe(self, handler: Handler, kinds: tuple[type[Event], ...]) -> Subscription:
@@ -73,11 +73,13 @@ class Bus:
         self.emit(SuppressedError(at=at, run=run, reason=f"{what} raised", cause=cause))
 
     def after_fork(self) -> None:
+        """Replace the lock: a thread of the parent may hold it and does not exist in this process."""
         self._lock = threading.Lock()
 
     def _change(
         self, change: Callable[[tuple[Handler, ...]], tuple[Handler, ...]], kinds: tuple[type[Event], ...]
     ) -> None:
+        # A new dict takes the place of the old one: `emit` iterates over whichever it got and needs no lock.
         with self._lock:
             handlers = dict(self._handlers)
             for kind in kinds:
@@ -93,7 +95,13 @@ class Bus:
 
 
 class Subscription:
-    """A subscription to events; `cancel` it, or use it as a context manager."""
+    """A subscription to events, as `Runtime.on` returns it.
+
+    It ends with `cancel`, or with the `with` block it is used in:
+
+        with runtime.on(print):
+            answer("hi")
+    """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel: Callable[[], None] | None = cancel
@@ -119,7 +127,7 @@ class EventStream:
     """The events of a runtime, for one async reader: `async for event in runtime.events()`.
 
     It never delays the call that reports. Events that are not read in time are dropped, oldest first, and counted. A stream
-    that nobody holds any more receives nothing.
+    without references to it receives nothing.
     """
 
     def __init__(self, bus: Bus, kinds: tuple[type[Event], ...]) -> None:
@@ -130,6 +138,7 @@ class EventStream:
         """Events that were not read in time."""
         this = weakref.ref(self)
 
+        # The bus holds this function only, and the function holds the stream weakly: a forgotten stream unsubscribes itself.
         def put(event: Event) -> None:
             reader = this()
             if reader is None:
@@ -173,6 +182,7 @@ class EventStream:
         self._wake()
 
     def _wake(self) -> None:
+        # The call that reports may run in another thread or loop, and an `asyncio.Event` is not safe to set from there.
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting[0].is_closed():
             waiting[0].call_soon_threadsafe(waiting[1].set)

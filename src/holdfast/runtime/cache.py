@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["CacheStore", "MemoryCache", "Missing", "key_of"]
 
 
+# Exactly these types: a subclass may differ in what JSON does not show.
 _EXACT = frozenset({str, int, float, bool, type(None)})
+# Deeper arguments have no key. A list that contains itself would never end otherwise.
 _DEPTH = 20
 
 
@@ -40,7 +42,7 @@ class CacheStore(Protocol):
 
 
 class MemoryCache:
-    """Keeps the answers last used, in this process."""
+    """Keeps the most recently used answers in the memory of this process."""
 
     def __init__(self, most: int = 1000) -> None:
         options.count("MemoryCache.most", most)
@@ -66,7 +68,7 @@ class MemoryCache:
 
 
 def key_of(own: Callable[..., str] | None, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """Return what a call's answer is kept under; None where its arguments cannot be told apart by value."""
+    """Return the key that a call's answer is kept under; None if JSON could confuse its arguments with others."""
     if own is not None:
         return f"{name}:{own(*args, **kwargs)}"
     if not _is_plain(args) or not _is_plain(dict(kwargs)):
@@ -76,9 +78,9 @@ def key_of(own: Callable[..., str] | None, name: str, args: tuple[Any, ...], kwa
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:
-    """Whether JSON tells this value from every other: bytes, decimals and dates would read like texts."""
+    """Whether no other value has the same JSON. Bytes, decimals and dates are written like texts, so they are not plain."""
     if value is None or isinstance(value, (str, int, float)):
-        return type(value) in _EXACT and value == value  # noqa: PLR0124 - a NaN is not itself, and no key
+        return type(value) in _EXACT and value == value  # noqa: PLR0124 - only a NaN differs from itself, and it can be no key
     if depth >= _DEPTH:
         return False
     if type(value) is dict:

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.faults import InvalidError
 
-__all__ = ["is_async", "name_of", "refuse_generator"]
+__all__ = ["is_async", "name_of", "reject_generator"]
 
 
 def is_async(fn: Any) -> bool:
@@ -16,13 +16,16 @@ def is_async(fn: Any) -> bool:
     fn = _bare(fn)
     code = getattr(fn, "__code__", None)
     if code is not None and code.co_flags & inspect.CO_COROUTINE:
-        # What `inspect` would find as well, after a longer look; every `.call` asks.
+        # `inspect` would find the same in more time, and every `.call` comes here.
         return True
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(type(fn), "__call__", None))  # noqa: B004
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(type(fn), "__call__", None))  # noqa: B004 - a callable object may have an async `__call__`
 
 
-def refuse_generator(fn: Any) -> None:
-    """A generator is a stream: its body runs after the call returned, where a decorator sees none of its failures."""
+def reject_generator(fn: Any) -> None:
+    """Raise `InvalidError` for a generator function.
+
+    Its body runs after the call has returned, where a decorator sees none of its failures. It belongs into `.stream`.
+    """
     if inspect.isasyncgenfunction(_bare(fn)) or inspect.isgeneratorfunction(_bare(fn)):
         raise InvalidError.saying(
             f"recover of {name_of(fn)}", "a function; for a generator use recover(…).stream(fn)", "a generator function"

@@ -69,12 +69,14 @@ class Commands:
     def register(self, wait: Wait) -> None:
         """A wait begins: it can be commanded from now on."""
         with self._lock:
+            # A wait beyond the limit ends by itself as any other; it only cannot be commanded.
             if len(self._waits) < MOST_WAITING:
                 self._waits[wait.waiting.run] = wait
 
     def unregister(self, wait: Wait) -> None:
-        """A wait is over: a command it already has holds, and no other can come."""
+        """A wait is over. A command that it has already got still counts; no other can arrive."""
         with self._lock:
+            # A fallback stream shares its run with the operation before it, so the wait under this run may be another's.
             if self._waits.get(wait.waiting.run) is wait:
                 del self._waits[wait.waiting.run]
 
@@ -88,8 +90,10 @@ class Commands:
             wait = self._waits.get(run)
             if wait is None or (command == "fall-back" and not wait.waiting.can_fall_back):
                 return False
+            # Removed under the lock: of two commands at the same time only one is obeyed.
             del self._waits[run]
             wait.command = command
+        # The event comes before its effect, and outside the lock: a reader may send a command itself.
         runtime = wait.runtime
         if runtime.bus.wants(Commanded):
             event = Commanded(
@@ -139,9 +143,11 @@ class TaskWait(Wait):
             await self._woken
         finally:
             timer.cancel()
+            # A long wait is slept in several parts, and each needs a future that is not done.
             self._woken = self._loop.create_future()
 
     def wake(self) -> None:
+        # A command comes from any thread, perhaps after the event loop of the wait has ended.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake)
 
@@ -151,7 +157,7 @@ class TaskWait(Wait):
 
 
 class ThreadWait(Wait):
-    """A wait in a thread. Only the machine's own clock can be woken early; the `sleep` of another clock ends by itself."""
+    """A wait in a thread. A command wakes it early on the machine's own clock only; other clocks sleep to the end."""
 
     __slots__ = ("_asleep",)
 

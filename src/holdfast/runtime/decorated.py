@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.repair import Repair
-from holdfast.runtime.callables import is_async, name_of, refuse_generator
+from holdfast.runtime.callables import is_async, name_of, reject_generator
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.fallback import Chain, check_step, drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
@@ -44,20 +44,16 @@ if TYPE_CHECKING:
             key: Callable[P, str] | None = None,
             store: CacheStore | None = None,
         ) -> None:
-            """When all else fails, answer with the last good answer to the same call, if it is younger than `ttl`."""
+            """Answer with the last good answer to the same call when every fallback has failed. See `Chain.cached`."""
 
         def notify(self, fn: Callable[[Fault], object]) -> Callable[[Fault], object]:
-            """Tell somebody when every step failed; the original error is raised afterwards."""
+            """Call `fn` with the fault when every step has failed; the original error is raised afterwards."""
             ...
 
         def repair(
             self, *words: Action | Code, times: int = 1
         ) -> Callable[[Callable[Concatenate[Fault, P], object]], Callable[Concatenate[Fault, P], object]]:
-            """Add a repair for failures a changed request answers; it gets the fault and the arguments.
-
-            It returns `Changed(…)` with the arguments to call with instead, True where a refreshed credential was all,
-            or None where it cannot help.
-            """
+            """Add a function that changes the request before it is sent again; it gets the fault and the arguments."""
             ...
 
         def steps(self) -> tuple[str, ...]:
@@ -74,7 +70,7 @@ if TYPE_CHECKING:
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]: ...
 
         def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Outcome[T]]:
-            """Call it and return how it ended as a value, with every attempt."""
+            """Call it and return `Ok` or `Err` with every attempt. It raises only cancellations and interrupts."""
             ...
 
         @overload
@@ -91,7 +87,7 @@ if TYPE_CHECKING:
             consent: Consent = "configured",
         ) -> Callable[[Callable[P, Awaitable[T] | T]], Callable[P, Awaitable[T] | T]]: ...
         def fallback(self, *args: Any, **options: Any) -> Any:
-            """Add what to try when the call has failed for good."""
+            """Add a function to call when this one has failed for good. See `Chain.fallback`."""
 
         @overload
         def degraded(
@@ -100,7 +96,7 @@ if TYPE_CHECKING:
         @overload
         def degraded(self, fn: Callable[Concatenate[Fault, P], T], /) -> Callable[Concatenate[Fault, P], T]: ...
         def degraded(self, fn: Any) -> Any:
-            """Set the lesser answer for when everything has failed."""
+            """Set the function that answers when everything else has failed. See `Chain.degraded`."""
 
     class Recovered(_Steps[P, T]):
         """A function that recovers."""
@@ -112,7 +108,7 @@ if TYPE_CHECKING:
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
         def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
-            """Call it and return how it ended as a value, with every attempt."""
+            """Call it and return `Ok` or `Err` with every attempt. It raises only cancellations and interrupts."""
             ...
 
         @overload
@@ -127,10 +123,10 @@ if TYPE_CHECKING:
             consent: Consent = "configured",
         ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
         def fallback(self, *args: Any, **options: Any) -> Any:
-            """Add what to try when the call has failed for good."""
+            """Add a function to call when this one has failed for good. See `Chain.fallback`."""
 
         def degraded(self, fn: Callable[Concatenate[Fault, P], T], /) -> Callable[Concatenate[Fault, P], T]:
-            """Set the lesser answer for when everything has failed."""
+            """Set the function that answers when everything else has failed. See `Chain.degraded`."""
             ...
 
 else:
@@ -140,14 +136,14 @@ else:
 def decorate(plan: Plan, fn: Callable[..., Any]) -> Any:
     """Return `fn` with recovery around it, as a function of the same kind."""
     if isinstance(fn, (staticmethod, classmethod)):
-        # What a class makes of it goes around the function that recovers.
+        # The plain function recovers, and the static or class method is made again around it.
         kind, inner = type(fn), decorate(plan, fn.__func__)
         method = kind(inner)
         method.__dict__.update(inner.__dict__)
         return method
     if not callable(fn):
         raise InvalidError.at("recover(…)", "a function", fn)
-    refuse_generator(fn)
+    reject_generator(fn)
     plan = plan.copy_for(fn)
     chain = Chain(fn)
     wrapper = _async(plan, chain, fn) if is_async(fn) else _sync(plan, chain, fn)
@@ -171,6 +167,18 @@ def outcome_of(plan: Plan, chain: Chain) -> Any:
 
 def _repair(plan: Plan, fn: Callable[..., Any]) -> Any:
     def repair(*words: str, times: int = 1) -> Callable[[F], F]:
+        """Add a function that changes the request after a failure, before it is sent again.
+
+        `words` are kinds of repairs (`compact`, `shrink`, `reask`, `refresh`, `switch`, `decompose`, `ask`) or codes. The
+        function gets the fault and the call's arguments. It returns `Changed(…)` with other arguments, True if it refreshed
+        a credential, or None if it cannot help; then the error is raised. It runs at most `times` times in one call.
+        Unknown words raise `InvalidError`.
+
+            @answer.repair("compact")
+            def shorten(fault, question):
+                return Changed(question[:1000])
+        """
+
         def add(repairer: F) -> F:
             check_step("repair", repairer, fn)
             plan.repairs.append((Repair.of(words, name_of(repairer).rpartition(".")[2], times), repairer))
@@ -183,6 +191,7 @@ def _repair(plan: Plan, fn: Callable[..., Any]) -> Any:
 
 def _async(plan: Plan, chain: Chain, fn: Callable[..., Any]) -> Any:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        # The check of `Plan.fresh` stands here too: without a change, every call saves the call of a method.
         nonlocal plan
         if plan.seen != CHANGES.count:
             plan = plan.fresh()
@@ -212,6 +221,7 @@ def _sync(plan: Plan, chain: Chain, fn: Callable[..., Any]) -> Any:
 
 def _outcome_async(plan: Plan, chain: Chain, fn: Any) -> Any:
     async def outcome(*args: Any, **kwargs: Any) -> Outcome[Any]:
+        """Make the call and return `Ok` or `Err` with every attempt. It raises only cancellations and interrupts."""
         op = Operation(plan.fresh())
         call = drive_async(op, fn, args, kwargs)
         return await _concluded(op, drive_chain_async(op, chain, call, args, kwargs) if _chains(op, chain) else call)
@@ -221,11 +231,20 @@ def _outcome_async(plan: Plan, chain: Chain, fn: Any) -> Any:
 
 def _outcome(plan: Plan, chain: Chain, fn: Any) -> Any:
     def outcome(*args: Any, **kwargs: Any) -> Any:
+        """Make the call and return `Ok` or `Err` with every attempt. It raises only interrupts.
+
+        An interrupt is an exception such as `KeyboardInterrupt`, which is no failure of the call.
+
+            outcome = answer.outcome("hi")
+            if isinstance(outcome, Err):
+                print(outcome.fault.code, outcome.fault.attempts)
+        """
         op = Operation(plan.fresh())
         try:
             value = drive_chain(op, chain, fn, args, kwargs) if _chains(op, chain) else drive(op, fn, args, kwargs)
         except Exception as error:  # noqa: BLE001 - an outcome holds any error
             return Err(fault_of(error), error)
+        # A plain function may return something to await: then so does `outcome`.
         return _concluded(op, value) if hasattr(value, "__await__") else _ok(op, value)
 
     return outcome

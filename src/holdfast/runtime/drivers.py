@@ -33,7 +33,7 @@ else:
 __all__ = ["begin_limit", "drive", "drive_async", "leave", "limited", "pause", "pause_async"]
 
 ABORT_CHECK_S = 0.05
-"""How soon a wait notices the caller's signal. Every kind of signal can be asked, but only few can be awaited."""
+"""Seconds after which a wait notices the caller's signal. It is polled, because few kinds of signals can be awaited."""
 
 
 async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would cost a frame per call
@@ -77,6 +77,7 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
             if op.due_repair is not None:
                 args, kwargs = await repair_async(op, args, kwargs)
     finally:
+        # An operation whose coroutine was closed has not ended by itself. Tasks it started must not stay in its scope.
         if not op.over:
             op.end()
         leave(token)
@@ -111,6 +112,7 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     finally:
         if not op.over:
             op.end()
+        # Unlike a coroutine, a plain call ends in the context it began in: `leave` is not needed.
         AMBIENT.reset(token)
 
 
@@ -135,11 +137,13 @@ async def _attempt_async(
     op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
     """Make one async call behind the target's limiter and with hedges, where the policy has them."""
+    # The race is behind the limiter and inside the time limit, as a plain call is; calls that it adds take their own places.
     if op.plan.hedge is not None:
         fn, args, kwargs = race, (op, fn, args, kwargs), {}
     limiter = op.plan.limiter
     if limiter is None:
         return await limited(op, fn, args, kwargs)
+    # Outside the time limit: waiting for a place is not the callee's time.
     ticket = await limiter.acquire_async(op.plan.runtime, op.deadline)
     op.call_starts()
     try:
@@ -149,7 +153,7 @@ async def _attempt_async(
 
 
 def _attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Make one sync call behind the target's limiter, and in a thread that can be abandoned, where that is wanted."""
+    """Make one sync call behind the target's limiter and, with `threads`, in a thread that can be abandoned."""
     limiter = op.plan.limiter
     if limiter is None:
         return _call(op, fn, args, kwargs)
@@ -213,7 +217,7 @@ def begin_limit(op: Operation) -> Limit | None:
     """Start the clock for the attempt just begun; None where it has no limit."""
     wheels = op.plan.wheels
     if op.attempts == 1 and op.around is None:
-        # The first attempt of an operation with nothing around it has the same limit as all its like.
+        # The first attempt of an operation with nothing around it has the same limit as every other such attempt.
         return None if wheels is None else wheels.begin(op.attempt_started)
     seconds = op.limit()
     if seconds is None:
@@ -230,6 +234,7 @@ async def pause_async(op: Operation, seconds: float) -> None:
     """Wait before the next attempt. A command ends the wait and may end the operation."""
     runtime = op.plan.runtime
     if seconds <= 0 or not runtime.waits:
+        # No command can arrive in a wait of no length, so it is not registered.
         op.waited_for(0.0, None)
         await _yield_to_others(op)
         return
@@ -276,6 +281,7 @@ def _parts(abort: Abort | None, seconds: float) -> Iterator[float]:
     if abort is None:
         yield seconds
         return
+    # The generator ends early when the signal is set: the next `admit` raises the error for it.
     left = seconds
     while left > 0 and not abort.is_set():
         yield min(left, ABORT_CHECK_S)

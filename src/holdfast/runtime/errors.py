@@ -22,13 +22,14 @@ __all__ = ["aborted", "deadline_passed", "lateness", "outcome_unknown", "rejecte
 _TIMEOUT_CODES: dict[Scope, Code] = {Scope.PROVIDER: "PROVIDER_TIMEOUT", Scope.TOOL: "TOOL_TIMEOUT"}
 
 _ROUNDING = 1e-6
-"""A timer for what is left of a deadline may ring a rounding error before it."""
+"""Seconds. A timer for the rest of a deadline may fire early by a rounding error."""
 
 
 def timed_out(op: Operation) -> DeadlineError:
     """Return what to raise when our own limit cancelled the attempt."""
     plan = op.plan
     now = plan.monotonic()
+    # The limit of the last attempt is the rest of the deadline: then the whole operation is late, not this attempt.
     if op.deadline is not None and now >= op.deadline - _ROUNDING:
         return deadline_passed(op)
     return DeadlineError(lateness(op, now))
@@ -55,12 +56,14 @@ def rejected(op: Operation, state: TargetState, rejection: Rejection, now: float
     """Return what to raise where a circuit rejects the call: which circuit, why, and until when."""
     left = None if rejection.retry_at is None else max(0.0, rejection.retry_at - now)
     fault = state.fault_of(rejection, lambda: _rejection_fault(op, rejection, left, now))
+    # In an outage many callers share this fault. Each gets the seconds that are left now, and a context it may write to.
     return CircuitOpenError(msgspec.structs.replace(fault, retry_after=left, context=fault.context.copy()))
 
 
 def _rejection_fault(op: Operation, rejection: Rejection, left: float | None, now: float) -> Fault:
     context: dict[str, Any] = {"circuit": rejection.name, "reason": rejection.reason or "held open by hand"}
     if left is None:
+        # A person holds it open, or all its probes are running: there is no moment to name.
         context["until"] = "it is released"
     else:
         context["retry_at"] = round(op.wall(now) + left, 3)
@@ -77,6 +80,7 @@ def aborted(op: Operation, by: str = "its caller") -> AbortedError:
 def outcome_unknown(op: Operation, fault: Fault) -> OutcomeUnknownError:
     """Return what to raise where an unsafe call may have happened; its key helps to find out."""
     message = f"{op.plan.name or 'The call'} failed and may have happened: {fault.message}"
+    # With the key the caller can look up at the other side whether the call happened.
     context = {**fault.context, "key": op.run, "failed_with": fault.code}
     unknown = Fault.of("TOOL_OUTCOME_UNKNOWN", message, cause=fault.cause, context=context)
     return OutcomeUnknownError(unknown.with_attempts(fault.attempts))

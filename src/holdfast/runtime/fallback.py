@@ -1,4 +1,4 @@
-"""Fallbacks: what answers when a call has failed for good. Other functions, the cache, a degraded answer, a notification.
+"""Fallbacks: another function, the cache or a degraded answer when a call has failed for good, and a notification.
 
 A `Chain` is configured once, on the decorated function. `drive_chain` makes the call and, when it has failed for good, walks
 down the chain. The walk is written once for tasks and threads: it yields the calls to make and receives their results.
@@ -43,7 +43,7 @@ __all__ = ["CacheStore", "Chain", "Consent", "Step", "When", "check_step", "driv
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One other way of doing it."""
+    """One function of the chain, with the condition for calling it."""
 
     name: str
     fn: Any
@@ -53,7 +53,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chain:
-    """What answers when the primary call has failed for good."""
+    """The fallbacks of one function, in order: steps, cache, degraded answer, notification."""
 
     def __init__(self, fn: Callable[..., Any], name: str = "") -> None:
         self.configured = False
@@ -61,7 +61,7 @@ class Chain:
         self.event: type[Fallback | AgentFallback] = Fallback
         """The kind of event that reports a step."""
         self.primary_name = "primary"
-        """What its events call the call itself."""
+        """The name of the call itself in events."""
         self.fn = fn
         self._fn_name = name or name_of(fn)
         self.steps: tuple[Step, ...] = ()
@@ -71,7 +71,7 @@ class Chain:
         self._store: CacheStore | None = None
         self._key: Callable[..., str] | None = None
 
-    # These methods stand on the decorated function.
+    # Users call these methods on the decorated function: `answer.fallback`, `answer.cached` …
 
     def fallback(
         self,
@@ -83,7 +83,16 @@ class Chain:
         offers: frozenset[str] | None = None,
         consent: Consent = "configured",
     ) -> Any:
-        """Add a function to call when the primary has failed for good; steps are called in the order they are added."""
+        """Add a function to call when this one has failed for good. Fallbacks are called in the order they are added.
+
+        `when` limits it to codes or categories (`"rate_limit"`), or is a function of the latest and the first fault. `offers`
+        names its capabilities, which must cover `needs` of `recover`. With `consent="ask"` the runtime's `consent` function
+        must agree each time. A fallback that is itself recovered is skipped while its circuit is open. If all fail, the first
+        error is raised. Wrong options, or an async fallback of a plain function, raise `InvalidError`.
+
+            @answer.fallback(when="rate_limit")
+            async def by_openai(question): ...
+        """
         if fn is None:
             return lambda later: self.fallback(later, when=when, name=name, offers=offers, consent=consent)
         check_step("fallback", fn, self.fn)
@@ -98,7 +107,14 @@ class Chain:
         return fn
 
     def cached(self, *, ttl: float, key: Callable[..., str] | None = None, store: CacheStore | None = None) -> None:
-        """When the steps have failed, answer with the last good answer to the same call, if it is younger than `ttl`."""
+        """Answer with the last good answer to the same call when every fallback has failed.
+
+        The answer must be younger than `ttl` seconds. `key` is a function of the call's arguments that names the call; without
+        it, arguments must be plain JSON values. `store` keeps the answers, by default the memory of this process. Wrong
+        options raise `InvalidError`.
+
+            answer.cached(ttl=600)
+        """
         options.seconds("cached.ttl", ttl)
         if key is not None and not callable(key):
             raise InvalidError.at("cached.key", "a function of the call's arguments that returns a text", key)
@@ -109,21 +125,35 @@ class Chain:
         self.configured = True
 
     def degraded(self, fn: Any) -> Any:
-        """Set the function that answers when everything has failed; it gets the fault, then the call's arguments."""
+        """Set the function that answers when everything else has failed; it gets the fault, then the call's arguments.
+
+        An async function for a plain one raises `InvalidError`.
+
+            @answer.degraded
+            def sorry(fault, question):
+                return fault.for_user()
+        """
         check_step("degraded", fn, self.fn)
         self.degraded_answer = fn
         self.configured = True
         return fn
 
     def notify(self, fn: Any) -> Any:
-        """Set the function that is called with the fault when every step has failed; the error is raised afterwards."""
+        """Set the function that is called with the fault when everything has failed; the first error is raised afterwards.
+
+        If it raises itself, that is reported as a `SuppressedError` event. An async function for a plain one raises
+        `InvalidError`.
+
+            @answer.notify
+            def page_someone(fault): ...
+        """
         check_step("notify", fn, self.fn)
         self.notification = fn
         self.configured = True
         return fn
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the fallbacks, in order."""
+        """Return the names of the fallbacks, in the order they are called."""
         return tuple(step.name for step in self.steps)
 
     def ends_with(self, step: Step) -> bool:
@@ -146,7 +176,7 @@ class Chain:
             reports.suppressed(op, error, "the cache of a fallback failed")
 
     def _warn_without_key(self, op: Operation) -> None:
-        """Warn once about a cache that can keep nothing (in methods, `self` is an argument, too)."""
+        """Warn once about a cache that can keep nothing. It happens to methods, where `self` is an argument too."""
         where = f"cached of {self._fn_name}"
         error = InvalidError.saying(where, "arguments that can be written as JSON, or key=", "others: nothing is kept")
         runtime = op.plan.runtime
@@ -200,6 +230,7 @@ class _Walk:
         if not can_fall_back(self.primary) or self._is_defect(self._primary_error(), self.primary):
             raise self._exhausted()
         for step in self.chain.steps:
+            # Before the step is reported: no fallback begins for a caller that has given up.
             self.op.check_abort()
             decision = self._decide(step)
             if isinstance(decision, Ask) and not (yield from self._consent(step)):
@@ -237,7 +268,8 @@ class _Walk:
             return False
 
     def _consent(self, step: Step) -> Generator[_Call, Any, bool]:
-        """Ask the user. Where nobody can be asked, or the question fails, there is no consent (R25)."""
+        """Get the user's consent. Without a `consent` function, or if it raises, there is none (R25)."""
+        # A hanging primary has used up the deadline, and the user needs some time to answer.
         self.op.extend_deadline()
         consent = self.op.plan.runtime.consent
         try:
@@ -248,6 +280,7 @@ class _Walk:
 
     def _last_resorts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[_Call, Any, Any]:
         """Answer from the cache, or with a degraded answer; else notify and raise the primary's error."""
+        # The cached answer comes first: it was a good answer once, and the degraded one never was.
         chain = self.chain
         kept = chain.recall(self.op, args, kwargs)
         if kept is not Missing:
@@ -285,7 +318,7 @@ class _Walk:
         self.failed.append({"step": name, "code": fault.code, "message": fault.message})
 
     def _is_defect(self, error: Exception, fault: Fault) -> bool:
-        """Whether it is a defect in somebody's code. Wrong arguments are a model's mistake only where a tool was called."""
+        """Whether the program has a defect. Wrong arguments are a mistake of the model only if a tool was called."""
         if fault.code == "TOOL_INPUT_INVALID" and isinstance(error, TypeError):
             return Scope.TOOL not in self.op.plan.scopes
         return fault.code == "SYS_PROGRAMMING_ERROR"
@@ -331,7 +364,7 @@ class _Walk:
 
 def _is_yes(answer: object) -> bool:
     if hasattr(answer, "__await__"):
-        # A coroutine is true like any object, but a question that was not even asked must not count as a yes.
+        # A coroutine object is always true, and the user has not even seen the question.
         close_answer(answer)
         raise InvalidError.saying("consent", "a plain function, as the call itself is", "an async function")
     return bool(answer)
@@ -354,6 +387,7 @@ async def drive_chain_async(
     try:
         value = await call
     except AbortedError:
+        # The caller or a person wants it to stop. A fallback would go on.
         raise
     except Exception as error:
         if op.passes(error):
@@ -383,6 +417,7 @@ def drive_chain(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwa
 async def _walk_async(op: Operation, walk: Generator[_Call, Any, Any]) -> Any:
     """Make the calls of a walk in a task; a step has the time limit of an attempt."""
     with _in_scope(op, walk):
+        # `return` in the walk arrives as `StopIteration`, and an error that the walk raises surfaces from `throw` or `send`.
         try:
             call = next(walk)
             while True:
@@ -420,6 +455,7 @@ def _in_scope(op: Operation, walk: Generator[_Call, Any, Any]) -> Iterator[None]
     try:
         yield
     except Exception:
+        # The walk has already reported this end.
         raise
     except BaseException as stop:
         op.stopped(stop)

@@ -63,6 +63,7 @@ class Rules:
     def add(self, rules: tuple[Rule, ...]) -> Callable[[], None]:
         """Try these rules before all others; the returned function removes them. A rule must not raise."""
         with self._lock:
+            # The rules added last come first: an application can correct an extension that it has loaded.
             self._use((rules, *self._added))
 
         def remove() -> None:
@@ -76,6 +77,7 @@ class Rules:
         self._lock = threading.Lock()
 
     def _use(self, added: tuple[tuple[Rule, ...], ...]) -> None:
+        # The classifier is replaced as a whole, so that calls in other threads read it without the lock.
         self._added = added
         rules = [rule for several in added for rule in several]
         self._classifier = classify.CLASSIFIER.with_rules(*rules) if rules else None
@@ -146,6 +148,7 @@ def forget_account(error: BaseException) -> None:
 
 def gave_up_in(error: BaseException, run: str) -> bool:
     """Whether a recovery that was part of `run` has given up on this error, or on what caused it."""
+    # An SDK may wrap the error of a recovery that runs inside it, so the causes count too.
     seen: BaseException | None = error
     for _ in range(_CAUSES):
         if seen is None:
@@ -167,6 +170,7 @@ def _fault_of(failure: Any, provider: str, now: float, classifier: Classifier) -
         case BaseException():
             kept = failure.__dict__.get(FAULT_ATTRIBUTE)
             if isinstance(kept, Fault):
+                # A recovery has given up on it: its fault holds every attempt, which a new look would lose.
                 return kept
             return classify.from_exception(failure, provider=provider, now=now, classifier=classifier)
         case str() | bytes() | bytearray():
@@ -206,7 +210,8 @@ def _headers(response: Any) -> Mapping[str, Any] | None:
 
 
 def _body(response: Any) -> Any:
-    """The body where it was read already (httpx and requests keep it so), or a plain `body`."""
+    """Return a body that is already in memory, or ""."""
+    # httpx and requests keep a body that was read in these attributes. Their properties would read the network, or raise.
     body = _attribute(response, "_content", "_body", "body")
     return body if isinstance(body, (str, bytes, bytearray, dict, list)) else ""
 
@@ -219,7 +224,12 @@ def _stderr(process: Any) -> str:
 
 
 def page_of(code: Code) -> str:
-    """Return the Markdown page of a code: what happened, why, what Holdfast does, what you can do."""
+    """Return the Markdown page of a code: what happened, why, what Holdfast does, what you can do.
+
+    Raises `FileNotFoundError` for a text that is no code.
+
+        print(page_of("PROVIDER_RATE_LIMITED"))
+    """
     from importlib import resources  # noqa: PLC0415 - few programs read pages, and every program would pay for the import
 
     return resources.files("holdfast.faults").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")

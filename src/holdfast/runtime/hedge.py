@@ -84,6 +84,7 @@ def _release(op: Operation, added: int) -> None:
     """
     limiter = op.plan.limiter
     for _ in range(added):
+        # Places are all alike, so ticket 0 stands for each: an added call took its place without waiting.
         if limiter is not None:
             limiter.release(0)
         if op.budget is not None:
@@ -118,6 +119,7 @@ async def _stop(op: Operation, others: set[asyncio.Task[Any]]) -> None:
     for task in others:
         task.cancel()
     if others:
+        # Waiting for their end keeps the promise that no call runs on after its attempt.
         for answer in await asyncio.gather(*others, return_exceptions=True):
             if not isinstance(answer, BaseException):
                 await throw_away_async(op, answer)

@@ -1,7 +1,7 @@
 """The limiter of a target: how many calls run at once, and how many start per second.
 
-Invariant: whoever acquired a place releases it once, however the call ends. A caller that is cancelled while it waits frees
-its place in the queue (R69). Callers of any thread and event loop share one queue.
+Invariant: every acquired place is released once, however the call ends. A caller that is cancelled while it waits frees its
+place in the queue (R69). Callers of any thread and event loop share one queue.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Limiter:
 
         Raises `HoldfastError` where the queue is full, or where the wait would pass the deadline.
         """
+        # The place comes first: a start that is reserved while the caller still queues for a place would pass unused.
         ticket = await self._place_async(runtime.clock, deadline)
         try:
             now = runtime.clock.monotonic()
@@ -60,6 +61,7 @@ class Limiter:
                 try:
                     await asyncio.sleep(wait if runtime.waits else 0)
                 except BaseException:
+                    # The next caller may have the start that this one leaves.
                     self._cancel_start(now + wait)
                     raise
         except BaseException:
@@ -86,6 +88,7 @@ class Limiter:
     def try_acquire(self, now: float) -> bool:
         """Take a place and a start if both are free now; never wait. `release(0)` gives the place back."""
         with self._lock:
+            # The pace is only read until the place is taken: a reserved start would have to be given back.
             if self._pace is not None and self._pace.peek(now) > 0:
                 return False
             if self._places is not None and not self._places.try_acquire():
@@ -99,6 +102,7 @@ class Limiter:
         if self._places is not None:
             with self._lock:
                 following = self._places.release(ticket)
+            # Outside the lock: `_wake` takes it again if the waiter's event loop is closed.
             self._wake(following)
 
     # --- places ---
@@ -113,6 +117,7 @@ class Limiter:
             if not turn.done():
                 turn.set_result(came)
 
+        # The place may be released in another thread or event loop.
         def wake() -> None:
             loop.call_soon_threadsafe(finish, True)  # noqa: FBT003 - a callback of the loop
 

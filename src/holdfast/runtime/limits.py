@@ -1,8 +1,8 @@
 """Time limits on tasks and threads.
 
-In tasks, one timer per event loop and duration serves all calls with that limit. Calls with the same limit expire in the order they began, so a plain dict is a queue of them, the first is the only one
-that needs a timer, and a call that ends in time costs one insertion and one deletion. That is how a whole recovered call
-can cost less than one `asyncio.timeout`.
+In tasks, one timer per event loop and duration serves all calls with that limit. Calls with the same limit expire in the
+order they began, so a plain dict is a queue of them and only the first needs a timer. A call that ends in time costs one
+insertion and one deletion. That is how a whole recovered call can cost less than one `asyncio.timeout`.
 
 A thread cannot be stopped. When its time is over the caller goes on, the thread is counted until it ends by itself, and
 beyond a cap no new one is started: the leak is bounded and visible.
@@ -64,6 +64,7 @@ class Limit(msgspec.Struct, eq=False):
         wheel.running.pop(self, None)
         if wheel.single:
             wheel.stop()
+        # `uncancel` takes our own cancellation back. If more are pending than at the beginning, one came from outside.
         return self.expired and self.task.uncancel() <= self.cancelling
 
 
@@ -102,6 +103,7 @@ class _Wheel:
         """Cancel the calls that are due and set the timer for the next one."""
         self.handle = None
         now = self.monotonic()
+        # Collected first: the dict must not change while it is iterated.
         due = []
         for limit in self.running:
             if limit.expires > now:
@@ -143,6 +145,7 @@ class Wheels:
         return wheel.begin(self._monotonic())
 
     def _new(self, loop: AbstractEventLoop) -> _Wheel:
+        # Without this a program that calls `asyncio.run` again and again would keep every loop it ever had.
         live = {key: wheel for key, wheel in self._by_loop.items() if not wheel.loop.is_closed()}
         wheel = live[id(loop)] = _Wheel(loop, self.seconds, self._monotonic)
         self._by_loop = live
@@ -176,11 +179,13 @@ def call_in_thread(
 
     Raises what `fn` raises, and `HoldfastError` where too many threads are abandoned already.
     """
+    # Not retryable: threads that hang do not end because the call is made again.
     if abandoned.count >= MOST_ABANDONED:
         context = {"limit": MOST_ABANDONED, "name": "calls that never returned"}
         raise HoldfastError(Fault.of("SYS_BULKHEAD_FULL", retryable=False, context=context))
     call = _ThreadCall(abandoned, fn, args, kwargs)
-    # A daemon thread does not hold up the interpreter's exit.
+    # A daemon thread does not hold up the interpreter's exit. It runs in the caller's context, so nested recoveries see the
+    # caller's deadline and budget.
     threading.Thread(target=contextvars.copy_context().run, args=(call.run,), daemon=True).start()
     return (True, call.result()) if call.wait(seconds) else (False, None)
 
@@ -201,6 +206,7 @@ class _ThreadCall:
             self._value = self._fn(*self._args, **self._kwargs)
         except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
             self._error = error
+        # Under the lock: `wait` must not abandon the call at the moment it ends, or the count would never go down again.
         with self._abandoned.lock:
             self._over.set()
             self._abandoned.count -= self._is_abandoned

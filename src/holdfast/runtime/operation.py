@@ -3,14 +3,14 @@
 Drivers (async, sync, stream, block) make the calls and sleep. What happens next is decided in `policies/decide.py`; this
 module gathers the facts for that decision and performs it. A driver does this:
 
-    operation.admit()                  raises one of our own errors where no call may be made
+    operation.admit()                  raises one of our own errors if no call may be made
     … make the call …
     operation.succeeded(value)         or
     delay = operation.failed(error)    None: raise the error again; else wait that long and begin again
     operation.stopped(error)           when the wait itself is cut short
 
-A driver with rules of its own passes its proposal to `failed` or `unacceptable`. What protects the caller still holds: an
-unsafe call is not repeated, no wait ends after the deadline, and budget, circuit and quota must agree.
+An integration with rules of its own passes a proposal to `failed` or `unacceptable`. The caller stays protected: an unsafe
+call is not repeated, no wait ends after the deadline, and budget, circuit and quota must agree.
 
 Invariant: only this module writes an operation's attributes. Every permit is settled exactly once, cancellation passes
 through uncounted, and the exception that surfaces is the one the call raised, unless the failure is ours.
@@ -71,7 +71,10 @@ class DueRepair:
 
 
 class Operation:
-    """The state of one call through a plan. Every call makes one, so what few calls need is a class attribute."""
+    """The state of one call through a plan.
+
+    Every call makes one, so an attribute that few calls change is a class attribute: it costs nothing until it is set.
+    """
 
     waited = 0.0
     """Seconds slept before the present attempt."""
@@ -122,7 +125,7 @@ class Operation:
         self.around: Ambient | None = None
         """The scope it runs in."""
         self.eventful = False
-        """There is more to do than to settle one permit: somebody watches or pays, or something has failed."""
+        """There is more to do than to settle one permit: events are read, a budget is charged, or something has failed."""
         self.started = self.attempt_started = now = plan.monotonic()
         self.deadline: float | None = None if plan.deadline is None else now + plan.deadline
         if adapter is not None or abort is not None:
@@ -133,7 +136,8 @@ class Operation:
 
     @property
     def run(self) -> str:
-        """What correlates this operation's events."""
+        """The id that all events of this operation carry."""
+        # Made when it is first read: most operations emit nothing and need none.
         if not self._run:
             self._run = f"{_process}-{next(_runs):x}"
         return self._run
@@ -164,7 +168,8 @@ class Operation:
     # --- attempts ---
 
     def admit(self) -> None:
-        """Begin an attempt, or raise why there is none: the circuit, the deadline, the budget or the caller forbids it."""
+        """Begin an attempt. Raises one of our own errors if the circuit, the deadline, the budget or the caller forbids it."""
+        # The first attempt with nothing around it begins when the operation does: one reading of the clock serves both.
         now = self.started
         if self.attempts or self.eventful or self.around is not None:
             now = self._check_scope()
@@ -172,13 +177,14 @@ class Operation:
         if self.permit is None:
             self.permit = plan.admit(now)
             if self.permit is None and not plan.off and plan.obeys(plan.state):
-                self.permit = self._ask(plan.state, now)
+                self.permit = self._request_permit(plan.state, now)
         self.attempts += 1
         if plan.eventful or self.budget is not None:
             self._admitted(now)
 
     def _check_scope(self) -> float:
-        """Check what may forbid another attempt before any circuit is asked; return the time."""
+        """Check what may forbid another attempt before a permit is requested from any circuit; return the time."""
+        # The caller's signal comes first: a call that is no longer wanted must not take a key, a budget or a permit.
         if self.abort is not None and self.abort.is_set():
             raise errors.aborted(self)
         if self.adapter is not None and not self.plan.off and (plan := self.adapter.choose(self)) is not None:
@@ -198,16 +204,17 @@ class Operation:
     def _use(self, plan: Plan) -> None:
         """Go on with another plan, such as one with another key."""
         if self.others and plan is not self.plan:
-            # Where one outcome is counted for the whole operation, the permits of the key that is left go back.
+            # With one outcome per operation, permits are held between attempts. Those of the key that is left go back.
             others, self.others = self.others, ()
             self.plan.settle(None, others, Verdict.IGNORED, self.plan.monotonic(), self.run)
         self.plan = plan
 
-    def _ask(self, state: TargetState, now: float) -> Permit:
-        """Ask a circuit that is not closed for a permit."""
+    def _request_permit(self, state: TargetState, now: float) -> Permit:
+        """Request a permit from a circuit that is not closed. Raises `CircuitOpenError` if it rejects the call."""
         permit = state.admit(now)
         self.plan.runtime.report_transitions(state, self.run)
         if isinstance(permit, Rejection):
+            # Only a caller that can still be there when the circuit ends may count as the first to wait for it.
             if self.waits_for_circuit and (self.deadline is None or (permit.retry_at or now) < self.deadline):
                 self.first_to_wait = state.is_first_to_wait(permit)
             raise errors.rejected(self, state, permit, now)
@@ -218,21 +225,22 @@ class Operation:
         self.eventful = True
         plan = self.plan
         if plan.other_states and not self.others:
-            self._ask_others(now)
+            self._request_other_permits(now)
         if self.attempts == 1 and plan.rationed:
             plan.state.called(now)
         self._charge_attempt()
         if plan.watched:
             reports.attempt_started(self)
 
-    def _ask_others(self, now: float) -> None:
-        """Ask the circuits besides the main one. A rejection by one gives back what the others had granted."""
+    def _request_other_permits(self, now: float) -> None:
+        """Request permits from the circuits besides the main one. If one rejects, the permits of the others go back."""
         for state, scope in self.plan.other_states:
             permit = state.admit_if_closed(now)
             if permit is None and self.plan.obeys(state):
                 try:
-                    permit = self._ask(state, now)
+                    permit = self._request_permit(state, now)
                 except Exception:
+                    # The attempt is counted already, but it is not made.
                     self.attempts -= 1
                     self._settle(Verdict.CANCELLED, now)
                     raise
@@ -297,6 +305,7 @@ class Operation:
             # Nothing was called, so there is nothing to recognise or settle, and the error already says everything.
             self._rejected_at_once(error)
             return None
+        # Only for calls that were made: an integration knows its own failures, not the rejections of our circuits and limits.
         if proposal is None and self.adapter is not None and self.attempts > len(self.history):
             proposal = self.adapter.propose(self, error)
         return self._respond(error, self._fault(error), proposal)
@@ -318,8 +327,9 @@ class Operation:
         self._settle_failure(fault, self.plan.monotonic())
 
     def stopped(self, error: BaseException) -> None:
-        """Somebody wants it to stop: give every permit back and count nothing (R45)."""
+        """It was cancelled, interrupted or aborted: give every permit back and count nothing (R45)."""
         self.over = True
+        # An error that is kept here would keep the frames of the failed call alive.
         self.failed_with = None
         if not self.plan.off:
             self._settle(Verdict.CANCELLED, self.plan.monotonic())
@@ -330,11 +340,12 @@ class Operation:
         self.over = True
         if not self.plan.off:
             self._settle(Verdict.IGNORED, self.plan.monotonic())
+            # A stream that was left before its first call has emitted nothing, so it has no end to report.
             if self.attempts or (error is not None and not isinstance(error, Exception)):
                 reports.cancelled(self, error)
 
     def cut_off(self, error: Exception) -> None:
-        """It failed after a part was delivered, and the caller wants no part twice: settle and give up."""
+        """It failed after a part was delivered, and the caller chose not to get any part twice: settle and give up."""
         fault, now = self._fault(error), self.plan.monotonic()
         self._settle_failure(fault, now)
         self._remember(fault, now)
@@ -387,9 +398,10 @@ class Operation:
         proposal: Retry | GiveUp | None = None,
         final: Reason | None = None,
     ) -> Decision:
-        """Gather the facts and ask the decision machine."""
+        """Gather the facts and let the decision machine decide."""
         plan = self.plan
         if self.decider is None:
+            # Made with the first failure: a call that works at once needs no decision.
             repairs = Repairs(repair for repair, _ in plan.repairs) if plan.repairs else None
             self.decider = Decider(plan.policy, repairs)
         facts = Facts(
@@ -493,7 +505,7 @@ class Operation:
         if self.plan.per_operation:
             self._settle_failure(self.blamed or fault, now)
         if reason is not Reason.NESTED:
-            # For everybody who sees it next this failure is final: what could be tried was tried (S2-14).
+            # Outer recoveries must not retry this failure: everything that could be tried was tried (S2-14).
             fault = msgspec.structs.replace(fault, retryable=False, attempts=self.history)
         surfacing = errors.outcome_unknown(self, fault) if reason is Reason.UNSAFE else error
         fault = surfacing.fault if isinstance(surfacing, OutcomeUnknownError) else fault
@@ -521,17 +533,18 @@ class Operation:
         others, self.others = self.others, ()
         self.reopened_for = self.plan.settle_failure(permit, others, fault, now, self.run)
         if self.reopened_for is not None:
+            # Its probe has just failed, so it is the first to know when the next probe is due.
             self.first_to_wait = True
 
     # --- waits ---
 
     def waiting(self, seconds: float) -> Waiting:
-        """Return the wait that begins now, as those who may command it see it."""
+        """Return the wait that begins now, as `runtime.commands.waiting()` shows it."""
         until = self.plan.runtime.clock.wall() + seconds
         return Waiting(self.run, self.plan.name, self.attempts, until, self.has_fallbacks)
 
     def waited_for(self, seconds: float, command: Command | None) -> None:
-        """The wait is over after so many seconds. Obey the command that ended it: go on at once, or raise."""
+        """The wait is over after so many seconds. If a command ended it, obey: go on at once, or raise."""
         failed_with, self.failed_with = self.failed_with, None
         if command is None:
             return
@@ -551,7 +564,7 @@ class Operation:
                 del error  # in a frame that it passes through it would keep itself alive
 
     def check_abort(self) -> None:
-        """Raise where the caller's signal is set, between two ways of doing it."""
+        """Raise `AbortedError` if the caller's signal is set. Called between two fallbacks."""
         if self.abort is not None and self.abort.is_set():
             error = errors.aborted(self)
             self.stopped(error)
@@ -599,6 +612,7 @@ class Operation:
         now = self.plan.monotonic()
         self._charge_answer(value)
         if self.first_failure is None:
+            # A circuit rejected the primary call, so no attempt failed: the recovery counts from the beginning.
             self.first_failure = self.started
         if self.plan.watched:
             reports.attempt_ended(self, now, None)
@@ -620,6 +634,7 @@ class Operation:
 
     def take_over(self, before: Operation, via: str, *, last: bool) -> None:
         """Go on where another operation has failed; both share one run in the events."""
+        # Readers must see one operation that fell back, not a failed one and a new one.
         self._run = before.run
         self.first_failure = before.started if before.first_failure is None else before.first_failure
         self.eventful = True
@@ -641,6 +656,7 @@ class Operation:
     def _charge_answer(self, answer: object) -> None:
         if self.charges is None:
             return
+        # A framework wraps the provider's answer in an object of its own, which the price table does not know.
         if self.adapter is not None and answer is not None:
             answer = self.adapter.reported(answer)
         outer = self.outer
@@ -674,6 +690,7 @@ class Operation:
     def timeline(self, value: object) -> tuple[Attempt, ...]:
         """Return every attempt; the good one comes last, with the usage its answer reports."""
         usage = usage_of(value)
+        # At list prices: an outcome also shows its cost where no budget with other prices is around.
         last = Attempt(
             number=self.attempts,
             started=self.wall(self.attempt_started),

@@ -1,4 +1,4 @@
-"""`retry_on` and `never_retry`: what callers know about their own exceptions and the classifier cannot know.
+"""`retry_on` and `never_retry`: the caller's rules for exceptions that the classifier cannot know.
 
 Invariant: neither can name a cancellation. If a predicate raises, it is ignored and logged once.
 """
@@ -32,6 +32,7 @@ class Overrides:
 
     def of(self, error: Exception, runtime: Runtime, run: str) -> bool | None:
         """Return True to retry `error`, False not to, None to leave it to the classifier."""
+        # `never_retry` comes first: it wins if both name the error.
         if self._names(self._never, "never_retry", error, runtime, run):
             return False
         return True if self._names(self._on, "retry_on", error, runtime, run) else None
@@ -61,9 +62,11 @@ def _check(path: str, named: Any) -> None:
         return
     if callable(named) and not isinstance(named, type):
         if is_async(named):
+            # A coroutine object is always true: such a predicate would match every error.
             raise InvalidError.saying(path, "a plain function of the exception", "an async function")
         return
     kinds = named if isinstance(named, tuple) else (named,)
+    # Only failures can be named: a cancellation or an interrupt must surface, and neither is an `Exception`.
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             shown = kind.__name__ if isinstance(kind, type) else repr(kind)

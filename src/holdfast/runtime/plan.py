@@ -47,7 +47,7 @@ ScopedPermit: TypeAlias = "tuple[TargetState, Permit, Scope]"
 
 
 def _no_permit(now: float) -> None:
-    """Admit a call that nobody counts, because recovery is switched off."""
+    """Admit a call without counting it, because recovery is switched off."""
 
 
 class Plan:
@@ -101,8 +101,10 @@ class Plan:
 
     def look_up(self) -> None:
         """Look up the runtime, the policy and the target states. Only for a plan that nobody uses yet."""
+        # Read first: if something changes during the lookup, the next call looks up again.
         self.seen = CHANGES.count
         runtime = self.runtime = self._given_runtime or default_runtime()
+        # A reload that a signal handler requested is done here, before its settings are read.
         runtime.catch_up()
         self.off = not runtime.enabled
         self.monotonic = runtime.clock.monotonic
@@ -111,7 +113,7 @@ class Plan:
         self._look_up_limits(runtime, policy)
         self._look_up_states(runtime, policy)
         self.watched = runtime.bus.wants_attempts and not self.off
-        """Somebody reads the events of every attempt."""
+        """The events of every attempt have readers."""
         self.rationed = policy.retry_quota is not None
         """Its retries are a share of its calls."""
         self.eventful = not self.off and (self.watched or bool(self.other_states) or self.rationed)
@@ -121,6 +123,7 @@ class Plan:
     def _look_up_limits(self, runtime: Runtime, policy: Policy) -> None:
         self.timeout = None if self.off else policy.timeout
         self.deadline = None if self.off else policy.deadline
+        # The first attempt may take the smaller of the two; `Operation.limit` clips the later ones.
         limits = [limit for limit in (self.timeout, self.deadline) if limit is not None]
         self.wheels = Wheels(min(limits), runtime.clock) if limits else None
         # A hedge repeats the call, so it needs an effect that may be repeated.
@@ -136,10 +139,11 @@ class Plan:
             state.serve(policy, now)
         self.state = states[0]
         self.other_states = tuple(zip(states[1:], self.scopes[1:], strict=False))
+        # Bound methods, stored here once: every call uses them, and each attribute on the way to them costs time.
         self.admit: Callable[[float], Permit | None] = _no_permit if self.off else self.state.admit_if_closed
         self.succeed = self.state.succeed
         self.breaks = policy.circuit is not None
-        """It obeys the circuits of its names. A circuit that is held open by hand is obeyed by everybody."""
+        """It obeys the circuits of its names. A circuit that is held open by hand is obeyed even where this is False."""
         self.per_operation = policy.counts == "operation"
         self.counts_all = policy.circuit is not None and policy.circuit.count_all
         limits_calls = policy.concurrency is not None or policy.per_second is not None
@@ -160,6 +164,7 @@ class Plan:
         if contract is None:
             return policy
         if contract.timeout is not None:
+            # A tool that declares it needs ten minutes must be able to use them.
             deadline = None if policy.deadline is None else max(policy.deadline, contract.timeout)
             policy = policy.replace(timeout=contract.timeout, deadline=deadline)
         if contract.retry is not None:
@@ -179,6 +184,7 @@ class Plan:
     def copy_for(self, fn: Any) -> Plan:
         """Return a plan of `fn`'s own, with what `fn` declares about itself; without a target, with a circuit of its own."""
         other = self._with(contract_of(fn) or self.contract, fn)
+        # Two functions that one `recover()` decorates must not trip each other's circuit.
         other._own_state = None  # noqa: SLF001 - its own class
         other.look_up()
         return other
@@ -218,6 +224,7 @@ class Plan:
 
     def _with(self, contract: ToolContract | None, fn: Any) -> Plan:
         other = copy.copy(self)
+        # Repairs belong to one decorated function; a copied list would be shared.
         other.repairs = []
         other.contract = contract
         other.name = self.name or name_of(fn)
@@ -252,6 +259,7 @@ class Plan:
 
         Return for how long a circuit is open again, where the attempt was its probe.
         """
+        # A revoked key must not open the circuit of the whole provider, so the other circuits ignore the failure.
         main = self.scopes[0]
         counted = main if self.counts_all else counted_by(fault, self.scopes)
         reopened = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.faults import InvalidError
 from holdfast.runtime.blocks import AsyncAttempts, Attempts
-from holdfast.runtime.callables import is_async, refuse_generator
+from holdfast.runtime.callables import is_async, reject_generator
 from holdfast.runtime.decorated import decorate, outcome_of
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.fallback import Chain
@@ -68,15 +68,37 @@ def recover(
     never_retry: RetryOn | None = None,
     runtime: Runtime | None = None,
 ) -> Any:
-    """Return a recovery for `target`: a name such as `"claude"`, `"tool:bash"`, `"agent:builder"`, or a `Target`.
+    """Put retries, time limits, a circuit and fallbacks around calls to `target`.
 
-    Calls to one name share its circuit. `policy` is `INTERACTIVE` unless configured or given. `effect` says what the
-    calls do to the world (a function's own `@tool` wins). `accept` looks at an answer and may ask for another. `needs`
-    names what a fallback must offer. `threads` gives sync functions the policy's time limit, by leaving a thread behind.
-    `retry_on` and `never_retry` say of your own exceptions what the classifier cannot know: a type, several, or a function
-    of the exception; `never_retry` wins.
-    `@recover` alone, on a function, is a recovery of its own.
+    Use it as a decorator, or through the methods of the `Recovery` it returns:
+
+        from holdfast import recover
+
+        @recover("claude")
+        async def answer(question): ...
+
+        @answer.fallback
+        async def by_openai(question): ...
+
+        reply = recover("claude").call(ask, "hello")  # or `await` it, if `ask` is async
+
+    target: a name such as `"claude"` (a provider), `"tool:bash"` or `"agent:builder"`, or a `Target`. All calls to one name
+        share its circuit. `@recover` without a name gives a function a circuit of its own.
+    policy: by default the policy that is configured for the target, else `INTERACTIVE`.
+    effect: what the calls do to the world: `read`, `idempotent`, `keyed` or `unsafe`. An `unsafe` call that may have happened
+        is not repeated. A function's own `@tool` wins.
+    accept: a function of the answer. True or None accepts it; False, a code or a `Fault` rejects it, and the call is retried.
+    needs: capabilities that a fallback must offer, such as `{"vision"}`.
+    threads: gives sync functions the policy's time limit. A call that is late is left behind in its thread.
+    retry_on, never_retry: exceptions to retry, or not to: a type, several types, or a function of the exception that returns
+        True. `never_retry` wins.
+    runtime: by default the default runtime.
+
+    Wrong options raise `InvalidError`. The exception of the last attempt passes through unchanged. Errors of our own are
+    raised only if no call could be made or finished: `CircuitOpenError`, `DeadlineError`, `BudgetError`,
+    `OutcomeUnknownError`.
     """
+    # `@recover` without parentheses passes the function itself. A classmethod object is not callable, so it is named here.
     bare = callable(target) or isinstance(target, classmethod)
     named = None if bare else target
     overrides = overrides_of(retry_on, never_retry)
@@ -94,7 +116,17 @@ def recover(
 
 
 class Recovery:
-    """A policy aimed at a target. Use it as a decorator, or through its methods; it may be used many times at once."""
+    """What `recover` returns: a policy for one target. One recovery may be used many times, also at the same time.
+
+    Use it as a decorator, with `call`, `outcome` or `stream`, or as a loop of attempts at a block:
+
+        claude = recover("claude")
+        reply = claude.call(ask, "hello")
+
+        async for attempt in claude:
+            async with attempt:
+                reply = await client.send(request)
+    """
 
     __slots__ = ("_plan",)
 
@@ -106,7 +138,13 @@ class Recovery:
     @overload
     def __call__(self, fn: Callable[P, T]) -> Recovered[P, T]: ...
     def __call__(self, fn: Callable[..., Any]) -> Any:
-        """Decorate a function."""
+        """Decorate a function: the result is a function of the same kind, with `fallback`, `outcome` and so on.
+
+        Raises `InvalidError` for a generator function, which belongs into `stream`.
+
+            @recover("claude")
+            def answer(question): ...
+        """
         return decorate(self._plan, fn)
 
     @overload
@@ -118,7 +156,13 @@ class Recovery:
     @overload
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call `fn` now; await the result where `fn` is async."""
+        """Call `fn` with these arguments; if it is async, await the result.
+
+        Raises what the last attempt raised, or one of our own errors (see `recover`).
+
+            reply = recover("claude").call(ask, "hello")
+            reply = await recover("claude").call(ask_async, "hello")
+        """
         plan = self._called(fn)
         if plan.off:
             return fn(*args, **kwargs)
@@ -131,7 +175,13 @@ class Recovery:
     @overload
     def outcome(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]: ...
     def outcome(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call `fn` now and return how it ended as a value, with every attempt."""
+        """Call `fn` and return `Ok` or `Err` with every attempt; if it is async, await the result.
+
+        It raises only cancellations and interrupts.
+
+            outcome = recover("claude").outcome(ask, "hello")
+            print([attempt.code for attempt in outcome.attempts])
+        """
         return outcome_of(self._called(fn), Chain(fn))(*args, **kwargs)
 
     def stream(
@@ -144,25 +194,40 @@ class Recovery:
         after_first: AfterFirst = "raise",
         resume: Callable[..., AsyncIterable[T]] | None = None,
     ) -> StreamOf[P, T]:
-        """Return `fn`, which gives an async iterator, as a stream that recovers: `async with live(…) as stream`.
+        """Return a stream that recovers, from a function that returns an async iterator.
 
-        `first`, `idle` and `total` limit the wait for the first item, between items, and for all of it. With
-        `after_first="continue"`, `resume` is called with what was delivered and the same arguments; without it `fn` is
-        called again and what it gives is taken for the rest.
+            live = recover("claude").stream(tokens, first=20, idle=15)
+            async with live("hi") as stream:
+                async for token in stream: ...
+
+        first, idle, total: seconds for the first item, between two items, and for the whole stream.
+        after_first: what happens when the stream fails after its first item. `"raise"` raises `StreamCutError`, which holds
+            the delivered part. `"restart"` begins again: the items delivered before are void, `stream.restarts` goes up and
+            a `StreamResumed` event is emitted. `"continue"` calls `resume`, or `fn` without one, and takes its items for
+            the rest.
+        resume: a function of the delivered items, then the same arguments.
+
+        Wrong options raise `InvalidError`.
         """
         plan = self._plan.of(fn).named(fn)
         return StreamOf(plan, fn, first=first, idle=idle, total=total, after_first=after_first, resume=resume)
 
     def __aiter__(self) -> AsyncAttempts:
-        """Loop over attempts at a block: `async for attempt in recover(…): async with attempt: …`."""
+        """Loop over attempts at a block: `async for attempt in recover(…): async with attempt: …`.
+
+        Raises `InvalidError` if the recovery has `accept`: a block has no answer.
+        """
         return AsyncAttempts(Operation(self._for_block()))
 
     def __iter__(self) -> Attempts:
-        """Loop over attempts at a block: `for attempt in recover(…): with attempt: …`."""
+        """Loop over attempts at a block: `for attempt in recover(…): with attempt: …`.
+
+        Raises `InvalidError` if the recovery has `accept`: a block has no answer.
+        """
         return Attempts(Operation(self._for_block()))
 
     def _called(self, fn: Callable[..., Any]) -> Plan:
-        refuse_generator(fn)
+        reject_generator(fn)
         return self._fresh().of(fn)
 
     def _for_block(self) -> Plan:
@@ -182,5 +247,6 @@ class Recovery:
 
 
 async def _later(plan: Plan, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Begin when it is awaited: a coroutine that waits its turn somewhere has not begun, and its time does not run."""
+    """Make the call when it is awaited."""
+    # An operation that began with the call of `.call` would use up its deadline while its coroutine waits in a queue.
     return await drive_async(Operation(plan.fresh()), fn, args, kwargs)

@@ -1,11 +1,11 @@
 """The registry of targets: what all calls to one name share. Its circuit, retry quota, hedge statistics and limiter.
 
-Nobody outside this module touches a circuit's machine or a lock: callers use the methods of `TargetState`. That is the seam
-behind which state can be shared between processes.
+Only this module touches a circuit's machine or a lock; all others call the methods of `TargetState`. Behind these methods
+the state can later be shared between processes.
 
 Invariant: one name has one state, however many callers, threads and event loops use it, and in whatever order they come.
-A policy that has no circuit (no quota, no limits) is not concerned by the one of its name; other policies may still bring
-one. The registry is bounded: closed and idle targets are dropped first, and nobody keeps using a state that was dropped.
+A policy without a circuit (a quota, a limiter) ignores the one that another policy gave to the same name. The registry is
+bounded: closed and idle targets are dropped first, and later calls do not use a state that was dropped.
 """
 
 from __future__ import annotations
@@ -168,6 +168,7 @@ class TargetState:
 
     def is_first_to_wait(self, rejection: Rejection) -> bool:
         """Register a caller that waits for the end of a rejection; return whether it is the first one."""
+        # No lock: if two threads both count as the first, both return on time, and the circuit admits no more than its probes.
         is_first = self._awaited is not rejection
         self._awaited = rejection
         return is_first
@@ -243,7 +244,7 @@ class TargetState:
                 self.limiter = None if wanted is None else limiter_for(self.name, *wanted)
 
     def renew(self) -> None:
-        """The settings were reloaded: the next policy may bring others. The state survives (R85)."""
+        """Settings were reloaded: the next policy may differ from the last one. Open circuits stay open (R85)."""
         self._renewed = _ALL
 
     @property
@@ -252,7 +253,7 @@ class TargetState:
         return self.circuit is not None and "circuit" not in self._renewed
 
     def _is_new(self, option: str, present: Any, wanted: Any) -> bool:
-        """Whether a policy brings something new. A policy without the option leaves it to the others (R85)."""
+        """Whether a policy changes this option. A policy that does not have the option changes nothing (R85)."""
         if wanted is None:
             return False
         renewed = option in self._renewed
@@ -294,6 +295,7 @@ class Registry:
         state = self._states.get(name)
         if state is None:
             with self._lock:
+                # Another thread may have created it before this one got the lock.
                 state = self._states.get(name)
                 if state is None:
                     if len(self._states) >= self._most:
@@ -306,7 +308,8 @@ class Registry:
         return self._states.get(name)
 
     def unnamed(self, label: str) -> TargetState:
-        """Return a new state for a recovery without a target. Nobody finds it by name, and it lives as long as its user."""
+        """Return a new state for a recovery without a target. It has no name to be found by, and lives as long as its plan."""
+        # Known here weakly, so that a forked worker can replace its lock too.
         state = TargetState(label)
         self._unnamed.add(state)
         return state
@@ -351,6 +354,7 @@ class Registry:
         for state in closed[:count]:
             del self._states[state.name]
             self._opens_of_evicted += state.opens
+        # Plans hold states directly. This makes every plan look up again, so that none keeps using a dropped state.
         self._evicted()
 
 

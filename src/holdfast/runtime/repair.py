@@ -33,6 +33,7 @@ async def repair_async(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str
         _suppress(op, due, broken)
         result = None
     except BaseException as stop:
+        # The user's function was cancelled or interrupted, and no later step would report the end.
         op.stopped(stop)
         raise
     return _repaired(op, due, result, args, kwargs)
@@ -53,12 +54,14 @@ def repair(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> R
 
 
 def _repaired(op: Operation, due: DueRepair, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
+    # The failed request is remembered before the new one is compared with all that were sent.
     assert op.decider is not None
     repairs = op.decider.repairs
     assert repairs is not None
     repairs.sent(args, kwargs)
     if isinstance(result, Changed) and not repairs.repeats(result):
         args, kwargs = result.args, result.kwargs
+    # A refreshed credential is not among the arguments: there, True means that the same request may be sent again.
     elif result is not True or not due.repair.same_request:
         op.not_repaired(due)
         raise due.error

@@ -1,6 +1,6 @@
 """The events of an operation, and the short account left on the exception that surfaces.
 
-Invariant: an event is built only where somebody reads it; nothing here changes what the operation does.
+Invariant: an event is built only if it has readers; nothing here changes what the operation does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _DENIED_BY: dict[Reason, Code] = {
     Reason.QUOTA: "SYS_RETRY_QUOTA_SPENT",
     Reason.BUDGET: "SYS_BUDGET_EXHAUSTED",
 }
-"""Which rule of ours forbade a retry that the failure deserved (R35)."""
+"""The code of our own limit that prevented a retry of a retryable failure (R35)."""
 
 _WHY = {
     Reason.PERMANENT: "sending the same request again would not help",
@@ -72,7 +72,9 @@ _OUR_WHY: dict[Code, str] = {
     "SYS_DEADLINE_EXCEEDED": "its time is over",
     "SYS_BUDGET_EXHAUSTED": "the budget is spent",
 }
-"""Failures that are permanent because of our own limits have a reason of their own."""
+"""Better reasons for faults that are permanent because one of our own limits was reached."""
+
+# Each function below first checks for readers: building an event costs far more than the check.
 
 
 def attempt_started(op: Operation) -> None:
@@ -151,6 +153,7 @@ def denied(op: Operation, fault: Fault, reason: Reason) -> None:
 def failed(op: Operation, fault: Fault) -> None:
     bus = op.plan.runtime.bus
     if bus.wants(Failed):
+        # All attempts were made. A deadline, a budget or a circuit would have ended the operation before that.
         exhausted = op.reason is Reason.ATTEMPTS
         bus.emit(
             Failed(
@@ -166,6 +169,7 @@ def failed(op: Operation, fault: Fault) -> None:
 
 def suppressed(op: Operation, error: Exception, reason: str) -> None:
     """Report an error that is ignored on purpose, with the reason (S2-10)."""
+    # Without a check for readers: this is rare, and no call that works comes here.
     if not op.plan.off:
         op.plan.runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=_now(op), run=op.run))
 

@@ -1,6 +1,6 @@
-"""`Runtime`: time, chance, circuits and readers of events, in one place. A default one exists.
+"""`Runtime`: the clock, chance, circuits, settings and readers of events that recoveries share. There is a default one.
 
-Invariant: whatever a recovery has looked up here it looks up again after a change; `CHANGES.count` says there was one.
+Invariant: a recovery looks its settings up once, and again after each change; `CHANGES` counts the changes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Changes:
         self.count = 0
 
     def happened(self) -> None:
-        # Two threads may count one change once; each of them has still changed the number.
+        # No lock: two threads may count their changes as one, but the number differs from before, and that is all it says.
         self.count += 1
 
 
@@ -75,11 +75,31 @@ _LOGGED = (Retry, Repaired, Fallback, AgentFallback, Degraded, Recovered, Failed
 """What a runtime logs by itself. None of these happens in a call that works at once, so the log costs such a call nothing."""
 
 CHANGES = _Changes()
-"""Counts everything that makes a recovery look again: other runtime, readers, circuits, settings."""
+"""Counts the changes after which a recovery looks up its plan again: another runtime, readers, circuits, settings."""
 
 
 class Runtime:
-    """Where recoveries run: the clock and chance they use, the circuits they share, who hears of it."""
+    """What recoveries share: a clock, chance, circuits, settings and the readers of their events.
+
+    Programs need none of their own: `default_runtime()` is used where no runtime is given. Tests make one with a clock of
+    their own:
+
+        from holdfast import Runtime, recover
+        from holdfast.testing import VirtualClock
+
+        runtime = Runtime(clock=VirtualClock())
+        runtime.on(print)
+        recover("claude", runtime=runtime).call(ask, "hello")
+
+    clock, rng: time and chance; by default those of the machine.
+    waits: False makes every wait end at once.
+    enabled: False makes every recovery a plain call; by default the environment variable `HOLDFAST_ENABLED` decides.
+    most_circuits: how many targets it remembers. Beyond that, the ones idle longest are forgotten.
+    consent: a function of operation, step and fault that returns True if a fallback with `consent="ask"` may be used.
+    log: whether it writes retries, fallbacks and failures to `logging.getLogger("holdfast")`.
+
+    Wrong options raise `InvalidError`.
+    """
 
     def __init__(
         self,
@@ -125,10 +145,10 @@ class Runtime:
 
     @property
     def log(self) -> bool:
-        """Whether retries, fallbacks, circuit changes and give-ups are logged to `logging.getLogger("holdfast")`.
+        """Whether retries, fallbacks, circuit changes and failures are logged to `logging.getLogger("holdfast")`.
 
-        The default runtime does so unless `HOLDFAST_LOG=off` or `log = false` in `holdfast.toml` says otherwise. Events that a
-        log sink or the live line shows are left out, so nothing is logged twice.
+        The default runtime logs unless `HOLDFAST_LOG=off` or `log = false` in `holdfast.toml` is set. Events that a log sink
+        or the live line shows are left out, so nothing is logged twice.
         """
         return self._log is not None
 
@@ -152,7 +172,7 @@ class Runtime:
 
     @property
     def enabled(self) -> bool:
-        """False: every recovery is a plain call (S1-25)."""
+        """Whether recoveries do anything. False makes every recovery a plain call, from the next call on."""
         return self._enabled
 
     @enabled.setter
@@ -161,35 +181,49 @@ class Runtime:
         CHANGES.happened()
 
     def consent(self, operation: str, step: str, fault: Fault) -> Any:
-        """Ask the user whether a fallback that was not agreed to beforehand may be used; without anybody to ask, no."""
+        """Return whether a fallback with `consent="ask"` may be used. Without a `consent` function the answer is no."""
         return False if self._consent is None else self._consent(operation, step, fault)
 
     def policy_for(self, target: Target) -> Policy:
-        """Return the policy configured for a target's first name that has one, else the default."""
+        """Return the configured policy of a target: that of the first of its names that has one, else the default policy."""
         for _, name in target.names:
             if (policy := self._policies.get(name)) is not None:
                 return policy
         return self._policy
 
     def configure(self, policy: Policy, by_name: Mapping[str, Policy]) -> None:
-        """Set the policies of recoveries that are given none; calls under way finish on the old ones (R85)."""
+        """Set the policies of recoveries that were given none: the default, and those of single targets.
+
+        Calls that are under way finish with the old ones. Open circuits stay open.
+
+            runtime.configure(PATIENT, {"provider:claude": INTERACTIVE})
+        """
         self._policy, self._policies = policy, dict(by_name)
+        # Before the change is counted: a plan that looks up again must find targets that accept the new settings.
         self.registry.renew()
         CHANGES.happened()
 
     def before_next_call(self, do: Callable[[], None]) -> None:
-        """Have something done before the next call looks its settings up. Takes no lock: signal handlers may ask."""
+        """Have `do` called before the next call looks up its settings. It takes no lock, so signal handlers may use it."""
         self._due = do
         CHANGES.happened()
 
     def catch_up(self) -> None:
-        """Do what `before_next_call` left to do."""
+        """Call the function that was left with `before_next_call`."""
+        # Taken before it is called: a function that looks settings up itself must not run twice.
         due, self._due = self._due, None
         if due is not None:
             due()
 
     def on(self, handler: Handler, *kinds: type[Event]) -> Subscription:
-        """Call `handler` with every event, or with those of these kinds only."""
+        """Call `handler` with every event, or only with events of these kinds, until the subscription is cancelled.
+
+        Handlers run in the thread of the call that reports, so they must be fast. A handler that raises is logged once and
+        does not break the call. Anything that is not a function, or not a kind of event, raises `InvalidError`.
+
+            with runtime.on(print, Retry):
+                answer("hi")
+        """
         if not callable(handler):
             raise InvalidError.at("on", "a function of an event", handler)
         for kind in kinds:
@@ -198,11 +232,18 @@ class Runtime:
         return self.bus.subscribe(handler, kinds or KINDS)
 
     def events(self, *kinds: type[Event]) -> EventStream:
-        """Iterate over what happens from now on. A slow reader loses the oldest events, never holds up a call."""
+        """Return an async iterator over the events from now on, all or only those of these kinds.
+
+        A slow reader loses the oldest events and never delays a call.
+
+            async with runtime.events(Retry) as events:
+                async for event in events: ...
+        """
         return EventStream(self.bus, kinds or KINDS)
 
     def sleep(self, seconds: float, until: threading.Lock | None = None) -> None:
-        """Wait in a thread; a clock that knows how to sleep does it. On the machine's own, releasing `until` ends it."""
+        """Sleep in a thread, on this runtime's clock. With the machine's own clock, releasing `until` ends the sleep."""
+        # A virtual clock sleeps by moving its time on, so it cannot be interrupted by a lock.
         if self.waits and seconds > 0:
             if until is not None and isinstance(self.clock, SystemClock):
                 until.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
@@ -211,7 +252,8 @@ class Runtime:
             sleep(seconds)
 
     def after_fork(self) -> None:
-        """A forked worker must not share its parent's locks and jitter (pre-fork servers)."""
+        """Replace the locks and the random state that a forked worker has copied from its parent."""
+        # A thread of the parent may have held a lock at the fork, and workers with the same jitter would retry together.
         self.registry.after_fork()
         self.bus.after_fork()
         self.commands.after_fork()
@@ -221,7 +263,8 @@ class Runtime:
             self.rng.seed()
 
     def report_transitions(self, state: TargetState, run: str = "") -> None:
-        """Emit the changes of a circuit as events, outside its lock."""
+        """Emit the changes of a circuit as events."""
+        # Outside the circuit's lock: a reader of the event may look at the circuit.
         transitions = state.take_transitions()
         if not transitions:
             return
@@ -263,11 +306,17 @@ _default: Runtime | None = None
 
 
 def default_runtime() -> Runtime:
-    """Return the runtime of recoveries that were given none, with the settings of `holdfast.toml` and the environment.
+    """Return the runtime of recoveries that were given none.
 
-    Raises `InvalidError` for wrong settings, so that a program with a mistake in them does not start.
+    It is made when it is first needed, with the settings of `holdfast.toml` and the environment. Wrong settings raise
+    `InvalidError`, so that a program with a mistake in them does not start.
+
+        from holdfast.runtime.runtime import default_runtime
+
+        default_runtime().on(print)
     """
     if _default is None:
+        # It becomes the default only after its settings were applied: wrong ones must raise again with the next call.
         runtime = Runtime(log=True)
         config.load().apply(runtime)
         _make_default(runtime)
@@ -277,10 +326,12 @@ def default_runtime() -> Runtime:
 
 @contextmanager
 def use_runtime(runtime: Runtime) -> Iterator[Runtime]:
-    """Make `runtime` the default for the whole process while the block runs: for tests, and for an application's start.
+    """Make `runtime` the default of the whole process, all threads included, while the block runs.
 
-    with use_runtime(Runtime(clock=virtual_clock)):
-        answer("hi")  # a decorated function that was given no runtime
+    It is meant for tests and for the start of an application:
+
+        with use_runtime(Runtime(clock=VirtualClock())):
+            answer("hi")  # a decorated function that was given no runtime
     """
     before = _default
     _make_default(runtime)

@@ -1,4 +1,4 @@
-"""The secrets of this process: masked wherever they would be shown, and named so that each key has its own circuit.
+"""The secrets of this process: they are masked in every text, and each key has a harmless name for its circuit.
 
 Invariant: from the moment this is loaded, no `str` or `repr` of an error, a result or a fault shows one of them.
 """
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["credential_of", "name_of_key", "process_redactor", "redactor_for"]
 
+# Whole words between underscores: KEYBOARD, AUTHOR and TOKENIZERS_PARALLELISM hold no secrets, and PWD is a directory.
 _SECRET_VARIABLE = re.compile(
     r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSPHRASE|CREDENTIALS?|AUTH)(?:_|$)|PASSWORD|PASSWD|_PWD$", re.IGNORECASE
 )
@@ -26,9 +27,9 @@ _SECRET_VARIABLE = re.compile(
 
 @cache
 def process_redactor() -> Redactor:
-    """Return the redactor that knows this process's secrets: what `fault_of` uses, and what to hand to views and surfaces.
+    """Return the redactor that knows the secrets of this process. `fault_of` uses it; pass it to views and surfaces too.
 
-    The environment is read once; `process_redactor.cache_clear()` has it read again, after keys were loaded into it, say.
+    The environment is read once. After keys were loaded into it, call `process_redactor.cache_clear()`.
     """
     return redactor_for()
 
@@ -50,7 +51,9 @@ def credential_of(client: Any) -> str:
 
 def name_of_key(key: str) -> str:
     """Return a name for a key that does not reveal it."""
+    # Eight digits tell the keys of one program apart, and the key cannot be computed back from them.
     return f"key-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
 
+# The room of faults reads no environment, so the redactor of every `str` and `repr` there is set from here.
 PRINTING.redactor = process_redactor

@@ -1,4 +1,4 @@
-"""Seeing something through whose half would be worse than none, when its caller is cancelled."""
+"""Finish work even if its caller is cancelled, because half of it would be worse than none."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ T = TypeVar("T")
 
 
 async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Do it to its end. A caller that is cancelled goes at once; the work goes on."""
+    """Run the work to its end. A caller that is cancelled is released at once, and the work goes on without it."""
     return await asyncio.shield(asyncio.get_running_loop().create_task(work))
 
 
 async def wait_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Do it to its end, and have a caller that is cancelled wait for that. One that is cancelled twice goes at once."""
+    """Run the work to its end. A caller that is cancelled waits for the end; cancelled twice, it is released at once."""
     task = asyncio.get_running_loop().create_task(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
+        # The cancellation may have come from the work itself, which is then over.
         if not task.done():
             await asyncio.wait((task,))
         raise

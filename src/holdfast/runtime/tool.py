@@ -1,6 +1,6 @@
-"""`@tool`: what a function does to the world, declared once and read by recoveries, steps and agents.
+"""`@tool`: the effect of a function on the world, declared once and read by recoveries, steps and agents.
 
-Invariant: declaring changes nothing about calling; the function is the same object.
+Invariant: the declared function is the same object and is called in the same way.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ __all__ = ["ToolContract", "call_key", "contract_of", "tool"]
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _ATTRIBUTE = "__holdfast_tool__"
-_MISSING = cast("Effect", "missing")
+# `help(tool)` shows this default, so it reads as what it means.
+_MISSING = cast("Effect", "required")
 
 
 class ToolContract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """What a tool promises about itself."""
+    """The declaration of one tool, as `@tool` writes it. Wrong options raise `InvalidError`."""
 
     effect: Effect
     timeout: float | None = None
-    """Seconds one call may take; wins over the policy's."""
+    """Seconds that one call may take. It wins over the policy's timeout."""
     retry: Tries | None = None
-    """How often and when a failure that may be retried is (S2-16)."""
+    """Attempts and backoff of this tool. They win over the policy's."""
 
     def __post_init__(self) -> None:
         options.one_of("tool.effect", self.effect, EFFECTS)
@@ -45,7 +46,20 @@ class ToolContract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 def tool(
     *bare: Never, effect: Effect = _MISSING, timeout: float | None = None, retry: Tries | None = None
 ) -> Callable[[F], F]:
-    """Declare a function's effect: `read`, `idempotent`, `keyed` (repeat it with `call_key()`) or `unsafe`."""
+    """Declare what a function does to the world, so that recoveries know whether they may repeat it.
+
+        from holdfast import tool
+
+        @tool(effect="unsafe", timeout=60)
+        def deploy(plan): ...
+
+    effect: `read` changes nothing. `idempotent` may be repeated. `keyed` may be repeated with the same `call_key()`, which
+        the function sends along. `unsafe` must not happen twice: if it may have happened, `OutcomeUnknownError` is raised.
+    timeout: seconds that one call may take. It wins over the policy's timeout.
+    retry: a `Tries` with attempts and backoff. They win over the policy's.
+
+    The function itself is returned, unchanged. Wrong options, or `@tool` without parentheses, raise `InvalidError`.
+    """
     # `@tool` without parentheses passes the function here. Python's own TypeError would not say what to write instead.
     if bare or effect is _MISSING:
         raise InvalidError.saying(
@@ -66,7 +80,7 @@ def tool(
 
 
 def contract_of(fn: Any) -> ToolContract | None:
-    """Return what a function, method or partial declares about itself."""
+    """Return the contract of a function, method, partial or callable object; None if it has none."""
     for candidate in (fn, getattr(fn, "func", None), getattr(fn, "__wrapped__", None), getattr(fn, "__call__", None)):  # noqa: B004 - a callable object may declare its __call__
         contract = getattr(candidate, _ATTRIBUTE, None)
         if isinstance(contract, ToolContract):
@@ -75,7 +89,16 @@ def contract_of(fn: Any) -> ToolContract | None:
 
 
 def call_key() -> str:
-    """Return the stable key of the logical call under way: the same on every attempt, to be sent as idempotency key."""
+    """Return the idempotency key of the call under way: every attempt gets the same one. Outside of a recovery it is empty.
+
+    A function with `effect="keyed"` sends it along, and the other side recognises a call that it has already done:
+
+        @tool(effect="keyed")
+        def pay(amount):
+            return http.post("/payments", json={"amount": amount}, headers={"Idempotency-Key": call_key()})
+
+    In a step of a session the key is the same after a crash, too.
+    """
     around = AMBIENT.get()
     if around is None:
         return ""

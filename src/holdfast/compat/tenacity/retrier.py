@@ -21,7 +21,7 @@ from holdfast.compat.tenacity.stop import Stop, stop_never
 from holdfast.compat.tenacity.wait import Wait, wait_none
 from holdfast.faults import InvalidError
 from holdfast.policies import Policy
-from holdfast.runtime.callables import is_async, refuse_generator
+from holdfast.runtime.callables import is_async, reject_generator
 from holdfast.runtime.plan import Plan
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class BaseRetrying(RetryObject):
             raise InvalidError.at("retry.retry_error_cls", "a class below RetryError", kind)
 
     def _bound(self, fn: Callable[..., Any]) -> Plan:
-        refuse_generator(fn)
+        reject_generator(fn)
         return self._plan.copy_for(fn)
 
     def _off(self, plan: Plan) -> bool:

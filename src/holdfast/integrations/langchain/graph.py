@@ -17,7 +17,7 @@ from langgraph.types import RetryPolicy
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.recovery_warnings import warn
 from holdfast.policies.backoff import Backoff
-from holdfast.runtime.callables import is_async, name_of, refuse_generator
+from holdfast.runtime.callables import is_async, name_of, reject_generator
 from holdfast.runtime.fault_of import fault_of
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def recovering_node(
     """
     if node is None:
         return functools.partial(recovering_node, policy=policy, name=name, effect=effect, runtime=runtime)
-    refuse_generator(node)
+    reject_generator(node)
     target = f"agent:{name_of(node).rpartition('.')[2]}" if name is None else name
     calls = Calls(target, policy, passing=PASSING, effect=effect, fn=node, runtime=runtime)
     if is_async(node):

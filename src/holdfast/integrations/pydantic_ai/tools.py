@@ -15,7 +15,7 @@ from holdfast import options
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.pydantic_ai.exceptions import PASSING, for_the_model
 from holdfast.policies.target import Target
-from holdfast.runtime.callables import is_async, name_of, refuse_generator
+from holdfast.runtime.callables import is_async, name_of, reject_generator
 from holdfast.runtime.tool import contract_of
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def recovering_tool(
             recovering_tool, effect=effect, policy=policy, name=name, failures=failures, runtime=runtime
         )
     options.one_of("recovering_tool.failures", failures, get_args(Failures))
-    refuse_generator(fn)
+    reject_generator(fn)
     # Without a declared effect nobody knows whether a second call does harm, so the function is only wrapped for reports.
     declared = effect is not None or contract_of(fn) is not None
     target = Target(tool=name or name_of(fn).rpartition(".")[2])
