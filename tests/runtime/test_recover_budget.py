@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import pydoc
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -410,3 +411,7 @@ def test_FR17_a_budget_keeps_its_clock_when_the_default_runtime_is_replaced() ->
 def test_FR17_a_budgets_runtime_must_be_one() -> None:
     with pytest.raises(InvalidError, match=r"budget\.runtime: expected a Runtime or None, got 'mine'"):
         Budget(seconds=1, runtime="mine")  # type: ignore[arg-type]
+
+
+def test_FU3_the_help_on_a_budget_does_not_print_the_price_table() -> None:
+    assert "Price(" not in pydoc.render_doc(Budget)

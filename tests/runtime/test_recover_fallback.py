@@ -613,3 +613,10 @@ def test_the_deadline_around_a_call_clips_its_fallbacks() -> None:
     with pytest.raises(DeadlineError):
         world.run(world.recover("outer", Policy(timeout=None, deadline=130)).call(within))
     assert world.now == 130
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_FU3_everything_that_a_decorated_function_has_is_documented(form: str) -> None:
+    fn = Chained(World(), form).fn
+    for name in ("fallback", "cached", "degraded", "notify", "repair", "outcome", "steps"):
+        assert getattr(fn, name).__doc__, name

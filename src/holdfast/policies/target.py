@@ -28,6 +28,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
         from holdfast import Target, recover
 
         recover(Target(provider="claude", model="opus", credential="team-a"))
+
+    agent, tool, provider, model: names of your choice. `recover("tool:bash")` means `Target(tool="bash")`.
+    credential: a name for the key, never the key itself.
     """
 
     agent: str = ""

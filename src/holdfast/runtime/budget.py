@@ -88,11 +88,11 @@ class Budget:
 
     @property
     def around(self) -> Ambient | None:
-        """The scope it was entered in."""
+        """For recoveries: the scope it was entered in."""
         return self._around
 
     def deadline_on(self, monotonic: Monotonic) -> float | None:
-        """Return when the time of this budget, or of the scope around it, is over, as a reading of the given clock."""
+        """For recoveries: return when the time of this budget or of the scope around it is over, on the given clock."""
         clock = self._clock
         own = self._open().deadline
         outer = None if self._around is None else self._around.deadline_on(clock)
@@ -100,12 +100,12 @@ class Budget:
 
     @property
     def run(self) -> str:
-        """The run of the operation around it; empty if there is none."""
+        """For recoveries: the run of the operation around it; empty if there is none."""
         return "" if self._around is None else self._around.run
 
     @property
     def budget(self) -> Budget:
-        """The budget that attempts inside are charged to: itself."""
+        """For recoveries: the budget that attempts inside are charged to, which is this one."""
         return self
 
     def left(self) -> Left:
@@ -170,7 +170,7 @@ class Budget:
     # --- called by operations ---
 
     def exhausted(self) -> dict[str, Any] | None:
-        """Return which limit is spent, as an error's context; None if something is left of every limit."""
+        """For recoveries: return which limit is spent, as an error's context; None if something is left of every limit."""
         with self._lock:
             reached = self._open().check(*self._now())
         if reached is None:
@@ -179,18 +179,19 @@ class Budget:
         return {"unit": reached.unit, "limit": f"{reached.limit:g}", "used": f"{reached.used:g}"}
 
     def attempt_begun(self, *, again: bool) -> None:
-        """Charge the attempt itself, so that calls at the same time cannot overdraw together."""
+        """For recoveries: charge an attempt that begins. `again` counts it as a cost of recovery."""
+        # Charged before the call: calls that run at the same time cannot overdraw the budget together.
         with self._lock:
             self._open().charge(attempts=1, recovery=again)
         self._warn()
 
     def attempt_taken_back(self, *, again: bool) -> None:
-        """Take back an attempt that makes its calls through other recoveries: those are charged."""
+        """For recoveries: take back an attempt that makes its calls through other recoveries, which are charged."""
         with self._lock:
             self._open().take_back_attempt(recovery=again)
 
     def attempt_ended(self, answer: object, *, again: bool) -> None:
-        """Charge the usage that an attempt's answer reports. Usage that is not reported is estimated, not free."""
+        """For recoveries: charge the usage that an answer reports. Usage that is not reported is estimated, not free."""
         usage = usage_of(answer)
         with self._lock:
             ledger = self._open()

@@ -94,9 +94,9 @@ def recover(
         True. `never_retry` wins.
     runtime: by default the default runtime.
 
-    Wrong options raise `InvalidError`. The exception of the last attempt passes through unchanged. Errors of our own are
-    raised only if no call could be made or finished: `CircuitOpenError`, `DeadlineError`, `BudgetError`,
-    `OutcomeUnknownError`.
+    Wrong options raise `InvalidError`. The exception of the last attempt passes through unchanged. An error of our own, a
+    `HoldfastError`, is raised only if no call could be made or finished, such as `CircuitOpenError`, `DeadlineError`,
+    `BudgetError` and `OutcomeUnknownError`, or if no answer was accepted.
     """
     # `@recover` without parentheses passes the function itself. A classmethod object is not callable, so it is named here.
     bare = callable(target) or isinstance(target, classmethod)

@@ -181,7 +181,7 @@ class Runtime:
         CHANGES.happened()
 
     def consent(self, operation: str, step: str, fault: Fault) -> Any:
-        """Return whether a fallback with `consent="ask"` may be used. Without a `consent` function the answer is no."""
+        """For recoveries: whether a fallback with `consent="ask"` may be used. Without a `consent` function it may not."""
         return False if self._consent is None else self._consent(operation, step, fault)
 
     def policy_for(self, target: Target) -> Policy:
@@ -204,12 +204,12 @@ class Runtime:
         CHANGES.happened()
 
     def before_next_call(self, do: Callable[[], None]) -> None:
-        """Have `do` called before the next call looks up its settings. It takes no lock, so signal handlers may use it."""
+        """Have `do` called before the next call looks up its settings. Signal handlers may use it: it takes no lock."""
         self._due = do
         CHANGES.happened()
 
     def catch_up(self) -> None:
-        """Call the function that was left with `before_next_call`."""
+        """For recoveries: call the function that was left with `before_next_call`."""
         # Taken before it is called: a function that looks settings up itself must not run twice.
         due, self._due = self._due, None
         if due is not None:
@@ -242,7 +242,10 @@ class Runtime:
         return EventStream(self.bus, kinds or KINDS)
 
     def sleep(self, seconds: float, until: threading.Lock | None = None) -> None:
-        """Sleep in a thread, on this runtime's clock. With the machine's own clock, releasing `until` ends the sleep."""
+        """For recoveries: sleep in a thread, on this runtime's clock.
+
+        With the machine's own clock, releasing `until` ends the sleep.
+        """
         # A virtual clock sleeps by moving its time on, so it cannot be interrupted by a lock.
         if self.waits and seconds > 0:
             if until is not None and isinstance(self.clock, SystemClock):
@@ -252,7 +255,7 @@ class Runtime:
             sleep(seconds)
 
     def after_fork(self) -> None:
-        """Replace the locks and the random state that a forked worker has copied from its parent."""
+        """Replace the locks and the random state that a forked worker has copied from its parent. Called after each fork."""
         # A thread of the parent may have held a lock at the fork, and workers with the same jitter would retry together.
         self.registry.after_fork()
         self.bus.after_fork()
@@ -263,7 +266,7 @@ class Runtime:
             self.rng.seed()
 
     def report_transitions(self, state: TargetState, run: str = "") -> None:
-        """Emit the changes of a circuit as events."""
+        """For recoveries: emit the changes of a circuit as events."""
         # Outside the circuit's lock: a reader of the event may look at the circuit.
         transitions = state.take_transitions()
         if not transitions:

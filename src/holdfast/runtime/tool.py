@@ -93,6 +93,9 @@ def call_key() -> str:
 
     A function with `effect="keyed"` sends it along, and the other side recognises a call that it has already done:
 
+        from holdfast import tool
+        from holdfast.runtime.tool import call_key
+
         @tool(effect="keyed")
         def pay(amount):
             return http.post("/payments", json={"amount": amount}, headers={"Idempotency-Key": call_key()})
