@@ -14,7 +14,7 @@ from holdfast.runtime.registry import TargetState
 from holdfast.testing import Capture, Midpoint, VirtualClock, run
 
 LOOSE = Circuit(failures=10_000, rate=None)
-"""A circuit that is there and does not open by itself in a test."""
+"""A circuit that counts calls and never opens by itself in a test."""
 
 
 class World:

@@ -42,7 +42,7 @@ FORMS = pytest.mark.parametrize("form", ["sync", "async"])
 
 
 @FORMS
-def test_R1_a_block_is_tried_until_it_ends_well(form: str) -> None:
+def test_R1_a_block_is_repeated_until_it_succeeds(form: str) -> None:
     world = World()
     assert attempts_of(world, form, Flaky(reset(), reset())) == [1, 2, 3]
     assert world.waits() == [1, 2]
@@ -83,14 +83,14 @@ def test_R57_while_the_circuit_is_open_entering_raises(form: str) -> None:
 
 
 @FORMS
-def test_R34_the_patient_wait_at_the_door(form: str) -> None:
+def test_R34_with_wait_for_circuit_entering_a_block_waits(form: str) -> None:
     world = World()
     policy = Policy(circuit=Circuit(failures=1), wait_for_circuit=True, deadline=None)
     assert attempts_of(world, form, Flaky(reset()), policy) == [1, 2]
     assert world.now == 30
 
 
-def test_S1_32_a_late_block_is_cancelled_and_tried_again() -> None:
+def test_S1_32_a_late_block_is_cancelled_and_retried() -> None:
     world = World()
     tries = 0
 
@@ -109,7 +109,7 @@ def test_S1_32_a_late_block_is_cancelled_and_tried_again() -> None:
     assert world.now == 5 + 1 + 5 + 2 + 1
 
 
-def test_S1_32_a_block_late_to_the_end_raises_our_own_error() -> None:
+def test_S1_32_a_block_that_is_late_in_every_attempt_raises_a_deadline_error() -> None:
     world = World()
 
     async def main() -> None:
@@ -131,7 +131,7 @@ def test_R69_a_block_takes_a_place_and_a_start_like_any_call(form: str) -> None:
     assert_places_free(world.state("provider:a"))
 
 
-def test_R69_blocks_at_once_share_the_places() -> None:
+def test_R69_concurrent_blocks_share_the_places() -> None:
     world = World()
     running = most = 0
 
@@ -152,7 +152,7 @@ def test_R69_blocks_at_once_share_the_places() -> None:
 
 
 @FORMS
-def test_break_inside_the_block_is_a_good_end(form: str) -> None:
+def test_break_inside_the_block_counts_as_success(form: str) -> None:
     world = World()
 
     def sync() -> None:
@@ -219,7 +219,7 @@ def test_S1_1_catching_the_last_failure_ends_the_loop_instead_of_beginning_it_ag
 
 
 @FORMS
-def test_misuse_is_named_and_leaves_nothing_behind(form: str) -> None:
+def test_misuse_raises_and_leaves_nothing_behind(form: str) -> None:
     world = World()
 
     def no_with() -> None:

@@ -1,4 +1,4 @@
-"""Budgets: what everything inside may spend together, however it is nested, raced or retried."""
+"""Budgets: one ledger for everything inside, whether calls are nested, hedged or retried."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEADY = Policy(circuit=LOOSE)
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """A world that is the default: budgets read its clock."""
+    """A world whose runtime is the default one, so that budgets read its clock."""
     world = World()
     with use_runtime(world.runtime):
         yield world
@@ -92,7 +92,7 @@ def test_R90_a_failed_attempt_with_nothing_to_estimate_by_does_not_block_the_ret
         assert world.recover("a", STEADY).call(Flaky(reset(), reset())) == "ok"
 
 
-def test_it_nests_and_the_inner_can_spend_no_more_than_the_outer_has_left(world: World) -> None:
+def test_a_nested_budget_can_spend_no_more_than_the_outer_has_left(world: World) -> None:
     with Budget(attempts=3) as outer, Budget(attempts=100) as inner:
         assert inner.left().attempts == 3
         for _ in range(3):
@@ -247,7 +247,7 @@ def test_an_attempt_whose_inner_recovery_failed_is_charged_once(world: World) ->
 
 
 @pytest.mark.parametrize("form", ["sync", "async"])
-def test_a_spent_budget_skips_the_fallbacks_that_cost_and_not_the_lesser_answer(world: World, form: str) -> None:
+def test_a_spent_budget_skips_the_fallbacks_but_not_the_degraded_answer(world: World, form: str) -> None:
     work, step = Always(reset), Flaky()
     decorated: Any = world.recover("a", Policy(attempts=1, circuit=LOOSE))(work if form == "sync" else work.acall)
     decorated.fallback(step if form == "sync" else step.acall)
@@ -267,7 +267,7 @@ def test_N3_6_at_eighty_percent_one_warning_is_emitted(world: World) -> None:
     assert [(event.unit, event.used, event.limit) for event in world.of(BudgetWarning)] == [("attempts", 4, 5)]
 
 
-def test_every_option_of_the_page_is_one_of_a_budget(world: World) -> None:
+def test_every_option_in_the_reference_page_is_an_option_of_budget(world: World) -> None:
     budget = Budget(usd=1.0, estimate_usd=0.5, estimate_tokens=10, warn_at=0.4)
     assert repr(budget) == "Budget(usd=1.0, warn_at=0.4, estimate_usd=0.5, estimate_tokens=10)"
     with budget, pytest.raises(ConnectionResetError):
@@ -285,7 +285,7 @@ def test_turns_are_charged_by_hand(world: World) -> None:
             world.recover("a", STEADY).call(Flaky())
 
 
-def test_whatever_lives_is_an_async_context_manager_too(world: World) -> None:
+def test_a_budget_is_an_async_context_manager_too(world: World) -> None:
     async def main() -> None:
         async with Budget(attempts=1) as budget:
             await world.recover("a", STEADY).call(Flaky().acall)
@@ -295,7 +295,7 @@ def test_whatever_lives_is_an_async_context_manager_too(world: World) -> None:
     world.run(main())
 
 
-def test_a_hostile_answer_is_no_problem(world: World) -> None:
+def test_an_answer_whose_attributes_raise_is_estimated(world: World) -> None:
     class Hostile:
         @property
         def usage(self) -> Any:
@@ -306,7 +306,7 @@ def test_a_hostile_answer_is_no_problem(world: World) -> None:
         assert budget.spend().unknown == 1
 
 
-def test_misuse_is_named(world: World) -> None:
+def test_misuse_raises_an_error_that_names_it(world: World) -> None:
     budget = Budget(attempts=1)
     with pytest.raises(InvalidError, match="never entered"):
         budget.left()
@@ -332,7 +332,7 @@ def test_R71_prices_must_be_prices() -> None:
 
 
 def at(seconds: float) -> World:
-    """A world whose clock shows so many seconds: readings of two clocks must never be compared."""
+    """A world whose clock starts at `seconds`: readings of two clocks must never be compared."""
     world = World()
     world.clock.advance(seconds)
     return world
@@ -351,7 +351,7 @@ def test_FR17_a_budget_uses_the_clock_and_the_events_of_its_runtime() -> None:
     assert default.of(BudgetWarning) == []
 
 
-def test_FR17_its_seconds_end_by_its_own_clock() -> None:
+def test_FR17_the_seconds_of_a_budget_end_by_its_own_clock() -> None:
     mine, default = at(1000), at(5)
     with use_runtime(default.runtime), Budget(seconds=10, runtime=mine.runtime):
         mine.clock.advance(10)
@@ -408,7 +408,7 @@ def test_FR17_a_budget_keeps_its_clock_when_the_default_runtime_is_replaced() ->
         assert budget.left().seconds == 10
 
 
-def test_FR17_a_budgets_runtime_must_be_one() -> None:
+def test_FR17_the_runtime_of_a_budget_must_be_a_runtime() -> None:
     with pytest.raises(InvalidError, match=r"budget\.runtime: expected a Runtime or None, got 'mine'"):
         Budget(seconds=1, runtime="mine")  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Cancellation at every await: it comes out, nothing is counted, nothing is left behind."""
+"""Cancellation at every await: it surfaces, nothing is counted, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_R65_an_outer_timeout_is_distinguished_from_ours() -> None:
     assert len(world.of(Cancelled)) == 1
 
 
-def test_R65_two_of_our_own_limits_at_one_moment_the_outer_one_ends_both() -> None:
+def test_R65_if_two_of_our_limits_end_at_one_moment_the_outer_one_counts() -> None:
     world = World()
     inner = world.recover("inner", Policy(timeout=5, attempts=1))(Flaky(takes=60).acall)
     outer = world.recover("outer", Policy(timeout=5, attempts=1))
@@ -277,7 +277,7 @@ def test_R65_two_of_our_own_limits_at_one_moment_the_outer_one_ends_both() -> No
         await asyncio.sleep(100)
 
     world.run(main())
-    # Both were late, and both circuits know: else a service that hangs would never open the inner one.
+    # Both were late, and both circuits count it. Otherwise a service that hangs would never open the inner one.
     assert world.state("provider:inner")._breaker.failures == 1
     assert world.state("provider:outer")._breaker.failures == 1
 
@@ -345,7 +345,7 @@ def test_R65_anyio_scope_cancelled_from_within_the_call_ends_the_call() -> None:
     assert len(world.of(Cancelled)) == 1
 
 
-def test_R65_anyio_scope_inside_the_call_is_the_calls_own_business() -> None:
+def test_R65_anyio_scope_inside_the_call_is_not_touched() -> None:
     world = World()
 
     async def impatient() -> str:

@@ -132,7 +132,7 @@ def test_R55_the_call_that_trips_the_circuit_sees_the_real_error() -> None:
     assert [event.exhausted for event in world.of(Failed)] == [False]
 
 
-def test_R59_slow_parallel_calls_are_not_put_one_after_the_other() -> None:
+def test_R59_slow_parallel_calls_stay_parallel() -> None:
     world = World()
 
     async def main() -> None:
@@ -143,7 +143,7 @@ def test_R59_slow_parallel_calls_are_not_put_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize(("counts", "failures"), [("attempt", 3), ("operation", 1)])
-def test_R61_each_attempt_counts_or_each_operation(counts: Any, failures: int) -> None:
+def test_R61_the_circuit_counts_attempts_or_operations(counts: Any, failures: int) -> None:
     world = World()
     policy = Policy(circuit=LOOSE, counts=counts)
     with pytest.raises(ConnectionResetError):
@@ -164,7 +164,7 @@ def test_R61_an_operation_that_ends_at_its_deadline_still_counts_as_one_failure(
     assert (breaker.failures, settled(world.state("agent:a"))) == (1, 1)
 
 
-def test_S1_27_all_calls_to_one_name_share_its_circuit_and_no_other() -> None:
+def test_S1_27_all_calls_to_one_name_share_one_circuit() -> None:
     world = World()
     for _ in range(2):
         with pytest.raises(ConnectionResetError):
@@ -284,7 +284,7 @@ def test_each_rejected_caller_has_its_own_context():
         ("PROVIDER_UNAVAILABLE", 12.0, 30.0),
     ],
 )
-def test_a_circuit_that_a_rate_limit_opened_stays_open_as_long_as_the_limit_says(code, retry_after, open_for):
+def test_a_circuit_opened_by_a_rate_limit_stays_open_for_its_retry_after(code, retry_after, open_for):
     world = World()
     limited = HoldfastError(Fault.of(code, retry_after=retry_after))
     policy = Policy(attempts=1, max_retry_after=100.0, circuit=Circuit(failures=1))

@@ -80,7 +80,7 @@ def decorated(world: World, pair: tuple[str, str], callee: Any) -> Any:
 
 
 def check(world: World, pair: tuple[str, str], callee: Callee, ends: list[Any], budget: Budget | None) -> None:
-    """What holds after any mixture of calls."""
+    """Check what must be true after any mixture of calls."""
     state = world.state("provider:a")
     started = [event for event in world.of(AttemptStarted) if event.via == "primary"]
     assert settled(state) == len(started), "every permit came back, once"

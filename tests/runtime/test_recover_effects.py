@@ -26,12 +26,12 @@ from holdfast.testing import ScriptedHTTPError
 
 
 class Strange(Exception):
-    """Nobody recognises it."""
+    """No rule recognises it."""
 
 
 @pytest.mark.parametrize(("effect", "calls"), [("read", 2), ("idempotent", 2), ("keyed", 2), ("unsafe", 1), (None, 1)])
 @pytest.mark.parametrize("attempts", [None, 9])
-def test_S2_10_an_unknown_failure_is_retried_once_and_only_where_that_is_harmless(
+def test_S2_10_an_unknown_failure_is_retried_once_if_that_is_harmless(
     effect: Any, calls: int, attempts: int | None
 ) -> None:
     world = World()
@@ -67,7 +67,7 @@ def test_an_unsafe_call_that_may_have_happened_is_never_repeated() -> None:
     assert len(world.of(Failed)) == 1
 
 
-def test_an_unsafe_call_that_cannot_have_happened_is_tried_again() -> None:
+def test_an_unsafe_call_that_cannot_have_happened_is_retried() -> None:
     world = World()
     work = Flaky(ConnectionRefusedError(111, "Connection refused"), ScriptedHTTPError(429))
     assert world.recover("tool:deploy", effect="unsafe").call(work) == "ok"
@@ -89,7 +89,7 @@ def test_per_code_numbers_do_not_make_an_unsafe_call_repeatable() -> None:
     assert work.calls == 1
 
 
-def test_the_declaration_on_the_function_wins_over_the_recoverys() -> None:
+def test_the_effect_declared_on_the_function_wins_over_the_recoverys() -> None:
     @tool(effect="unsafe")
     def deploy() -> None:
         raise reset()
@@ -105,7 +105,7 @@ def test_the_declaration_on_the_function_wins_over_the_recoverys() -> None:
             world.recover("a", effect="read").call(fn)
 
 
-def test_the_declaration_changes_nothing_about_calling() -> None:
+def test_declaring_an_effect_does_not_change_the_function() -> None:
     def plain(value: int) -> int:
         return value
 

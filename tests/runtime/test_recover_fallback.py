@@ -71,7 +71,7 @@ def test_R73_steps_are_tried_in_order_and_the_first_answer_counts(form: str) -> 
 
 
 @FORMS
-def test_R73_all_failed_the_primarys_error_surfaces_with_every_step_on_it(form: str) -> None:
+def test_R73_if_all_fail_the_primarys_error_surfaces_with_every_step_on_it(form: str) -> None:
     world = World()
     chained = Chained(world, form)
     chained.add(Always(lambda: ScriptedHTTPError(503)), name="second")
@@ -129,7 +129,7 @@ def test_R73_a_step_without_a_needed_capability_is_skipped(form: str) -> None:
 
 @FORMS
 @pytest.mark.parametrize("defect", [TypeError("a defect"), KeyError("gone"), AttributeError("no such thing")])
-def test_R74_a_programming_error_in_a_step_is_not_taken_for_an_outage(form: str, defect: Exception) -> None:
+def test_R74_a_programming_error_in_a_step_surfaces_at_once(form: str, defect: Exception) -> None:
     world = World()
     chained = Chained(world, form)
     chained.add(Flaky(defect))
@@ -181,7 +181,7 @@ def test_R74_a_call_with_wrong_arguments_is_the_models_mistake_only_where_a_tool
 
 
 @FORMS
-def test_S2_16_a_call_that_may_have_happened_is_not_done_another_way(form: str) -> None:
+def test_S2_16_an_unsafe_call_that_may_have_happened_does_not_fall_back(form: str) -> None:
     world = World()
     chained = Chained(world, form, effect="unsafe")
     step = chained.add(Flaky())
@@ -234,7 +234,7 @@ def test_S1_15_the_cache_answers_the_very_same_call_until_its_time_is_over(form:
         ask("one")
 
 
-def test_S1_15_none_is_an_answer_worth_keeping() -> None:
+def test_S1_15_the_answer_None_is_cached_too() -> None:
     world = World()
     work = Flaky(value=None)
     decorated = world.recover("a", ONCE)(work)
@@ -492,7 +492,7 @@ def test_a_step_has_the_time_limit_of_an_attempt() -> None:
 
 @FORMS
 def test_the_deadline_holds_for_the_steps_too(form: str) -> None:
-    """A step that recovers by itself sees the deadline of the whole."""
+    """A step that recovers by itself sees the deadline of the whole operation."""
     world = World()
     work = Always(reset)
     policy = Policy(deadline=None, timeout=None, attempts=50, circuit=LOOSE)
@@ -505,7 +505,7 @@ def test_the_deadline_holds_for_the_steps_too(form: str) -> None:
     assert work.calls == 4
 
 
-def test_outcome_says_which_way_it_came() -> None:
+def test_outcome_names_the_fallback_that_answered() -> None:
     world = World()
     chained = Chained(world, "sync")
     chained.add(Flaky(value="other"), name="other")
@@ -587,7 +587,7 @@ def test_R71_bad_options_fail_where_they_are_written(add: Any, where: str) -> No
 
 
 def test_a_primary_that_hung_until_the_deadline_leaves_its_fallback_the_time_of_an_attempt() -> None:
-    """A hanging provider is what fallbacks are for: with the default policy it uses up the whole deadline."""
+    """With the default policy a hanging provider uses up the whole deadline, and that is when fallbacks are needed."""
     world = World()
     chained = Chained(world, "async", Flaky(takes=1_000), policy=INTERACTIVE)
     chained.add(Flaky(takes=50, value="other"), name="other")

@@ -70,7 +70,7 @@ def test_a_call_in_time_is_not_hedged() -> None:
     assert race.started == [0]
 
 
-def test_at_most_so_many_are_added_each_after_the_one_before() -> None:
+def test_at_most_hedge_most_calls_are_added_one_after_the_other() -> None:
     race = Race(*((50, number) for number in range(5)))
     assert hedged(World(), race, Hedge(after=3, most=2)) == 0
     assert race.started == [0, 3, 6]
@@ -89,7 +89,7 @@ def test_when_all_fail_the_attempt_failed_once() -> None:
     assert (state._breaker.failures, state._breaker.successes) == (1, 1)
 
 
-def test_two_that_end_in_one_turn_one_good_one_bad_lose_no_exception() -> None:
+def test_a_good_and_a_bad_end_in_one_turn_leave_no_unread_exception() -> None:
     """An exception that nobody retrieves is logged by asyncio when the task is collected."""
     logged: list[Any] = []
     world = World()
@@ -201,7 +201,7 @@ def test_R71_bad_options_fail_where_they_are_written(options: Any, where: str) -
     ("limit", "most"), [({"concurrency": 2}, 2), ({"concurrency": 1}, 1), ({"per_second": 0.001}, 1)]
 )
 def test_hedges_are_added_only_where_a_place_and_a_start_are_free(limit: Any, most: int) -> None:
-    """A hedge that waited for a place would be no help, and one that needs none would make the limit a lie."""
+    """A hedge that waits for a place comes too late, and one without a place would break the limit."""
     world = World()
     running: list[int] = []
     now = 0

@@ -1,4 +1,4 @@
-"""Recovery actions: what a changed request answers (DESIGN section 4), C15, C16, R83."""
+"""Repairs: the request is changed before it is sent again (C15, C16, R83)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of(kind, events):
 
 
 class Model:
-    """Fits ten characters; counts what reaches it."""
+    """A model with room for ten characters. It keeps the requests that reach it."""
 
     def __init__(self):
         self.requests = []
@@ -101,7 +101,7 @@ def test_a_repair_back_to_an_earlier_request_is_rejected(events):
     assert model.requests == ["x" * 40, "y" * 30]
 
 
-def test_its_times_bound_it_and_the_last_error_surfaces(events):
+def test_a_repair_runs_at_most_its_times_and_the_last_error_surfaces(events):
     model = Model()
     ask = recover("claude")(model)
     ask.repair("compact", times=2)(lambda fault, question: Changed(question[:-1]))
@@ -145,7 +145,7 @@ def test_C16_a_second_401_is_not_answered_by_signing_in_again(events):
     assert len(calls) == 2
 
 
-def test_a_repair_that_says_none_or_true_without_a_change_lets_the_error_through(events):
+def test_a_repair_that_changes_nothing_lets_the_error_through(events):
     for nothing in (None, True, "text"):
         model = Model()
         ask = recover(f"claude-{nothing}")(lambda question, model=model: model(question))
@@ -172,7 +172,7 @@ def test_R25_a_repair_that_raises_is_reported_and_the_original_error_surfaces(ev
     assert [event.reason for event in of(SuppressedError, events)] == ["the repair broken raised"]
 
 
-def test_a_repair_wins_over_sending_the_same_again(events):
+def test_a_repair_wins_over_a_retry(events):
     """An answer that does not fit is requested again with the reason, never with the identical request."""
     questions = []
 

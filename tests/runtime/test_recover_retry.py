@@ -103,7 +103,7 @@ def test_R3_one_attempt_is_one_call_with_the_raw_exception(policy: Policy) -> No
 
 @pytest.mark.parametrize("name", ["HOLDFAST_ENABLED", "RESILIENCE_ENABLED"])
 @pytest.mark.parametrize("word", ["false", "0", "no", "OFF"])
-def test_R3_S1_25_switched_off_it_is_a_plain_call(name: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_R3_S1_25_a_disabled_recovery_is_a_plain_call(name: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, word)
     world = World()
     error = reset()
@@ -115,7 +115,7 @@ def test_R3_S1_25_switched_off_it_is_a_plain_call(name: str, word: str, monkeypa
     assert (work.calls, len(world.events)) == (1, 0)
 
 
-def test_S1_25_switched_off_every_form_is_a_plain_call() -> None:
+def test_S1_25_every_form_of_a_disabled_recovery_is_a_plain_call() -> None:
     world = World(enabled=False)
     policy = Policy(timeout=1, concurrency=1, circuit=Circuit(failures=1))
     recovery = world.recover("a", policy, accept=lambda _: False)
@@ -158,7 +158,7 @@ def test_S1_25_switched_off_every_form_is_a_plain_call() -> None:
     assert len(world.events) == 0
 
 
-def test_S1_25_switched_on_again_it_recovers_again() -> None:
+def test_S1_25_a_recovery_that_is_enabled_again_recovers() -> None:
     world = World(enabled=False)
     decorated = world.recover("a")(Flaky(reset()))
     with pytest.raises(ConnectionResetError):
@@ -392,7 +392,7 @@ def test_R19_a_timeout_error_of_the_callee_is_retried() -> None:
     assert len(world.of(Retry)) == 2
 
 
-def test_R19_a_deadline_of_the_caller_is_not() -> None:
+def test_R19_a_deadline_of_the_caller_is_not_retried() -> None:
     world = World()
     work = Flaky(takes=50)
     with pytest.raises(DeadlineError) as failed:
@@ -401,7 +401,7 @@ def test_R19_a_deadline_of_the_caller_is_not() -> None:
     assert (work.calls, world.now) == (0, 5)
 
 
-# --- R23: whatever is called, and whatever it gives ---
+# --- R23: every kind of callable and result ---
 
 
 class AsyncCallable:
@@ -450,7 +450,7 @@ CALLABLES = {
 
 @pytest.mark.parametrize("kind", CALLABLES)
 @pytest.mark.parametrize("form", ["call", "decorated", "outcome"])
-def test_R23_each_is_awaited_under_recovery_and_none_leaks_a_coroutine(kind: str, form: str) -> None:
+def test_R23_every_kind_of_async_callable_is_awaited_and_leaks_no_coroutine(kind: str, form: str) -> None:
     world = World()
     thing = AsyncCallable()
     fn = CALLABLES[kind](thing)
@@ -638,7 +638,7 @@ def test_a_recovery_without_a_target_has_one_circuit_for_all_its_calls(form: str
     assert [type(error) for error in errors] == [ConnectionResetError, ConnectionResetError, CircuitOpenError]
 
 
-# --- what is left on the exception ---
+# --- the fault and the notes on the exception ---
 
 
 def test_R26_the_exception_carries_every_attempt_and_its_cause_is_untouched() -> None:
@@ -718,7 +718,7 @@ def test_R21_a_transient_error_in_the_context_does_not_make_a_mistake_transient(
     assert world.waits() == []
 
 
-# --- how long ---
+# --- delays ---
 
 
 def test_R29_retry_after_is_slept_exactly_and_spread_only_adds() -> None:
@@ -747,7 +747,7 @@ def test_R31_a_retry_after_beyond_the_limit_is_not_slept(policy: Policy, seconds
     assert [event.because for event in world.of(RetryDenied)] == ["SYS_DEADLINE_EXCEEDED"]
 
 
-def test_R34_an_open_circuit_inside_is_not_hammered() -> None:
+def test_R34_an_open_inner_circuit_is_not_called_again() -> None:
     world = World()
     work = Always(reset)
     policy = Policy(circuit=Circuit(failures=1))
@@ -758,7 +758,7 @@ def test_R34_an_open_circuit_inside_is_not_hammered() -> None:
     assert (work.calls, world.now) == (1, 0)
 
 
-def test_R34_the_patient_wait_for_the_probe() -> None:
+def test_R34_with_wait_for_circuit_a_call_waits_for_the_next_probe() -> None:
     world = World()
     policy = Policy(circuit=Circuit(failures=1, open_for=30), wait_for_circuit=True, deadline=None)
     work = Flaky(reset())
@@ -789,7 +789,7 @@ def test_R34_a_call_rejected_from_the_start_measures_each_wait_from_its_own_star
     assert (world.now, world.of(AttemptEnded)[-1].took) == (70 + took, took)
 
 
-def test_S1_1_the_patient_do_not_wait_for_ever() -> None:
+def test_S1_1_the_wait_for_a_circuit_has_an_end() -> None:
     world = World()
     policy = Policy(circuit=Circuit(mode="forced-open"), wait_for_circuit=True, deadline=None)
     with pytest.raises(CircuitOpenError):
@@ -797,7 +797,7 @@ def test_S1_1_the_patient_do_not_wait_for_ever() -> None:
     assert LONGEST_CIRCUIT_WAIT_S / 2 < world.now <= LONGEST_CIRCUIT_WAIT_S * (1 + RETURN_SPREAD)
 
 
-def test_R34_a_crowd_of_patient_callers_outlasts_ten_minutes_and_does_not_return_in_one_instant() -> None:
+def test_R34_many_waiting_callers_outlast_an_outage_and_return_spread_out() -> None:
     world = World(rng=seeded(5))
     back, went = 610.0, []
 
@@ -872,7 +872,7 @@ def test_R38_the_floor_permits_a_retry_where_there_is_no_traffic() -> None:
         world.clock.advance(60)
 
 
-def test_R39_a_retry_that_paid_off_goes_back_to_the_quota() -> None:
+def test_R39_a_retry_that_succeeded_goes_back_to_the_quota() -> None:
     world = World()
     policy = Policy(retry_quota=Quota(share=0, floor=1, window=1000), circuit=OFTEN)
     for _ in range(5):
@@ -930,7 +930,7 @@ def test_part_9_waits_and_calls_of_each_schedule(fails: Always, policy: Policy, 
     assert world.now == sum(waits)
 
 
-def test_S2_16_a_tools_own_contract_says_when_it_is_tried_again() -> None:
+def test_S2_16_a_tools_own_contract_sets_attempts_and_backoff() -> None:
     world = World()
     fails = failing("TOOL_TIMEOUT")
 
@@ -962,7 +962,7 @@ def test_S1_28_success_after_retries_is_reported_once_with_its_duration() -> Non
     assert [event.attempt for event in world.of(Retry)] == [1, 2]
 
 
-# --- what stays behind: nothing ---
+# --- nothing stays behind ---
 
 
 def test_S1_1_a_hundred_thousand_calls_leave_no_memory_behind() -> None:
@@ -1077,7 +1077,7 @@ ENDS = _ends()
 
 @pytest.mark.parametrize("name", ENDS)
 def test_R43_no_exception_is_kept_alive_by_a_cycle_of_ours(name: str) -> None:
-    """Each is gone as soon as nobody holds it, without the help of the garbage collector."""
+    """Each is freed with its last reference, without the garbage collector."""
     world = World()
     kept: list[weakref.ref[BaseException]] = []
     world.runtime.bus._handlers.clear()  # events carry faults, not exceptions; still, only what recover itself keeps
@@ -1123,7 +1123,7 @@ def test_outcome_holds_the_whole_timeline_and_a_failure_is_reported_once() -> No
     assert world.circuit_state("provider:a") is CircuitState.CLOSED
 
 
-# --- what kind of failure it is decides ---
+# --- which failures are retried ---
 
 
 @pytest.mark.parametrize(
@@ -1160,8 +1160,8 @@ def test_R33_the_wait_ends_with_the_latest_reset_among_exhausted_limits() -> Non
     assert world.waits() == [50]
 
 
-def test_R26_an_error_of_ours_raised_again_and_again_is_judged_anew_each_time() -> None:
-    """What one operation wrote on the object, that it was final for it, says nothing to the next."""
+def test_R26_an_error_of_ours_that_is_raised_again_is_judged_anew() -> None:
+    """The verdict that one operation left on the error object does not bind the next operation."""
     world = World()
     error = HoldfastError(Fault.of("PROVIDER_OVERLOADED"))
     for _ in range(3):

@@ -171,7 +171,7 @@ def test_R75_continue_that_fails_for_good_carries_all_that_came() -> None:
     assert error.fault.partial.payload == "abc" == "".join(got)
 
 
-def test_R75_an_item_is_handed_on_before_the_next_is_asked_for() -> None:
+def test_R75_an_item_is_delivered_before_the_next_is_read() -> None:
     world = World()
     source = Source(["a", "b", "c"])
     lead: list[int] = []
@@ -324,7 +324,7 @@ def test_R78_leaving_early_while_half_open_frees_the_probe() -> None:
 
 
 @pytest.mark.parametrize("error", [reset(), LookupError("the consumer's own"), KeyboardInterrupt()])
-def test_R79_what_the_consumer_raises_does_not_restart_the_source(error: BaseException) -> None:
+def test_R79_an_error_of_the_consumer_does_not_restart_the_source(error: BaseException) -> None:
     world = World()
     source = Source(["a", "b"])
 
@@ -413,7 +413,7 @@ def test_a_stream_holds_its_place_until_it_is_left() -> None:
     assert starts == [0, 5, 10]
 
 
-def test_misuse_is_named() -> None:
+def test_misuse_raises_an_error_that_names_it() -> None:
     world = World()
 
     async def not_entered() -> None:
@@ -451,19 +451,19 @@ def test_R71_bad_options_of_a_stream_fail_where_they_are_written(options: Any) -
         recover("a").stream(Source(["a"]).stream, **options)
 
 
-def test_R71_what_is_no_function_is_no_source() -> None:
+def test_R71_a_source_must_be_a_function() -> None:
     with pytest.raises(InvalidError, match="stream"):
         recover("a").stream(5)  # type: ignore[arg-type]
 
 
-def test_R77_what_arrives_and_is_no_item_yet_is_no_silence_and_nobody_sees_it() -> None:
+def test_R77_a_sign_of_life_resets_the_idle_limit_and_is_not_delivered() -> None:
     world = World()
     script = [ALIVE, 20.0, ALIVE, 20.0, ALIVE, 20.0, "a", 20.0, ALIVE, 20.0, "b"]
     got, error = collect(world, Source(script), STEADY, first=25, idle=25)
     assert (got, error) == (["a", "b"], None)
 
 
-def test_R75_a_stream_that_breaks_after_such_signs_of_life_is_still_begun_again_unseen() -> None:
+def test_R75_a_stream_that_breaks_after_signs_of_life_only_is_retried_invisibly() -> None:
     world = World()
     source = Source([ALIVE, ALIVE, reset()], ["a"])
     got, error = collect(world, source, STEADY)

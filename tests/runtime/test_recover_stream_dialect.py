@@ -118,7 +118,7 @@ def test_a_failure_before_the_first_content_stays_unseen(is_async: bool, early: 
 
 @both
 @pytest.mark.parametrize("late", [["begin", "a", Raise(reset())], ["begin", "a"]], ids=["raised", "ended"])
-def test_a_failure_after_it_is_a_cut_with_the_items(is_async: bool, late: list[Any]) -> None:
+def test_a_failure_after_the_first_content_is_a_cut_with_the_items(is_async: bool, late: list[Any]) -> None:
     read = Read(is_async, late)
     assert isinstance(read.error, StreamCutError)
     assert read.error.partial.payload == "begina"

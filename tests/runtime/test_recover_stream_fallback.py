@@ -1,4 +1,4 @@
-"""R75: a stream that fails before its first item is replaced by another source, and nobody sees it."""
+"""R75: a stream that fails before its first item is replaced by another source without the consumer noticing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`.outcome` tells the whole story: attempts, waits, reasons, spend."""
+"""`.outcome` holds the whole timeline: attempts, waits, reasons, cost."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_unknown_cost_is_not_free(runtime):
 
 
 def test_an_async_call_begins_when_it_is_awaited():
-    """Its clock and its runtime are those of then, not of where the coroutine was made."""
+    """It uses the clock and the runtime of the moment it is awaited, not of the moment the coroutine was made."""
 
     async def slow() -> str:
         await asyncio.sleep(50)

@@ -1,4 +1,4 @@
-"""Time limits: of an attempt, of the whole, and of what is nested in it."""
+"""Time limits: of an attempt, of the whole operation, and of nested operations."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_R70_a_hundred_loops_one_after_the_other_leave_no_wheels_behind() -> Non
     assert len(recovery._plan.wheels._by_loop) <= 1
 
 
-def test_sync_code_has_no_limit_unless_it_asks_for_a_thread() -> None:
+def test_sync_code_has_no_time_limit_without_threads() -> None:
     world = World()
 
     def slow() -> str:
@@ -234,7 +234,7 @@ def test_sync_code_has_no_limit_unless_it_asks_for_a_thread() -> None:
 
 
 def test_a_coroutine_awaited_later_has_its_whole_time_from_then_on() -> None:
-    """Coroutines wait behind semaphores; that is not the callee's time."""
+    """A coroutine may wait behind a semaphore before it is awaited. That is not the callee's time."""
     world = World()
 
     async def main() -> str:
@@ -312,7 +312,7 @@ def test_the_note_on_an_error_names_the_limit_that_ended_the_call() -> None:
 
 
 @pytest.mark.parametrize(("timeout", "failures"), [(10, 1), (10.05, 1), (20, 0)])
-def test_a_hang_that_the_recovery_around_it_ends_counts_on_the_circuit_if_it_was_late_itself(
+def test_a_hang_ended_by_the_outer_limit_counts_on_the_inner_circuit_if_it_was_late_there(
     timeout: float, failures: int
 ) -> None:
     world = World()

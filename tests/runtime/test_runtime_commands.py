@@ -149,7 +149,7 @@ def test_fall_back_skips_the_rest_of_the_retries():
     assert world.of(Recovered)[0].via == "other"
 
 
-def test_where_the_fallbacks_fail_too_it_is_the_primarys_own_error_that_surfaces():
+def test_if_the_fallbacks_fail_too_the_primarys_error_surfaces():
     world = World()
     primary = Always(reset)
 
@@ -171,7 +171,7 @@ def test_where_the_fallbacks_fail_too_it_is_the_primarys_own_error_that_surfaces
     assert len(world.of(Failed)) == 1
 
 
-def test_without_fallbacks_there_is_nothing_to_fall_back_to():
+def test_without_fallbacks_the_command_fall_back_is_not_taken():
     world = World()
 
     async def act():
@@ -224,7 +224,7 @@ def test_the_error_of_a_wait_does_not_keep_itself_alive(command):
 # --- cancel ---
 
 
-def test_cancel_ends_it_and_counts_nothing():
+def test_cancel_ends_the_operation_and_counts_nothing():
     world = World()
     primary = Always(reset)
 
@@ -281,7 +281,7 @@ def test_only_the_first_command_takes_effect():
     assert len(world.of(Commanded)) == 1
 
 
-def test_a_wait_that_is_cancelled_from_outside_is_forgotten():
+def test_a_cancelled_wait_is_no_longer_listed():
     world = World()
 
     async def scenario():
@@ -296,7 +296,7 @@ def test_a_wait_that_is_cancelled_from_outside_is_forgotten():
     assert len(world.of(Cancelled)) == 1
 
 
-def test_a_wait_that_heeds_a_signal_heeds_commands_too():
+def test_a_wait_with_an_abort_signal_obeys_commands_too():
     world = World()
     flaky = Flaky(reset())
     plan = world.recover("claude")._fresh()
@@ -311,7 +311,7 @@ def test_a_wait_that_heeds_a_signal_heeds_commands_too():
     assert world.now == pytest.approx(0.12)
 
 
-def test_only_so_many_waits_are_kept(monkeypatch):
+def test_the_number_of_registered_waits_is_bounded(monkeypatch):
     monkeypatch.setattr(room, "MOST_WAITING", 2)
     world = World()
 

@@ -1,4 +1,4 @@
-"""The fault of anything: exceptions, responses, processes, texts, and things that fight back."""
+"""The fault of anything: exceptions, responses, processes, texts, and objects whose attributes raise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOW = 1_700_000_000.0
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 
 
-# What already is a fault
+# Faults, and errors that carry one
 
 
 def test_a_fault_stays_the_same_object():
@@ -62,7 +62,7 @@ def test_another_value_under_the_fault_attribute_is_ignored(left):
     assert fault_of(error).code == "SYS_PROGRAMMING_ERROR"
 
 
-def test_a_class_that_carries_the_attribute_does_not_speak_for_its_instances():
+def test_a_fault_attribute_on_the_class_is_ignored():
     class Carrier(KeyError):
         __holdfast_fault__ = Fault.of("AUTH_FAILED")
 
@@ -80,7 +80,7 @@ def _raised() -> BaseException:
         return error
 
 
-def test_an_exception_is_looked_at_and_not_altered():
+def test_classifying_does_not_change_the_exception():
     error = _raised()
     before = (
         dict(error.__dict__),
@@ -186,7 +186,7 @@ def test_the_standard_librarys_response_has_a_status_too():
     assert (fault.code, fault.retry_after) == ("PROVIDER_RATE_LIMITED", 3.0)
 
 
-def test_R30_now_is_the_clock_that_dates_are_read_by():
+def test_R30_dates_are_compared_with_now():
     response = httpx.Response(429, headers={"retry-after": "Tue, 14 Nov 2023 22:13:50 GMT"})
     assert fault_of(response, now=NOW).retry_after == 30.0
     assert fault_of(response).retry_after is None, "by today's clock it has passed"
@@ -235,7 +235,7 @@ def test_a_decoded_error_gives_its_code(document):
     assert fault_of(document).code == "PROVIDER_OVERLOADED"
 
 
-# A rule of one's own
+# Added rules
 
 
 def test_a_given_classifier_is_used():
@@ -256,7 +256,7 @@ def test_a_rule_that_raises_does_no_harm():
     assert "ZeroDivisionError" in fault.rule
 
 
-# Whatever it is given
+# Any object
 
 
 class Raises:
@@ -378,7 +378,7 @@ anything = st.recursive(
 
 @given(anything, anything, anything)
 @settings(max_examples=200, deadline=None)
-def test_law_total(one, two, three):
+def test_every_object_gives_a_fault(one, two, three):
     for failure in (
         one,
         Exception(one, two),

@@ -1,4 +1,4 @@
-"""The limiter of a target: places and pace, whatever happens to a caller that waits."""
+"""The limiter of a target: places and starts, also when a waiting caller is cancelled."""
 
 from __future__ import annotations
 

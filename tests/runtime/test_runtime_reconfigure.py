@@ -86,7 +86,7 @@ def test_R86_after_a_change_two_policies_that_disagree_are_still_a_mistake(runti
         recover("claude", Policy(circuit=Circuit(failures=4)), runtime=runtime)
 
 
-def test_R69_places_are_kept_over_a_change_that_leaves_them_as_they_were(runtime):
+def test_R69_an_unchanged_limiter_survives_a_reload(runtime):
     two = Policy(concurrency=2, attempts=1)
     runtime.configure(two, {})
     most = now = 0

@@ -1,4 +1,4 @@
-"""The registry of targets: one state per name, and nobody needs its circuit or its lock."""
+"""The registry of targets: one state per name, used through its methods only."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_full_registry_drops_idle_closed_targets_first() -> None:
     assert registry.opens() == 1
 
 
-def test_a_state_without_a_name_is_found_by_nobody() -> None:
+def test_a_state_without_a_name_is_not_found() -> None:
     registry = Registry(10, lambda: None)
     state = registry.unnamed("function:answer")
     assert list(registry) == []

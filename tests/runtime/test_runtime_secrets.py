@@ -79,7 +79,7 @@ def test_a_value_too_short_to_be_a_secret_is_not_looked_for():
     assert redactor_for({"API_KEY": "dev", "TOKEN": ""}).text("dev mode") == "dev mode"
 
 
-def test_by_default_the_environment_of_the_process(monkeypatch):
+def test_by_default_the_environment_of_the_process_is_read(monkeypatch):
     monkeypatch.setenv("MY_SERVICE_TOKEN", "correct-horse")
     assert redactor_for().text("with correct-horse") == "with [redacted]"
     monkeypatch.delenv("MY_SERVICE_TOKEN")
@@ -214,7 +214,7 @@ def test_a_masked_fault_keeps_its_verdict():
     assert masked.masked(KNOWS) == masked
 
 
-def test_a_fault_without_it_is_not_touched():
+def test_a_fault_without_secrets_is_the_same_object():
     fault = Fault.of("TOOL_EXECUTION_FAILED", "x" * 5_000, context={"a": (1, 2)})
     assert fault.masked(KNOWS) is fault
     assert FULL.masked(Redactor()) is FULL
