@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import traceback
+from bisect import bisect_left
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from recover_kit import LOOSE, Always, Flaky, World, probes_out, reset, settled
 
 from holdfast import (
+    PATIENT,
     Circuit,
     CircuitOpenError,
     Fault,
@@ -20,8 +23,9 @@ from holdfast import (
     Target,
     recover,
 )
-from holdfast.events import CircuitState, CircuitStateChange, Failed
-from holdfast.testing import ScriptedHTTPError, script
+from holdfast.events import AttemptEnded, CircuitState, CircuitStateChange, Failed, Retry
+from holdfast.policies.decide import LONGEST_CIRCUIT_WAIT_S, RETURN_SPREAD
+from holdfast.testing import ScriptedHTTPError, script, seeded
 
 TRIPS = Policy(attempts=1, circuit=Circuit(failures=2, open_for=30))
 
@@ -292,3 +296,104 @@ def test_a_circuit_opened_by_a_rate_limit_stays_open_for_its_retry_after(code, r
         world.recover("claude", policy).call(Flaky(limited))
     until = world.state("provider:claude")._breaker.open_until
     assert until == pytest.approx(world.now + open_for)
+
+
+# --- waiting for an open circuit ---
+
+
+def test_R34_an_open_inner_circuit_is_not_called_again() -> None:
+    world = World()
+    work = Always(reset)
+    policy = Policy(circuit=Circuit(failures=1))
+    with pytest.raises(ConnectionResetError):
+        world.recover("inner", policy).call(work)
+    with pytest.raises(CircuitOpenError):
+        world.recover("outer").call(world.recover("inner", policy)(work))
+    assert (work.calls, world.now) == (1, 0)
+
+
+def test_R34_with_wait_for_circuit_a_call_waits_for_the_next_probe() -> None:
+    world = World()
+    policy = Policy(circuit=Circuit(failures=1, open_for=30), wait_for_circuit=True, deadline=None)
+    work = Flaky(reset())
+    assert world.recover("a", policy).call(work) == "ok"
+    assert (work.calls, world.now) == (2, 30)
+    assert [event.fault.code for event in world.of(Retry)] == ["CONN_RESET", "CIRCUIT_OPEN"]
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_R34_a_call_rejected_from_the_start_measures_each_wait_from_its_own_start(form: str) -> None:
+    world = World()
+    circuit = Circuit(failures=1, open_for=30)
+    with pytest.raises(ConnectionResetError):
+        world.recover("a", Policy(circuit=circuit)).call(Flaky(reset()))
+    world.clock.advance(10)
+
+    def probed_by_others(event: object) -> None:
+        """While it waits, the circuit opens again for another 30 s."""
+        if isinstance(event, Retry) and world.now < 60:
+            world.state("provider:a")._breaker._stay_open_until(world.now + 30)
+
+    world.runtime.on(probed_by_others)
+    patient = world.recover("a", Policy(circuit=circuit, timeout=5, wait_for_circuit=True, deadline=None))
+    work = Flaky(takes=2)
+    assert (patient.call(work) if form == "sync" else world.run(patient.call(work.acall))) == "ok"
+    assert world.waits()[-4:] == [20, 10, 20, 10]
+    took = 0 if form == "sync" else 2
+    assert (world.now, world.of(AttemptEnded)[-1].took) == (70 + took, took)
+
+
+def test_S1_1_the_wait_for_a_circuit_has_an_end() -> None:
+    world = World()
+    policy = Policy(circuit=Circuit(mode="forced-open"), wait_for_circuit=True, deadline=None)
+    with pytest.raises(CircuitOpenError):
+        world.recover("a", policy).call(Flaky())
+    assert LONGEST_CIRCUIT_WAIT_S / 2 < world.now <= LONGEST_CIRCUIT_WAIT_S * (1 + RETURN_SPREAD)
+
+
+def test_R34_many_waiting_callers_outlast_an_outage_and_return_spread_out() -> None:
+    world = World(rng=seeded(5))
+    back, went = 610.0, []
+
+    async def ask() -> str:
+        await asyncio.sleep(0.1)
+        if world.now < back:
+            raise reset()
+        went.append(world.now)
+        return "ok"
+
+    async def call(at: float) -> str:
+        await asyncio.sleep(at)
+        return await world.recover("a", PATIENT).call(ask)
+
+    async def main() -> list[str]:
+        return await asyncio.gather(*(call(second) for second in range(600)))
+
+    assert world.run(main()) == ["ok"] * 600
+    first = went[0] - back
+    assert first <= 20.2, "a waiting caller makes the very next probe"
+    busiest = max(bisect_left(went, at + 1) - place for place, at in enumerate(went))
+    assert busiest <= 600 / 20, "they do not go out at once"
+    assert went[-1] - back < 20 + 600 * RETURN_SPREAD + 30
+
+
+def test_R34_the_first_caller_that_waits_for_a_circuit_probes_on_time() -> None:
+    world = World()
+    circuit = Circuit(failures=1, open_for=30)
+    with pytest.raises(ConnectionResetError):
+        world.recover("a", Policy(circuit=circuit)).call(Flaky(reset()))
+    waiting = Policy(circuit=circuit, wait_for_circuit=True)
+    too_late = waiting.replace(timeout=5, deadline=5)
+
+    async def called(policy: Policy) -> float:
+        with suppress(CircuitOpenError):
+            await world.recover("a", policy).call(Flaky().acall)
+        return world.now
+
+    async def main() -> list[float]:
+        return await asyncio.gather(*(called(policy) for policy in (too_late, waiting, waiting)))
+
+    began = world.now
+    gave_up, first, second = (ended - began for ended in world.run(main()))
+    assert (gave_up, first) == (0, 30)
+    assert 30 < second <= 30 * (1 + RETURN_SPREAD)

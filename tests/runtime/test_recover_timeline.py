@@ -6,8 +6,10 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from recover_kit import Always, Flaky, World, reset
 
 from holdfast import Backoff, Err, Ok, Policy, Runtime, recover
+from holdfast.events import Cancelled, CircuitState, Failed
 from holdfast.testing import Midpoint, VirtualClock, run, script
 
 STEADY = Policy(attempts=3, backoff=Backoff(initial=2, jitter="none"))
@@ -84,3 +86,21 @@ def test_an_async_call_begins_when_it_is_awaited():
         return await call
 
     assert run(later()) == "done"
+
+
+def test_outcome_holds_the_whole_timeline_and_a_failure_is_reported_once() -> None:
+    world = World()
+    outcome = world.recover("a").outcome(Flaky(reset(), value=5))
+    assert outcome == Ok(5, via="primary", attempts=outcome.attempts)
+    assert [(attempt.number, attempt.code, attempt.waited) for attempt in outcome.attempts] == [
+        (1, "CONN_RESET", 0.0),
+        (2, None, 1.0),
+    ]
+    failed = world.recover("a").outcome(Always(reset))
+    assert isinstance(failed, Err)
+    assert len(failed.fault.attempts) == 3
+    assert len(world.of(Failed)) == 1
+    with pytest.raises(KeyboardInterrupt):
+        world.recover("a").outcome(Flaky(KeyboardInterrupt()))
+    assert len(world.of(Cancelled)) == 1
+    assert world.circuit_state("provider:a") is CircuitState.CLOSED
