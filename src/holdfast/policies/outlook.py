@@ -29,7 +29,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of an operation whose every call ends in the same way."""
+    """The course of an operation in which every call fails in the same way."""
 
     what: str
     """The schedule, or the code that has one of its own."""

@@ -20,7 +20,7 @@ Monotonic: TypeAlias = Callable[[], float]
 
 
 class Ambient(Protocol):
-    """What a nested call looks at: an operation under way, or a budget."""
+    """The scope that a nested call reads: an operation under way, or a budget."""
 
     def deadline_on(self, monotonic: Monotonic) -> float | None:
         """Return when everything inside must be over, as a reading of the given clock; None: no deadline."""
@@ -33,7 +33,7 @@ class Ambient(Protocol):
 
     @property
     def run(self) -> str:
-        """What its events are correlated by; empty for a budget."""
+        """The id that its events carry; empty for a budget outside of an operation."""
         ...
 
     @property
@@ -60,7 +60,7 @@ def in_force(around: Ambient | None) -> Ambient | None:
 
 def on_clock(deadline: float | None, own: Monotonic, other: Monotonic) -> float | None:
     """Return a deadline, a reading of the clock `own`, as a reading of the clock `other`."""
-    # Each runtime has its own clock, and readings of two clocks say nothing about each other: only what is left does.
+    # Each runtime has its own clock, and readings of two clocks cannot be compared: only the time left is carried over.
     if deadline is None or own == other:
         return deadline
     return other() + (deadline - own())

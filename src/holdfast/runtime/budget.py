@@ -1,6 +1,6 @@
 """`Budget`: the one ledger of seconds, money, tokens, turns and attempts, for everything called inside it.
 
-Invariant: a budget inside another can spend no more than what is left there; whatever is spent inside counts outside.
+Invariant: a budget inside another can spend no more than the outer one has left, and each charge counts in both.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class Budget:
 
 
 class Charges:
-    """What one operation's attempts cost its budget. A call is charged once, however many recoveries are around it.
+    """Charges the attempts of one operation to its budget. A call is charged once, however many recoveries are around it.
 
     An attempt that makes its calls through other recoveries is charged by those; its own charge is only what its answer
     reports beyond their answers.

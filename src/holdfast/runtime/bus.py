@@ -156,7 +156,7 @@ class EventStream:
         while not self._events and not self._over:
             ready = asyncio.Event()
             self._waiting = (asyncio.get_running_loop(), ready)
-            # An event that arrived before the line above found nobody to wake.
+            # An event that arrived before the line above has woken no reader.
             if not self._events:
                 await ready.wait()
         if not self._events:

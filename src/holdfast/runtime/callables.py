@@ -1,4 +1,4 @@
-"""What kind of callable a function is. Everything that ends up awaiting counts as async (R23)."""
+"""Kinds of callables. Every callable that returns a coroutine counts as async (R23)."""
 
 from __future__ import annotations
 

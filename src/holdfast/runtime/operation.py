@@ -95,7 +95,7 @@ class Operation:
     """Why it was given up."""
     via = "primary"
     degraded = False
-    """A lesser answer was returned."""
+    """A cached or degraded answer was returned."""
     has_fallbacks = False
     """Something else answers, or reports the failure, when it has failed for good."""
     last_resort = False
@@ -116,7 +116,7 @@ class Operation:
     _run = ""
 
     def __init__(self, plan: Plan, adapter: Adapter | None = None, abort: Abort | None = None) -> None:
-        # What every call reads is set here: reading a class attribute through the instance takes three times as long.
+        # Attributes that every call reads are set here: reading a class attribute through the instance takes three times as long.
         self.plan = plan
         self.attempts = 0
         """Calls made so far."""
@@ -628,7 +628,7 @@ class Operation:
             self._add_attempt(fault, now)
 
     def degrade(self, via: str) -> None:
-        """A lesser answer is returned: a cached one, or the one for when everything has failed."""
+        """A cached or degraded answer is returned."""
         self.via = via
         self.degraded = True
 

@@ -100,7 +100,7 @@ class Plan:
         self.look_up()
 
     def look_up(self) -> None:
-        """Look up the runtime, the policy and the target states. Only for a plan that nobody uses yet."""
+        """Look up the runtime, the policy and the target states. Only for a plan that is not in use yet."""
         # Read first: if something changes during the lookup, the next call looks up again.
         self.seen = CHANGES.count
         runtime = self.runtime = self._given_runtime or default_runtime()

@@ -67,7 +67,7 @@ class _Changes:
         self.count = 0
 
     def happened(self) -> None:
-        # No lock: two threads may count their changes as one, but the number differs from before, and that is all it says.
+        # No lock: two threads may count their changes as one, but the number differs from before, and that is all a plan checks.
         self.count += 1
 
 
