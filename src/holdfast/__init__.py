@@ -8,8 +8,8 @@
     @answer.fallback
     async def by_openai(question: str) -> str: ...
 
-`fault_of(error)` classifies any failure; `Session` keeps work that survives its process. SDK clients recover with
-`holdfast.anthropic.recovering` and `holdfast.openai.recovering`.
+`fault_of(error)` classifies any failure. `Session` saves work, so that it survives a crash of the process. SDK clients
+recover with `holdfast.anthropic.recovering` and `holdfast.openai.recovering`.
 
 A name is imported when it is first used, so `import holdfast` is cheap.
 """
@@ -19,7 +19,8 @@ from __future__ import annotations
 from holdfast._lazy import loader
 from holdfast._version import __version__
 
-# Type checkers take a variable of this name for true. Importing `typing` for it would be most of what `import holdfast` costs.
+# Type checkers assume that a variable of this name is true. It is not imported from `typing`, because that import would
+# take most of the time of `import holdfast`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.faults import (

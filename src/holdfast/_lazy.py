@@ -1,14 +1,15 @@
 """Names that are imported when they are first used.
 
-This keeps the package root and the pytest plugin cheap to import: a project that has Holdfast installed and does not use it pays
-almost nothing.
+This keeps the package root and the pytest plugin cheap to import. A project that has Holdfast installed but does not
+use it loses almost no time.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
-# Type checkers take a variable of this name for true. Importing `typing` for it would be most of what `import holdfast` costs.
+# Type checkers assume that a variable of this name is true. It is not imported from `typing`, because that import would
+# take most of the time of `import holdfast`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,8 +41,9 @@ def lazy_module(name: str, namespace: dict[str, Any]) -> Any:
         else:
             asyncio = lazy_module("asyncio", globals())
 
-    Use it for modules that only some programs need: asyncio is half of an import that a blocking program would pay for nothing.
-    After the first use the name in `namespace` is the module itself, so it costs nothing more and can be patched in tests.
+    Use it for modules that only some programs need. asyncio takes half of the import time, and a blocking program
+    never uses it. After the first use the name in `namespace` is the module itself, so it costs nothing more and can
+    be patched in tests.
     """
     return _StandIn(name, namespace)
 

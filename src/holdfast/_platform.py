@@ -1,4 +1,4 @@
-"""What only some operating systems have: fork, user accounts, an event loop that watches files.
+"""Features that only some operating systems have: fork, user accounts, an event loop that watches files.
 
 Invariant: every module of Holdfast can be imported on every system. A feature that the system lacks raises `HoldfastError` with
 the code `SYS_NOT_IMPLEMENTED` when it is used.
@@ -32,14 +32,14 @@ def after_fork(action: Callable[[], None]) -> None:
 
 
 def need_posix(feature: str) -> None:
-    """Raise where `feature` cannot work because the system is not a POSIX one."""
+    """Raise `HoldfastError` on a system without POSIX, where `feature` cannot work."""
     if not is_posix():
         raise _not_here(f"{feature} needs Linux or macOS")
 
 
 def need_selector_loop(feature: str, loop: AbstractEventLoop) -> None:
-    """Raise where `feature` cannot work on `loop`: the default loop of Windows cannot watch sockets of other libraries."""
-    # By name: asyncio has the class on Windows only.
+    """Raise if `feature` cannot work on `loop`. The default loop of Windows cannot watch sockets of other libraries."""
+    # The class is compared by its name, because asyncio has it on Windows only.
     if any(base.__name__ == "ProactorEventLoop" for base in type(loop).__mro__):
         help_text = "run the program with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)"
         raise _not_here(f"{feature} does not work on asyncio's ProactorEventLoop: {help_text}")

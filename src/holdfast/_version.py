@@ -1,4 +1,4 @@
-"""The one place the version is written."""
+"""The version of Holdfast. It is written only here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovering clients of the Anthropic SDK (extra `anthropic`).
+"""Clients of the Anthropic SDK with recovery (extra `anthropic`).
 
     from anthropic import Anthropic
     from holdfast.anthropic import recovering

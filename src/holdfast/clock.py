@@ -1,7 +1,7 @@
-"""Time and randomness as parameters: the two protocols that pure code gets instead of using a global clock.
+"""Time and randomness as parameters. Pure code gets these two protocols and uses no global clock.
 
-Invariant: pure rooms read no clock and no random source that they were not given. So every decision can be tested in virtual
-time and replayed.
+Invariant: pure rooms read only the clock and the random source that they get as arguments. So every decision can be
+tested in virtual time and replayed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class Clock(Protocol):
     """Two clocks: wall time for dates, monotonic time for durations."""
 
     def wall(self) -> float:
-        """Seconds since the epoch. May jump; only for dates that cross a process border."""
+        """Seconds since the epoch. The value may jump, so use it only for dates that other processes read."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start. Never goes back; use it for every duration."""
+        """Seconds from an arbitrary start. The value never goes back; use it for every duration."""
         ...
 
 

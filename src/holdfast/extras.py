@@ -1,4 +1,4 @@
-"""Optional packages that are not installed: one error, one sentence that says what to install.
+"""The error for an optional package that is not installed. Its message says what to install.
 
 with needs_extra("holdfast.anthropic", "anthropic", "anthropic"):
 from holdfast.integrations.anthropic import recovering
@@ -53,8 +53,9 @@ class needs_extra:  # noqa: N801 - reads as a statement: `with needs_extra(…):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Any foreign module: an SDK without one of its own dependencies is mended by the same command. A module of ours
-        # that is missing is a defect and stays one, and so does an error that an import inside has already explained.
+        # Any missing foreign module counts: if an SDK lacks one of its own dependencies, the same command installs it.
+        # A missing module of Holdfast is a defect, so that error is not changed. A nested import may already have
+        # raised a MissingExtraError, which is not changed either.
         if isinstance(error, MissingExtraError) or not isinstance(error, ModuleNotFoundError):
             return
         if (error.name or "").partition(".")[0] != "holdfast":

@@ -1,4 +1,4 @@
-"""Recovering transports for httpx and httpx2 (extra `httpx`).
+"""Transports with recovery, for httpx and httpx2 (extra `httpx`).
 
     import httpx
     from holdfast.httpx import RecoveringTransport

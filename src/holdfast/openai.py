@@ -1,4 +1,4 @@
-"""Recovering clients of the OpenAI SDK (extra `openai`), also for xAI and other services with the same API.
+"""Clients of the OpenAI SDK with recovery (extra `openai`), also for xAI and other services with the same API.
 
     from openai import AsyncOpenAI
     from holdfast.openai import recovering

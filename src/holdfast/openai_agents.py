@@ -1,4 +1,4 @@
-"""Recovering models and providers for the OpenAI Agents SDK (extra `openai-agents`).
+"""Models and providers with recovery, for the OpenAI Agents SDK (extra `openai-agents`).
 
     from agents import Agent, OpenAIProvider, RunConfig, Runner
     from holdfast.openai_agents import recovering

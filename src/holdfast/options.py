@@ -1,4 +1,7 @@
-"""Checks of options. A wrong option fails where it is written and names what was expected, what came and where.
+"""Checks of options.
+
+A wrong option raises an error where it is written. The error names the option, the expected value and the received
+value.
 
 Invariant: zero means zero. A check either returns nothing or raises `InvalidError`; it never substitutes a default.
 """
@@ -21,8 +24,8 @@ __all__ = ["Options", "an", "at_least", "count", "flag", "names", "one_of", "sec
 class _OptionsMeta(msgspec.StructMeta):
     """Turns msgspec's TypeError about an unknown option into an `InvalidError` that suggests the right one."""
 
-    # A struct is built in C: it has no `__init__` or `__new__` of its own that could look at the names.
-    # Type checkers must not see this method; they would forget the struct's own signature.
+    # msgspec builds a struct in C. There is no `__init__` or `__new__` in Python that could check the names.
+    # Type checkers must not see this method. With it they would not use the struct's own signature.
     if not TYPE_CHECKING:
 
         def __call__(cls, *args: Any, **given: Any) -> Any:  # noqa: N805 - the instances of a metaclass are classes
@@ -35,7 +38,7 @@ class _OptionsMeta(msgspec.StructMeta):
                 raise
 
 
-# Looked up once: options may be built for every call, and `super()` costs a lookup each time.
+# It is looked up once: options may be built for every call, and `super()` would look it up each time.
 _build = msgspec.StructMeta.__call__
 
 
@@ -44,7 +47,7 @@ class Options(msgspec.Struct, metaclass=_OptionsMeta, frozen=True, kw_only=True)
 
     def _replaced(self, changes: Mapping[str, Any]) -> Self:
         """Return a copy with some options changed, checked like a new value."""
-        # Not `msgspec.structs.replace`: it raises a bare TypeError for an unknown option.
+        # `msgspec.structs.replace` is not used: it raises a bare TypeError for an unknown option.
         return type(self)(**{**msgspec.structs.asdict(self), **changes})
 
 
@@ -65,7 +68,7 @@ def an(noun: str) -> str:
 
 def suggestion(name: str, known: Collection[str], value: Any = None) -> str:
     """Return what to write instead of an unknown name: the closest known name, or a list of all of them."""
-    # Loaded here: only a mistyped name pays for it.
+    # The import is slow and only a mistyped name needs it, so it stands here.
     from difflib import get_close_matches  # noqa: PLC0415
 
     if name in _RETRIES and "attempts" in known:
@@ -75,7 +78,7 @@ def suggestion(name: str, known: Collection[str], value: Any = None) -> str:
     return f"use one of {', '.join(known)}"
 
 
-# What other libraries call it. They count the calls after the first; we count all calls.
+# The names that other libraries use for this option. They count the calls after the first; we count all calls.
 _RETRIES = frozenset({"retries", "max_retries"})
 
 
@@ -120,13 +123,13 @@ def at_least(path: str, value: Any, least: float, *, optional: bool = False) -> 
 
 
 def one_of(path: str, value: Any, words: Collection[str]) -> None:
-    """Check a word from a closed list."""
+    """Check that a word is in a closed list."""
     if not isinstance(value, str) or value not in words:
         raise InvalidError.at(path, f"one of {', '.join(sorted(words))}", value)
 
 
 def names(path: str, value: Any, *, optional: bool = False) -> None:
-    """Check a set of names. A plain string is invalid: it would be read as the set of its letters."""
+    """Check a set of names. A plain string is invalid, because Python would take it as the set of its letters."""
     if value is None and optional:
         return
     if not isinstance(value, (set, frozenset)) or not all(isinstance(name, str) for name in value):

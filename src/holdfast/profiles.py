@@ -1,6 +1,7 @@
 """Profiles and phases.
 
-A profile is a named set of attempts, delays, circuit and time limits. A phase is a step of switching recovery on.
+A profile is a named set of attempts, delays, circuit and time limits. A phase is one step of a gradual introduction:
+later phases switch on more of the recovery.
 
     from holdfast import recover
     from holdfast.profiles import phase, policy_of, spec016
@@ -49,7 +50,7 @@ holdfast = HOLDFAST
 bridge = BRIDGE
 """For connections to remote clients: five attempts to connect, and a circuit that stays open for 60 s."""
 spec016 = SPEC016
-"""One backoff for everything that may be retried, including tools."""
+"""All retryable failures have the same backoff, including failures of tools."""
 stud = STUD
 """The same numbers as the default profile."""
 task = TASK

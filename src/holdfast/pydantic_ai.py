@@ -9,7 +9,8 @@
     @recovering_tool(effect="read")
     def weather(city: str) -> str: …
 
-Pass `FALLBACK_ON` to a `FallbackModel` around recovering models. `for_the_model(error)` turns a failure into what the model may see.
+Pass `FALLBACK_ON` to a `FallbackModel` around recovering models. `for_the_model(error)` turns a failure
+into a text that the model may see.
 """
 
 from __future__ import annotations

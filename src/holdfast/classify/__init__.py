@@ -1,4 +1,4 @@
-"""Recognise a foreign failure: an exception, an HTTP response, a stream, a process exit, a line of text → `Fault`.
+"""Turn a foreign failure into a `Fault`: an exception, an HTTP response, a stream, a process exit, a line of text.
 
 Readers turn the failure into `Evidence`. Rules run in order until one gives a `Verdict`. The classifier adds the catalog's
 defaults and the delay that the response requests. The time is a parameter, no library is imported to recognise its
@@ -48,7 +48,8 @@ __all__ = [
     "read_record",
 ]
 
-# Most programs that import Holdfast never see a failure: the rules and their patterns are loaded with the first one.
+# Most programs that import Holdfast never see a failure. So the rules and their patterns are loaded at the first
+# failure.
 _HOMES = (
     dict.fromkeys(__all__, "holdfast.classify.classifier")
     | dict.fromkeys(("Evidence", "Raised", "Rule", "Source", "Verdict"), "holdfast.classify.evidence")

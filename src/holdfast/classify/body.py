@@ -1,7 +1,7 @@
 """Read an error body, however it is wrapped: arrays, JSON inside strings, Python reprs, SSE and NDJSON lines, HTML.
 
-Only fields that describe the failure are read. Text that the user wrote and the server echoed is never searched, since it
-may contain any word.
+Only fields that describe the failure are read. A server may echo the user's own text. That text is never searched,
+because it may contain any word.
 Invariant: never raises, never evaluates anything, is bounded in depth and size, and puts the innermost failure first.
 """
 
@@ -19,7 +19,7 @@ __all__ = ["MAX_CHARS", "MAX_DECODED", "Findings", "decode_json", "decode_lines"
 
 MAX_CHARS: Final = 65_536
 MAX_DECODED: Final = 1_048_576
-"""A longer text is not decoded: an error body of a megabyte is an echo of the request."""
+"""A longer text is not decoded: an error body of a megabyte repeats the request."""
 # Bounds against hostile bodies: depth, nodes, items of a list, fields of an object.
 _MAX_DEPTH: Final = 8
 _MAX_NODES: Final = 200
@@ -70,7 +70,7 @@ _FIELDS: Final[dict[str, int]] = {
         | _named(_Field.QUOTA, "quotaId", "quota_limit")
     ).items()
 }  # fmt: skip
-# Plain numbers: operations on enum flags, for every field of every body, would cost more than the rest of the walk.
+# These are plain numbers. Enum flags are slow, and they would be used for every field of every body.
 _CODE, _MESSAGE, _NESTED, _STATUS = int(_C), int(_M), int(_N), int(_Field.STATUS)
 _HEADERS, _QUOTA = int(_Field.HEADERS), int(_Field.QUOTA)
 _INSTANT, _MILLISECONDS = int(_Field.INSTANT), int(_Field.MILLISECONDS)
@@ -82,7 +82,7 @@ _HTML_WORDS: Final = 600
 
 
 class Findings:
-    """The facts of a body, collected while walking it. Lists grow outermost first; the readers reverse them."""
+    """The facts of a body. Each list holds the outermost fact first; the readers reverse it."""
 
     __slots__ = ("codes", "delays", "headers", "html", "left", "messages", "payload", "resets", "status")
 
@@ -136,7 +136,7 @@ def _read_json(text: str, found: Findings) -> None:
         found.payload = payload
         _walk(payload, found, _MAX_DEPTH, top=True)
     elif len(text) <= MAX_CHARS:
-        # Cut off, or not quite JSON. A longer text may be an echo of the request, so its words mean nothing.
+        # The text is cut off or is not quite JSON. A longer text may repeat the request, so its words mean nothing.
         _read_text(text, found, _MAX_DEPTH, top=True)
 
 
@@ -155,7 +155,10 @@ def _walk(node: Any, found: Findings, depth: int, *, top: bool = False) -> None:
 
 
 def _walk_fields(node: dict[Any, Any], found: Findings, depth: int, *, top: bool) -> None:
-    """Read the fields of this level first, then the nested ones: the lists are reversed later, so the innermost leads."""
+    """Read the fields of this level, then the nested fields.
+
+    The lists are reversed later, so the innermost comes first.
+    """
     nested: list[tuple[Any, bool]] = []
     for name, value in node.items() if len(node) <= _MAX_FIELDS else list(node.items())[:_MAX_FIELDS]:
         field = _FIELDS.get(name, _UNKNOWN)
@@ -191,9 +194,12 @@ _FIRST_RARE: Final = int(_Field.SECONDS)
 
 
 def _take_status(value: Any, found: Findings, *, top: bool) -> None:
-    """Read a numeric status inside the body: at the top it repeats the real one, deeper it is the wrapped failure's."""
+    """Read a numeric status inside the body.
+
+    At the top it repeats the HTTP status; deeper it belongs to a wrapped failure.
+    """
     if isinstance(value, str) and not value[:1].isdecimal():
-        # Most codes are words. Letting the number parser fail on them costs as much as the rest of the field.
+        # Most codes are words, and a number parser that fails is slow. So the first character is checked before.
         return
     number = _number(value)
     if number is not None and 400 <= number < 600 and (not top or found.status is None):
@@ -210,7 +216,7 @@ def _take_rare(field: int, value: Any, found: Findings) -> None:
         if isinstance(value, str):
             found.codes.append("quota:" + value.lower())
     elif isinstance(value, dict):
-        # MiniMax and z.ai use the same numbers with different meanings, so MiniMax's get a prefix.
+        # MiniMax and z.ai use the same numbers with different meanings, so the numbers of MiniMax get a prefix.
         found.codes.append(f"base_resp:{value.get('status_code')}")
         found.messages.append(str(value.get("status_msg", "")))
 
@@ -226,7 +232,7 @@ def _take_time(field: int, value: Any, found: Findings) -> None:
     number = _protobuf_seconds(value) if isinstance(value, dict) else _number(value)
     if field == _INSTANT:
         at = parse_rfc3339(value) if number is None and isinstance(value, str) else number
-        # A smaller number is no instant of our time.
+        # A smaller number cannot be a date of our time.
         if at is not None and at >= 1e9:
             found.resets.append(at / 1000 if at >= 1e12 else at)
         return
@@ -265,14 +271,14 @@ def _read_text(text: str, found: Findings, depth: int, *, top: bool, keep: bool 
 def _read_html(text: str, found: Findings) -> None:
     """Keep the words of the page, its title first, without the markup."""
     found.html = True
-    # Split at the brackets: a regular expression that finds the end of every tag costs three times as much.
+    # The text is split at the brackets. A regular expression that finds the end of every tag takes three times as long.
     first, *pieces = text[:_HTML_CHARS].split("<")
     kept = [first]
     hidden = ""
     for piece in pieces:
         tag, closed, words = piece.partition(">")
         if hidden:
-            # Inside a style or a script, until its end.
+            # This part is inside a style or a script, so it is left out until the closing tag.
             if not tag.lower().startswith(hidden):
                 continue
             hidden = ""
@@ -282,7 +288,7 @@ def _read_html(text: str, found: Findings) -> None:
         if closed:
             kept.append(words)
         elif ">" not in text:
-            # Not a page at all, only a text that begins like one.
+            # The text is not a page. It only begins like one.
             kept.append(piece)
     found.messages.append(" ".join(" ".join(kept).split())[:_HTML_WORDS])
 
@@ -304,7 +310,7 @@ _LONGEST_NUMBER: Final = 40
 _MAX_LINES: Final = 2_000
 _MAX_OBJECT: Final = 16_384
 _MAX_OBJECTS: Final = 4
-"""How many opening braces are tried in one text."""
+"""The most opening braces that are tried in one text."""
 
 _TOKEN = re.compile(r"[bru]{0,2}('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|\b(True|False|None)\b|([()])", re.DOTALL)
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -335,13 +341,13 @@ def decode_lines(text: str) -> list[Any]:
 
 
 def _find_object(text: str) -> dict[str, Any] | None:
-    """Return the first JSON object or Python dict in `text`, whatever is around it."""
+    """Return the first JSON object or Python dict in `text`. Other text may stand around it."""
     start = text.find("{")
     for _ in range(_MAX_OBJECTS):
         if start < 0:
             return None
         if text.startswith('{\\"', start):
-            # JSON inside a JSON string, its quotes still escaped.
+            # The text holds JSON inside a JSON string, with escaped quotes.
             return _find_object(text[start:].replace('\\"', '"'))
         whole = decode_json(text[start:])
         if isinstance(whole, dict):
@@ -359,7 +365,7 @@ def _find_object(text: str) -> dict[str, Any] | None:
 
 
 def _balanced_end(text: str, start: int) -> int | None:
-    """Return where the brace at `start` is closed. Braces inside strings do not count."""
+    """Return the index of the brace that closes the brace at `start`. Braces inside strings do not count."""
     depth, quote, position = 0, "", start
     while position < min(len(text), start + _MAX_OBJECT):
         char = text[position]
@@ -381,7 +387,10 @@ def _balanced_end(text: str, start: int) -> int | None:
 
 
 def _as_json(literal: str) -> str:
-    """Return a Python repr as JSON: SDKs print bodies so. Token by token; nothing is evaluated."""
+    """Return a Python repr as JSON, because SDKs print bodies as a repr.
+
+    It is converted token by token, never evaluated.
+    """
     return _TOKEN.sub(_token_as_json, literal)
 
 

@@ -1,7 +1,7 @@
 """The classifier: a foreign failure in, one `Fault` out. One `from_…` function per kind of failure.
 
-Invariant: total. Whatever these functions are given, they return a Fault and never raise; a failure that no rule
-recognises is `SYS_UNKNOWN`. The fault's `rule` names the rule that decided.
+Invariant: these functions return a Fault for every input and never raise. A failure that no rule recognises is
+`SYS_UNKNOWN`. The fault's `rule` names the rule that decided.
 """
 
 from __future__ import annotations
@@ -46,28 +46,30 @@ __all__ = [
     "unreadable",
 ]
 
-# Statuses of gateways in front of a dead server: their pages are not written by the provider.
+# A gateway sends these statuses if the server behind it is down. The gateway writes the page, not the provider.
 _OUTAGES = frozenset({502, 503, 504, *range(520, 531)})
 _ALWAYS: Phrases = 1
-"""A bit that no phrase has. It is always set, and rules without phrases of their own wait for it."""
+"""A bit that no phrase has. It is always set, so that rules without phrases always run."""
 _BLOCK = 6
 _Agenda: TypeAlias = "tuple[tuple[Phrases, tuple[tuple[Phrases, Rule, str], ...]], ...]"
-"""Blocks of rules, each with the phrases that any of its rules needs; each rule with the phrases it needs, and its name."""
+"""Blocks of rules. A block holds the phrases of all its rules, then each rule with its own phrases and its name."""
 _WORTH_WAITING = frozenset(
     code for code, entry in CATALOG.items() if entry.kind is Kind.TRANSIENT or entry.category is Category.RATE_LIMIT
 ) - {"PROVIDER_BILLING", "PROVIDER_ENTITLEMENT_MISSING"}
-"""Failures that waiting can cure. A bad request with reset headers is none, nor is an account without money."""
+"""Failures for which waiting can help. It cannot help for a bad request, even with reset headers, or for an empty
+account."""
 _UNKNOWN = Verdict(code="SYS_UNKNOWN", rule="nothing-matched", weak=True)
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
 _VAGUE = frozenset({"SYS_UNKNOWN", "SYS_CANCELLED", "SYS_PROGRAMMING_ERROR"})
-"""Causes that do not override a wrapper: many timeouts work by cancelling, and a KeyError often hides a real failure."""
+"""Causes with these codes do not override the wrapper. Many timeouts cancel the call, and a KeyError is often only a
+consequence of the real failure."""
 _PROSE = frozenset({"limits", "overflow", "access", "request", "server", "plain"})
 """Families of rules that read sentences."""
 _SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 def name_of(rule: Rule) -> str:
-    """Return the name a verdict carries: the family and the function, `limits.named_rate`."""
+    """Return the rule's name for a verdict, made of the family and the function: `limits.named_rate`."""
     family = (getattr(rule, "__module__", None) or "").rpartition(".")[2]
     name = getattr(rule, "__name__", type(rule).__name__)
     return f"{family}.{name}" if family else name
@@ -79,7 +81,7 @@ def _agenda(
     outage: bool,  # noqa: FBT001 - as above
     defect: bool,  # noqa: FBT001 - as above
 ) -> _Agenda:
-    """Return the rules that can apply to a local failure, an outage or a defect; in blocks, in order."""
+    """Return, in order and in blocks, the rules that can apply to a local failure, an outage or a defect."""
     kept: list[tuple[Phrases, Rule, str]] = []
     for rule in rules:
         condition = getattr(rule, "condition", ALWAYS)
@@ -104,7 +106,7 @@ class Classifier:
 
     def __init__(self, rules: Iterable[Rule] = RULES) -> None:
         self._rules = tuple(rules)
-        # Which rules can apply depends on three facts. All eight lists are prepared here, not once per failure.
+        # Three yes-or-no facts decide which rules can apply. All eight lists are prepared here, not for each failure.
         self._agendas = {facts: _agenda(self._rules, *facts) for facts in product((False, True), repeat=3)}
 
     def with_rules(self, *rules: Rule) -> Classifier:
@@ -117,10 +119,10 @@ class Classifier:
         return tuple(name_of(rule) for rule in self._rules)
 
     def judge(self, evidence: Evidence) -> Verdict:
-        """Return the first verdict, with the name of the rule that gave it; raises only what a rule raises."""
+        """Return the first verdict, with the name of its rule. Raises only if a rule raises."""
         verdict = self._first(evidence)
         if verdict.weak and len(evidence.text) > BEGINNING:
-            # The beginning of a long text was not clearer than a status or a class. The rest of it may be.
+            # The verdict on the beginning of a long text is weak. The rest of the text may be clearer.
             return self._first(
                 msgspec.structs.replace(evidence, matched=evidence.matched | find_phrases(evidence.text))
             )
@@ -142,7 +144,7 @@ class Classifier:
         return _UNKNOWN
 
     def fault(self, evidence: Evidence, cause: Cause | None = None) -> Fault:
-        """Return the fault that the evidence shows; raises only what a rule raises."""
+        """Return the fault that the evidence shows. Raises only if a rule raises."""
         return self.conclude(evidence, self.judge(evidence), cause)
 
     def conclude(self, evidence: Evidence, verdict: Verdict, cause: Cause | None = None) -> Fault:
@@ -171,10 +173,10 @@ CLASSIFIER = Classifier()
 
 
 def unreadable(defect: Exception) -> Fault:
-    """Return the fault of a failure that could not be read: a defect in a rule, or an input nobody expected.
+    """Return the fault of a failure that could not be read, because of a defect in a rule or an unexpected input.
 
-    Every `from_…` function ends with it, because classifying a failure must never be a second failure. They catch the
-    defect themselves: a decorator that passes `*args, **kwargs` on would cost an eighth of the whole classification.
+    Every `from_…` function uses it, because classifying a failure must never cause a second failure. Each function has
+    its own `except`: a decorator with `*args, **kwargs` would make classification an eighth slower.
     """
     return Fault.of(
         "SYS_UNKNOWN",
@@ -198,7 +200,7 @@ def from_exception(
     """
     try:
         return _from_exception(error, provider, now, classifier)
-    except Exception as defect:  # noqa: BLE001 - total
+    except Exception as defect:  # noqa: BLE001 - classifying never raises
         return unreadable(defect)
 
 
@@ -218,14 +220,14 @@ def from_http(
     """
     try:
         return classifier.fault(read_http(status, headers, body, provider=provider, now=now))
-    except Exception as defect:  # noqa: BLE001 - total
+    except Exception as defect:  # noqa: BLE001 - classifying never raises
         return unreadable(defect)
 
 
 def from_stream(
     text: str, *, provider: str = "", now: float | None = None, classifier: Classifier = CLASSIFIER
 ) -> Fault:
-    """Return the fault of a stream that began well: its error event, or its missing end. Never raises.
+    """Return the fault of a stream that began with success and then sent an error or has no end. Never raises.
 
     `text` is the stream as it arrived, SSE or NDJSON.
 
@@ -234,7 +236,7 @@ def from_stream(
     """
     try:
         return classifier.fault(read_stream(text, provider=provider, now=now))
-    except Exception as defect:  # noqa: BLE001 - total
+    except Exception as defect:  # noqa: BLE001 - classifying never raises
         return unreadable(defect)
 
 
@@ -253,7 +255,7 @@ def from_jsonrpc(
     """
     try:
         return classifier.fault(read_jsonrpc(message, status=status, provider=provider, now=now))
-    except Exception as defect:  # noqa: BLE001 - total
+    except Exception as defect:  # noqa: BLE001 - classifying never raises
         return unreadable(defect)
 
 
@@ -272,7 +274,7 @@ def from_process(
     """
     try:
         return classifier.fault(read_process(exit_code, stderr, provider=provider, now=now))
-    except Exception as defect:  # noqa: BLE001 - total
+    except Exception as defect:  # noqa: BLE001 - classifying never raises
         return unreadable(defect)
 
 
@@ -291,7 +293,7 @@ def from_grpc(
     """
     try:
         return classifier.fault(read_grpc(status, details, provider=provider, now=now))
-    except Exception as defect:  # noqa: BLE001 - total
+    except Exception as defect:  # noqa: BLE001 - classifying never raises
         return unreadable(defect)
 
 
@@ -303,27 +305,30 @@ def from_text(text: str, *, provider: str = "", now: float | None = None, classi
     """
     try:
         return from_evidence(*read_text(text, provider=provider, now=now), classifier=classifier)
-    except Exception as defect:  # noqa: BLE001 - total
+    except Exception as defect:  # noqa: BLE001 - classifying never raises
         return unreadable(defect)
 
 
 def from_evidence(
     *chain: Evidence, classifier: Classifier = CLASSIFIER, cause_from: BaseException | None = None
 ) -> Fault:
-    """Return the fault of a chain of evidence, outermost first: the first that names the failure decides (R22)."""
+    """Return the fault of a chain of evidence, outermost first.
+
+    The first evidence that names the failure decides (R22).
+    """
     evidence, verdict = _decide(chain, classifier)
     cause = None if cause_from is None else cause_of(cause_from)
     return classifier.conclude(evidence, verdict, cause)
 
 
 def most_limiting(faults: Iterable[Fault]) -> Fault:
-    """Return the fault that limits most what may be done next: one leaf that must not be retried decides for the group.
+    """Return the most limiting fault of a group. If one leaf must not be retried, the group must not be retried.
 
-    A leaf that was cancelled because a sibling failed does not count beside that sibling.
+    If a leaf was only cancelled because a sibling failed, the sibling decides.
     """
     every = list(faults)
     for fault in every:
-        # Ctrl-C stops the whole process, whatever else failed meanwhile.
+        # Ctrl-C stops the whole process, so it decides for the whole group.
         if fault.code == "SYS_CANCELLED" and fault.scope is Scope.PROCESS:
             return fault
     real = [fault for fault in every if fault.code != "SYS_CANCELLED"] or every
@@ -341,7 +346,7 @@ def _from_exception(error: BaseException, provider: str, now: float | None, clas
     chain: list[Evidence] = []
     for one in causes(error):
         if isinstance(one, HoldfastError):
-            # A failure of ours inside somebody else's wrapper: it already has its fault.
+            # An error of Holdfast is inside a foreign wrapper. It already has its fault.
             return one.fault
         if isinstance(one, BaseExceptionGroup):
             # A wrapper that names the failure decides. Otherwise the group inside it decides.
@@ -372,7 +377,7 @@ def _decide(chain: tuple[Evidence, ...], classifier: Classifier) -> tuple[Eviden
 
 
 def _only_prose(evidence: Evidence, verdict: Verdict) -> bool:
-    """Whether only the sentence of an exception was recognised. Somebody may have written it around the real failure."""
+    """Whether only the sentence of an exception was recognised. The real failure may be its cause."""
     family = verdict.rule.partition(".")[0]
     return evidence.raised is not None and evidence.status is None and family in _PROSE
 
@@ -385,12 +390,15 @@ def _cause_if_readable(defect: BaseException) -> Cause | None:
 
 
 def _shown(evidence: Evidence) -> str:
-    """Return what a fault shows of the text. The slow search for secrets runs only if the text may contain one."""
+    """Return the part of the text that a fault shows.
+
+    The slow search for secrets runs only if the text may contain one.
+    """
     message = evidence.message
     if len(message) > BEGINNING:
-        # Masked before it is cut: half a secret is not recognised, and would be shown.
+        # The text is masked before it is cut. After the cut, half a secret would not be recognised and would be shown.
         return REDACTOR.text(message[: BEGINNING + LONGEST_SECRET])[:BEGINNING].strip()
-    # Other alphabets are always searched: the quick test knows only ASCII words.
+    # A text with other alphabets is always searched, because the quick test knows only ASCII words.
     unsafe = evidence.matched & SECRETS or not message.isascii()
     return (REDACTOR.text(message) if unsafe else message).strip()
 

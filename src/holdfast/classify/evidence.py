@@ -1,4 +1,4 @@
-"""What is known about a foreign failure, in one shape whatever its source, and what a rule makes of it.
+"""`Evidence`: the facts about a foreign failure, in one shape for every source. `Verdict`: the decision of a rule.
 
 Invariant: evidence holds only text and numbers. It holds no live object and no clock, so looking at it cannot raise.
 """
@@ -20,7 +20,7 @@ __all__ = ["NOTHING", "Evidence", "Raised", "Rule", "Source", "Verdict", "applie
 
 
 class Source(StrEnum):
-    """Where the evidence comes from; the corpus calls it `kind`."""
+    """The source of the evidence; the corpus calls it `kind`."""
 
     HTTP = "http"
     SSE = "sse"
@@ -31,8 +31,8 @@ class Source(StrEnum):
     TEXT = "text"
 
 
-# `gc=False` on these values: they hold no reference cycles, and the collector then skips them. Thousands are built while
-# a provider is down.
+# These values hold no reference cycles, so `gc=False` lets the garbage collector skip them. Thousands of them are built
+# while a provider is down.
 class Raised(msgspec.Struct, frozen=True, gc=False):
     """One exception, by name. `names` holds the class and its bases, most derived first, without modules."""
 
@@ -53,7 +53,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     source: Source
     provider: str = ""
     status: int | None = None
-    """The HTTP status that decides: the innermost one if a gateway wrapped another server's response."""
+    """The HTTP status that decides. If a gateway wrapped the response of another server, it is the innermost status."""
     headers: dict[str, str] = {}
     """Names in lower case."""
     codes: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     delays: tuple[float, ...] = ()
     """Delays that fields of the body request, in seconds."""
     resets: tuple[float, ...] = ()
-    """Instants (epoch seconds) at which a limit resets, from fields of the body."""
+    """Times (epoch seconds) at which a limit resets, from fields of the body."""
     html: bool = False
     """The body is a web page, so a proxy or the wrong address answered."""
     stream: str = ""
@@ -76,16 +76,16 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rpc_code: int | None = None
     """A JSON-RPC error code, or 0 for a tool result with `isError`."""
     now: float | None = None
-    """Wall clock by which dates are read, in epoch seconds."""
+    """The current wall-clock time in epoch seconds. Dates are compared with it."""
     matched: Phrases = 0
-    """The declared groups of which a phrase or code is in the text; only the beginning of a long text is searched."""
+    """The groups of phrases and codes that occur in the text. Of a long text, only the beginning is searched."""
 
     def matches(self, group: Phrases) -> bool:
         """Whether any phrase of the group is in the text."""
         return self.matched & group != 0
 
     def first_match(self, table: tuple[tuple[Code, Phrases], ...]) -> Code | None:
-        """Return the first code of the table one of whose phrases is in the text."""
+        """Return the first code of the table that has a phrase in the text."""
         matched = self.matched
         for code, group in table:
             if matched & group:
@@ -97,7 +97,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.raised is not None and not set(names).isdisjoint(self.raised.names)
 
     def named_in(self, classes: frozenset[str]) -> bool:
-        """Like `named`, for a set built once: rules that run for every exception must not build a set each time."""
+        """Do the same as `named`, for a ready-made set.
+
+        Rules that run for every exception must not build a set each time.
+        """
         return self.raised is not None and not classes.isdisjoint(self.raised.names)
 
 
@@ -105,7 +108,7 @@ NOTHING = Evidence(source=Source.TEXT)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a rule recognised. The catalog's defaults for the code hold unless the rule sets another value.
+    """The decision of a rule. The catalog's defaults for the code apply unless the rule sets another value.
 
     For example:
         Verdict(code="PROVIDER_RATE_LIMITED", retryable=False)
@@ -119,26 +122,27 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     only_with_delay: bool = False
     """Retryable only if the response names a delay that is worth waiting for, as rolling daily limits do."""
     weak: bool = False
-    """Based only on a wrapper's class or a bare status. The exception's cause or the rest of a long text may be clearer."""
+    """The verdict is based only on a wrapper's class or a bare status. The cause or the rest of a long text may be
+    clearer."""
 
 
 _R = TypeVar("_R", bound="Rule")
 
 Rule: TypeAlias = "Callable[[Evidence], Verdict | None]"
-"""A small pure function with a docstring. It returns None for evidence that it does not recognise."""
+"""A rule is a small pure function with a docstring. It returns None for evidence that it does not recognise."""
 
 
 class Condition(msgspec.Struct, frozen=True):
     """When a rule runs. The classifier checks this first, so most rules never run for a given failure."""
 
     phrases: Phrases = 0
-    """Runs only if one of these phrases matched; 0 means always."""
+    """The rule runs only if one of these phrases matched; 0 means always."""
     local: bool = False
-    """Runs only for exceptions, processes and tool servers, not for a provider's response."""
+    """The rule runs only for exceptions, processes and tool servers, not for a provider's response."""
     not_outage: bool = False
-    """Does not run if the status means an outage: a gateway's error page may contain any word."""
+    """The rule does not run if the status means an outage: a gateway's error page may contain any word."""
     not_defect: bool = False
-    """Does not run for a TypeError or ValueError: its message may quote the words of a limit."""
+    """The rule does not run for a TypeError or ValueError: its message may quote the words of a limit."""
 
 
 ALWAYS = Condition()
@@ -157,7 +161,7 @@ def applies_when(
 
 
 def contains_any(text: str, phrases: tuple[str, ...]) -> bool:
-    """Whether any of the phrases is in `text`. A plain loop: this is the classifier's inner loop."""
+    """Whether any of the phrases is in `text`. This is the classifier's inner loop, so it is a plain loop."""
     for phrase in phrases:  # noqa: SIM110 - any() with a generator costs three times as much here
         if phrase in text:
             return True
@@ -168,6 +172,6 @@ _QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": 
 
 
 def fold(text: str) -> str:
-    """Return `text` in the form phrases are written in: lower case, every quote plain."""
+    """Return `text` in the form of the phrases: lower case and plain quotes."""
     folded = text.lower()
     return folded if folded.isascii() and "`" not in folded else folded.translate(_QUOTES)

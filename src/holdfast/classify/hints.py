@@ -1,9 +1,9 @@
-"""What a response says about time: the delay it requests (`requested_delay`) and the limit it announces (`announced_limit`).
+"""Read times from a response: the delay that it requests (`requested_delay`) and its limit (`announced_limit`).
 
-A delay is taken from, in this order: fields of the body, a header in milliseconds, Retry-After, reset headers of exhausted
-limits, the text. If several limits are exhausted the latest reset counts (R33).
-Invariant: a hint is finite and not negative. A date in the past, a sentinel or nonsense is no hint (R30), and nothing
-raises: headers are written by strangers.
+These places are searched in this order: fields of the body, a header in milliseconds, Retry-After, reset headers of
+exhausted limits, the text. If several limits are exhausted, the latest reset counts (R33).
+Invariant: a hint is finite and not negative. A date in the past, a sentinel or nonsense is not a hint (R30). Nothing
+raises, because headers may contain anything.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class AnnouncedLimit(msgspec.Struct, frozen=True):
 
 
 def announced_limit(headers: Mapping[str, str], wall: float) -> AnnouncedLimit | None:
-    """Return the limit in `headers` (names in lower case), read at `wall` time; None if they hold none that makes sense.
+    """Return the limit in `headers` (names in lower case), read at `wall` time; None if they contain no usable limit.
 
-    Headers announce tokens as well. How many tokens a call will take is not known before it, so they count only when none
-    are left.
+    Headers also announce limits of tokens. Nobody knows before a call how many tokens it takes, so such a limit counts
+    only when no tokens are left.
     """
     date = headers.get("date")
     now = (parse_http_date(date) if date else None) or wall
@@ -74,7 +74,7 @@ def announced_limit(headers: Mapping[str, str], wall: float) -> AnnouncedLimit |
 
 
 def requested_delay(evidence: Evidence) -> float | None:
-    """Return the seconds that the response asks to wait before the same request is sent again; None if it names none."""
+    """Return the delay in seconds that the response requests before a retry; None if it requests no delay."""
     delay = _from_body(evidence)
     if delay is None and evidence.headers:
         delay = _from_retry_after(evidence)
@@ -86,8 +86,8 @@ def requested_delay(evidence: Evidence) -> float | None:
 
 
 def server_now(evidence: Evidence) -> float | None:
-    """Return the time to read dates by: the server's clock from the Date header, else ours."""
-    # A server counts its resets by its own clock, which may be minutes away from this machine's.
+    """Return the current time for comparing dates: the server's time from the Date header, otherwise ours."""
+    # A server computes its resets with its own clock, which may differ from this machine's clock by minutes.
     date = evidence.headers.get("date")
     parsed = parse_http_date(date) if date else None
     return evidence.now if parsed is None else parsed
@@ -125,7 +125,7 @@ def _from_retry_after(evidence: Evidence) -> float | None:
     if seconds is None:
         return _until(parse_http_date(value) or _date(value), server_now(evidence))
     if seconds >= _EPOCH_SECONDS:
-        # A server bug seen in production: an instant was sent as a delay.
+        # Some servers send a point in time where a delay belongs. This bug was seen in production.
         return _until(_instant(value), server_now(evidence))
     return seconds if seconds >= 0 else None
 
@@ -147,15 +147,15 @@ def _reset(name: str, value: str, evidence: Evidence) -> float | None:
         return _codex_reset(name, value, evidence)
     if name == "ratelimit":
         return _ietf_ratelimit(value)
-    # A reset header is only a hint if its own limit has nothing left.
+    # A reset header is a hint only if nothing is left of its own limit.
     left = _remaining(name, headers)
     if left is not None and left > 0:
         return None
     if left is None and evidence.status is not None and evidence.status >= 500:
-        # An outage. A limit that is not known to be empty is not the reason for it.
+        # This is an outage. A limit is its reason only if the limit is known to be empty.
         return None
     if name.startswith(_ANTHROPIC):
-        # Sent with every response. It means something only if the bucket is known to be empty.
+        # This header is sent with every response. It means something only if the limit is known to be empty.
         return _until(_date(value), server_now(evidence)) if left is not None else None
     if name.startswith(("x-ratelimit", "x-rate-limit", "ratelimit")):
         return _delta_or_instant(value, evidence)
@@ -179,7 +179,7 @@ def _limit(pattern: str, headers: Mapping[str, str], now: float) -> AnnouncedLim
 
 
 def _seconds_until(value: str, now: float) -> float | None:
-    """Read a reset: seconds, a duration, or an instant as a date or since the epoch."""
+    """Read a reset: seconds, a duration, a date, or seconds since the epoch."""
     number = parse_number(value)
     if number is not None:
         return number if number < _EPOCH_SECONDS else number - now
@@ -191,7 +191,7 @@ def _seconds_until(value: str, now: float) -> float | None:
 
 
 def _unified_reset(name: str, value: str, evidence: Evidence) -> float | None:
-    """Read a subscription window's reset. Only rejected windows count; `-unified-reset` stands for all of them."""
+    """Read the reset of a subscription window. Only rejected windows count; `-unified-reset` belongs to all of them."""
     window = name.removesuffix("reset")
     status = evidence.headers.get(window + "status")
     if status is not None and status != "rejected":
@@ -208,7 +208,7 @@ def _codex_reset(name: str, value: str, evidence: Evidence) -> float | None:
         return None
     if name.endswith("-reset-after-seconds"):
         return parse_number(value)
-    # The instant repeats the delay, less exactly. It counts only if no delay is sent.
+    # The date repeats the delay less exactly. It counts only if no delay is sent.
     alone = f"x-codex-{window}-reset-after-seconds" not in headers
     return _until(_instant(value), server_now(evidence)) if alone else None
 
@@ -240,7 +240,7 @@ def _instant(value: str) -> float | None:
 
 
 def _date(value: str) -> float | None:
-    # Only what looks like a date: `fromisoformat` reads bare digits too.
+    # The text must look like a date, because `fromisoformat` also accepts bare digits.
     return parse_rfc3339(value) if value.count("-") >= 2 and ":" in value else None
 
 
@@ -250,7 +250,7 @@ def _until(at: float | None, now: float | None) -> float | None:
     return at - now
 
 
-# Each pattern is tried only after one of its words, not at every character: finding a word is far cheaper.
+# Each pattern is tried only after one of its words, not at every character. Finding a word is much faster.
 _TIME_WORDS = phrases("""
     again | request allowed | retry | retrying | reset | resets | resetting | wait | waits | available | recover | recovers | regain | until | renew
     renews | limit reached | retry_after | retry-after
@@ -270,7 +270,7 @@ _CLOCK_AFTER_CUE = re.compile(r"[a-z]*\s+(?:at\s+)?(?:(?P<day>[A-Z][a-z]{2,8} \d
 _LENGTH = re.compile(rf"\s*[~≈]?\s*({DURATION})", re.IGNORECASE)
 _HEADER_IN_TEXT = re.compile(r"['\"]?\s*[:=]\s*['\"]?(\d{1,6}(?:\.\d{1,6})?)\b(?!\s*(?:ms|m\b|h\b|min))")
 _EPOCH = re.compile(r"\|\s*(\d{10}|\d{13})\b")
-# A text that repeats a cue hundreds of times must not cost hundreds of matches.
+# A text may repeat a word hundreds of times. The number of matches is limited, so that it stays fast.
 _MAX_CUES = 6
 
 
@@ -297,7 +297,10 @@ def _from_text(evidence: Evidence) -> float | None:
 
 
 def _from_client_message(text: str) -> float | None:
-    """A client's "Retrying in 40 seconds" is its own backoff, not a hint; a delay of hours can only be the server's."""
+    """Return a long delay of a text such as "Retrying in 5 hours".
+
+    A short delay is the client's own backoff, not a hint.
+    """
     match = _after_cue(text, ("retrying in",), _LENGTH)
     delay = parse_duration(match[1]) if match is not None else None
     return delay if delay is not None and delay > PATIENCE_S else None

@@ -1,9 +1,8 @@
 """The phrases and machine codes that rules look for, and one fast search for all of them.
 
-Trying hundreds of phrases one after another would cost more than the call that failed. So each declared phrase is indexed
-under one whole word of it, the text is split into words once, and only phrases indexed under a word that occurs are
-searched for. Machine codes are looked up whole. A group of phrases or codes is one bit, so checking whether any of them
-matched is one `&`.
+Searching for hundreds of phrases one after another would be too slow. So each phrase is indexed under one of its
+words. The text is split into words once, and only the phrases of words that occur are searched for. Machine codes are
+looked up whole. A group of phrases or codes is one bit, so one `&` checks whether any of them matched.
 
 Invariant: a phrase matches when it is in the folded text as whole words. Its last word may have an ending: "rate limit"
 matches "rate limits" and "rate limited". With `…` it may go on in any way: "tokens per min…" matches "per minute".
@@ -38,10 +37,11 @@ Phrases: TypeAlias = int
 """One group of phrases or codes, or several joined with `|`."""
 
 _WORD = re.compile(r"\w+")
-# Accents belong to a word. Letters of scripts without spaces do not belong to an English word next to them.
+# Letters with accents are part of a word. Characters of scripts without spaces are not part of the English word beside
+# them.
 _LATIN_WORD = re.compile(r"[a-z0-9_\u00c0-\u024f]+")
 _ASCII_WORD = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
-# A table for bytes: str.translate looks every character up in a dict and costs four times as much.
+# The table is for bytes. str.translate looks up every character in a dict and takes four times as long.
 _SPACED = bytes(code if code in _ASCII_WORD else ord(" ") for code in range(256))
 
 _coded: dict[str, Phrases] = {}
@@ -51,11 +51,11 @@ _classes: dict[str, str] = {}
 _unspaced: dict[str, Phrases] = {}
 """Phrases of languages written without spaces. They are tried only in texts that contain such characters."""
 _index: dict[str, list[tuple[str, str, Phrases]]] = {}
-"""The phrases under each indexing word, as (second word, phrase, groups). The second word must occur too, which is cheaper
-to check than the phrase; it equals the indexing word if there is none. The phrase is empty if the word is all of it.
-The index grows while the rule families are imported."""
+"""The phrases under each indexing word, as (second word, phrase, groups). The second word must occur in the text too;
+this is faster to check than the phrase. If the phrase has no second word, the indexing word stands there. If it has
+only one word, `phrase` is empty. The index grows while the rule families are imported."""
 _indexed_words: set[str] = set()
-"""The words of `_index`, indexing words and second ones. No other word of a text matters."""
+"""The indexing words and second words of `_index`. Other words of a text are ignored."""
 _groups = 0
 
 
@@ -84,7 +84,7 @@ _COMMON = names("""
 """Words that are in most error texts (counted over the corpus). Phrases are indexed under rarer words if they have one."""
 
 BEGINNING = 500
-"""How many characters of a response are searched at first, and how many of it a fault's message shows.
+"""How many characters of a response are searched first. A fault's message shows the same number.
 
 The beginning describes the failure; the rest is advice and links. The classifier searches the whole text only if no rule
 recognises the beginning."""
@@ -93,8 +93,8 @@ recognises the beginning."""
 def phrases(*blocks: str) -> Phrases:
     """Declare phrases to search for and return them as one group.
 
-    Phrases are folded: lower case, plain quotes. A block holds several, separated by ` | ` and line ends; a block of one
-    phrase is taken as it is, spaces included.
+    Phrases are written in lower case with plain quotes. A block holds several phrases, separated by ` | ` and line
+    ends. A block with one phrase is used as it is, with its spaces.
     """
     group = _next_group()
     for text in _split(blocks):
@@ -125,9 +125,9 @@ def codes_in(words: Iterable[str]) -> Phrases:
 
 
 def find_phrases(text: str) -> Phrases:
-    """Return the groups of which a phrase is in `text`; also SECRETS if the text may contain one."""
+    """Return the groups that have a phrase in `text`. SECRETS is among them if the text may contain a secret."""
     ascii_only = text.isascii()
-    # Other scripts have punctuation of their own, or none at all between their words and ours.
+    # Other scripts have punctuation of their own, or nothing between their words and English words.
     spaced = text.encode().translate(_SPACED).decode() if ascii_only else " ".join(_LATIN_WORD.findall(text))
     words = _indexed_words.intersection(spaced.split())
     matched = 0
@@ -143,13 +143,13 @@ def find_phrases(text: str) -> Phrases:
 
 
 def _next_group() -> Phrases:
-    global _groups  # noqa: PLW0603 - the one counter that hands out the bits
+    global _groups  # noqa: PLW0603 - one counter gives each group its bit
     _groups += 1
     return 1 << _groups
 
 
 def _add(word: str, second: str, phrase: str, group: Phrases) -> None:
-    """Index a phrase once under a word, however many groups declare it, so that it is also searched for once."""
+    """Index a phrase under a word. If several groups declare the phrase, it is still indexed and searched for once."""
     _index.setdefault(second, [])
     entries = _index.setdefault(word, [])
     _indexed_words.update((word, second))
@@ -161,9 +161,9 @@ def _add(word: str, second: str, phrase: str, group: Phrases) -> None:
 
 
 def _may_hold_a_secret(text: str, spaced: str) -> bool:
-    """Whether a word ends like a secret's name, a URL may carry a password, or a word begins like a key."""
+    """Whether a word ends like the name of a secret, a URL may contain a password, or a word begins like a key."""
     if "\\" in text or ("@" in text and "://" in text):
-        # In a repr, an escape is written before a word as if it belonged to it.
+        # In a repr, an escape for a line end or a tab may stand directly before a word.
         return True
     for piece in _SECRET_PIECES:
         if piece in spaced:
@@ -180,7 +180,10 @@ _ENDINGS = ("", "s", "es", "d", "ed", "ing")
 
 
 def _indexing_words(phrase: str) -> tuple[list[str], str]:
-    """Return the words to index a phrase under (its rarest, with endings if it is the last) and one that must occur too."""
+    """Return the indexing words of a phrase and its second word.
+
+    The rarest word is the index, with endings if it is last.
+    """
     words: list[str] = _WORD.findall(phrase)
     if not words or phrase != phrase.lower():
         message = f"a phrase is lower case and contains a word, got {phrase!r}"
@@ -190,7 +193,7 @@ def _indexing_words(phrase: str) -> tuple[list[str], str]:
     by_rarity = sorted(whole, key=lambda word: (word in _COMMON, -len(word)))
     rarest = by_rarity[0]
     if len(words) == 2 and rarest in _COMMON:
-        # Both words are in most texts: the phrase is indexed under the last, and both must occur.
+        # Both words are frequent. The phrase is indexed under its last word, and its first word must occur too.
         rarest = words[-1]
     second = next((word for word in by_rarity if word not in (rarest, last)), "")
     if rarest == last and phrase.endswith(last):
@@ -199,7 +202,7 @@ def _indexing_words(phrase: str) -> tuple[list[str], str]:
 
 
 ENDED: Phrases = _next_group()
-"""A stream or a response without an error, whose ending decides."""
+"""A stream or response without an error; the way it ended decides."""
 PAGE: Phrases = _next_group()
 """A web page was sent instead of JSON."""
 SECRETS: Phrases = _next_group()
@@ -210,5 +213,5 @@ for _word in names("""
     # A secret often follows these words. They are indexed as they are, without endings.
     _add(_word, _word, "", SECRETS)
 _SECRET_PIECES = ("key ", "token ", "secret ", "pwd ", "pass")
-"""How longer names of secrets end: `anthropic_api_key`, `accesskey`, `db_password`. The last one covers several names: one
-test is cheaper than three, and the search for the secret itself is exact."""
+"""How longer names of secrets end: `anthropic_api_key`, `accesskey`, `db_password`. The last ending covers several
+names, because one test is faster than three. The later search for the secret itself is exact."""

@@ -30,7 +30,7 @@ class RecordedException(msgspec.Struct, frozen=True, kw_only=True):
     type: str | None = ""
     message: str | None = ""
     cause: list[RecordedException] | RecordedException | None = None
-    """What caused it, as a list or as one exception with a cause of its own."""
+    """The causes of the exception, as a list or as one exception that has a cause of its own."""
     exceptions: list[RecordedException] | None = None
 
 
@@ -58,7 +58,7 @@ _KINDS = frozenset({"http", "sse", "exception", "jsonrpc", "subprocess", "grpc",
 
 
 def read_record(raw: bytes | str) -> Record:
-    """Return the record that `raw` contains; raises `InvalidError`, which names what is wrong and where.
+    """Return the record that `raw` contains. Raises `InvalidError`, which names the wrong field.
 
     For example:
         record = read_record('{"kind": "http", "status": 529}')
@@ -85,7 +85,7 @@ def from_record(record: Record, *, now: float | None = None, classifier: Classif
     try:
         own = parse_rfc3339(record.now) if isinstance(record.now, str) else record.now
         return _from_record(record, now if own is None else own, classifier)
-    except Exception as defect:  # noqa: BLE001 - total, like every other entry point
+    except Exception as defect:  # noqa: BLE001 - classifying never raises, as in the other entry points
         return unreadable(defect)
 
 
@@ -131,7 +131,7 @@ def _from_chain(record: Record, outer: RecordedException, now: float | None, cla
     for index, one in enumerate(_with_causes(outer)):
         first = index == 0
         message = one.message or ""
-        # A recorded exception may have its response beside it; the status and headers belong to the outermost one.
+        # A record may hold an exception and its response. The status and headers belong to the outermost exception.
         if first and record.body:
             message = f"{message}\n{_text(record.body)}"
         chain.append(

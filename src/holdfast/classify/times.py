@@ -22,7 +22,7 @@ _UNITS = {
 _NUMBER = r"\d{1,9}(?:\.\d{1,12})?"
 _UNIT = r"(?:milliseconds?|msecs?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)(?![a-z])"
 DURATION = rf"(?:{_NUMBER}\s*{_UNIT}[\s,]*(?:and\s+)?)+"
-"""A pattern that matches one duration with its units; for use in larger patterns, case-insensitive."""
+"""A pattern for one duration with its units. It is used inside larger patterns that ignore case."""
 
 _PARTS = re.compile(rf"({_NUMBER})\s*({_UNIT})", re.IGNORECASE)
 _WHOLE = re.compile(DURATION, re.IGNORECASE)
@@ -33,7 +33,7 @@ _MONTHS = {
         ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
     )
 }
-# All three forms of RFC 9110. email.utils would accept far more, and costs more to import.
+# The pattern covers the three forms of RFC 9110. email.utils accepts far more and is slower to import.
 _HTTP_DATE = re.compile(
     r"[a-z]+,?\s+(?:(?P<d1>\d{1,2})[ -](?P<m1>[a-z]{3})[ -](?P<y1>\d{4}|\d{2})\s+(?P<t1>\d\d:\d\d:\d\d)\s*(?:gmt|utc|z)?"
     r"|(?P<m2>[a-z]{3})\s+(?P<d2>\d{1,2})\s+(?P<t2>\d\d:\d\d:\d\d)\s+(?P<y2>\d{4}))",
@@ -43,12 +43,15 @@ _CLOCK_TIME = re.compile(r"(\d{1,2})(?::(\d{2}))?\s*([ap]\.?m)?\.?", re.IGNORECA
 
 
 def parse_number(text: str) -> float | None:
-    """Return a plain number; None for anything else, also for `nan`, `inf` and a number followed by text."""
+    """Return the value of a plain number.
+
+    Return None for anything else, also for `nan`, `inf` or a number before text.
+    """
     try:
         number = float(text)
     except (ValueError, OverflowError):
         return None
-    # Python reads `1_000` and `٣` as numbers. No server sends these.
+    # Python accepts `1_000` and `٣` as numbers. No server sends them.
     return number if isfinite(number) and text.isascii() and "_" not in text else None
 
 
@@ -66,7 +69,7 @@ def parse_http_date(text: str) -> float | None:
         return None
     day, month, year = match["d1"] or match["d2"], match["m1"] or match["m2"], match["y1"] or match["y2"]
     hour, minute, second = (int(part) for part in (match["t1"] or match["t2"]).split(":"))
-    # Two-digit years of the oldest form: 70 to 99 are the last century.
+    # The oldest form has two-digit years: 70 to 99 mean 1970 to 1999.
     full_year = int(year) if len(year) == 4 else 2000 + int(year) if int(year) < 70 else 1900 + int(year)
     try:
         at = datetime(full_year, _MONTHS[month.lower()], int(day), hour, minute, min(second, 59), tzinfo=UTC)
@@ -85,7 +88,7 @@ def parse_rfc3339(text: str) -> float | None:
 
 
 def parse_clock_time(text: str, zone: str, now: float, day: str | None = None) -> float | None:
-    """Return the next instant after `now` at which a clock in `zone` shows `text`, `3pm` or `15:30`, on `day` if given."""
+    """Return the next time after `now` when a clock in `zone` shows `text` (`3pm`, `15:30`), on `day` if given."""
     match = _CLOCK_TIME.fullmatch(text.strip())
     place = _zone(zone)
     if match is None or place is None or (match[3] is None and match[2] is None):

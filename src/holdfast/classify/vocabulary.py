@@ -1,7 +1,7 @@
-"""What a word from somebody else's failure means here: `429`, `insufficient_quota`, `RateLimitError`, `ECONNRESET`.
+"""Find the codes for a word of a foreign failure: `429`, `insufficient_quota`, `RateLimitError`, `ECONNRESET`.
 
-There is no second table of words. A word is turned into the failures it may stand for (a status, an error number, a class
-name, a machine code, a sentence), and the classifier judges each of them.
+There is no second table of words. A word is turned into possible failures (a status, an error number, a class name, a
+machine code, a sentence), and the classifier judges each of them.
 Invariant: a word that no rule recognises gives no codes, never `SYS_UNKNOWN`.
 """
 
@@ -28,11 +28,11 @@ __all__ = ["codes_for"]
 _LONGEST_WORD = 200
 _NUMBER = re.compile(r"(?:http|status|error|code|exit|rpc)?[\s:/_-]*?(-32\d{3}|\d{3})", re.IGNORECASE)
 _CLASS = re.compile(r"[a-z0-9]+(?:error|exception|timeout|exceeded)", re.IGNORECASE)
-"""A class that no rule declares. Without underscores: a misspelt code of ours is no class."""
+"""The name of a class that no rule declares. It has no underscores: with them it is a misspelt code of ours."""
 _EXITS = frozenset({124, 126, 127, *range(129, 160)})
-"""Exit codes with a meaning of their own: the shell's, and 128 plus a signal. No HTTP error has such a number."""
+"""Exit codes with a fixed meaning: those of the shell, and 128 plus a signal. No HTTP error has such a number."""
 
-# These types say no more than the status they are sent with, so no rule reads them.
+# These types repeat the status they are sent with, so no rule reads them.
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
     "validationexception": 400,
@@ -42,7 +42,7 @@ _STATUS_OF_TYPE = {
     "httpstatuserror": 500,
 }
 
-# A vague word leaves the decision to the message of the failure. These are the other meanings the corpus shows for it.
+# For these vague words the message of the failure decides. The table lists the other meanings that the corpus shows.
 _ALTERNATIVES: dict[Code, tuple[Code, ...]] = {
     "PROVIDER_RATE_LIMITED": (
         "PROVIDER_QUOTA_EXHAUSTED", "PROVIDER_DAILY_LIMIT", "PROVIDER_BILLING", "PROVIDER_OVERLOADED",
@@ -69,7 +69,7 @@ _ALTERNATIVES: dict[Code, tuple[Code, ...]] = {
 
 
 def codes_for(word: str) -> tuple[Code, ...]:
-    """Return the codes that `word` can mean, most likely first; an empty tuple for a word nobody knows.
+    """Return the codes that `word` can mean, most likely first; an empty tuple for an unknown word.
 
     A word is an HTTP status, an exit code, a JSON-RPC number, a provider's error type or code, a gRPC status, an errno
     name or the name of an exception class, with or without its module; upper and lower case are the same.
@@ -89,15 +89,16 @@ def codes_for(word: str) -> tuple[Code, ...]:
             continue
         found[verdict.code] = None
         if verdict.weak or verdict.code == "PROVIDER_RATE_LIMITED":
-            # A rate limit is never certain: the same word is sent for an empty quota and an empty account.
+            # A rate limit is never certain: providers send the same word for an empty quota and an empty account.
             found |= dict.fromkeys(_ALTERNATIVES.get(verdict.code, ()))
-        # The first reading that is recognised decides: `TimeoutError` is a class, although its text is a word as well.
+        # The first meaning that is recognised decides: `TimeoutError` is a class, although it could also be a word in
+        # a text.
         break
     return tuple(found)
 
 
 def _readings(word: str) -> Iterator[Evidence]:
-    """Yield the failures that a word may stand for, the most exact reading first."""
+    """Yield the failures that a word may mean, the most exact first."""
     number = _NUMBER.fullmatch(word)
     if number is not None:
         yield from _by_number(int(number[1]))
@@ -113,7 +114,7 @@ def _readings(word: str) -> Iterator[Evidence]:
     yield Evidence(source=Source.HTTP, codes=(word.lower(),), matched=codes_in((word.lower(),)))
     if word.lower() in _STATUS_OF_TYPE:
         yield read_http(_STATUS_OF_TYPE[word.lower()])
-    # The last resort is a sentence. It does not begin with the word, since `WORD:` would be read as a class.
+    # The last attempt is a sentence. It does not begin with the word, because `WORD:` would be taken for a class.
     yield read_named("", "", f"failed with {word.lower()}", source=Source.TEXT)
 
 
@@ -129,7 +130,7 @@ def _by_number(number: int) -> Iterator[Evidence]:
 def _by_class(name: str) -> Iterator[Evidence]:
     known = known_class(name) or _builtin(name)
     if known is not None or _CLASS.fullmatch(name):
-        # No SDK is imported here, so the bases of its classes are not known: the class counts by its own name.
+        # No SDK is imported here, so the bases of its classes are not known. Only the class's own name counts.
         yield read_named("", known or name, "")
 
 

@@ -1,3 +1,3 @@
-"""Readers turn one kind of foreign failure into `Evidence`. They decide nothing: that is the task of the rules."""
+"""Readers turn one kind of foreign failure into `Evidence`. They decide nothing; the rules decide."""
 
 from __future__ import annotations

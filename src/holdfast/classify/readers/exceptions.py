@@ -1,7 +1,7 @@
-"""A live exception as evidence, and the chain of causes behind it. Optional libraries are never imported.
+"""Turn a live exception and its chain of causes into evidence. Optional libraries are never imported.
 
-Invariant: nothing here performs I/O or raises. A response's body is taken only if it was already read, every attribute
-access is guarded, and chains are bounded.
+Invariant: nothing here performs I/O or raises. A response's body is used only if it was already read. Every attribute
+access is guarded. Chains are bounded.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _WRAPPERS = ("openai", "anthropic", "litellm", "httpx", "httpx2", "requests", "u
 # The attribute in which each library keeps the underlying exception.
 _REASONS = {"requests": "reason", "urllib3": "reason", "urllib": "reason", "aiohttp": "os_error"}
 _CODE_IS_STATUS = frozenset({"google", "urllib", "starlette", "werkzeug", "tornado"})
-"""Libraries whose `code` is the HTTP status; elsewhere it is deprecated, or something else."""
+"""Libraries whose `code` attribute is the HTTP status. In other libraries it is deprecated or means something else."""
 
 
 def read_exception(error: BaseException, *, provider: str = "", now: float | None = None) -> Evidence:
-    """Return the evidence of one exception, not of its causes."""
+    """Return the evidence of one exception without its causes."""
     provider = provider or _provider(error)
     raised = Raised(_module(error), type(error).__name__, _names(error), _errno(error))
-    # A process comes first: CalledProcessError has an exit code and no response.
+    # The exit code is checked first, because CalledProcessError has an exit code and no response.
     exit_code = _exit_code(error)
     if exit_code is not None:
         return _with_class(read_process(exit_code, _output(error), provider=provider, now=now), raised)
@@ -109,7 +109,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    """Return the exceptions at the ends of a group, however nested."""
+    """Return the exceptions inside a group and inside its nested groups."""
     found: list[BaseException] = []
     pending: list[BaseException] = [group]
     while pending and len(found) < _MAX_LEAVES:
@@ -143,7 +143,7 @@ def _next_cause(error: BaseException) -> BaseException | None:
     if error.__cause__ is not None:
         return error.__cause__
     root = _module(error).partition(".")[0]
-    # Some libraries carry the reason as data. Only theirs is read: in other libraries the attribute may be deprecated.
+    # Some libraries keep the reason as data. Only their attribute is read: in other libraries it may be deprecated.
     held = _attr(error, _REASONS[root]) if root in _REASONS else None
     for reason in (held, *_first_arg(error)):
         if isinstance(reason, BaseException):
@@ -159,7 +159,7 @@ def _first_arg(error: BaseException) -> tuple[Any, ...]:
 
 
 def _attr(target: Any, name: str) -> Any:
-    """Read an attribute of a foreign object; properties of half-built responses raise any kind of exception."""
+    """Read an attribute of a foreign object. A property of an incomplete response may raise any exception."""
     try:
         return getattr(target, name, None)
     except Exception:  # noqa: BLE001 - see above
@@ -214,7 +214,7 @@ def _status(error: BaseException, response: Any) -> int | None:
         if _module(error).partition(".")[0] in _CODE_IS_STATUS
         else ("status_code", "status")
     )
-    # An instance's own `code` is plain data; a class's may be a deprecated property.
+    # `code` on an instance is plain data; `code` on a class may be a deprecated property.
     own = vars(error).get("code") if hasattr(error, "__dict__") else None
     for value in (
         *(_attr(error, name) for name in names),
@@ -239,14 +239,14 @@ def _headers(error: BaseException, response: Any) -> dict[str, str]:
     for held in (
         _attr(response, "headers"),
         _attr(error, "headers"),
-        # LiteLLM builds a response without headers, and keeps the received ones here.
+        # LiteLLM builds a response without headers and keeps the received headers here.
         _attr(error, "litellm_response_headers"),
         _boto_headers(response),
     ):
         if held is not None:
             try:
                 headers = lower_headers(_raw_headers(held) or dict(held.items()))
-            except Exception:  # noqa: BLE001, S112 - not a mapping after all
+            except Exception:  # noqa: BLE001, S112 - the object is not a mapping
                 continue
             if headers:
                 return headers
@@ -254,7 +254,7 @@ def _headers(error: BaseException, response: Any) -> dict[str, str]:
 
 
 def _raw_headers(held: Any) -> dict[str, str] | None:
-    """Return the headers as httpx received them, decoded at once: its own `items` decodes them one by one, twice."""
+    """Return the headers as httpx received them, decoded together: `items` of httpx decodes each of them twice."""
     raw = _attr(held, "raw")
     if not isinstance(raw, list) or not raw:
         return None
@@ -262,7 +262,7 @@ def _raw_headers(held: Any) -> dict[str, str] | None:
         names, values = zip(*raw, strict=True)
         headers = dict(zip(_decoded(names), _decoded(values), strict=True))
     except (TypeError, ValueError):
-        # Another library's `raw`, or a line end inside a value.
+        # `raw` belongs to another library, or a value contains a line end.
         return None
     # If a name came twice, the library has to merge its values.
     return headers if len(headers) == len(raw) else None
@@ -278,7 +278,7 @@ def _boto_headers(response: Any) -> Any:
 
 
 def _body(error: BaseException, response: Any) -> Any:
-    """Return the body if it is already in memory: decoded by an SDK, or bytes that were read. Never reads from the network."""
+    """Return the body if it is already in memory, decoded by an SDK or as bytes. Never reads from the network."""
     if isinstance(response, dict):
         return response.get("Error", response)
     for target, name in (
@@ -307,7 +307,7 @@ def _details(error: BaseException) -> str:
 
 
 def _output(error: BaseException) -> str:
-    """Return what the process printed; never its command line, which shows what was run and not what failed."""
+    """Return the output of the process. The command line is never read: it shows what was run, not what failed."""
     for name in ("stderr", "output", "stdout"):
         value = _attr(error, name)
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value

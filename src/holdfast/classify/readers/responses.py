@@ -1,4 +1,4 @@
-"""What a server sent, as evidence: an HTTP response, a stream, a JSON-RPC message, a gRPC status.
+"""Turn what a server sent into evidence: an HTTP response, a stream, a JSON-RPC message, a gRPC status.
 
 Invariant: never raises. A response that wraps another one puts the innermost failure first.
 """
@@ -48,12 +48,12 @@ def read_http(
     now: float | None = None,
 ) -> Evidence:
     """Return the evidence of one HTTP response; `body` may be text, bytes or the decoded object."""
-    # Text is the common case; a decoded body saves parsing it again.
+    # Most bodies are text. A body that is already decoded is not parsed again.
     found = read_body(body) if isinstance(body, str) else read_object(body)
     lowered = lower_headers(headers) if headers else {}
     payload = found.payload
     if isinstance(payload, dict) and "jsonrpc" in payload:
-        # An MCP server over HTTP: its error numbers are more exact than the status.
+        # This is an MCP server over HTTP. Its error numbers are more exact than the status.
         return read_jsonrpc(payload, status=status, headers=lowered, provider=provider, now=now)
     # A response with status 200 that was filtered or cut short has a finish reason.
     stream = bad_finish([payload]) if status is not None and status < 300 and payload is not None else ""
@@ -68,8 +68,11 @@ def read_stream(
     provider: str = "",
     now: float | None = None,
 ) -> Evidence:
-    """Return the evidence of a stream (SSE or NDJSON) as it arrived; one decoded event may be passed as its text too."""
-    # Only the end is read: an error event is the last event of a stream.
+    """Return the evidence of a stream (SSE or NDJSON) as it arrived.
+
+    The text may also be one event, already decoded.
+    """
+    # Only the end is read, because an error event is the last event of a stream.
     text = text[-MAX_DECODED:]
     frames = _frames(text)
     found = _failure(frames)
@@ -141,8 +144,8 @@ def gather(
     stream: str = "",
     rpc_code: int | None = None,
 ) -> Evidence:
-    """Return the evidence that the findings of a body and its envelope add up to."""
-    # Innermost first: a gateway writes "provider returned error", the provider writes the reason.
+    """Return the evidence from the findings of a body and from its envelope."""
+    # The innermost message comes first: a gateway writes "provider returned error", the provider writes the reason.
     codes = [*reversed(found.codes)]
     error_type = headers.get("x-amzn-errortype")
     if error_type:
@@ -172,7 +175,7 @@ def gather(
 def lower_headers(headers: Mapping[Any, Any]) -> dict[str, str]:
     """Return the headers as plain strings, their names in lower case."""
     try:
-        # Joining checks at once whether all of them are strings, and whether any name has to be changed.
+        # One join shows whether all names and values are strings, and whether any name has to be changed.
         names = "\n".join(headers)
         "\n".join(headers.values())
     except TypeError:
@@ -190,7 +193,7 @@ def _decoded_headers(headers: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _deciding_status(outer: int | None, inner: int | None) -> int | None:
-    """Return the wrapped failure's status if it is wrapped in a success, a 400 or a 500, which mean little by themselves."""
+    """Return the status of a wrapped failure, if the outer status is a success, a 400 or a 500. Those mean little."""
     if inner is None or inner == outer:
         return outer
     if outer is None or outer < 400 or outer in (400, 500):
@@ -201,7 +204,7 @@ def _deciding_status(outer: int | None, inner: int | None) -> int | None:
 def _join(messages: list[str]) -> str:
     if len(messages) <= 1:
         return messages[0][:_TEXT_CHARS] if messages else ""
-    # Innermost first, each once: wrappers repeat the message they wrap.
+    # The innermost message comes first. Each message is kept once, because wrappers repeat the message they wrap.
     kept: list[str] = []
     for message in reversed(messages):
         if not any(message in other for other in kept):
@@ -257,7 +260,7 @@ def _is_failure(frame: dict[str, Any]) -> bool:
 
 _ENDS = ('"message_stop"', '"response.completed"', '"done":true', '"done": true', '"stop_reason":"', '"finishReason"')
 _DONE = re.compile(r"^(?:data:)?[ \t]*\[DONE\][ \t\r]*$", re.MULTILINE)
-"""The end as a line of its own: a model may write the word in its text, too."""
+"""`[DONE]` ends a stream only as a line of its own: a model may also write the word in its text."""
 _BAD_FINISH = {
     "content_filter": "filtered",
     "safety": "filtered",
@@ -285,7 +288,7 @@ _BAD_FINISH = {
 
 
 def bad_finish(frames: list[Any]) -> str:
-    """Return the ending that a bad finish reason stands for; an empty string if none is bad."""
+    """Return the ending that a bad finish reason means; an empty string if no finish reason is bad."""
     finishes = {finish.lower() for frame in frames for finish in _finishes(frame)}
     return next((_BAD_FINISH[finish] for finish in sorted(finishes) if finish in _BAD_FINISH), "")
 
@@ -295,7 +298,7 @@ def ending(text: str, frames: list[Any]) -> str:
     bad = bad_finish(frames)
     if bad:
         return bad
-    # Providers mark the end in different ways: an SSE word, an event, a finish reason.
+    # Providers mark the end in different ways: `[DONE]`, an event, a finish reason.
     ended = (
         _DONE.search(text) is not None or any(end in text for end in _ENDS) or any(_finishes(frame) for frame in frames)
     )

@@ -1,4 +1,4 @@
-"""A failure known only as text, as evidence: a named exception, a log line, a traceback, what a process wrote."""
+"""Turn text into evidence: a named exception, a log line, a traceback, the output of a process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEAD_CHARS = 1_024
 _STDERR_CHARS = 4_096
 """The end of stderr describes the failure; its beginning is often a banner."""
 
-# Only next to a word such as "status": a bare number in a text can mean anything (litellm#34954).
+# A number is a status only next to a word such as "status": a bare number can mean anything (litellm#34954).
 _STATUS = re.compile(
     r"(?:\b(?:error|error code|status[ _]?code|http status|http error|status|http(?:/\d(?:\.\d)?)?|api error|client error|server error)"
     r"[\s:='\"(-]{1,4}|\()([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|\.\d))"
@@ -37,7 +37,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _MAX_CHAIN = 12
 _NOT_RAISED = ("error", "warning", "info", "debug", "fatal", "http", "https")
-"""Words before a colon in logs that are not classes."""
+"""Log lines begin with these words and a colon. They look like the name of an exception class, but are not."""
 
 
 def read_named(
@@ -60,7 +60,8 @@ def read_named(
     # A class name is a machine code too: AWS and gRPC name their classes after their codes.
     codes = [*reversed(found.codes), *_codes_in(message), type_name.lower()]
     text = _text_of(message, found.messages)
-    # An address is not prose: `/v1/moderations` is no content policy. A command line shows what was run, not what failed.
+    # Addresses and command lines are removed. `/v1/moderations` in an address does not mean a content policy, and a
+    # command line shows what was run, not what failed.
     prose = _ADDRESS.sub(" ", _COMMAND.sub("", text, count=1) if type_name == "CalledProcessError" else text)
     # Libraries often keep the errno only in their text: "[Errno 111] Connection refused".
     number = errno if errno is not None else _errno_in(message)
@@ -88,7 +89,10 @@ def read_named(
 def read_text(
     text: str, *, provider: str = "", now: float | None = None, source: Source = Source.TEXT
 ) -> list[Evidence]:
-    """Return the evidence of a log line, a traceback or a JSON error; a chained traceback gives several, outermost first."""
+    """Return the evidence of a log line, a traceback or a JSON error.
+
+    A chained traceback gives one item per exception, outermost first.
+    """
     parts = text[-MAX_CHARS:].split(_CAUSED)
     return [
         read_named(*split_traceback(part), provider=provider, now=now, source=source)
@@ -126,11 +130,11 @@ def _raised(line: str) -> tuple[str, str, str] | None:
     if match is None or match["name"].lower() in _NOT_RAISED:
         return None
     module, _, name = match["name"].rpartition(".")
-    # Python's classes begin with a capital. `socket.gaierror` and a few others are known by their ending.
+    # Python's classes begin with a capital letter. `socket.gaierror` and a few others are known by their ending.
     if not name[:1].isupper() and not name.endswith(("error", "exception")):
         return None
     if name.isupper():
-        # A variable such as `OPENAI_API_KEY: …`, not a class.
+        # This is a variable such as `OPENAI_API_KEY: …`, not a class.
         return None
     return module or "builtins", name, match["text"] or ""
 
@@ -144,10 +148,10 @@ def _bases(module: str, type_name: str) -> tuple[str, ...]:
 
 
 def _text_of(message: str, parts: list[str]) -> str:
-    """Return the innermost message, then the whole text, so that phrases around it still count."""
+    """Return the innermost message, then the whole text, so that phrases around the message still count."""
     inner = [part for part in reversed(parts) if part is not message and part != message]
     text = "\n".join([*inner, message])
-    # In a long log the beginning shows what was tried and the end how it failed.
+    # The beginning of a long log shows what the program tried. The end shows how it failed.
     return text if len(text) <= _TEXT_CHARS else f"{text[:_HEAD_CHARS]}\n{text[_HEAD_CHARS - _TEXT_CHARS :]}"
 
 

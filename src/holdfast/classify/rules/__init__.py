@@ -1,8 +1,8 @@
 """The families of rules, one file each, and the order in which they run.
 
-The order is part of the meaning: cancellation before everything, exact machine codes before prose, the more limiting
-reading before the milder one (no money before rate limit, overflow before bad request), words before a bare status, wrapper
-classes last.
+The first rule that matches decides, so the order matters. Cancellation comes first. Exact machine codes come before
+prose. The more serious meaning comes before the milder one (no money before rate limit, overflow before bad request).
+Words come before a bare status. Wrapper classes come last.
 """
 
 from __future__ import annotations

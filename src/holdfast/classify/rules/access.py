@@ -1,4 +1,4 @@
-"""Keys, permissions, accounts, blocked regions."""
+"""Rules for keys, permissions, accounts and blocked regions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         not available from unsupported | region not supported
     """),
     ),
-    # OpenRouter's privacy settings: they look like a content policy, but the account's owner has to change them.
+    # These are OpenRouter's privacy settings. They look like a content policy, but the account's owner has to change
+    # them.
     ("AUTH_FORBIDDEN", phrases("data policy", "guardrail restrictions", "settings/privacy")),
     (
-        # Before AUTH_FAILED: an expired token can be refreshed, a wrong key cannot.
+        # This stands before AUTH_FAILED, because an expired token can be refreshed and a wrong key cannot.
         "AUTH_TOKEN_EXPIRED",
         phrases("""
         token has expired | token is expired | token expired | expired token | api key expired | key has expired
@@ -42,7 +43,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
     """),
     ),
     (
-        # Before AUTH_FAILED: many providers send 401 for a disabled account, and a new key would not help.
+        # This stands before AUTH_FAILED: many providers send 401 for a disabled account, and a new key would not help.
         "AUTH_ACCOUNT_DISABLED",
         phrases("""
         account has been deactivated | account is deactivated | organization has been restricted | has been disabled
@@ -105,22 +106,22 @@ def in_prose(evidence: Evidence) -> Verdict | None:
     if evidence.rpc_code is not None or (
         evidence.exit_code is not None and evidence.text.endswith("permission denied")
     ):
-        # A tool's own permissions, or a shell's, are not the provider's.
+        # A permission of a tool or a shell is not a permission of the provider.
         return None
-    # The order of the table decides: region and account before key, key before permission.
+    # The order of the table decides: region and account come before key, key comes before permission.
     code = evidence.first_match(_TABLE)
     return None if code is None else Verdict(code=code)
 
 
 @applies_when(codes(" ".join(_AUTH_CODES)))
 def by_code(evidence: Evidence) -> Verdict | None:
-    """authentication_error, permission_error and their relatives."""
+    """The code is authentication_error, permission_error or similar."""
     return next((Verdict(code=_AUTH_CODES[code]) for code in evidence.codes if code in _AUTH_CODES), None)
 
 
 @applies_when(phrases("api_key is not set", "key is not set", "key not set"))
 def key_missing(_: Evidence) -> Verdict | None:
-    """A gateway without its key answers with any status."""
+    """A gateway that lacks its key may answer with any status."""
     return Verdict(code="AUTH_FAILED")
 
 

@@ -1,4 +1,4 @@
-"""AWS: Bedrock and botocore name their failures by exception type, in headers, bodies and texts."""
+"""Rules for AWS. Bedrock and botocore name their failures by exception type, in headers, bodies and texts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _TYPES: dict[str, Code] = {
     "serviceunavailable": "PROVIDER_UNAVAILABLE",
     "servicequotaexceededexception": "PROVIDER_QUOTA_EXHAUSTED",
 }
-# Not in the table above: the text decides whether it is the rate or the day.
+# These codes are not in the table above, because the text decides between a rate limit and a daily limit.
 _THROTTLES = codes("""
     throttlingexception throttling toomanyrequestsexception requestlimitexceeded
     provisionedthroughputexceededexception slowdown throttledexception
 """)
 
 _DAILY = phrases("per day", "daily")
-# The message comes with the codes of a bad signature, which would blame the key.
+# This message comes with the codes of a bad signature. Those codes would wrongly blame the key.
 _SKEW = phrases("signature expired", "signature not yet current", "timestamp is too skewed")
 _ON_DEMAND = phrases("with on-demand throughput isn't supported", "on-demand throughput is not supported")
 _NO_ACCESS = phrases("don't have access to the model with the specified model id")
@@ -45,7 +45,10 @@ _REGION = phrases("not available from unsupported", "unsupported countries, regi
 
 @applies_when(_THROTTLES)
 def throttled(evidence: Evidence) -> Verdict | None:
-    """ThrottlingException: a rate limit, unless it names the day. Never an overflow, although it says "too many tokens"."""
+    """ThrottlingException is a rate limit, or a daily limit if it names the day.
+
+    It is never an overflow, although it says "too many tokens".
+    """
     if evidence.matches(_DAILY):
         return Verdict(code="PROVIDER_DAILY_LIMIT")
     return Verdict(code="PROVIDER_RATE_LIMITED")
@@ -75,7 +78,7 @@ def model_access(evidence: Evidence) -> Verdict | None:
 
 @applies_when(codes(" ".join(_TYPES)))
 def exception_type(evidence: Evidence) -> Verdict | None:
-    """Every other exception type of the runtime API."""
+    """The table decides for every other exception type of the runtime API."""
     return next((Verdict(code=_TYPES[code]) for code in evidence.codes if code in _TYPES), None)
 
 

@@ -1,4 +1,4 @@
-"""Cancellation. Not an error: never retried, never counted, never swallowed."""
+"""Rules for cancellation. It is not an error: it is never retried, counted or swallowed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _CANCELLED = class_names("""
     KeyboardInterrupt GeneratorExit AbortError TaskCancelledError
 """)
 
-# Google sends 499 also when its own backend gave up. That one is worth a retry.
+# Google also sends 499 when its own backend gave up. Such a failure is worth a retry.
 _THEIR_FAULT = phrases("backend error", "server cancelled", "the operation was cancelled by the server")
 
 
 @applies_when(local=True)
 def cancelled_here(evidence: Evidence) -> Verdict | None:
-    """CancelledError in all its libraries, KeyboardInterrupt, GeneratorExit, a process stopped with Ctrl-C."""
+    """A CancelledError of any library, KeyboardInterrupt, GeneratorExit or Ctrl-C stopped the call or the process."""
     if evidence.named_in(_CANCELLED):
         # Ctrl-C stops the whole process, so in a group it decides for all siblings.
         return Verdict(code="SYS_CANCELLED", scope=Scope.PROCESS if evidence.named("KeyboardInterrupt") else None)
@@ -27,7 +27,7 @@ def cancelled_here(evidence: Evidence) -> Verdict | None:
 
 
 def cancelled_on_the_wire(evidence: Evidence) -> Verdict | None:
-    """499, gRPC CANCELLED, JSON-RPC -32800: the caller went away, unless the server names itself as the reason."""
+    """499, gRPC CANCELLED and JSON-RPC -32800 mean that the caller went away, unless the server blames itself."""
     closed = evidence.status == 499 or evidence.rpc_code == -32800
     if closed or (evidence.source is Source.GRPC and "cancelled" in evidence.codes):
         if "backenderror" in evidence.codes or evidence.matches(_THEIR_FAULT):

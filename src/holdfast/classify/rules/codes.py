@@ -1,4 +1,4 @@
-"""Exact machine-readable codes that mean one thing in every response. They are more exact than status and prose."""
+"""Rules for machine-readable codes that mean the same in every response. They are more exact than status and prose."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-# Most limiting first: a body with `rate_limit_error` and `1113` is about an empty account.
+# The most serious code comes first: a body with `rate_limit_error` and `1113` is about an empty account.
 _TABLES: tuple[tuple[Code, Phrases], ...] = (
     (
         "PROVIDER_BILLING",
@@ -36,7 +36,7 @@ _TABLES: tuple[tuple[Code, Phrases], ...] = (
     """),
     ),
     (
-        # Only exact codes; sentences about length are read by the overflow family.
+        # The table holds only exact codes. The overflow rules read sentences about length.
         "PROVIDER_CONTEXT_OVERFLOW",
         codes("""
         context_length_exceeded exceed_context_size_error model_max_prompt_tokens_exceeded context_window_exceeded
@@ -87,7 +87,7 @@ _TABLES: tuple[tuple[Code, Phrases], ...] = (
     """),
     ),
     (
-        # Numbers such as 1305 are z.ai's; MiniMax's are prefixed with base_resp because they mean other things.
+        # Numbers such as 1305 belong to z.ai. Numbers of MiniMax mean other things and have the prefix base_resp.
         "PROVIDER_OVERLOADED",
         codes("""
         overloaded_error engine_overloaded_error engine_overloaded server_is_overloaded capacity_exceeded
@@ -108,7 +108,7 @@ _TABLES: tuple[tuple[Code, Phrases], ...] = (
 
 @applies_when(reduce(or_, (group for _, group in _TABLES)))
 def exact_code(evidence: Evidence) -> Verdict | None:
-    """Codes such as insufficient_quota, content_filter, context_length_exceeded, model_not_found, overloaded_error."""
+    """The code is exact, such as insufficient_quota, content_filter, context_length_exceeded or model_not_found."""
     code = evidence.first_match(_TABLES)
     return None if code is None else Verdict(code=code)
 

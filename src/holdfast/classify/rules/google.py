@@ -1,4 +1,7 @@
-"""Google: Gemini, Vertex, Cloud Code. They send RESOURCE_EXHAUSTED for four different failures; the details decide."""
+"""Rules for Google: Gemini, Vertex, Cloud Code.
+
+They send RESOURCE_EXHAUSTED for four different failures; the details decide.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from holdfast.classify.hints import requested_delay
 from holdfast.classify.phrases import codes, phrases
 from holdfast.faults import Scope
 
-# Quota ids are written without spaces (`PerDay`), so these are substrings and not phrases.
+# Quota ids are written without spaces (`PerDay`), so they are searched as substrings, not as phrases.
 _DAILY = ("perday", "per day", "per_day", "daily", "/day")
 _MINUTE = ("perminute", "per minute", "per_minute", "/min")
 
@@ -28,7 +31,7 @@ _KEY_EXPIRED = phrases("api key expired")
 
 @applies_when(_EXHAUSTED | _GOOGLE)
 def resource_exhausted(evidence: Evidence) -> Verdict | None:
-    """A quota with a window, missing capacity, no money, or a plain rate limit (R82)."""
+    """RESOURCE_EXHAUSTED means a used-up quota, missing capacity, no money, or a plain rate limit (R82)."""
     if not evidence.matches(_EXHAUSTED) and evidence.status != 429:
         return None
     # gRPC uses the same status for a message that is too large.
@@ -36,12 +39,12 @@ def resource_exhausted(evidence: Evidence) -> Verdict | None:
         return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
     if "model_capacity_exhausted" in evidence.codes or evidence.matches(_CAPACITY):
         return Verdict(code="PROVIDER_OVERLOADED", scope=Scope.MODEL)
-    # Money before limits: a depleted account never refills by itself.
+    # Money is checked before limits: an empty account does not refill by itself.
     if evidence.matches(_MONEY):
         return Verdict(code="PROVIDER_BILLING")
     quotas = " ".join(code for code in evidence.codes if code.startswith("quota:")) + evidence.text
     if contains_any(quotas, _DAILY):
-        # RetryInfo is ignored: it counts the minute, but the day's quota stays empty.
+        # RetryInfo is ignored: it gives the delay for the limit per minute, but the daily quota stays empty.
         return Verdict(code="PROVIDER_DAILY_LIMIT", scope=Scope.MODEL)
     if "quota_exhausted" in evidence.codes:
         return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", scope=Scope.MODEL)
@@ -50,7 +53,7 @@ def resource_exhausted(evidence: Evidence) -> Verdict | None:
     if contains_any(quotas, ("limit: 0",)) and not contains_any(quotas, _MINUTE):
         return Verdict(code="PROVIDER_QUOTA_EXHAUSTED")
     if evidence.matches(_EMPTY) and not contains_any(quotas, _MINUTE) and requested_delay(evidence) is None:
-        # OpenAI uses the same sentence for an empty account. With a delay it is a limit that refills.
+        # OpenAI uses the same sentence for an empty account. If a delay is given, it is a limit that refills.
         return Verdict(code="PROVIDER_QUOTA_EXHAUSTED")
     return Verdict(code="PROVIDER_RATE_LIMITED")
 

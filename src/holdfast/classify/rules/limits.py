@@ -1,6 +1,10 @@
-"""429 has many meanings: a rate, a day, a window, an empty account, a request that can never fit (R82).
+"""Rules for limits.
 
-Sentences that name their rate limit come before money: the text of a rate limit often advertises the billing page.
+429 has many meanings: a limit per minute, per day or per plan, an empty account, a request that is too large for the
+limit (R82).
+
+Sentences that name a rate limit are checked before sentences about money, because the text of a rate limit often links
+to the billing page.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from holdfast.faults import Scope
 # "Limit 30000, Requested 41222": the numbers show that the request never fits into one minute.
 _OPENAI_LIMIT = re.compile(r"limit:?\s+([\d,]+).{0,40}?requested:?\s+([\d,]+)", re.DOTALL)
 
-# Sentences of many providers. "billing" alone is not enough: rate limits link to the billing page.
+# Many providers send these sentences. The word "billing" alone is not enough: rate limits link to the billing page.
 _BILLING = phrases("""
     credit balance is too low | insufficient balance | insufficient credit | insufficient funds | not enough credit
     insufficient quota | insufficient account balance | balance is insufficient | purchase more credits
@@ -37,7 +41,7 @@ _ENTITLEMENT = phrases("""
     upgrade to access | requires a subscription | subscription plan does not | not available on your plan
     not available on the free | only available to paid | paid plan
 """)
-# Plans with windows of hours, days or weeks (Claude, Codex, Copilot). They refill at a known time.
+# These plans have windows of hours, days or weeks (Claude, Codex, Copilot). A window resets at a known time.
 _WINDOW = phrases("""
     usage limit | reached your specified | usage_limit_reached | hour limit reached | session limit
     service has been paused | set inference limit | weekly limit | monthly limit | monthly quota | weekly quota
@@ -60,7 +64,7 @@ _WINDOW_CODES = codes("""
     usage_limit_reached gousagelimiterror quota_exceeded monthly_limit_exceeded usage_limit_exceeded 1308 1310
     setlimitexceeded weekly_limit_reached subscription_limit
 """)
-# "tokens" and "requests" are OpenAI's codes for which limit was hit.
+# OpenAI sends the code "tokens" or "requests" to name the limit that was reached.
 _RATE_CODES = codes("""
     base_resp:1002 base_resp:1039 rate_limit_error rate_limit_exceeded rate_limit_reached_error rate_limited 1302
     1303 too_many_requests throttling.ratequota throttling.burstrate ratelimitreached tokens requests rate_limit
@@ -74,7 +78,7 @@ _ONE_REQUEST = phrases("request too large for")
 _PER_MINUTE = phrases("tpm", "tokens per min…", "per minute")
 _COUNTED = phrases("tpm", "rpm", "tpd", "rpd")
 _SUSPENDED = phrases("suspended")
-# A gateway's own upstream is limited: another key of ours would not help.
+# The limit belongs to the server behind a gateway, so another key of ours would not help.
 _THEIRS = phrases("upstream", "not your usage limit")
 _FIREWORKS = phrases("exceeded your usage limits")
 """Fireworks writes this for a rate limit."""
@@ -86,7 +90,7 @@ _NOT_IN_PLAN = phrases("""
 
 @applies_when(_ONE_REQUEST | _COUNTED, not_defect=True)
 def request_never_fits(evidence: Evidence) -> Verdict | None:
-    """One request larger than the whole minute's allowance: waiting cannot help (Aider#1880)."""
+    """One request is larger than the limit of a whole minute, so waiting cannot help (Aider#1880)."""
     if evidence.matches(_ONE_REQUEST) and evidence.matches(_PER_MINUTE):
         return Verdict(code="PROVIDER_REQUEST_TOO_LARGE")
     if evidence.matches(_COUNTED):
@@ -98,40 +102,40 @@ def request_never_fits(evidence: Evidence) -> Verdict | None:
 
 @applies_when(phrases("error-code#token-limit"))
 def token_limit_page(_: Evidence) -> Verdict | None:
-    """DashScope uses OpenAI's sentence for an empty account for a rate limit. The page it links to shows the difference."""
+    """DashScope reports a rate limit with the sentence that OpenAI uses for an empty account. Only the link differs."""
     return Verdict(code="PROVIDER_RATE_LIMITED")
 
 
 @applies_when(codes("openrouter_in_flight_budget"))
 def in_flight_budget(_: Evidence) -> Verdict | None:
-    """OpenRouter sends a 402 for money that requests under way have only reserved."""
+    """OpenRouter sends a 402 while running requests reserve the remaining credit. The credit is not spent yet."""
     return Verdict(code="PROVIDER_RATE_LIMITED")
 
 
 @applies_when(phrases("api rate limit exceeded"))
 def tool_allowance(evidence: Evidence) -> Verdict | None:
-    """GitHub's hourly allowance belongs to a tool, not to a provider."""
+    """GitHub's hourly limit belongs to a tool, not to a provider."""
     return Verdict(code="TOOL_QUOTA_EXHAUSTED", only_with_delay=True) if _is_tool(evidence) else None
 
 
 @applies_when(_NAMED, not_defect=True)
 def named_rate(evidence: Evidence) -> Verdict | None:
-    """'Rate limit reached for MODEL … on tokens per day (TPD)': the sentence names its window."""
+    """The sentence names its window: 'Rate limit reached for MODEL … on tokens per day (TPD)'."""
     if evidence.matches(_DAILY):
-        # A rolling day: after the requested delay there is enough for this request again.
+        # The limit counts the last 24 hours. After the requested delay this request is allowed again.
         return Verdict(code="PROVIDER_DAILY_LIMIT", only_with_delay=True)
     return Verdict(code="PROVIDER_RATE_LIMITED")
 
 
 def announced_window(evidence: Evidence) -> Verdict | None:
-    """Headers show that the hours or days of a subscription are used up."""
+    """The headers show that a window (hours or days) of a subscription is used up."""
     used_up = evidence.headers and exhausted_window(evidence.headers)
     return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True) if used_up else None
 
 
 @applies_when(_WINDOW | _WINDOW_CODES, not_defect=True)
 def subscription_window(evidence: Evidence) -> Verdict | None:
-    """The hours or days of a plan are used up until a reset."""
+    """A window (hours or days) of a plan is used up until it resets."""
     return None if evidence.matches(_FIREWORKS) else Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True)
 
 
@@ -141,34 +145,37 @@ def entitlement(evidence: Evidence) -> Verdict | None:
     if evidence.matches(_NOT_IN_PLAN):
         return Verdict(code="PROVIDER_ENTITLEMENT_MISSING")
     if evidence.matches(_RATE_WORDS):
-        # The text of a rate limit advertises the plan with a higher limit.
+        # The text of a rate limit often advertises a plan with a higher limit.
         return None
     return Verdict(code="PROVIDER_ENTITLEMENT_MISSING") if evidence.status in (402, 403, 429) else None
 
 
 @applies_when(_BILLING | _SUSPENDED, not_defect=True)
 def no_money(evidence: Evidence) -> Verdict | None:
-    """Credit, balance, billing, with any status (400, 401, 402, 403, 412, 429, 500)."""
-    # Fireworks sends 412 for an account that is suspended until the bill is paid.
+    """The account has no credit, or billing is off. The status may be 400, 401, 402, 403, 412, 429 or 500."""
+    # Fireworks sends 412 while an account is suspended for an unpaid bill.
     suspended = evidence.status == 412 and evidence.matches(_SUSPENDED)
     return Verdict(code="PROVIDER_BILLING") if suspended or evidence.matches(_BILLING) else None
 
 
 @applies_when(_DAILY, not_defect=True)
 def daily(evidence: Evidence) -> Verdict | None:
-    """The text names a daily allowance."""
+    """The text names a daily limit."""
     return Verdict(code="PROVIDER_DAILY_LIMIT", only_with_delay=True) if evidence.matches(_LIMITED) else None
 
 
 @applies_when(_RATE, not_defect=True)
 def rate_in_prose(evidence: Evidence) -> Verdict | None:
-    """Too many requests or tokens per minute, connections, bursts."""
+    """There are too many requests, tokens or connections in a short time."""
     return _rate(evidence)
 
 
 @applies_when(_RATE_CODES)
 def rate_by_code(evidence: Evidence) -> Verdict | None:
-    """rate_limit_error and related codes. They are used for everything, so all exact rules come first."""
+    """The code is rate_limit_error or similar.
+
+    Providers use such codes for everything, so all exact rules come first.
+    """
     return _rate(evidence)
 
 
@@ -189,7 +196,7 @@ def _rate_scope(evidence: Evidence) -> Scope | None:
     return Scope.PROVIDER if evidence.matches(_THEIRS) else None
 
 
-# EARLY runs before exact codes and overflow, LATE after them: their words are used for everything.
+# EARLY runs before exact codes and overflow. LATE runs after them, because its words are used for everything.
 EARLY = (
     request_never_fits,
     token_limit_page,

@@ -1,4 +1,4 @@
-"""The network: httpx, httpx2, requests, urllib3, aiohttp, websockets, ssl, sockets.
+"""Rules for the network: httpx, httpx2, requests, urllib3, aiohttp, websockets, ssl, sockets.
 
 Class names and errno decide first. The text decides only if a library hides the number in it.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Code
 
 _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
-    # First: httpx derives PoolTimeout from its general timeout, and the provider is not the cause.
+    # This stands first: httpx derives PoolTimeout from its general timeout, but the provider is not the cause.
     ("PROVIDER_POOL_TIMEOUT", class_names("PoolTimeout")),
     (
         "CONN_TIMEOUT",
@@ -36,7 +36,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         ClientConnectionResetError BrokenResourceError
     """),
     ),
-    # After the resets: http.client derives its RemoteDisconnected from both.
+    # This stands after the resets: http.client derives RemoteDisconnected from classes of both groups.
     ("PROVIDER_MALFORMED_RESPONSE", class_names("BadStatusLine")),
     (
         "PROVIDER_STREAM_CUT",
@@ -54,8 +54,8 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     ),
 )
 _KNOWN = frozenset[str]().union(*(classes for _, classes in _CLASSES))
-"""Every class that names one failure. Most exceptions are none of them, and one test finds that out."""
-# Wrappers. They count only if neither their text nor their cause is more exact.
+"""Every class that names one failure. Most exceptions are not in this set, so one test skips the whole rule."""
+# These classes are wrappers. They count only if neither their text nor their cause is more exact.
 _WEAK: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_TIMEOUT", class_names("APITimeoutError Timeout TimeoutException")),
     (
@@ -82,7 +82,7 @@ _ERRNOS: dict[int, Code] = {
     errno.ENOTCONN: "CONN_RESET",
     errno.ESHUTDOWN: "CONN_RESET",
     errno.ETIMEDOUT: "CONN_TIMEOUT",
-    # Numbers of macOS and Windows, seen in logs from other machines.
+    # These are numbers of macOS and Windows. They occur in logs from other machines.
     54: "CONN_RESET",
     60: "CONN_TIMEOUT",
     61: "CONN_REFUSED",
@@ -199,19 +199,19 @@ _WS_CLOSED = phrases("1006", "1011", "1012", "1013", "1001", "no close frame", "
 
 @applies_when(local=True)
 def tls_class(evidence: Evidence) -> Verdict | None:
-    """Classes of ssl and aiohttp."""
+    """The exception is a TLS failure of ssl or aiohttp."""
     return _tls(evidence) if evidence.named_in(_TLS_CLASSES) else None
 
 
 @applies_when(_TLS)
 def tls_words(evidence: Evidence) -> Verdict | None:
-    """A wrapper or a text with the words of a TLS failure."""
+    """A wrapper or a text contains the words of a TLS failure."""
     return _tls(evidence)
 
 
 @applies_when(local=True)
 def by_class(evidence: Evidence) -> Verdict | None:
-    """Classes that name one failure."""
+    """The class of the exception names one failure."""
     raised = evidence.raised
     if raised is None or not evidence.named_in(_KNOWN) or evidence.named("NewConnectionError"):
         # urllib3 derives NewConnectionError from its timeout class. Its text and its cause are more exact.
@@ -225,19 +225,19 @@ def by_class(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def websocket_class(evidence: Evidence) -> Verdict | None:
-    """The exceptions of websockets and starlette."""
+    """The exception is one of websockets or starlette."""
     return _websocket_close(evidence) if evidence.named_in(_WEBSOCKET_CLASSES) else None
 
 
 @applies_when(_WEBSOCKET)
 def websocket_words(evidence: Evidence) -> Verdict | None:
-    """A closed WebSocket that is known only by its text."""
+    """Only the text shows that a WebSocket was closed."""
     return _websocket_close(evidence)
 
 
 @applies_when(local=True)
 def by_errno(evidence: Evidence) -> Verdict | None:
-    """The operating system's error number, which is the same in every language."""
+    """The operating system's error number decides. It is the same in every language."""
     if evidence.raised is None or evidence.raised.errno is None:
         return None
     code = _ERRNOS.get(evidence.raised.errno)
@@ -248,7 +248,7 @@ def by_errno(evidence: Evidence) -> Verdict | None:
 
 @applies_when(reduce(or_, (group for _, group in _WORDS)))
 def by_words(evidence: Evidence) -> Verdict | None:
-    """A library's wrapper or a bare text, by its words."""
+    """The words of a library's wrapper or of a bare text decide."""
     # An HTTP status is more exact than the words of a connection error.
     if evidence.status is not None and evidence.status >= 400:
         return None
@@ -266,7 +266,7 @@ def by_words(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def by_wrapper(evidence: Evidence) -> Verdict | None:
-    """Wrappers that say only "connection" or "timeout"; their cause may be more exact (R22)."""
+    """The wrapper says only "connection" or "timeout". Its cause may be more exact (R22)."""
     if evidence.raised is None or (evidence.status is not None and evidence.status >= 400):
         return None
     for code, classes in _WEAK:
@@ -284,7 +284,7 @@ def _tls(evidence: Evidence) -> Verdict | None:
 
 
 def _websocket_close(evidence: Evidence) -> Verdict | None:
-    """A closed WebSocket: the close code decides whether reconnecting helps."""
+    """Return the code for a closed WebSocket. The close code decides whether reconnecting helps."""
     if evidence.matches(_WS_POLICY):
         return Verdict(
             code="AUTH_FORBIDDEN" if contains_any(evidence.text, ("auth", "token", "key")) else "PROVIDER_BAD_REQUEST"
@@ -295,7 +295,7 @@ def _websocket_close(evidence: Evidence) -> Verdict | None:
 
 
 def _may_wrap(evidence: Evidence) -> bool:
-    """Whether the text may decide. Not for programming errors: their text may quote a network word."""
+    """Whether the text may decide. It may not for programming errors, because their text may quote a network word."""
     assert evidence.raised is not None
     if evidence.named_in(_DEFECTS):
         return False
@@ -305,7 +305,7 @@ def _may_wrap(evidence: Evidence) -> bool:
 
 
 def _placed(code: Code, *, weak: bool = False) -> Verdict:
-    # The resolver and the routes belong to this machine: the provider's circuit must not count them.
+    # The resolver and the routes belong to this machine, so the provider's circuit must not count these failures.
     scope = Scope.PROCESS if code in ("CONN_DNS_FAILED", "CONN_UNREACHABLE") else None
     return Verdict(code=code, scope=scope, weak=weak)
 

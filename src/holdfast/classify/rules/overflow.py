@@ -1,6 +1,6 @@
-"""Too much for the model or for the wire. The same request is never sent again (R83).
+"""Rules for input that is too large for the model or the server. The same request is never sent again (R83).
 
-Rate limits that say "too many tokens" and parameters that are simply too high are recognised first.
+Rate limits that say "too many tokens" and parameters that are too high are recognised first.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _LARGE = phrases("""
 """)
 _STRING = re.compile(r"string too long.{0,60}?maximum length (\d+)", re.DOTALL)
 _LONG_STRING = 100_000
-"""A lower limit belongs to a field such as a name or an id; a higher one belongs to the content."""
-# Rate limits speak of tokens, too. Envoy's "reset reason: overflow" is about connections.
+"""A limit below this number belongs to a field such as a name or an id. A higher limit belongs to the content."""
+# Texts of rate limits also contain "tokens". Envoy's "reset reason: overflow" is about connections.
 _NOT_OVERFLOW = phrases("""
     reset reason: overflow | rate limit | throttled | throttling | per minute | per day | quota
     please wait before trying
@@ -58,7 +58,7 @@ _SENT = phrases("request", "image", "images", "file")
 
 @applies_when(_MAX_TOKENS | _LONG, not_outage=True, not_defect=True)
 def parameter_too_high(evidence: Evidence) -> Verdict | None:
-    """A parameter and not the context: max_tokens is above the model's maximum, or a field is too long."""
+    """A parameter is wrong, not the context: max_tokens is above the model's maximum, or a field is too long."""
     if evidence.matches(_MAX_TOKENS) and not evidence.matches(_WITH_INPUT) and _PARAMETER.search(evidence.text):
         return Verdict(code="PROVIDER_BAD_REQUEST")
     match = _STRING.search(evidence.text) if evidence.matches(_LONG) else None
@@ -76,13 +76,13 @@ def context(evidence: Evidence) -> Verdict | None:
 @applies_when(_LARGE, not_outage=True, not_defect=True)
 def large(evidence: Evidence) -> Verdict | None:
     """A body, an image or a file is larger than the server accepts."""
-    # Only "too large" in an exception may be about anything, so something that was sent must be named too.
+    # In an exception, "too large" alone may be about anything. So the text must also name something that was sent.
     sent = evidence.raised is None or evidence.status is not None or evidence.matches(_SENT)
     return Verdict(code="PROVIDER_REQUEST_TOO_LARGE") if sent and _may_overflow(evidence) else None
 
 
 def _may_overflow(evidence: Evidence) -> bool:
-    """Whether this can be an overflow. 429 is about rates; a request that never fits was recognised before."""
+    """Whether this can be an overflow. A 429 is a rate limit; a request larger than the limit was recognised before."""
     return evidence.status != 429 and not evidence.matches(_NOT_OVERFLOW)
 
 

@@ -1,4 +1,4 @@
-"""Plain words of any program. The last rule before a failure is unknown."""
+"""The last rule: words that any program may use. If it does not match, the failure is unknown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-# Weak verdicts: any program may use these words, so a cause or a status is always preferred.
+# These verdicts are weak: any program may use these words, so a cause or a status is always preferred.
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "SYS_CANCELLED",
@@ -67,7 +67,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
 
 @applies_when(reduce(or_, (group for _, group in _WORDS)))
 def by_words(evidence: Evidence) -> Verdict | None:
-    """Words that many programs use for the same failure."""
+    """The text has words that many programs use for the same failure."""
     code = evidence.first_match(_WORDS)
     return None if code is None else Verdict(code=code, weak=True)
 

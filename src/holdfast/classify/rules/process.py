@@ -1,4 +1,4 @@
-"""Processes: exit codes, signals, and their words on stderr."""
+"""Rules for processes: exit codes, signals, and the text on stderr."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     """),
     ),
     ("SYS_RESOURCE_EXHAUSTED", phrases("no space left on device", "disk quota exceeded", "too many open files")),
-    # Before the file errors: the shell reports E2BIG with the name of the program.
+    # This stands before the file errors: the shell reports E2BIG with the name of the program.
     ("TOOL_INPUT_TOO_LARGE", phrases("argument list too long")),
     (
         "TOOL_COMMAND_NOT_FOUND",
@@ -60,7 +60,8 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     ),
     ("CONN_TIMEOUT", phrases("etimedout", "connection timed out")),
     (
-        # Last: command line agents print network words for many reasons, and only once more is tried.
+        # This stands last: command line agents print network words for many reasons. Such a failure is retried only
+        # once.
         "ACTOR_CLI_NETWORK",
         phrases("""
         econnreset | socket hang up | fetch failed | network is unreachable | connection reset | connection error
@@ -85,13 +86,13 @@ def missing_program(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def signals(evidence: Evidence) -> Verdict | None:
-    """Killed or crashed: a negative code, or 128 + n from a shell."""
+    """The process was killed or crashed: the exit code is negative, or 128 + n from a shell."""
     code = evidence.exit_code
     if code is None:
         return None
     signal = -code if code < 0 else code - 128 if 128 < code < 166 else None
     if signal is None or signal in (2, 127):
-        # Ctrl-C is a cancellation. 255 (128 + 127) is what many programs return for any error.
+        # Ctrl-C is a cancellation. Many programs return 255 (128 + 127) for any error, so it is not a signal.
         return None
     if evidence.matches(_MEMORY):
         return Verdict(code="TOOL_OUT_OF_MEMORY")
@@ -100,7 +101,7 @@ def signals(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def shell_codes(evidence: Evidence) -> Verdict | None:
-    """The shell's own codes: 124 timeout, 126 cannot execute, 127 not found."""
+    """The exit code is one of the shell's own: 124 timeout, 126 cannot execute, 127 not found."""
     match evidence.exit_code:
         case 124:
             return Verdict(code="TOOL_TIMEOUT")
@@ -113,7 +114,7 @@ def shell_codes(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def stderr(evidence: Evidence) -> Verdict | None:
-    """The last words of the process on stderr."""
+    """The text on stderr decides."""
     if evidence.source is not Source.PROCESS or evidence.exit_code in (None, 0):
         return None
     code = evidence.first_match(_STDERR)
@@ -122,7 +123,7 @@ def stderr(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def exited(evidence: Evidence) -> Verdict | None:
-    """Any other exit code: the tool failed."""
+    """Any other exit code means that the tool failed."""
     if evidence.status is not None:
         # The process printed a server's response, so the rules for the status decide.
         return None
@@ -133,7 +134,7 @@ def exited(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def defect_of_a_child(evidence: Evidence) -> Verdict | None:
-    """A traceback on a child's stderr is a failed tool, not a defect in this program."""
+    """A traceback on a child's stderr means a failed tool, not a defect in this program."""
     if evidence.source is not Source.PROCESS or evidence.exit_code is None or evidence.raised is None:
         return None
     if evidence.named("MemoryError"):
@@ -141,6 +142,6 @@ def defect_of_a_child(evidence: Evidence) -> Verdict | None:
     return Verdict(code="TOOL_EXECUTION_FAILED") if evidence.named_in(_DEFECTS) else None
 
 
-# EARLY runs before the rules for Python classes: a child's traceback is not ours.
+# EARLY runs before the rules for Python classes, because a child's traceback is not ours.
 EARLY = (defect_of_a_child, missing_program, signals, shell_codes)
 LATE = (stderr, exited)

@@ -1,4 +1,4 @@
-"""Python's own exceptions, and those of validation libraries and agent frameworks."""
+"""Rules for Python's own exceptions, and for exceptions of validation libraries and agent frameworks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         ToolRetryError ValidationError SchemaError InvalidToolCall ParseError
     """),
     ),
-    # After the validation errors: msgspec derives its ValidationError from its DecodeError.
+    # This stands after the validation errors, because msgspec derives its ValidationError from its DecodeError.
     (
         "PROVIDER_MALFORMED_RESPONSE",
         class_names("""
@@ -67,8 +67,8 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
 )
 _CUT_SHORT = class_names("LengthFinishReasonError IncompleteOutputException")
 _KNOWN = _CUT_SHORT.union(class_names("JSONDecodeError"), *(classes for _, classes in _CLASSES))
-"""Every class that `by_class` recognises. Most exceptions are none of them, and one test finds that out."""
-# The same names are used by several SDKs. They are weak: a status or a body is more exact.
+"""Every class that `by_class` recognises. Most exceptions are not in this set, so one test skips the whole rule."""
+# Several SDKs use the same names. Their verdicts are weak: a status or a body is more exact.
 _SDK: tuple[tuple[Code, frozenset[str]], ...] = (
     ("PROVIDER_RATE_LIMITED", class_names("RateLimitError TooManyRequestsError TooManyRequests RateLimitExceeded")),
     (
@@ -105,7 +105,7 @@ _DEFECTS = class_names("""
     InvalidStateError UndefinedError PicklingError UnpicklingError FrozenInstanceError StreamConsumed StreamClosed
     RequestNotRead ResponseNotRead
 """)
-# RuntimeError is raised for everything. These texts mean that the calling code is wrong.
+# Python raises RuntimeError for many reasons. These texts mean that the calling code is wrong.
 _MISUSE = phrases("""
     event loop is closed | after shutdown | different event loop | different loop | no running event loop
     cannot be called from a running | already running | already closed | can't start new thread | never awaited
@@ -142,7 +142,7 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("PROVIDER_OUTPUT_INVALID", ("validationerror", "parseerror", "parsererror", "decodeerror", "outputpars")),
     ("SYS_CANCELLED", ("cancelled", "canceled")),
 )
-"""Words in the names of classes that no table lists: most libraries name their failures alike."""
+"""Words in the names of classes that no table lists. Most libraries use similar names for similar failures."""
 _ERRNOS: dict[int, Code] = {
     errno.ENOENT: "TOOL_FILE_NOT_FOUND",
     errno.EACCES: "TOOL_FORBIDDEN",
@@ -204,7 +204,10 @@ _LONG_LINE = phrases("chunk is longer than limit", "separator is not found")
 
 @applies_when(local=True)
 def defects(evidence: Evidence) -> Verdict | None:
-    """Classes that mean a defect whatever their text quotes. A missing key of a provider's response is not a defect."""
+    """These classes mean a defect, whatever their text quotes.
+
+    A missing key of a provider's response is not a defect.
+    """
     if evidence.named_in(_DEFECTS):
         if evidence.named("KeyError") and evidence.text.strip() in _ANSWER_KEYS:
             return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
@@ -217,7 +220,7 @@ def defects(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def own_words(evidence: Evidence) -> Verdict | None:
-    """pydantic-ai's own failures. Their text may quote limits that are not a provider's."""
+    """The failure is one of pydantic-ai itself. Its text may quote limits that are not a provider's."""
     raised = evidence.raised
     if raised is None or not raised.module.startswith("pydantic_ai"):
         return None
@@ -228,7 +231,7 @@ def own_words(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def plain_timeout(evidence: Evidence) -> Verdict | None:
-    """Python's TimeoutError without an errno, from asyncio, a socket or anything else. Its text adds nothing."""
+    """A TimeoutError without an errno may come from asyncio, a socket or anything else. Its text adds nothing."""
     raised = evidence.raised
     plain = raised is not None and raised.type == "TimeoutError" and raised.errno is None
     return Verdict(code="SYS_TIMEOUT") if plain and evidence.status is None else None
@@ -236,14 +239,14 @@ def plain_timeout(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def by_class(evidence: Evidence) -> Verdict | None:
-    """Classes that name one failure, in the standard library and the frameworks."""
+    """The class names one failure, in the standard library or in a framework."""
     raised = evidence.raised
     if raised is None or not evidence.named_in(_KNOWN):
         return None
     if raised.type == "APIResponseValidationError":
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
     if evidence.named_in(_CUT_SHORT):
-        # The output limit was reached. The same request reaches it at the same place.
+        # The output limit was reached. The same request would reach it again.
         return Verdict(code="PROVIDER_OUTPUT_INVALID", retryable=False)
     if evidence.named("JSONDecodeError"):
         return _undecodable(evidence)
@@ -255,26 +258,26 @@ def by_class(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def client_side(evidence: Evidence) -> Verdict | None:
-    """Failures before anything was sent, raised as a plain ValueError or TypeError with a known text."""
+    """The call failed before anything was sent: a plain ValueError or TypeError with a known text."""
     if not evidence.named("ValueError", "TypeError", "RuntimeError", "Exception"):
         return None
     if evidence.matches(_LONG_LINE):
         return Verdict(code="TOOL_OUTPUT_TOO_LARGE")
     if evidence.named("TypeError") and evidence.matches(_BAD_ARGUMENTS):
-        # The model invented an argument. It can correct its call when it sees the error.
+        # The model invented an argument. The model can correct its call when it sees the error.
         return Verdict(code="TOOL_INPUT_INVALID")
     return None
 
 
 @applies_when(_LOCKED)
 def locked(_: Evidence) -> Verdict | None:
-    """A database or file that somebody else has locked."""
+    """Another process has locked a database or a file."""
     return Verdict(code="TOOL_RESOURCE_BUSY")
 
 
 @applies_when(local=True)
 def by_errno(evidence: Evidence) -> Verdict | None:
-    """The operating system's number, then its classes."""
+    """The errno of the exception decides. If the table does not list it, the exception's class decides."""
     raised = evidence.raised
     if raised is None or evidence.named("SSLError"):
         # ssl uses its own error numbers.
@@ -291,7 +294,7 @@ def by_errno(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def timeouts(evidence: Evidence) -> Verdict | None:
-    """TimeoutError, also as a base class: since Python 3.10 it is also the socket's timeout."""
+    """The exception is a TimeoutError or derives from it. Since Python 3.10 a socket's timeout is one too."""
     if evidence.named_in(_TIMEOUTS):
         return Verdict(code="SYS_TIMEOUT")
     return None
@@ -299,11 +302,14 @@ def timeouts(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def sdk_class(evidence: Evidence) -> Verdict | None:
-    """Classes of the SDKs, if neither status nor body is more exact. A cause may be."""
+    """The class of an SDK decides if neither status nor body is more exact.
+
+    The verdict is weak: a cause may be clearer.
+    """
     if evidence.raised is None:
         return None
     for code, classes in _SDK:
-        # Only the class and its first base: further up, every SDK class derives from APIError.
+        # Only the class and its first base are compared: further up, every SDK class derives from APIError.
         if evidence.raised.type in classes or not classes.isdisjoint(evidence.raised.names[:2]):
             return Verdict(code=code, weak=True)
     return None
@@ -311,7 +317,7 @@ def sdk_class(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def database(evidence: Evidence) -> Verdict | None:
-    """DB-API errors: the statement or the data is wrong."""
+    """The exception is a DB-API error: the statement or the data is wrong."""
     if evidence.named_in(_DATABASE):
         return Verdict(code="TOOL_EXECUTION_FAILED")
     return None
@@ -319,7 +325,7 @@ def database(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def programming(evidence: Evidence) -> Verdict | None:
-    """Defects: the same call fails in the same way."""
+    """The exception means a defect: the same call would fail in the same way."""
     if evidence.named("TypeError", "ValueError"):
         # A ValueError often wraps the real failure.
         return Verdict(code="SYS_PROGRAMMING_ERROR", weak=evidence.named("ValueError"))
@@ -328,7 +334,7 @@ def programming(evidence: Evidence) -> Verdict | None:
 
 @applies_when(local=True)
 def by_name(evidence: Evidence) -> Verdict | None:
-    """A class that no table lists, by the words in its name."""
+    """No table lists the class, so the words in its name decide."""
     if evidence.raised is None:
         return None
     name = evidence.raised.type.lower()

@@ -1,4 +1,4 @@
-"""The provider does not take this request: its content, history, tools, model, a missing feature, a file it cannot fetch."""
+"""Rules for rejected requests: content, history, tools, model, a missing feature, a file that cannot be fetched."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _BAD_OUTPUT = phrases("""
 
 @applies_when(_POLICY, not_outage=True, not_defect=True)
 def content_policy(evidence: Evidence) -> Verdict | None:
-    """Content filters, moderation, usage policies, safety."""
+    """A content filter, moderation, a usage policy or a safety system rejected the content."""
     # The text of a rate limit often quotes the terms of service.
     if evidence.status != 429 and not evidence.matches(_ACCOUNT_POLICY):
         return Verdict(code="PROVIDER_CONTENT_POLICY")
@@ -103,7 +103,7 @@ def content_policy(evidence: Evidence) -> Verdict | None:
 
 @applies_when(ENDED)
 def filtered_stream(evidence: Evidence) -> Verdict | None:
-    """A stream that a content filter ended."""
+    """A content filter ended the stream."""
     if evidence.stream == "filtered":
         return Verdict(code="PROVIDER_CONTENT_POLICY")
     return None
@@ -111,13 +111,16 @@ def filtered_stream(evidence: Evidence) -> Verdict | None:
 
 @applies_when(_FETCH)
 def remote_fetch(evidence: Evidence) -> Verdict | None:
-    """The provider could not fetch a URL of the request. A timeout while fetching passes, other failures do not."""
+    """The provider could not fetch a URL of the request.
+
+    A timeout while fetching is temporary, other failures are not.
+    """
     return Verdict(code="PROVIDER_TIMEOUT" if evidence.matches(_IN_TIME) else "PROVIDER_REMOTE_FETCH_FAILED")
 
 
 @applies_when(_HISTORY, not_outage=True, not_defect=True)
 def history(_: Evidence) -> Verdict | None:
-    """Tool calls without results, roles out of order, changed signatures."""
+    """The history is wrong: tool calls without results, roles out of order, changed signatures."""
     return Verdict(code="PROVIDER_HISTORY_INVALID")
 
 
@@ -141,13 +144,13 @@ def tool_schema(_: Evidence) -> Verdict | None:
 
 @applies_when(_BAD_OUTPUT)
 def output_check(_: Evidence) -> Verdict | None:
-    """The model's output failed the provider's own check: sampling again helps."""
+    """The model's output failed the provider's own check. Sampling again helps."""
     return Verdict(code="PROVIDER_OUTPUT_INVALID")
 
 
 @applies_when(_CAPABILITY, not_outage=True)
 def missing_capability(evidence: Evidence) -> Verdict | None:
-    """The model or the account lacks a parameter, a modality or a mode."""
+    """The model or the account does not support a parameter, a modality or a mode."""
     rejected = evidence.status is None or 400 <= evidence.status < 500 or evidence.status == 501
     return Verdict(code="PROVIDER_CAPABILITY_MISSING") if rejected and evidence.raised is None else None
 
@@ -169,7 +172,7 @@ def _only_names_it(evidence: Evidence) -> bool:
     return evidence.matches(_NOT_FOUND) and evidence.text.startswith("model: ")
 
 
-# EARLY runs before overflow and rates: their sentences contain words such as "too many" and "limit".
+# EARLY runs before the rules for overflow and rate limits, because its sentences may contain "too many" and "limit".
 EARLY = (remote_fetch, history, output_check, content_policy, filtered_stream)
 MODELS = (model_missing,)
 LATE = (missing_tools, streaming, tool_schema, missing_capability)

@@ -1,4 +1,4 @@
-"""The provider's own failures, by their words: full, loading, out of memory, broken, down, a stream that broke off."""
+"""Rules for the provider's own failures, by their words: overload, loading, memory, outage, a broken stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOADING = phrases("""
     loading model | is currently loading | model is loading | model is not ready | still loading | warming up
     model not ready | is being loaded | loading the model
 """)
-# Only with a status, see the rule: a local process that runs out of memory is a tool.
+# The rule requires a status: without a status it is a local process that ran out of memory, which is a tool.
 _MEMORY = phrases("""
     requires more system memory | cuda out of memory | cuda error: out of memory | out of memory
     unable to allocate | insufficient memory | not enough memory | failed to allocate | insufficient vram
@@ -80,13 +80,13 @@ def loading(_: Evidence) -> Verdict | None:
 
 @applies_when(_FULL, not_defect=True)
 def full(evidence: Evidence) -> Verdict | None:
-    """Overloaded, at capacity, high demand; also with status 429 or 400."""
+    """The provider is overloaded or at capacity. The status may also be 429 or 400."""
     return Verdict(code="PROVIDER_OVERLOADED", scope=Scope.MODEL if "model" in evidence.text else None)
 
 
 @applies_when(ENDED | _CUT)
 def stream_cut(evidence: Evidence) -> Verdict | None:
-    """A stream that broke off: its error says so, or its end is missing."""
+    """The stream broke off: an error says so, or its end is missing."""
     if evidence.stream == "cut" or evidence.matches(_CUT):
         return Verdict(code="PROVIDER_STREAM_CUT")
     return None
@@ -94,7 +94,7 @@ def stream_cut(evidence: Evidence) -> Verdict | None:
 
 @applies_when(ENDED)
 def stream_end(evidence: Evidence) -> Verdict | None:
-    """A stream that ended as it should and still is a failure."""
+    """The stream ended in the normal way, but its content is a failure."""
     match evidence.stream:
         case "empty":
             return Verdict(code="PROVIDER_EMPTY_RESPONSE")
@@ -112,13 +112,16 @@ def stream_end(evidence: Evidence) -> Verdict | None:
 
 @applies_when(phrases("model has crashed"))
 def model_crashed(_: Evidence) -> Verdict | None:
-    """A local server's model is gone until it is loaded again, whatever the status is (LM Studio: 400)."""
+    """The model of a local server crashed and must be loaded again.
+
+    The status may be anything (LM Studio sends 400).
+    """
     return Verdict(code="PROVIDER_UNAVAILABLE")
 
 
 @applies_when(_DOWN | _INTERNAL)
 def own_words(evidence: Evidence) -> Verdict | None:
-    """Internal errors and outages inside a 200, a stream, or an exception's text."""
+    """The text names an internal error or an outage, inside a 200, a stream or an exception."""
     if evidence.status is not None and evidence.status >= 400 and evidence.status not in (408, 429, 500):
         # Every other status is more exact than the sentence of a library or proxy.
         return None
@@ -130,7 +133,7 @@ def own_words(evidence: Evidence) -> Verdict | None:
 
 @applies_when(codes(" ".join(_CODES)))
 def own_codes(evidence: Evidence) -> Verdict | None:
-    """server_error, api_error, unavailable, if no status is more exact."""
+    """The code is server_error, api_error or unavailable, and no status is more exact."""
     if evidence.status is not None and evidence.status >= 400 and evidence.status != 500:
         return None
     return next((_VERDICTS[_CODES[code]] for code in evidence.codes if code in _CODES), None)

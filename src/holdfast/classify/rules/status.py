@@ -1,4 +1,4 @@
-"""The bare status of a response, HTTP or gRPC, when nothing else in it is more exact."""
+"""Rules for the bare status of an HTTP or gRPC response, when nothing else in it is more exact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.classify.phrases import PAGE, class_names, codes, phrases
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
-# Every status that providers, gateways and CDNs send. Unknown ones follow their class: 4xx no, 5xx yes.
+# The table lists every status that providers, gateways and CDNs send. An unknown 4xx is not retried, an unknown 5xx is.
 _STATUS: dict[int, Code] = {
     400: "PROVIDER_BAD_REQUEST",
     401: "AUTH_FAILED",
@@ -50,7 +50,7 @@ _STATUS: dict[int, Code] = {
     598: "PROVIDER_GATEWAY_TIMEOUT",
     599: "PROVIDER_GATEWAY_TIMEOUT",
 }
-# RESOURCE_EXHAUSTED is missing here: Google sends it for four different failures, so its own family reads it.
+# RESOURCE_EXHAUSTED is missing here. Google sends it for four different failures, so the rules for Google read it.
 _GRPC: dict[str, Code] = {
     "invalid_argument": "PROVIDER_BAD_REQUEST",
     "deadline_exceeded": "PROVIDER_TIMEOUT",
@@ -68,13 +68,13 @@ _GRPC: dict[str, Code] = {
     "unknown": "PROVIDER_INTERNAL_ERROR",
 }
 _GRPC_CLASSES = class_names("RpcError _InactiveRpcError AioRpcError")
-# 409 is a bad request, unless it reports a lock that somebody else releases.
+# 409 is a bad request, unless it reports a lock that another client will release.
 _CONTENDED = phrases("in progress", "try again", "lock", "concurrent", "another request")
 
 
 @applies_when(codes(" ".join(_GRPC)))
 def grpc_status(evidence: Evidence) -> Verdict | None:
-    """The status of a gRPC call without an HTTP status."""
+    """The gRPC status decides if there is no HTTP status."""
     if evidence.status is not None or (evidence.source is not Source.GRPC and not evidence.named_in(_GRPC_CLASSES)):
         return None
     return next((Verdict(code=_GRPC[code]) for code in evidence.codes if code in _GRPC), None)
@@ -82,14 +82,14 @@ def grpc_status(evidence: Evidence) -> Verdict | None:
 
 @applies_when(PAGE)
 def html_page(evidence: Evidence) -> Verdict | None:
-    """A web page instead of JSON, with a success status."""
+    """The server sent a web page instead of JSON, with a success status."""
     if evidence.status is None or evidence.status < 400:
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
     return None
 
 
 def bare_status(evidence: Evidence) -> Verdict | None:
-    """Any other status: 4xx is not retried, 5xx is."""
+    """Any other status decides by its class: 4xx is not retried, 5xx is."""
     status = evidence.status
     if status is None or not 400 <= status < 600:
         return None
@@ -102,7 +102,7 @@ def bare_status(evidence: Evidence) -> Verdict | None:
 
 
 def success_that_failed(evidence: Evidence) -> Verdict | None:
-    """The caller reports a 2xx as a failure and nothing in it explains why: it could not be read."""
+    """The caller reports a 2xx as a failure and nothing in it explains why. So the response could not be read."""
     if evidence.source is Source.HTTP and evidence.status is not None and 200 <= evidence.status < 400:
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
     return None

@@ -1,4 +1,4 @@
-"""JSON-RPC and MCP: protocol errors by number, tool results by their text."""
+"""Rules for JSON-RPC and MCP. The number decides for protocol errors, the text for tool results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DEAD = phrases("""
     server process
 """)
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
-    # GitHub's hourly allowance. Before the rate limits, because it uses their words.
+    # This is GitHub's hourly limit. It stands before the rate limits, because it uses their words.
     ("TOOL_QUOTA_EXHAUSTED", phrases("api rate limit exceeded for", "monthly limit", "daily limit")),
     (
         "TOOL_RATE_LIMITED",
@@ -105,23 +105,23 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
 
 @applies_when(_SESSION, local=True)
 def session_gone(evidence: Evidence) -> Verdict | None:
-    """The server no longer knows the session: initialise again, then resend (MCP)."""
+    """The server no longer knows the session. The client must initialise again, then resend (MCP)."""
     return Verdict(code="TOOL_SESSION_EXPIRED") if _speaks_rpc(evidence) else None
 
 
 @applies_when(_DEAD, local=True)
 def server_gone(evidence: Evidence) -> Verdict | None:
-    """The server's process or connection is gone: restart it, then resend."""
+    """The server's process or connection is gone. The client must restart it, then resend."""
     return Verdict(code="TOOL_CONNECTION_LOST") if _speaks_rpc(evidence) else None
 
 
 @applies_when(local=True)
 def by_number(evidence: Evidence) -> Verdict | None:
-    """The protocol's numbers. A number of the server's own means little, so its text decides."""
+    """The number of the protocol decides. A number that the server invented means little, so its text decides."""
     number = evidence.rpc_code
     if number is None:
         return _by_words(evidence) if _speaks_rpc(evidence) else None
-    # -32000 and -32603 are used for every failure, so the text is more exact.
+    # Servers use -32000 and -32603 for every failure, so the text is more exact.
     if number == 0 or number not in _RPC or number in (-32000, -32603):
         return _by_words(evidence) or Verdict(code="TOOL_EXECUTION_FAILED")
     return Verdict(code=_RPC[number])
