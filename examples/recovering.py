@@ -51,8 +51,8 @@ def print_event(event: Event) -> None:
     """Print one line per event, with the seconds since the start."""
     text = ""
     match event:
-        case Retry(delay=delay, asked=asked, fault=fault):
-            text = f"⟳ {event.text} in {delay:.1f} s · {fault.code}{' · by Retry-After' if asked else ''}"
+        case Retry(delay=delay, requested=requested, fault=fault):
+            text = f"⟳ {event.text} in {delay:.1f} s · {fault.code}{' · by Retry-After' if requested else ''}"
         case CircuitStateChange(circuit=name, from_=before, to=after):
             text = f"◍ circuit {name}: {before} → {after}"
         case Fallback(to=step, fault=Fault(code=code)):

@@ -209,7 +209,7 @@ def test_nothing_around_it_changes_the_storm(found, monkeypatch, tmp_path):
 def test_a_closeup_shows_one_operation_only():
     fault = Fault.of("CONN_RESET")
     events = [
-        Retry(at=5.0, run="a", operation="claude", attempt=1, max_attempts=3, delay=2.0, fault=fault, asked=True),
+        Retry(at=5.0, run="a", operation="claude", attempt=1, max_attempts=3, delay=2.0, fault=fault, requested=True),
         AttemptEnded(at=7.5, run="b", operation="gpt", attempt=1, took=0.5),
         AttemptEnded(at=8.0, run="a", operation="claude", attempt=2, took=1.0),
     ]

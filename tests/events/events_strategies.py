@@ -50,7 +50,7 @@ _fields: dict[str, st.SearchStrategy] = {
     "took": _seconds,
     "used": _seconds,
     "limit": _seconds,
-    "asked": st.booleans(),
+    "requested": st.booleans(),
     "exhausted": st.booleans(),
     "circuit": _texts,
     "via": _texts,

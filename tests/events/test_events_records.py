@@ -28,6 +28,7 @@ from holdfast.events import (
     RetryDenied,
     StreamResumed,
     SuppressedError,
+    decode,
     encode,
 )
 from holdfast.faults import Fault
@@ -37,7 +38,7 @@ FAULT = {"code": "PROVIDER_OVERLOADED", "message": "The provider is overloaded",
 
 WRITTEN = [
     (
-        Retry(at=1.0, attempt=1, max_attempts=3, delay=4.0, fault=OVERLOADED, asked=True),
+        Retry(at=1.0, attempt=1, max_attempts=3, delay=4.0, fault=OVERLOADED, requested=True),
         {"type": "retry", "attempt": 1, "max_attempts": 3, "delay": 4.0, "fault": FAULT, "asked": True},
     ),
     (
@@ -102,6 +103,15 @@ WRITTEN = [
 @pytest.mark.parametrize(("event", "document"), WRITTEN, ids=[document["type"] for _, document in WRITTEN])
 def test_S1_21_the_json_of_an_event(event, document):
     assert json.loads(encode(event)) == {**document, "at": 1.0, "v": 1}
+
+
+def test_a_requested_delay_keeps_its_json_name_and_its_earlier_attribute():
+    retry = Retry(at=1.0, attempt=1, max_attempts=3, delay=4.0, fault=OVERLOADED, requested=True)
+    written = encode(retry)
+    assert json.loads(written)["asked"] is True
+    assert decode(written) == retry
+    assert retry.asked
+    assert not Retry(at=1.0, attempt=1, max_attempts=3, delay=4.0, fault=OVERLOADED).asked
 
 
 def test_every_kind_of_event_is_shown_above():

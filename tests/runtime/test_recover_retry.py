@@ -220,7 +220,7 @@ def test_R29_retry_after_is_slept_exactly_and_spread_only_adds() -> None:
         other = World(rng=seeded(seed))
         other.recover("a", Policy(spread=0.2)).call(script("429;retry-after=30, ok"))
         assert 30 <= other.waits()[0] <= 36
-        assert other.of(Retry)[0].asked
+        assert other.of(Retry)[0].requested
 
 
 @pytest.mark.parametrize(

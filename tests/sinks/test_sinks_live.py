@@ -38,7 +38,7 @@ def test_S1_28_the_text_for_a_UI():
 
 def test_the_line_of_design_section_7():
     line = LiveState().apply(
-        retry(operation="claude", asked=True, fault=Fault.of("PROVIDER_OVERLOADED", retry_after=4.0))
+        retry(operation="claude", requested=True, fault=Fault.of("PROVIDER_OVERLOADED", retry_after=4.0))
     )
     assert line.shown(NOON, UTC) == "⟳ Retrying… (2/3) in 3.4s · claude · PROVIDER_OVERLOADED · server asked for 4s"
 

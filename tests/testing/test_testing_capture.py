@@ -11,7 +11,7 @@ from holdfast.events import AttemptStarted, Cancelled, CircuitState, CircuitStat
 from holdfast.testing import Capture
 
 LIMITED = Fault.of("PROVIDER_RATE_LIMITED", retry_after=7)
-RETRY = Retry(at=100.0, operation="claude", attempt=1, max_attempts=3, delay=7.0, fault=LIMITED, asked=True)
+RETRY = Retry(at=100.0, operation="claude", attempt=1, max_attempts=3, delay=7.0, fault=LIMITED, requested=True)
 RECOVERED = Recovered(at=107.0, operation="claude", after=7.0, attempts=2)
 FAILED = Failed(at=109.5, operation="tool", fault=Fault.of("TOOL_KILLED"), exhausted=True, attempts=3)
 
@@ -64,7 +64,7 @@ def test_a_failing_assertion_shows_expected_found_and_all_events():
         captured(RETRY, RECOVERED).assert_recovered(attempts=3)
     assert str(wrong.value) == (
         "expected a recovery after 3 attempts, got recovered operation=claude after=7.0 attempts=2 via=primary; seen:\n"
-        "+0.000  retry operation=claude attempt=1 max_attempts=3 delay=7.0 fault=PROVIDER_RATE_LIMITED asked=True\n"
+        "+0.000  retry operation=claude attempt=1 max_attempts=3 delay=7.0 fault=PROVIDER_RATE_LIMITED requested=True\n"
         "+7.000  recovered operation=claude after=7.0 attempts=2 via=primary"
     )
 

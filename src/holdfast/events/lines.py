@@ -131,7 +131,7 @@ class LogLines:
         # People search their provider's documentation by the status, not by our code.
         status = event.fault.context.get("status")
         code = f"{event.fault.code}, {status}" if isinstance(status, int) else event.fault.code
-        hint = ", as the server requested" if event.asked else ""
+        hint = ", as the server requested" if event.requested else ""
         return (
             f"{_name(event)}: attempt {event.attempt} of {event.max_attempts} failed ({code}); "
             f"next attempt in {event.delay:.1f} s{hint}"

@@ -73,8 +73,14 @@ class Retry(_Record, frozen=True, kw_only=True, tag="retry"):
     """Seconds until the next attempt."""
     fault: Fault
     """Why the attempt failed."""
-    asked: bool = False
-    """The other side requested this delay; it is not our own backoff."""
+    requested: bool = msgspec.field(default=False, name="asked")
+    """The other side requested this delay; it is not our own backoff. In JSON this field is `asked`."""
+
+    # Existing programs read the attribute by the name that JSON still has.
+    @property
+    def asked(self) -> bool:
+        """The earlier name of `requested`."""
+        return self.requested
 
     @property
     def text(self) -> str:

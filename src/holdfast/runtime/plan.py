@@ -57,7 +57,7 @@ class Plan:
     policy: Policy
     accept: Accept | None
     state: TargetState
-    """The state of the main target: the most specific name the call has."""
+    """The state of the main target: the first name of agent, tool, provider, model, credential that the call has."""
     other_states: tuple[tuple[TargetState, Scope], ...]
 
     def __init__(

@@ -111,7 +111,7 @@ def retry(op: Operation, fault: Fault, decision: RetryDecision) -> None:
                 max_attempts=decision.of,
                 delay=decision.delay,
                 fault=fault,
-                asked=decision.requested,
+                requested=decision.requested,
             )
         )
 

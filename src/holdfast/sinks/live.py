@@ -184,7 +184,7 @@ def _retry(event: Retry) -> LiveLine:
         state, text = LiveWord.CIRCUIT_OPEN, "circuit open"
     elif event.delay > LONG_WAIT_S:
         state = LiveWord.PAUSED
-    note = f"server asked for {round(event.fault.retry_after or event.delay, 1):g}s" if event.asked else ""
+    note = f"server asked for {round(event.fault.retry_after or event.delay, 1):g}s" if event.requested else ""
     short = f"retry {event.attempt + 1}/{event.max_attempts}"
     return _line(event, state, text, short, until=until, code=_code(event.fault), note=note)
 

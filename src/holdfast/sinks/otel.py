@@ -251,14 +251,15 @@ def _attempt(event: AttemptStarted | AttemptEnded) -> dict[str, Any]:
 def _attributes(event: Event) -> dict[str, Any]:
     """Return the event's numbers and names."""
     attributes: dict[str, Any] = {}
-    for field in event.__struct_fields__:
+    # Attributes have the names of the JSON, which dashboards know: they stay when a field is renamed in Python.
+    for field, name in zip(event.__struct_fields__, event.__struct_encode_fields__, strict=True):
         value = getattr(event, field)
         if field in {"at", "run", "operation", "v"} or value is None:
             continue
         if isinstance(value, Fault):
             attributes[ERROR_TYPE] = value.code
         elif isinstance(value, (int, float)) or field in _NAMES:
-            attributes[f"holdfast.{field.rstrip('_')}"] = value.value if isinstance(value, Enum) else value
+            attributes[f"holdfast.{name}"] = value.value if isinstance(value, Enum) else value
     return attributes
 
 

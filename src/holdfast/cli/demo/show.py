@@ -207,7 +207,7 @@ def _line(event: Event, began: float) -> str:
             starts = max(0.0, ends - event.took)
             result = _result(fault) if via == "primary" else f"{via}: {_result(fault)}"
             return f"{mark} {what:<{_NAME_WIDTH}} {starts:.1f} s → {ends:.1f} s  {result}"
-        case Retry(delay=delay, asked=requested):
+        case Retry(delay=delay, requested=requested):
             source = "Retry-After of the server" if requested else "exponential backoff"
             return f"⟳ {'wait':<{_NAME_WIDTH}} {delay:.1f} s  {source}"
         case Recovered(after=after, via=via):
