@@ -1,4 +1,4 @@
-"""The APIs of other libraries on our runtime, for users who come from them. One package per library.
+"""The APIs of other libraries on our runtime, for users of those libraries. There is one package per library.
 
     tenacity   `from holdfast.compat.tenacity import retry, stop_after_attempt, wait_exponential`
 

@@ -1,7 +1,8 @@
 """The vocabulary of failure: codes, the catalog behind them, `Fault`, the exceptions that carry one, and `Ok | Err`.
 
 Every failure in an agent system becomes one `Fault` with one code. The code's entry in the catalog names the kind of
-failure and who must act next. `views/` writes a fault in other formats, `classify/` recognises one in a foreign failure.
+failure and who must act next. `views/` writes a fault in other formats. `classify/` turns a foreign failure into a
+fault.
 """
 
 from __future__ import annotations

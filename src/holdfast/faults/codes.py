@@ -202,9 +202,9 @@ Code: TypeAlias = Literal[
     "CONFIG_OPTION_INVALID",
     "CONFIG_CODE_UNKNOWN",
 ]
-"""A failure's one name, in UPPER_SNAKE; the prefix names the part of the system it belongs to.
+"""The name of a failure, in UPPER_SNAKE. The prefix names the part of the system it belongs to.
 
-A closed list, so a type checker finds a mistyped code:
+The list is closed, so a type checker finds a mistyped code:
 
     code: Code = "PROVIDER_RATE_LIMITED"
 """
@@ -214,18 +214,19 @@ CODES: tuple[Code, ...] = get_args(Code)
 """Every code, in the order of the catalog: `for code in CODES: print(code, CATALOG[code].message)`."""
 
 if TYPE_CHECKING:
-    # For a type checker a read code is a known one; at run time only its form is checked.
+    # A type checker treats a code that was read as a known code. At run time only its form is checked.
     AnyCode: TypeAlias = Code
 else:
     AnyCode = Annotated[str, msgspec.Meta(pattern=r"^[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+$(?!\n)", max_length=100)]
-"""A code that was read. A newer Holdfast may have written one that is not in this catalog. It is kept as it is, and is
-treated by its prefix (`catalog.meaning`). Codes written in source are checked against the closed list.
+"""A code that was read from a document. A newer Holdfast may have written a code that is not in this catalog. Such a
+code is kept as it is, and its prefix decides its meaning (`catalog.meaning`). Codes in source are checked against the
+closed list.
 
     code: AnyCode = fault.code
 """
 
-# A code is listed if the request may have reached the other side and taken effect before the call failed. A rejected
-# connection, a failed name lookup or an error status is not listed: nothing was done.
+# A code is listed if the request may have reached the server and taken effect before the call failed. A rejected
+# connection, a failed name lookup or an error status is not listed, because the server did nothing.
 MAY_HAVE_HAPPENED: frozenset[Code] = frozenset({
     "CONN_HEARTBEAT_LOST",
     "CONN_RESET",

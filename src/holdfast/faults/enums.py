@@ -11,7 +11,7 @@ __all__ = ["Category", "Kind", "Layer", "NextActor", "Schedule", "Scope", "Sever
 
 
 class Layer(StrEnum):
-    """Where in the system it failed: `fault.layer is Layer.TRANSPORT`."""
+    """Where in the system the failure happened: `fault.layer is Layer.TRANSPORT`."""
 
     TRANSPORT = "transport"
     """Sockets and TLS."""
@@ -20,11 +20,11 @@ class Layer(StrEnum):
     APPLICATION = "application"
     """Sessions, tools, providers, tasks."""
     RECOVERY = "recovery"
-    """The recovery itself: a circuit, a budget, a reconnect that gave up."""
+    """The recovery itself: a circuit, a budget, the end of reconnecting."""
 
 
 class Kind(StrEnum):
-    """What kind of failure it is, and so what can be done about it.
+    """What kind of failure it is. The kind decides what can be done about it.
 
     For example:
         if fault.kind is Kind.TRANSIENT:
@@ -32,19 +32,19 @@ class Kind(StrEnum):
     """
 
     TRANSIENT = "transient"
-    """Passes by itself: retry."""
+    """The failure is temporary: retry."""
     RECOVERABLE = "recoverable"
-    """An expected failure: a changed request or a fallback helps."""
+    """The failure is expected: a changed request or a fallback helps."""
     FATAL = "fatal"
     """The state is lost or wrong: restart or escalate."""
     PERMANENT = "permanent"
-    """Does not pass: fail fast and name who must act."""
+    """The failure is permanent: fail fast and name who must act."""
     CANCELLED = "cancelled"
-    """Not an error: somebody stopped it."""
+    """Somebody stopped the call. This is not an error."""
 
 
 class Severity(StrEnum):
-    """How serious it is, and what the sinks do with it: `fault.severity is Severity.CRITICAL`."""
+    """How serious a failure is, and what the sinks do with it: `fault.severity is Severity.CRITICAL`."""
 
     INFO = "info"
     """Log only."""
@@ -62,19 +62,19 @@ class NextActor(StrEnum):
     """Who must act next: `if fault.next_actor is NextActor.OPERATOR: page(fault.for_audit())`."""
 
     MACHINE = "machine"
-    """Holdfast or the other side: waiting, retrying or falling back is enough."""
+    """Holdfast or the server: waiting, retrying or falling back is enough."""
     MODEL = "model"
     """The model: it can change its call."""
     USER = "user"
     """The person in front of the agent."""
     OPERATOR = "operator"
-    """Whoever runs the system: keys, money, limits, hosts, configuration."""
+    """The people who run the system: keys, money, limits, hosts, configuration."""
     DEVELOPER = "developer"
-    """Whoever wrote the calling code."""
+    """The people who wrote the calling code."""
 
 
 class Scope(StrEnum):
-    """What the failure belongs to, and so which circuit counts it: `fault.scope is Scope.CREDENTIAL`."""
+    """What the failure belongs to. It decides which circuit counts the failure: `fault.scope is Scope.CREDENTIAL`."""
 
     REQUEST = "request"
     MODEL = "model"
@@ -91,21 +91,21 @@ class Schedule(StrEnum):
     """The name of a default retry schedule; profiles hold its numbers: `fault.schedule is Schedule.RATE_LIMIT`."""
 
     NONE = "none"
-    """Never retried by itself."""
+    """There is no automatic retry."""
     ONCE = "once"
-    """One more attempt, then stop (out of memory, unknown failures)."""
+    """There is one more attempt, then no other (out of memory, unknown failures)."""
     TRANSIENT = "transient"
     """Three attempts, 1 and 2 s apart."""
     RATE_LIMIT = "rate_limit"
-    """Exactly the requested delay, or 5, 10, 20, 40, 80 s if none is requested."""
+    """Exactly the requested delay. If no delay is requested, 5, 10, 20, 40, 80 s."""
     STORE = "store"
     """Three attempts, 2 and 4 s apart."""
     CONNECT = "connect"
-    """1, 2, 5, 10 s and growing."""
+    """Delays of 1, 2, 5, 10 s, then longer."""
     RECONNECT = "reconnect"
-    """1, 2, 5, 10, 30 s; the first attempt waits, too."""
+    """Delays of 1, 2, 5, 10, 30 s; there is a delay before the first attempt, too."""
     TOOL_SERVER = "tool_server"
-    """At once, then 250 ms doubling to 4 s, five attempts."""
+    """Five attempts: the first at once, then after 250 ms, doubling up to 4 s."""
     TOOL = "tool"
     """The retry policy of the tool's own contract; without one, no retry."""
 

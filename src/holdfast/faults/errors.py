@@ -4,9 +4,9 @@
     ├── CircuitOpenError        the circuit is open: `.circuit`, `.retry_at`
     ├── DeadlineError           the operation's deadline passed (also a TimeoutError)
     ├── BudgetError             the budget is spent
-    ├── StreamCutError          a stream broke off; `.partial` is what arrived
-    ├── OutcomeUnknownError     a call may have happened: `.key`
-    ├── AbortedError            the caller's own signal stopped it: cancelled, not failed
+    ├── StreamCutError          a stream broke off; `.partial` holds the part that arrived
+    ├── OutcomeUnknownError     nobody knows whether the call took effect: `.key`
+    ├── AbortedError            the caller's own signal stopped the call: cancelled, not failed
     └── InvalidError            an argument, option or document is wrong (also a ValueError)
 
 Invariant: `str(error)` starts with the code and, like `repr`, shows no secret. Pickling keeps the fault.
@@ -49,9 +49,9 @@ class HoldfastError(Exception):
 
     fault: Fault
     code: ClassVar[Code] = "SYS_INTERNAL_ERROR"
-    """The code of a subclass that is built with `because`."""
+    """The code that `because` gives to an error of this class."""
 
-    # One positional argument, so that pickle can rebuild the error from `args`.
+    # There is one positional argument, so that pickle can rebuild the error from `args`.
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault)
         self.fault = fault
@@ -65,7 +65,7 @@ class HoldfastError(Exception):
         retry_after: float | None = None,
         **context: Any,
     ) -> Self:
-        """Return the error with its class's own code; without `message`, with the catalog's text.
+        """Return the error with the code of its class. Without `message`, it has the catalog's text.
 
         For example:
             raise BudgetError.because(limit_usd=5)
@@ -96,7 +96,7 @@ class CircuitOpenError(HoldfastError):
 
     @property
     def retry_at(self) -> float | None:
-        """When the circuit lets a probe through (wall clock, seconds since the epoch); None if nobody knows."""
+        """When the circuit lets a probe through (wall clock, seconds since the epoch); None if it is not known."""
         at = self.fault.context.get("retry_at")
         return float(at) if isinstance(at, (int, float)) else None
 
@@ -140,7 +140,9 @@ class StreamCutError(HoldfastError):
 
 
 class OutcomeUnknownError(HoldfastError):
-    """A call with side effects was interrupted: it may or may not have happened. Holdfast never repeats it by itself.
+    """A call with side effects was interrupted, so nobody knows whether it took effect.
+
+    Holdfast never repeats such a call.
 
     For example:
         except OutcomeUnknownError as error:
@@ -151,12 +153,12 @@ class OutcomeUnknownError(HoldfastError):
 
     @property
     def key(self) -> str:
-        """The key of the logical call, the same for every attempt; look up its effect by it."""
+        """The key of the logical call. It is the same for every attempt; use it to look up the effect."""
         return str(self.fault.context.get("key", ""))
 
 
 class AbortedError(HoldfastError):
-    """The caller's abort signal is set, so no further attempt is made. A cancellation, never a timeout.
+    """The caller's abort signal is set, so no further attempt is made. This is a cancellation, never a timeout.
 
     For example:
         except AbortedError:
@@ -177,7 +179,7 @@ class InvalidError(HoldfastError, ValueError):
 
     @classmethod
     def at(cls, path: str, expected: str, received: Any, code: Code | None = None) -> Self:
-        """Return the error for the value `received` at `path`; for a value that is not plain, only its type is shown."""
+        """Return the error for the value `received` at `path`. A value that is not plain is shown by its type only."""
         # The repr of an arbitrary object may be huge, slow or contain secrets.
         shown = repr(received) if isinstance(received, (str, int, float)) else type(received).__name__
         return cls.saying(path, expected, shown, code)
@@ -191,7 +193,10 @@ class InvalidError(HoldfastError, ValueError):
 
     @classmethod
     def from_msgspec(cls, error: Exception, code: Code | None = None) -> Self:
-        """Return the error for a value that msgspec rejected; its one line names what was expected, received and where."""
+        """Return the error for a value that msgspec rejected.
+
+        It names the place, what was expected and what was received.
+        """
         account = str(error)
         place = _PLACE.search(account)
         path = place["path"] if place else "$"
@@ -202,12 +207,12 @@ class InvalidError(HoldfastError, ValueError):
         message = account[: place.start() if place else None]
         if message.startswith("Expected "):
             return cls.saying(path, message.removeprefix("Expected ").replace("`", ""), "something else", code)
-        # The only other case is a word outside a closed list: "Invalid enum value 'x'".
+        # In the only other case the word is not in a closed list: "Invalid enum value 'x'".
         word = message.removeprefix("Invalid enum value ").removeprefix("Invalid value ")
         return cls.saying(path, "one of the known values", word, code)
 
 
-# The three forms of msgspec's one-line messages.
+# msgspec's one-line messages have three forms.
 _MISFIT = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<received>[^`]*)`")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 _PLACE = re.compile(r" - at `(?P<path>\$[^`]*)`$")

@@ -1,8 +1,8 @@
 """A failure as a value: what failed, what it means, and who must act next.
 
-Invariant: a Fault is frozen and complete. Its code decides everything the catalog knows; the fields here are the
-verdict for *this* failure. A partial result never looks like a whole one: it travels on the fault, and the items that
-failed are listed beside it (C26, S2-20, S3-6 to S3-9).
+Invariant: a Fault is frozen and complete. The catalog's facts follow from its code; the fields here are the verdict for
+*this* failure. A partial result never looks like a complete result: the fault holds it, with a list of the items that
+failed (C26, S2-20, S3-6 to S3-9).
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE_S", "Attempt", "Cause", "Fault", "ItemError", "Partial"]
 
 PATIENCE_S = 900.0
-"""A requested delay longer than this many seconds is not slept: the work is parked or sent elsewhere."""
+"""If a requested delay is longer than this many seconds, Holdfast does not sleep: the work is parked or sent
+elsewhere."""
 
 _Value = TypeVar("_Value", bound=msgspec.Struct)
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An exception as a value. The live exception stays on the exception that carries the fault.
+    """An exception as a value. The live exception is not stored in the fault.
 
     >>> fault_of(error).cause.type
     'httpx.ConnectError'
     """
 
     type: str
-    """The class's qualified name, `httpx.ConnectError`."""
+    """The qualified name of the class, such as `httpx.ConnectError`."""
     message: str = ""
     chain: tuple[Cause, ...] = ()
-    """Its own causes, nearest first; for an exception group, its leaves."""
+    """The causes of the exception, nearest first; for an exception group, its leaves."""
 
     __repr__ = shown
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call that was made, and how it ended. Attempts are counted from 1 and include the first call.
+    """One call and how it ended. Attempts are counted from 1 and include the first call.
 
     For example:
         for attempt in fault_of(error).attempts:
@@ -54,20 +55,20 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     number: int
     code: AnyCode | None = None
-    """Why it failed; None if it succeeded."""
+    """The code of its failure; None if it succeeded."""
     message: str = ""
     started: float = 0.0
     """Wall clock, seconds since the epoch."""
     took: float = 0.0
     """Seconds the call lasted."""
     waited: float = 0.0
-    """Seconds slept before it."""
+    """Seconds slept before the call."""
     via: str = "primary"
     """What was called: the primary, or the name of a fallback."""
     then: str = ""
     """The decision after it failed: `retry`, or the reason to stop (`attempts`, `deadline`, `budget` …)."""
     usd: float | None = None
-    """Its cost; None if it is not known."""
+    """The cost of the call; None if it is not known."""
     tokens: int | None = None
     cause: Cause | None = None
 
@@ -82,7 +83,7 @@ class ItemError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     item: Any
-    """Which one: its index, URL or id, as the tool names it."""
+    """The name of the item: its index, URL or id, as the tool writes it."""
     code: str
     message: str
     classed: str = ""
@@ -104,21 +105,22 @@ class ItemError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Partial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an operation had produced before it failed: the payload in its declared shape, and an error per missing item.
+    """What an operation produced before it failed: the payload in its declared shape, and an error per missing item.
 
     For example:
         Partial(payload=[page_1, page_2], errors=(ItemError.of(3, fault),), complete=2, expected=3)
     """
 
     payload: Any = None
-    """In the shape the operation declares: text for a stream, a list for a batch, bindings for a workflow."""
+    """The result so far, in the shape that the operation declares: text for a stream, a list for a batch, bindings for
+    a workflow."""
     errors: tuple[ItemError, ...] = ()
     complete: int | None = None
-    """How many items succeeded, if that can be counted."""
+    """How many items succeeded, if they can be counted."""
     expected: int | None = None
-    """How many items there should have been."""
+    """How many items a complete result has."""
     truncated: bool = False
-    """Older results were dropped to limit the size."""
+    """True if older results were dropped to limit the size."""
 
     __repr__ = shown
 
@@ -141,25 +143,25 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     code: AnyCode
-    """The failure's one name, such as `PROVIDER_RATE_LIMITED`."""
+    """The name of the failure, such as `PROVIDER_RATE_LIMITED`."""
     message: str
-    """What happened, for people who read logs. Wrapping adds to its front."""
+    """What happened, for people who read logs. `wrapped` adds text in front."""
     retryable: bool
-    """Whether sending the same request again is worthwhile: the verdict for this failure, not for its code."""
+    """Whether it is worth sending the same request again. This is the verdict for this failure, not for its code."""
     scope: Scope
-    """What the failure belongs to, and so which circuit counts it."""
+    """What the failure belongs to. It decides which circuit counts the failure."""
     retry_after: float | None = None
     """The delay that the response requests, in seconds."""
     maybe_executed: bool = False
-    """The effect may have happened although the call failed."""
+    """True if the call may have taken effect although it failed."""
     rule: str = ""
-    """The classifier rule that decided; empty if nothing had to be recognised."""
+    """The classifier rule that decided; empty if no rule was needed."""
     context: dict[str, Any] = {}
     """Facts that help: provider, model, status, request id, limits. JSON values only."""
     partial: Partial | None = None
     """What was produced before the failure."""
     cause: Cause | None = None
-    """The exception behind it, as a value."""
+    """The exception that caused the fault, as a value."""
     attempts: tuple[Attempt, ...] = ()
     """Every call that was made, in order."""
 
@@ -187,7 +189,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         >>> Fault.of("PROVIDER_OVERLOADED", context={"provider": "anthropic"}).retryable
         True
         """
-        # A mistyped code must fail here, not when somebody looks the fault up.
+        # A mistyped code must fail here, not later when the fault is used.
         entry = CATALOG.get(code)
         if entry is None:
             message = f"there is no code {code!r}; did you mean {', '.join(nearest(code))}?"
@@ -206,7 +208,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             cause=cause,
         )
 
-    # The code never changes on the way up: callers match on it.
+    # The code stays the same while callers wrap the fault, because they compare it.
     def wrapped(self, message: str, **context: Any) -> Fault:
         """Return this fault as the caller one level up sees it: the same code, the message added in front.
 
@@ -235,27 +237,30 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def layer(self) -> Layer:
-        """Where in the system it failed: `Layer.TRANSPORT`, `PROTOCOL`, `APPLICATION` or `RECOVERY`."""
+        """Where in the system the failure happened: `Layer.TRANSPORT`, `PROTOCOL`, `APPLICATION` or `RECOVERY`."""
         return self.entry.layer
 
     @property
     def kind(self) -> Kind:
-        """What kind of failure it is: `if fault.kind is Kind.TRANSIENT`, the same call may work later."""
+        """What kind of failure it is. If `fault.kind is Kind.TRANSIENT`, the same call may work later."""
         return self.entry.kind
 
     @property
     def severity(self) -> Severity:
-        """How serious it is, and so whether the sinks log, notify or alert: `fault.severity is Severity.CRITICAL`."""
+        """How serious the failure is.
+
+        It decides whether the sinks log, notify or alert: `fault.severity is Severity.CRITICAL`.
+        """
         return self.entry.severity
 
     @property
     def next_actor(self) -> NextActor:
-        """Who must act next: `if fault.next_actor is NextActor.OPERATOR`, page whoever runs the system."""
+        """Who must act next. If `fault.next_actor is NextActor.OPERATOR`, page the people who run the system."""
         return self.entry.next_actor
 
     @property
     def schedule(self) -> Schedule:
-        """The name of the code's default retry schedule; a policy holds its numbers. `Schedule.NONE`: never retried."""
+        """The name of the code's default retry schedule; a policy holds its numbers. `Schedule.NONE` means no retry."""
         return self.entry.schedule
 
     @property
@@ -293,13 +298,13 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _CUT_FROM = 200
-"""The classifier cuts only longer texts, so a shorter one cannot end in half a secret."""
+"""The classifier cuts only longer texts, so a shorter text cannot end in half a secret."""
 _REVEALING = 5
-"""Fewer characters of a secret reveal nothing."""
+"""A shorter part of a secret reveals nothing."""
 
 
 def _masked(fault: Fault, redactor: Redactor) -> Fault:
-    # Most faults hold no secret. They are returned as the same object, so that identity and equality are kept.
+    # Most faults hold no secret. Then the same object is returned, so that identity and equality are kept.
     if not redactor.secrets or not _mentions(fault, redactor.secrets):
         return fault
     return _replace(
@@ -313,7 +318,7 @@ def _masked(fault: Fault, redactor: Redactor) -> Fault:
 
 
 def _mentions(fault: Fault, secrets: tuple[str, ...]) -> bool:
-    """Search the fault's JSON, which takes a microsecond; walking over the fault takes twenty."""
+    """Search the fault's JSON. This takes a microsecond; searching every field of the fault takes twenty."""
     if _cut_secret(fault.message, secrets) or (fault.cause and _cut_secret(fault.cause.message, secrets)):
         return True
     try:
@@ -330,7 +335,7 @@ def _masked_text(text: str, redactor: Redactor) -> str:
 
 
 def _cut_secret(text: str, secrets: tuple[str, ...]) -> int:
-    """Return how many characters of a secret end a text that the classifier cut in the middle of the secret."""
+    """Return how many characters at the end of `text` belong to a secret that the classifier cut in two."""
     if len(text) < _CUT_FROM:
         return 0
     for secret in secrets:

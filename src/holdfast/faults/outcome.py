@@ -1,4 +1,4 @@
-"""Results as values: `Ok | Err`, for callers who prefer to match instead of catching exceptions.
+"""Results as values: `Ok | Err`, for callers who prefer `match` to `except`.
 
 Invariant: a result is frozen. An `Err` always carries a fault, and the original exception if there was one.
 """
@@ -20,7 +20,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 class _Way(msgspec.Struct, frozen=True, kw_only=True):
     via: str = "primary"
-    """Which step answered: `primary`, or the name of the fallback."""
+    """The step that answered: `primary`, or the name of the fallback."""
     attempts: tuple[Attempt, ...] = ()
     """Every call that was made, in order; the last one succeeded."""
 
@@ -47,7 +47,7 @@ class Ok(_Way, Generic[T_co], frozen=True):
         """Return the value; never raises."""
         return self.value
 
-    # Two results are equal if their values are; the number of attempts does not matter.
+    # Two results are equal if their values are equal. The number of attempts does not matter.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ok) and (self.value, self.via) == (other.value, other.via)
 

@@ -1,7 +1,7 @@
-"""Keep secrets and oversized texts out of everything that leaves the process, and out of what `repr` prints.
+"""Keep secrets and oversized texts out of everything that leaves the process, and out of the output of `repr`.
 
-Vendors' keys are recognised by their shape, other secrets by the name of their field. Every pattern is linear in the
-text, because a remote side chooses the text.
+Keys of vendors are recognised by their shape, other secrets by the name of their field. Every pattern takes linear
+time, because a server may send any text.
 Invariant: `Redactor.value` returns only JSON values, never raises, never returns a string over the cap or more than a
 bounded number of values, and never returns the value of a field with a secret's name.
 """
@@ -36,17 +36,19 @@ __all__ = [
 MASK = "[redacted]"
 
 LONGEST_SECRET = 1_500
-"""How far beyond a cut a text has to be searched, so that no secret is cut in two and shows its beginning."""
+"""How many characters after a cut are searched too. Otherwise a secret at the cut would not be recognised, and its
+beginning would be shown."""
 
 CAP_BYTES = 65_536
 """The longest string that is stored or sent, in UTF-8 bytes, its truncation marker included."""
 
 _MARGIN = 4_096
-"""How much beyond the cap is searched for secrets, so that none is cut in two and shows its beginning."""
+"""How much text beyond the cap is searched for secrets. Otherwise a secret at the cap would not be recognised, and its
+beginning would be shown."""
 _MAX_DEPTH = 24
 _MAX_ITEMS = 2_000
 _MAX_VALUES = 50_000
-"""The most values of one document: a graph with shared nodes would otherwise grow without end."""
+"""The most values of one document. Without it, a graph with shared nodes would grow without end."""
 _PLAIN_MODULES = frozenset({"datetime", "uuid", "decimal", "fractions", "pathlib", "ipaddress"})
 """Standard library modules whose values are fully described by their text."""
 _SHORTEST_SECRET = 8
@@ -54,7 +56,7 @@ _SHORTEST_SECRET = 8
 
 
 class Redactor(msgspec.Struct, frozen=True):
-    """Masks secrets by shape and by field name, and the given ones in every text.
+    """Masks secrets by their shape and by their field name, and the given secrets in every text.
 
     For example:
         redactor = Redactor.knowing([os.environ["DB_PASSWORD"]])
@@ -66,20 +68,21 @@ class Redactor(msgspec.Struct, frozen=True):
     @classmethod
     def knowing(cls, secrets: Iterable[str]) -> Redactor:
         """Return a redactor that also masks these strings; strings shorter than 8 characters are ignored."""
-        # The longest first: a secret that contains a shorter one must be masked whole.
+        # The longest secret comes first: a secret that contains a shorter secret must be masked whole.
         usable = {s.strip() for s in secrets if len(s.strip()) >= _SHORTEST_SECRET}
         return cls(tuple(sorted(usable, key=lambda s: (-len(s), s))))
 
     def text(self, text: str) -> str:
         """Return `text` with secrets masked and its size capped."""
-        # First, because replacing and searching need a real string, not a subclass.
+        # This comes first, because replacing and searching need a real string, not a subclass.
         text = _encodable(text)
         for secret in self.secrets:
             text = text.replace(secret, MASK)
         beyond = len(text) - CAP_BYTES - _MARGIN
         if beyond <= 0:
             return cap(mask_secrets(text))
-        # Masked before it is cut, but not over megabytes: text far beyond the cap is dropped unread.
+        # The text is masked before it is cut. Text far beyond the cap is dropped first, so that megabytes are not
+        # searched.
         return cap(mask_secrets(text[: CAP_BYTES + _MARGIN]), dropped=len(text[CAP_BYTES + _MARGIN :].encode()))
 
     def value(self, value: Any) -> Any:
@@ -88,7 +91,8 @@ class Redactor(msgspec.Struct, frozen=True):
 
 
 REDACTOR = Redactor()
-"""Knows secrets only by their shape and field name. The runtime builds one that also knows the configured secrets."""
+"""This redactor knows secrets only by shape and field name. The runtime builds one that also knows configured
+secrets."""
 
 
 def cap(text: str, limit: int = CAP_BYTES, *, dropped: int = 0) -> str:
@@ -115,13 +119,13 @@ def _marker(gone: int) -> bytes:
 
 
 def _encodable(text: str) -> str:
-    """Return a plain string without lone surrogates (from undecodable file names): no JSON encoder accepts them."""
+    """Return a plain string without lone surrogates, which no JSON encoder accepts. They come from file names."""
     text = str.__str__(text)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 class _Walk:
-    """One walk over a value, and how many values it may still write."""
+    """Copies one value with its secrets masked, and counts how many values it may still write."""
 
     __slots__ = ("_left", "_redactor")
 
@@ -159,7 +163,7 @@ class _Walk:
                 shown["…"] = f"[{len(mapping) - count} more]"
                 break
             name = self._name(key, shown)
-            # None is shown: it tells that a secret is missing, and reveals nothing.
+            # None is shown: it means that the secret is missing, and reveals nothing.
             hidden = value is not None and is_secret_name(name)
             shown[name] = MASK if hidden else self.value(value, depth - 1)
         return shown
@@ -168,7 +172,7 @@ class _Walk:
         plain = isinstance(key, (str, int, float)) or key is None
         name = self._redactor.text(key if isinstance(key, str) else str(key) if plain else _kind(key))
         unique, count = name, 1
-        # Two keys may become equal once they are masked; none may be lost.
+        # Two keys may become equal when they are masked. Both must be kept.
         while unique in taken:
             count += 1
             unique = f"{name}#{count}"
@@ -185,13 +189,13 @@ class _Walk:
         return shown
 
     def _foreign(self, value: Any, depth: int) -> Any:
-        """Show values of this package and the standard library; of any other object only its class is safe to show."""
+        """Show values of this package and of the standard library. For any other object, show only its class."""
         match value:
             case msgspec.Struct():
                 return self._mapping(_fields(value), depth)
             case Enum():
                 return self.value(value.value, depth - 1)
-        # By module name, without an import: most processes never show one of these.
+        # The type is compared by its module name, without an import, because most processes never show such a value.
         return self._redactor.text(str(value)) if type(value).__module__ in _PLAIN_MODULES else _kind(value)
 
 
@@ -209,12 +213,15 @@ def _fields(struct: msgspec.Struct) -> dict[str, Any]:
 
 
 def _kind(value: Any) -> str:
-    """Return a name for an object whose own `repr` may contain anything or fail."""
+    """Return a name for an object. Its own `repr` is not used: it may contain anything or fail."""
     return f"<{type(value).__module__}.{type(value).__qualname__}>"
 
 
 class Printing:
-    """The redactor of `str` and `repr`. They take no argument, so the runtime sets here which secrets it knows."""
+    """The redactor of `str` and `repr`.
+
+    These functions take no redactor as an argument, so the runtime sets it here.
+    """
 
     __slots__ = ("redactor",)
 
@@ -235,8 +242,8 @@ def shown(value: msgspec.Struct) -> str:
 
 # How secrets look
 
-# A key has digits or mixed case; `hf_hub_download` and `pk_orders` have neither, and are shorter. The lookahead is bounded,
-# otherwise a long run of prefixes would take quadratic time.
+# A key has digits or mixed case. Names such as `hf_hub_download` and `pk_orders` have neither, and are shorter. The
+# lookahead is bounded, because a long run of prefixes would otherwise take quadratic time.
 _DIGIT_AHEAD = r"(?=[A-Za-z_*-]{0,120}?(?:\d|[a-z][A-Z]))"
 _START = r"(?:\b|(?<=\\[nrt]))"
 """The beginning of a word, also after an escape in a repr."""
@@ -259,14 +266,17 @@ _ASSIGNED = (
 )
 _PAIR = r"[^\s=;,\"')]{1,200}=[^\s;,\"')]{1,4096}"
 _COOKIES = rf"(?P<cookie>cookie{_IS}\\{{0,4}}[\"']?){_UNMASKED}(?:{_PAIR}(?:;\s?{_PAIR})*|{_VALUE})"
-# Credentials after a scheme have digits, inner capitals or padding; "Bearer authentication is required" has none.
+# Credentials after a scheme have digits, inner capitals or padding. "Bearer authentication is required" has none of
+# these.
 _SCHEME = r"(?P<scheme>(?:\b|(?<=\\[nrt]))(?:bearer|basic)\s{1,4})(?=(?-i:[A-Za-z._~+/-]{0,200}?(?:\d|[a-z][A-Z]|=)))[A-Za-z0-9._~+/=-]{8,}"
 _USERINFO = r"(?P<url>://)[^/\s:@]{0,200}:[^/\s@]{1,1000}(?=@)"
 
 
 @cache
 def _any_secret() -> re.Pattern[str]:
-    # Compiled when a text may hold a secret: it takes longer than importing ten modules, and few texts get this far.
+    # The pattern is compiled when a text may hold a secret. Compiling takes longer than importing ten modules, and few
+    # texts
+    # need it.
     return re.compile(rf"(?-i:{_KEYS})|{_SCHEME}|{_COOKIES}|{_ASSIGNED}|{_USERINFO}", re.IGNORECASE)
 
 
@@ -285,7 +295,7 @@ _NAME_ENDINGS = (
 )  # fmt: skip
 _ASSIGNS = re.compile(_IS)
 _MANY = 100
-"""How many names are tested; a text with more of them is searched whole."""
+"""How many names are tested. A text with more names is searched whole."""
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SECRET_NAME = re.compile(
@@ -301,7 +311,7 @@ def mask_secrets(text: str) -> str:
 
 
 def begins_a_key(folded: str) -> bool:
-    """Whether a word as long as a key begins like one; `folded` is in lower case. If in doubt, True."""
+    """Whether a long word begins like a key; `folded` is in lower case. If in doubt, True."""
     if ("j" in folded and "eyj" in folded) or "ya29." in folded or "-----begin" in folded:
         return True
     shape = folded.encode("ascii", "replace").translate(_SHAPE)
@@ -311,7 +321,8 @@ def begins_a_key(folded: str) -> bool:
         if end < 0:
             end = len(folded)
         word = folded[start:end]
-        # Most long words are not keys. Those without a hyphen or underscore can only begin like these few, which is cheap.
+        # Most long words are not keys. A key without a hyphen or underscore begins in one of these few ways, which is
+        # fast to test.
         if _KEY_START.search(word) if "-" in word or "_" in word else any(key in word for key in _UNJOINTED):
             return True
         start = shape.find(_SHORTEST_KEY, end)
@@ -329,9 +340,9 @@ def _mask(match: re.Match[str]) -> str:
 
 
 def _may_hold_one(text: str) -> bool:
-    """Whether the search can find anything; True for every text in which the pattern matches.
+    """Whether the text may contain a secret. It is True for every text in which the pattern matches.
 
-    Most texts hold no secret, and finding that out here costs a twentieth of the search, which tries its patterns at every
+    Most texts hold no secret. This test takes a twentieth of the time of the search, which tries its patterns at every
     character.
     """
     folded = text.casefold()

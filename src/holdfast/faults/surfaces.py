@@ -1,6 +1,6 @@
-"""What each audience sees of a fault: the user a sentence, the model a typed shape, the audit everything (S2-11).
+"""What each audience sees of a fault. The user sees a sentence, the model a typed shape, the audit everything (S2-11).
 
-Invariant: no surface shows a secret, and only the audit shows a cause. The model never sees a stack, and of a fault's
+Invariant: no audience sees a secret, and only the audit shows a cause. The model never sees a stack. Of a fault's
 context it sees only the fields listed here.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["clock_time", "fill", "for_audit", "for_model", "for_user", "spell_se
 _CLAUSE = re.compile(r"\[(?P<known>[^]|]*)(?:\|(?P<otherwise>[^]]*))?\]")
 _FIELD = re.compile(r"\{(\w+)\}")
 _CENTURY = 3.2e9
-# A model pays for every token of an error, and the beginning holds the failure.
+# The model reads every token of an error at a cost, and the beginning describes the failure.
 _MODEL_TEXT_BYTES = 2_048
 _FACT_BYTES = 512
 # Sentences in the catalog's user texts that promise a retry.
@@ -35,21 +35,22 @@ _PROMISES = (
     " Asking again.",
 )
 _WITH_EFFECTS = frozenset({Scope.TOOL, Scope.AGENT, Scope.SESSION})
-"""Scopes with effects that a person can check. A model that answered twice harms nobody."""
+"""Scopes with effects that a person can check. If a model answers twice, nothing is harmed."""
 _STACK = "Traceback (most recent call last)"
 _MODEL_FACTS = frozenset({
     "actual", "column", "exit_code", "expected", "field", "limit", "line", "location", "path", "symbol", "timeout_s", "tool", "used",
 })  # fmt: skip
 """Context fields without details of the machine, so the model may always see them."""
 _MODEL_TEXTS = frozenset({"errors", "expression", "item", "reason", "received", "stderr", "supported", "violations"})
-"""Context fields that may quote anything. The model sees them only if it must act on them."""
+"""Context fields that may contain foreign text. The model sees them only if it must act on them."""
 
 
 def for_user(fault: Fault, now: float | None = None, redactor: Redactor = REDACTOR) -> str:
     """Return one or two sentences for the person in front of the agent."""
     text = fault.entry.user
     if not fault.retryable:
-        # The catalog's sentence assumes the code's usual verdict. This failure is not retried, so the promise is removed.
+        # The catalog's sentence promises a retry, because the code is usually retried. This failure is not, so the
+        # promise is removed.
         for promise in _PROMISES:
             text = text.replace(promise, "")
     if fault.maybe_executed and fault.scope in _WITH_EFFECTS:
@@ -69,7 +70,7 @@ def for_model(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
         "retryable": fault.retryable,
         "advice": _advice(fault, now),
     }
-    # A model that need not act gets no foreign text: it could contain instructions.
+    # If the model need not act, it gets no foreign text, because that could contain instructions.
     shown = _MODEL_FACTS | _MODEL_TEXTS if fault.next_actor is NextActor.MODEL else _MODEL_FACTS
     facts = {key: fault.context[key] for key in sorted(shown & fault.context.keys())}
     context |= _without_stack(redactor.value(facts))
@@ -99,7 +100,10 @@ def for_audit(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
 
 
 def fill(template: str, facts: Mapping[str, Any]) -> str:
-    """Return the catalog's text: each clause in brackets with its facts, or the part after its bar if a fact is missing."""
+    """Return the catalog's text.
+
+    A clause in brackets gets its facts. If a fact is missing, the part after the bar is used.
+    """
     if "[" not in template:
         return template
 
@@ -112,9 +116,9 @@ def fill(template: str, facts: Mapping[str, Any]) -> str:
 
 
 def spell_seconds(seconds: float) -> str:
-    """Return a duration as people say it: 0.4 s, 26 s, 7 min 12 s, 2 h 5 min, 3 days."""
+    """Return a duration for people: 0.4 s, 26 s, 7 min 12 s, 2 h 5 min, 3 days."""
     if not seconds < _CENTURY:
-        # Also for nan.
+        # This is also true for nan.
         return "a very long time"
     if seconds < 10:
         return f"{seconds:.3g} s"
@@ -158,7 +162,7 @@ def _is_blank(value: Any) -> bool:
 
 def _fact(value: Any) -> str:
     text = str(value) if isinstance(value, (str, int, float)) else str(REDACTOR.value(value))
-    # Masked before it is cut: half a secret is not recognised.
+    # The text is masked before it is cut, because half a secret is not recognised.
     return text if len(text) * 4 <= _FACT_BYTES else cap(REDACTOR.text(text), _FACT_BYTES)
 
 
@@ -166,7 +170,7 @@ def _model_message(fault: Fault, redactor: Redactor) -> str:
     """Return the failure's own text only if the model must act on it: a provider's text may name hosts and accounts."""
     if fault.next_actor is not NextActor.MODEL:
         return fault.entry.user
-    # Masked before it is cut: half a secret is not recognised.
+    # The text is masked before it is cut, because half a secret is not recognised.
     return cap(_without_stack(redactor.text(fault.message)), _MODEL_TEXT_BYTES)
 
 
@@ -184,7 +188,7 @@ def _without_stack(value: Any) -> Any:
 
 def _advice(fault: Fault, now: float | None) -> str:
     sentences: list[str] = []
-    # First, because acting on the other advice could repeat an effect.
+    # This advice comes first, because acting on the other advice could repeat an effect.
     if fault.maybe_executed:
         sentences.append("The effect may have happened: check before calling again.")
     if fault.retry_after:

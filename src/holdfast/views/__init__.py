@@ -1,7 +1,7 @@
 """Views: five formats of a fault, in both directions.
 
-`write` returns a fault as a document of the format, `read` returns the fault of a document. A document that is read and
-written again is the same document, and a fault that is written with `with_fault=True` comes back whole.
+`write` returns the document of a fault, `read` returns the fault of a document. If a document is read and written
+again, the result is the same document. If a fault is written with `with_fault=True`, `read` returns the whole fault.
 
     wire        messages, HTTP bodies and hook replies of the bridge
     category    ClassifiedError: category, isRetryable, suggestedDelay …

@@ -1,7 +1,7 @@
 """The category view (document 001): `{category, isRetryable, suggestedDelay, maxRetries, message, originalError}`.
 
-Invariant: `suggestedDelay` is the delay that the other side requested, in milliseconds, or 0. A category's usual delay is
-not in it, since that would replace every backoff by a constant (N1-9).
+Invariant: `suggestedDelay` is the delay that the server requested, in milliseconds, or 0. It is never the usual delay
+of a category, because clients would then use a constant instead of a backoff (N1-9).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _RETRIES: Mapping[Category, int] = {
     Category.UNAVAILABLE: 3,
     Category.TOOL_ERROR: 2,
     Category.AGENT_CRASH: 2,
-    # Once: nobody knows whether an unknown failure passes.
+    # There is one retry, because nobody knows whether an unknown failure is temporary.
     Category.UNKNOWN: 1,
 }
-"""How often a category is retried (N1-1). One that is not listed is not retried."""
+"""How often a category is retried (N1-1). A category that is not listed is not retried."""
 
 
 def write(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def read(document: object) -> Fault:
 
 
 def of(category: Category, message: str | None = None) -> Fault:
-    """Return a fault of which only the category is known, with the category's own verdict.
+    """Return a fault for which only the category is known, with the category's own verdict.
 
     >>> category.of(Category.TIMEOUT).retryable
     True
@@ -106,7 +106,7 @@ def _cause(error: Any) -> Cause | None:
     match error:
         case {"name": str(name), "message": str(message)}:
             return Cause(type=name, message=message)
-        # An error that was serialised without its name.
+        # The error was serialised without its name.
         case str(message) | {"message": str(message)}:
             return Cause(type="Error", message=message)
     return None

@@ -1,7 +1,7 @@
 """The classed view (document 002): `{class, code, message, context, cause?}`; `payload` and `errors[]` for a partial result.
 
-Invariant: callers match on class and code; both survive every wrapping (S2-8, S2-9). Retryability belongs to the code,
-never to the class: an adapter may file a 401 under a class named transient (N2-20).
+Invariant: callers compare class and code, so wrapping never changes them (S2-8, S2-9). The code decides whether a
+failure is retryable, not the class: an adapter may give a 401 a class named transient (N2-20).
 
 This document is for code in the same process. Use `fault.for_model()` for a model and `fault.for_audit()` for an audit.
 """
@@ -31,9 +31,10 @@ _STAND_INS: Mapping[str, Code] = {
     "Cancellation": "SYS_CANCELLED",
     "ExtensionHost": "SYS_LIFECYCLE_FAILURE",
 }
-"""The code that stands for an unknown code of each class. Transient classes are missing: only a code may promise that."""
+"""The code that replaces an unknown code, by class. Transient classes are missing: a class alone must not allow a
+retry."""
 
-# Several codes may share a pair. The catalog's aliases decide first, see `_code`.
+# Several codes may share a pair of class and code. The catalog's aliases decide first, see `_code`.
 _PAIRS: Mapping[str, Code] = {entry.classed: entry.code for entry in CATALOG.values()}
 
 
@@ -55,13 +56,13 @@ class _TypedError(msgspec.Struct, kw_only=True, rename={"failure": "class"}):
     failure: str
     code: str
     message: str | UnsetType = UNSET
-    """Missing in the shape for a model (N2-1)."""
+    """The shape for a model has no message (N2-1)."""
     context: dict[str, Any] | UnsetType = UNSET
     cause: Any = UNSET
     payload: Any = UNSET
     """The partial result, in the shape the tool declares (S2-20)."""
     errors: list[_TypedError] | UnsetType = UNSET
-    """One typed error per missing item, which its context names."""
+    """One typed error for each missing item. The context of the error names the item."""
 
 
 def _show(fault: Fault) -> _TypedError:
@@ -102,7 +103,7 @@ def _partial(document: _TypedError) -> Partial | None:
     )
 
 
-# An item error may come from a newer catalog, so its own pair is preferred to the catalog's.
+# An item error may come from a newer catalog, so its own class and code are used, not those of our catalog.
 def _show_item(item: ItemError) -> _TypedError:
     failure, _, code = (item.classed or CATALOG[code_for(item.code, "SYS_UNKNOWN")].classed).partition("/")
     return _TypedError(failure=failure, code=code, message=item.message, context={"item": item.item})
@@ -130,11 +131,11 @@ def _cause(cause: Any) -> Cause | None:
 
 
 def _chain(cause: dict[str, Any]) -> tuple[Cause, ...]:
-    """Return the causes of a cause, nearest first. Others nest them, we list them."""
+    """Return the causes of a cause, nearest first. Other formats nest causes; a fault lists them."""
     listed = cause.get("chain")
     if isinstance(listed, list):
         return tuple(link for link in map(_cause, listed) if link is not None)
-    # JavaScript nests `cause`; a fault lists the chain so that its depth stays bounded.
+    # JavaScript nests `cause`. A fault lists the chain, so that the depth stays bounded.
     nested = _cause(cause.get("cause"))
     return () if nested is None else (msgspec.structs.replace(nested, chain=()), *nested.chain)
 

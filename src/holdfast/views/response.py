@@ -1,7 +1,8 @@
 """The Response view (document 004): `{success, data, error{type, code, message, retryable, context}, metadata}`.
 
-Invariant: a Response with an error never succeeds, and its `data` is the partial result. A recoverable failure has type
-`validation`. A cancellation has no type of its own and is `permanent`: neither retried nor restarted.
+Invariant: a Response with an error is never a success, and its `data` is the partial result. A recoverable failure has
+the type `validation`. A cancellation has no type of its own. Its type is `permanent`, so it is neither retried nor
+restarted.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _TYPES: Mapping[Kind, ErrorType] = {
     Kind.TRANSIENT: "transient",
     Kind.FATAL: "fatal",
     Kind.PERMANENT: "permanent",
-    # Neither retried nor restarted, as a cancellation must be.
+    # A permanent error is neither retried nor restarted, which is right for a cancellation.
     Kind.CANCELLED: "permanent",
 }
 _STAND_INS: Mapping[ErrorType, Code] = {
@@ -49,7 +50,7 @@ _STAND_INS: Mapping[ErrorType, Code] = {
     "fatal": "ACTOR_CRASHED",
     "permanent": "ACTOR_CLI_ERROR",
 }
-"""The code that stands for an unknown code of each type: the same kind. Its verdict is in the document."""
+"""The code that replaces an unknown code, by type. It has the same kind; the verdict is read from the document."""
 
 _CODES: Mapping[Code, str] = {
     "PROTO_INVALID_MESSAGE": "INVALID_MESSAGE",
@@ -61,7 +62,7 @@ _CODES: Mapping[Code, str] = {
     "ACTOR_CLI_NETWORK": "CLAUDE_CLI_NETWORK",
     "ACTOR_CLI_ERROR": "CLAUDE_CLI_ERROR",
 }
-"""The codes that document 004 gives names of its own (S4-7)."""
+"""Codes that have other names in document 004 (S4-7)."""
 
 _NAMES: Mapping[Code, Mapping[str, str]] = {
     "PROTO_UNKNOWN_TYPE": {"supported": "supportedTypes", "received": "receivedType"},
@@ -69,7 +70,7 @@ _NAMES: Mapping[Code, Mapping[str, str]] = {
     "ACTOR_CRASHED": {"restart_count": "restartCount"},
     "ACTOR_MAX_RESTARTS": {"original_error": "originalError"},
 }
-"""The context fields that document 004 gives names of its own."""
+"""Context fields that have other names in document 004."""
 
 
 class ActorError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -97,7 +98,7 @@ class Errors:
 
     @staticmethod
     def transient(code: str, message: str, context: dict[str, Any] | None = None) -> ActorError:
-        """Return the error for a failure that passes by itself."""
+        """Return the error for a temporary failure."""
         return ActorError(type="transient", code=code, message=message, retryable=True, context=context)
 
     @staticmethod
@@ -115,11 +116,11 @@ class Strategy(StrEnum):
     """What to do about a failure; `decide` chooses one."""
 
     RETURN = "return"
-    """Hand it back as a result."""
+    """Return the failure as a result."""
     RETRY = "retry"
     """Retry, with backoff."""
     CONTINUE = "continue"
-    """Log a warning and go on without it."""
+    """Log a warning and continue without the result."""
     RESTART = "restart"
     """Restart the actor."""
     ESCALATE = "escalate"
@@ -127,7 +128,7 @@ class Strategy(StrEnum):
 
     @property
     def kind(self) -> Kind:
-        """The kind of failure for which this is the right strategy."""
+        """The kind of failure for which this strategy is right."""
         return _KINDS[self]
 
 
@@ -143,7 +144,9 @@ _KINDS: Mapping[Strategy, Kind] = {
 def decide(
     *, expected: bool = False, temporary: bool = False, can_continue: bool = False, restart_helps: bool = False
 ) -> Strategy:
-    """Return what to do about a failure: four questions in order, the first yes decides, no yes escalates.
+    """Return what to do about a failure.
+
+    Four questions are checked in order, and the first yes decides. Without a yes: escalate.
 
     `expected`: validation or business logic. `temporary`: network, rate limit. `can_continue`: an optional feature or a
     degraded mode. `restart_helps`: the state is corrupt.
@@ -167,13 +170,13 @@ def write(
     with_fault: bool = False,
     redactor: Redactor | None = None,
 ) -> dict[str, Any]:
-    """Return the failed Response of `fault`; `metadata` replaces the metadata that another side wrote.
+    """Return the failed Response of `fault`; `metadata` replaces metadata that was read from another Response.
 
     >>> response.write(Fault.of("TOOL_TIMEOUT"))["error"]["code"]
     'TIMEOUT'
     """
     document = _VIEW.draft(fault, redactor)
-    # After the draft: metadata describes this message, not the failure.
+    # It is added last, because metadata describes this message, not the failure.
     if metadata is not None:
         document["metadata"] = metadata
     return _VIEW.sealed(document, fault if with_fault else None, redactor)
@@ -202,7 +205,7 @@ def from_outcome(
     if isinstance(outcome, Err):
         return write(outcome.fault, metadata=metadata, redactor=redactor)
     success = _Success(success=True, data=outcome.value, metadata=UNSET if metadata is None else metadata)
-    # Not masked and not capped: the caller wants the whole result.
+    # A successful result is not masked and not capped, because the caller needs all of it.
     document: dict[str, Any] = jsonable(success)
     return document
 

@@ -1,6 +1,6 @@
 """The task view (document 003): TaskError (`type`, `reason` or `resource`, `message`, `details`) and the failed TaskResult.
 
-Invariant: a failed task keeps what it had produced, in one place, and `FAILED` marks it as partial (S3-6).
+Invariant: a failed task keeps its partial result in one place, and `FAILED` marks the result as partial (S3-6).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _TYPES: Mapping[Code, str] = {
     "TASK_MODEL_INVALID": "VALIDATION_ERROR",
     "TASK_XML_PARSE_ERROR": "XML_PARSE_ERROR",
 }
-"""The codes with a type of their own: neither an exhausted resource nor a failure with a reason (N3-2)."""
+"""The codes with a type of their own. They are neither an exhausted resource nor a failure with a reason (N3-2)."""
 
 _OWN_FIELDS: Mapping[str, tuple[str, ...]] = {
     "INVALID_OUTPUT": ("violations",),
     "VALIDATION_ERROR": ("path", "invalidModel"),
     "XML_PARSE_ERROR": ("location",),
 }
-"""The context fields that these types have beside their message; every other one is a detail."""
+"""The context fields that these types have beside their message. Every other field is a detail."""
 
 _NAMES: Mapping[str, str] = {
     "expected": "expectedType",
@@ -52,7 +52,7 @@ _NAMES: Mapping[str, str] = {
     "failed_step": "failedStep",
     "invalid_model": "invalidModel",
 }
-"""The context fields that document 003 gives names of its own (S3-4, S3-9, S3-15)."""
+"""Context fields that have other names in document 003 (S3-4, S3-9, S3-15)."""
 _OUR_NAMES = {theirs: ours for ours, theirs in _NAMES.items()}
 
 # Codes of workflows, whose partial result is an environment of bindings.
@@ -61,11 +61,11 @@ _PLACES = ("originalOutput", "partialResults", "s_expression_environment", "part
 
 
 class Status(StrEnum):
-    """How a task ended, or that it has not ended yet: `Status.FAILED`."""
+    """The status of a task, such as `Status.FAILED`."""
 
     COMPLETE = "COMPLETE"
     CONTINUATION = "CONTINUATION"
-    """It needs the result of a subtask first."""
+    """The task needs the result of a subtask first."""
     FAILED = "FAILED"
 
 
@@ -75,7 +75,7 @@ class Handler(StrEnum):
     RESOURCE = "resource"
     """Splits the task."""
     CONTEXT = "context"
-    """Finds the background knowledge another way."""
+    """Finds the background knowledge in another way."""
     SUBTASK = "subtask"
     """Uses the subtask's partial result, or runs it again."""
     FORMAT = "format"
@@ -112,9 +112,12 @@ def write_result(
 
 
 def read_result(document: object) -> Fault | None:
-    """Return the fault of a FAILED TaskResult, None for one that did not fail; raises `InvalidError` for anything else."""
+    """Return the fault of a FAILED TaskResult, or None for any other TaskResult.
+
+    Other documents raise `InvalidError`.
+    """
     result = shaped(checked(document, _INVALID), _TaskResult, _INVALID)
-    # A closed list: a status of a newer version must not pass as "not failed".
+    # The list is closed, because an unknown status of a newer version must not count as "not failed".
     if result.status not in set(Status):
         raise InvalidError.saying("$.status", " or ".join(Status), repr(result.status), _INVALID)
     return _RESULT.read(document) if result.status == Status.FAILED else None
@@ -128,7 +131,7 @@ def dispatch(fault: Fault) -> Handler:
     """
     error = _TASK_ERROR.draft(fault)
     kind, reason = error["type"], error.get("reason", "").casefold()
-    # The types of their own have no handler in document 003, so the catalog's reason decides.
+    # Document 003 has no handler for the special types, so the catalog's reason decides.
     if kind not in {_EXHAUSTION, _FAILURE}:
         kind, _, reason = fault.entry.task.partition("/")
     if kind == _EXHAUSTION:
@@ -173,7 +176,7 @@ def _show_error(fault: Fault) -> dict[str, Any]:
 
 
 def _place(fault: Fault, partial: Partial, word: str) -> str:
-    """Return where a reader of document 003 looks for a partial result; it is written there and nowhere else."""
+    """Return the field in which a reader of document 003 looks for a partial result. It is written only there."""
     if word == _FORMAT:
         return "originalOutput"  # the output is complete but has the wrong form: a reader may still parse it (S3-9)
     if isinstance(partial.payload, list):
@@ -213,7 +216,7 @@ def _code(document: _TaskError) -> Code:
         case "TASK_FAILURE":
             if document.reason is UNSET:
                 raise InvalidError.saying("$.reason", "a reason", "nothing", _INVALID)
-            # Document 003 lists ten reasons and uses an eleventh, `unbound_symbol`: the list is open.
+            # Document 003 lists ten reasons and uses an eleventh, `unbound_symbol`. So unknown reasons are accepted.
             return code_for(f"{_FAILURE}/{document.reason}", "TASK_UNEXPECTED")
     for code, kind in _TYPES.items():
         if kind == document.type:
@@ -255,7 +258,7 @@ def _noted_error(error: Any) -> Fault:
         return _TASK_ERROR.read(error)
     except InvalidError as bad:
         found = bad.fault.context
-        # The path is given from the top of the document that the caller passed.
+        # The path starts at the top of the document that the caller passed.
         path = "$.notes.error" + found["path"].removeprefix("$")
         raise InvalidError.saying(path, found["expected"], found["received"], _INVALID) from None
 

@@ -1,12 +1,12 @@
-"""What the five views share: `View` reads and writes one format so that nothing either side wrote is lost.
+"""The base of the five views. `View` reads and writes one format without losing anything.
 
-A document contains things that a fault has no field for: an old code's name, a verdict against the catalog, an unknown
-field. Reading compares the document with the one we would write for its fault, and keeps only the difference, in
-`fault.context["said"]` under the view's name. Writing applies that difference again.
+A document may contain facts that a fault has no field for: the old name of a code, a verdict that differs from the
+catalog, an unknown field. `read` compares the document with the document that we would write for its fault. It keeps
+only the difference, in `fault.context["said"]` under the view's name. `write` applies that difference again.
 
-Invariant: for every document a view accepts, `write(read(document))` is that document, except for what the redactor masks
-or cuts. A kept difference never breaks the view's shape. Whatever is handed to `read`, the result is a fresh copy or an
-`InvalidError` that names the place, what was expected and what was received.
+Invariant: for every document that a view accepts, `write(read(document))` is that document, except for text that the
+redactor masks or cuts. A kept difference never breaks the view's shape. `read` returns a fresh copy of any input, or
+raises an `InvalidError` that names the place, what was expected and what was received.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 HOLDFAST = "holdfast"
-"""The additive field in which the whole fault travels beside a view of it."""
+"""The extra field of a document that holds the whole fault."""
 
 MS = 1000
 """Milliseconds per second."""
 
-# The redactor shows 24 levels. A document's values may end up nine levels deeper, inside the fault that keeps them, inside
-# the additive field, and must still be whole there.
+# The redactor shows 24 levels. The extra field holds a fault, and the fault keeps values of a document. There the
+# values are nine levels deeper and must still be whole.
 _DEPTH = 15
 _CARRIED_DEPTH = 23
 _KEPT = "said"
@@ -60,13 +60,13 @@ _MISSING = object()
 
 
 class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
-    """One format of a fault: how a fault becomes a document, and a document a fault."""
+    """One format: it turns a fault into a document, and a document into a fault."""
 
     name: str
     shape: type[S]
     """The fields a document must have; it may have more."""
     show: Callable[[Fault], object]
-    """Returns the document of a fault. It must not look at the kept differences: they are applied later."""
+    """Returns the document of a fault. It must not read the kept differences, because they are applied later."""
     build: Callable[[S], Fault]
     """Returns the fault of a document."""
     invalid: Code = "PROTO_INVALID_MESSAGE"
@@ -77,22 +77,25 @@ class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     def read(self, document: object) -> Fault:
         """Return the fault of `document`, and keep what a fault has no field for."""
         received = checked(document, self.invalid)
-        # A fault that travels along wins over the document: it has fields that the format lacks.
+        # If the document holds a whole fault, that fault is used: it has fields that the format lacks.
         carried = _carried(received)
         if carried is not None:
             del received[HOLDFAST]
         shape = shaped(received, self.shape, self.invalid)
         fault = self.build(shape) if carried is None else carried
-        # Compared before anything is kept, so that a fault that travelled along stays exactly as it was.
+        # The comparison comes before anything is kept, so that a whole fault from the document stays exactly as it was.
         ours = self.draft(fault)
         if carried is not None:
             ours.pop(HOLDFAST, None)
         return fault if _same(ours, received) else self._keeping(fault, received)
 
     def draft(self, fault: Fault, redactor: Redactor | None = None) -> dict[str, Any]:
-        """Return the document of `fault` with the kept difference applied; `sealed` makes it fit to leave the process."""
+        """Return the document of `fault` with the kept difference applied.
+
+        `sealed` makes it safe to send out of the process.
+        """
         if redactor is not None:
-            # Before its texts are split over fields: half a secret is not recognised.
+            # Secrets are masked before texts are split over fields, because half a secret is not recognised.
             fault = fault.masked(redactor)
         shown: dict[str, Any] = jsonable(self.show(fault))
         patch = _patch(fault, self.name)
@@ -101,20 +104,20 @@ class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         patched = patch.over(shown)
         try:
             shaped(patched, self.shape, self.invalid)
-        except InvalidError:  # the difference came from outside, inside a carried fault: it must not break the shape
+        except InvalidError:  # a foreign program may have written the difference, so it must not break the shape
             return shown
         return patched
 
     def sealed(
         self, document: dict[str, Any], carrying: Fault | None = None, redactor: Redactor | None = None
     ) -> dict[str, Any]:
-        """Return `document` fit to be handed out, with the whole fault beside it if one is given.
+        """Return `document` ready for the caller, with the whole fault in it if a fault is given.
 
-        A given redactor replaces the common one, and is used even for a view that does not leave the process.
+        A given redactor replaces the common redactor. It is used even if the document does not leave the process.
         """
         if carrying is not None:
             document = {**document, HOLDFAST: carrying}
-        # Documents for code in this process keep everything; only those that leave it are masked.
+        # Documents for code in this process keep everything. Only documents that leave the process are masked.
         if redactor is None and self.leaves_process:
             redactor = REDACTOR
         sealed: dict[str, Any] = jsonable(document)
@@ -137,7 +140,7 @@ def facts(context: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Patch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The difference between two JSON objects. Unlike a JSON merge patch it can contain null."""
+    """The difference between two JSON objects. Unlike a JSON merge patch, it can contain null."""
 
     put: dict[str, Any] = {}
     drop: list[str] = []
@@ -171,12 +174,15 @@ def _patch(fault: Fault, name: str) -> _Patch | None:
         return None
     try:
         return msgspec.convert(kept[name], _Patch)
-    except msgspec.ValidationError:  # not written by us
+    except msgspec.ValidationError:  # Holdfast did not write this value
         return None
 
 
 def _carried(document: dict[str, Any]) -> Fault | None:
-    """Return the fault that travels along. If it cannot be read (a newer Holdfast wrote it), it is a field like any other."""
+    """Return the whole fault in the document.
+
+    If it cannot be read (a newer Holdfast wrote it), it is an ordinary field.
+    """
     try:
         return msgspec.convert(document[HOLDFAST], Fault)
     except (KeyError, msgspec.ValidationError):
@@ -193,14 +199,14 @@ def _same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other
 
 
-# What any document must be: JSON values, not too deep, in the view's shape
+# Checks of every document: JSON values, not too deep, in the view's shape
 
 
 def checked(document: object, code: Code) -> dict[str, Any]:
     """Return a copy of `document`, which must be an object of JSON values."""
     if not isinstance(document, dict):
         raise InvalidError.saying("$", "an object", _kind(document), code)
-    # The carried fault may be deeper, because it contains the kept differences of other views.
+    # The whole fault may be deeper, because it contains the kept differences of other views.
     depths = {key: _CARRIED_DEPTH if key == HOLDFAST else _DEPTH for key in document}
     return {_key(key, "$", code): _copy(document[key], f"$.{key}", depths[key], code) for key in document}
 
@@ -219,7 +225,7 @@ def jsonable(value: Any) -> Any:
 
 
 def given(value: T | UnsetType, default: T) -> T:
-    """Return the value of an optional field, or the default if the document does not have it."""
+    """Return the value of an optional field, or the default if the document does not have the field."""
     return default if isinstance(value, UnsetType) else value
 
 
@@ -252,7 +258,7 @@ def read_delay(delay: float | UnsetType, per_second: int = 1) -> float | None:
 
 
 def write_delay(delay: float | None, per_second: int = 1) -> int | float | UnsetType:
-    """Return a fault's delay as a document has it, as an integer if it is whole."""
+    """Return a fault's delay as documents write it: as an integer if it is a whole number."""
     if delay is None or not isfinite(exact := round(delay * per_second, 3)):
         return UNSET
     return int(exact) if exact == int(exact) else exact
@@ -309,14 +315,17 @@ def _listed(value: Any) -> Any:
     return value
 
 
-# A partial result among a document's details: what there is, and item by item what is missing (C26)
+# The partial result in a document's details: the payload, and an error for each missing item (C26)
 
 _ERRORS = "errors"
 _TRUNCATED = "truncated"
 
 
 def spread_partial(partial: Partial, place: str | None) -> dict[str, Any]:
-    """Return the details that describe `partial`, its payload under `place`; None: the payload is written elsewhere."""
+    """Return the details that describe `partial`, with its payload under `place`.
+
+    If it is None, the payload is left out.
+    """
     details: dict[str, Any] = {} if place is None or partial.payload is None else {place: partial.payload}
     if partial.errors:
         details[_ERRORS] = partial.errors
@@ -326,18 +335,18 @@ def spread_partial(partial: Partial, place: str | None) -> dict[str, Any]:
 
 
 def take_partial(details: dict[str, Any], places: Iterable[str], payload: Any = None) -> Partial | None:
-    """Remove a partial result from `details` and return it; the payload is the given one, else the first place's."""
+    """Remove a partial result from `details` and return it. Without a given payload, the first of `places` holds it."""
     for place in places:
         if payload is None:
             payload = details.pop(place, None)
-    # Only a real True is ours; any other value is a field of the document.
+    # Holdfast writes only True. Any other value is a field of the document.
     truncated = details.get(_TRUNCATED) is True and details.pop(_TRUNCATED)
     partial = Partial(payload=payload, errors=_items(details), truncated=truncated)
     return None if partial == Partial() else partial
 
 
 def _items(details: dict[str, Any]) -> tuple[ItemError, ...]:
-    """Remove and return the item errors if they have our shape; any document may have a field of that name."""
+    """Remove and return the item errors if they have our shape. Any document may have a field with the same name."""
     try:
         errors = msgspec.convert(details[_ERRORS], tuple[ItemError, ...])
     except (KeyError, msgspec.ValidationError):

@@ -1,9 +1,9 @@
 """The wire view (document 000): the bridge's `connection_error`, `error` and `tool_error`, HTTP bodies, hook replies.
 
-Invariant: codes go over the wire verbatim; an old name that came in goes out again as it came (N0-14). A fault's context is
-the message's `details`, except for the fields that document 000 puts elsewhere.
+Invariant: codes are sent unchanged. If an old name of a code was read, the same old name is written again (N0-14). A
+fault's context is the message's `details`, except for the fields that document 000 puts elsewhere.
 
-Message ids and times belong to the sender and are arguments: there is no clock here.
+The sender passes message ids and times as arguments, so there is no clock here.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = ["connection_error", "error_reply", "hook_reply", "http_body", "read",
 P = TypeVar("P")
 
 _RETRIES = 3
-"""How often a tool call is repeated at most (S0-21)."""
-# A process tool's partial result: these two names stand in the details themselves.
+"""The highest number of retries of a tool call (S0-21)."""
+# The partial result of a process tool. Its details have these two names at the top level.
 _STREAMS = ("stdout", "stderr")
 _NAMES: Mapping[str, str] = {"phase": "currentPhase"}
-"""The one field that document 000 spells in camelCase (S0-16)."""
+"""The only field that document 000 writes in camelCase (S0-16)."""
 _OUR_NAMES = {theirs: ours for ours, theirs in _NAMES.items()}
-# Our own list, because Python's phrases change between versions. It covers every status of the catalog (S0-17).
+# This is our own list, because Python's phrases differ between versions. It covers every status of the catalog (S0-17).
 _HTTP_WORDS: Mapping[int, str] = {
     400: "BadRequest",
     401: "Unauthorized",
@@ -94,7 +94,7 @@ def error_reply(
     document = _ERROR.draft(fault, redactor)
     if message_id is not None:
         document["id"] = message_id
-    # Document 000's own message has neither field, so they are added only on request.
+    # The message in document 000 has neither field, so they are added only on request.
     if verdict:
         document = {"id": None, **document}
         document["payload"] = {**document["payload"], "severity": fault.severity, "recoverable": fault.retryable}
@@ -136,7 +136,7 @@ def read(document: object) -> Fault:
     """Return the fault of any of these documents; raises `InvalidError` for anything else."""
     if not isinstance(document, dict):
         raise InvalidError.saying("$", "an object", type(document).__name__, "PROTO_INVALID_MESSAGE")
-    # Messages have a type, hook replies `received`, HTTP bodies neither.
+    # A message has `type`, a hook reply has `received`, an HTTP body has neither of them.
     if "type" in document:
         return _message_view(document["type"]).read(document)
     return (_HOOK if "received" in document else _HTTP).read(document)
@@ -180,12 +180,12 @@ def _show_connection_error(fault: Fault) -> _Message[_ErrorPayload]:
 
 
 def _show_error(fault: Fault) -> _Message[_ErrorPayload]:
-    # A copy, because `violations` moves out of the details below.
+    # The details are copied, because `violations` is removed from them below.
     details = renamed(facts(fault.context), _NAMES)
     violations = objects(details.get("violations"))
     if violations is not UNSET:
         del details["violations"]
-    # In document 000 a missing `recoverable` means no. It is written if a reader of the code could expect a yes.
+    # In document 000 a missing `recoverable` means no. So it is written if the code alone suggests a yes.
     silent = not (fault.retryable or fault.entry.retryable)
     payload = _ErrorPayload(
         code=fault.code,
@@ -275,7 +275,7 @@ class _HookReply(msgspec.Struct, kw_only=True):
     code: str | UnsetType = UNSET
     errors: list[dict[str, Any]] | UnsetType = UNSET
     validation_errors: list[dict[str, Any]] | UnsetType = UNSET
-    """The other spelling of `errors`, in which each error has its own code (N0-17)."""
+    """Another form of `errors`, in which each error has its own code (N0-17)."""
 
 
 def _message_view(kind: object) -> View[Any]:
@@ -307,7 +307,7 @@ def _build_body(document: _Body) -> Fault:
 
 
 def _show_hook(fault: Fault) -> _HookReply:
-    # The reply has no message of its own, so a fault without a list of errors is itself the one error.
+    # The reply has no message of its own. So a fault without a list of errors is written as the only error.
     alone = {"field": fault.context.get("field", ""), "message": fault.message}
     return _HookReply(received=False, code=fault.code, errors=given(objects(fault.context.get("errors")), [alone]))
 

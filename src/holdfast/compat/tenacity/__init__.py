@@ -5,9 +5,9 @@
     @retry(stop=stop_after_attempt(5), wait=wait_exponential(max=30), reraise=True)
     def fetch(): ...
 
-Each call is a recovery without a circuit and without limits of its own. Its events look like all others. An enclosing budget
-or deadline holds. `fault_of(error)` lists every attempt. `HOLDFAST_ENABLED=false` turns it into a plain call. The arguments
-decide whether and when to retry, not the classifier. tenacity itself is never imported.
+Each call is a recovery without a circuit and without limits of its own. It emits the usual events. An enclosing budget
+or deadline applies. `fault_of(error)` lists every attempt. `HOLDFAST_ENABLED=false` turns it into a plain call. The
+arguments decide whether and when to retry, not the classifier. tenacity itself is never imported.
 
 The differences are on purpose (the numbers are tenacity's issues):
 
@@ -17,11 +17,13 @@ The differences are on purpose (the numbers are tenacity's issues):
 - #529  Cancellation, KeyboardInterrupt, SystemExit and GeneratorExit are never retried, whatever a condition returns.
 - #657  A partial of an async function and an object with an async `__call__` are awaited; `AsyncRetrying` awaits any awaitable
         result. A generator function raises `InvalidError`: its body would run outside the attempt.
-- #423  `stop_after_delay` and `stop_before_delay` mean what they mean there. An enclosing deadline (`Budget(seconds=…)`,
-        another recovery) is never slept past, whatever `stop` returns.
-- A hook, condition, `stop` or `wait` that raises does not change the outcome of the call. It is logged once. If it had to
-  decide, no further attempt is made. Only `retry_error_callback` may raise, because it produces the outcome.
-- Impossible delays (negative, NaN) raise `InvalidError` when they are written. Very many attempts overflow nothing.
+- #423  `stop_after_delay` and `stop_before_delay` work as in tenacity. No wait goes beyond an enclosing deadline
+        (`Budget(seconds=…)`, another recovery), whatever `stop` returns.
+- A hook, condition, `stop` or `wait` that raises does not change the outcome of the call. Its error is logged
+  once. If a condition, `stop` or `wait` raises, no further attempt is made. Only `retry_error_callback` may raise,
+  because it produces the outcome.
+- Impossible delays (negative, NaN) raise `InvalidError` when they are written. Even very many attempts cause no
+overflow.
 - Arguments are given by name. Clock and random source are the runtime's, so tests run in virtual time (`holdfast.testing`).
 """
 

@@ -1,7 +1,8 @@
 """The attempts of one call or block, and the steps between them: a driver of `Operation` with tenacity's rules.
 
 Hooks, conditions, waits and the sleep are the user's functions, sync or async. `Attempts.advance` is a generator, so that it
-is written once for both: it yields what such a function returned, `run` sends that back, `run_async` awaits it first.
+is written once for sync and async. It yields the value that a user's function returned. `run` sends the value back as
+it is; `run_async` awaits it first.
 
 Invariant: a hook that raises changes nothing; cancellation is never swallowed; every attempt is settled exactly once.
 """
@@ -36,13 +37,14 @@ if TYPE_CHECKING:
 __all__ = ["AttemptManager", "Attempts", "Steps", "run", "run_async"]
 
 Steps: TypeAlias = "Generator[Any, Any, Any]"
-"""A generator that yields what the user's functions return; the runner sends the awaited value back."""
+"""A generator that yields the return values of the user's functions. The runner sends each awaited value back."""
 
 
 class Attempts:
     """The attempts of one call or block.
 
-    After each `advance` either `over` is true, or an attempt has begun: the caller must make it inside an `AttemptManager`.
+    After each `advance`, either `over` is true or a new attempt has begun. The caller must then run the attempt inside
+    an `AttemptManager`.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class Attempts:
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        # One operation per call: its events, budget and history are those of any other recovery.
+        # Each call is one operation, so it has the same events, budget and history as any other recovery.
         self.op = Operation(plan)
         self.state = RetryCallState(retrying, fn, args, kwargs or {})
         self.over = False
@@ -67,7 +69,7 @@ class Attempts:
         statistics.show(self.state)
 
     def advance(self) -> Steps:
-        """Judge the last attempt; wait and begin another one if it is due."""
+        """Judge the last attempt. If another attempt is due, wait and begin it."""
         try:
             if self.state.outcome is not None:
                 yield from self._judge()
@@ -77,7 +79,7 @@ class Attempts:
             if not self.over:
                 yield from self._begin()
         except BaseException as stop:
-            # The operation is settled here too: otherwise no event would ever report its end.
+            # The operation is settled here too. Otherwise no event would report its end.
             self.over = True
             if isinstance(stop, Exception):
                 self.op.abandoned(stop)
@@ -130,7 +132,7 @@ class Attempts:
             yield from self._rest(delay)
 
     def _accept(self, outcome: Future) -> None:
-        """End with the result or the error of the last attempt: the condition wants no other."""
+        """End with the result or the error of the last attempt, because the condition requests no further attempt."""
         error = outcome.exception()
         if error is None:
             self._end(answer=outcome.result())
@@ -141,12 +143,12 @@ class Attempts:
 
     def _decide(self) -> Steps:
         state, retrying = self.state, self._retrying
-        # Before `stop`, as in tenacity: `stop_before_delay` reads `upcoming_sleep`.
+        # This comes before `stop`, as in tenacity, because `stop_before_delay` reads `upcoming_sleep`.
         wait = yield from self._evaluate("wait", retrying.wait, otherwise=None)
         try:
             state.upcoming_sleep = seconds("what wait returned", wait)
         except InvalidError as invalid:
-            # None means that `wait` raised, which is already in the log.
+            # None means that `wait` raised. That error is already in the log.
             if wait is not None:
                 self._report("wait", retrying.wait, invalid)
             return GiveUp(Reason.UNWANTED)
@@ -155,7 +157,7 @@ class Attempts:
         return Retry(state.upcoming_sleep, most_attempts(retrying.stop, state.attempt_number))
 
     def _settle(self, outcome: Future, decision: Retry | GiveUp) -> float | None:
-        """Settle the attempt. Return the seconds to wait, or None to give up, also for a reason of the operation itself."""
+        """Settle the attempt. Return the seconds to wait, or None to give up. The operation itself may also give up."""
         error = outcome.exception()
         if error is not None:
             return self.op.failed(error, decision)
@@ -166,7 +168,7 @@ class Attempts:
         try:
             return self.op.unacceptable(fault, decision)
         except OutcomeUnknownError:
-            # It must reach the user: a retry of this call could repeat an effect.
+            # The error must reach the user, because a retry of this call could repeat an effect.
             raise
         except HoldfastError as rejected:
             self.error = rejected
@@ -181,7 +183,7 @@ class Attempts:
         failure = retrying.retry_error_cls(outcome)
         failure.__cause__ = outcome.exception()
         if source is not None:
-            # `fault_of` reads these attributes; without them the RetryError would hide the history of the attempts.
+            # `fault_of` reads these attributes. Without them the RetryError would hide the history of the attempts.
             kept = (FAULT_ATTRIBUTE, GAVE_UP_IN)
             failure.__dict__.update({name: source.__dict__[name] for name in kept if name in source.__dict__})
         self._end(error=failure.underlying() if retrying.reraise else failure)
@@ -218,7 +220,7 @@ class Attempts:
 
 
 class AttemptManager:
-    """One attempt at a block. `with attempt:` catches the block's error if there can be another attempt.
+    """One attempt to run a block. `with attempt:` catches the block's error if another attempt is possible.
 
     For example:
         for attempt in Retrying(stop=stop_after_attempt(3)):
@@ -239,9 +241,9 @@ class AttemptManager:
         if self._attempts is None:
             return
         op = self._attempts.op
-        # Recoveries inside the block find this one and do not multiply its attempts.
+        # Recoveries inside the block find this recovery and do not multiply its attempts.
         self._token = AMBIENT.set(op)
-        # Only a task can be cut short by an enclosing deadline: a thread cannot be cancelled.
+        # An enclosing deadline can end only a task, because a thread cannot be cancelled.
         self._limit = begin_limit(op) if self._limited else None
 
     def __exit__(
@@ -253,7 +255,7 @@ class AttemptManager:
                 self.retry_state.set_result(None)
             return False
         attempts = self._attempts
-        # Not retried whatever the condition returns: cancellation, interrupts, and an abort by the user.
+        # Cancellation, interrupts and an abort by the user are never retried, whatever the condition returns.
         if not isinstance(error, Exception) or isinstance(error, AbortedError):
             if attempts is not None:
                 attempts.stopped(error)
@@ -262,7 +264,10 @@ class AttemptManager:
         return attempts is not None
 
     def _close(self, error: BaseException | None) -> BaseException | None:
-        """Leave the attempt's scope. Return its error: our own timeout if our limit cancelled the block."""
+        """Leave the attempt's scope and return its error.
+
+        If our time limit cancelled the block, the error is our timeout.
+        """
         if self._token is not None:
             leave(self._token)
         if self._attempts is None or self._limit is None or not self._limit.end():

@@ -95,7 +95,8 @@ def before_sleep_log(
         error = None if retry_state.outcome is None else retry_state.outcome.exception()
         if exc_info and error is not None:
             line = f"{line}\n{''.join(traceback.format_exception(error)).rstrip()}"
-        # In the text and not as `exc_info=`: structlog and others take only level and message here.
+        # The traceback is part of the text and not an `exc_info=` argument: structlog and others take only level and
+        # message.
         logger.log(log_level, line)
 
     return log_it
@@ -125,7 +126,7 @@ def _ending(retry_state: RetryCallState) -> str:
 
 
 def _ordinal(number: int) -> str:
-    # English: 11th, 12th, 13th, but 21st, 22nd, 23rd.
+    # English writes 11th, 12th, 13th, but 21st, 22nd, 23rd.
     if number % 100 in (11, 12, 13):
         return f"{number}th"
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"

@@ -40,7 +40,7 @@ class Options(TypedDict, total=False):
     """The arguments of `retry`, `Retrying`, `copy` and `retry_with`."""
 
     sleep: Callable[[float], Any] | None
-    """The function that sleeps; None: the runtime's sleep, which tests replace."""
+    """The function that sleeps. None means the runtime's sleep, which tests can replace."""
     stop: Stop
     wait: Wait | None
     retry: Condition
@@ -58,15 +58,15 @@ class Options(TypedDict, total=False):
 
 _FUNCTIONS = ("stop", "wait", "retry")
 _OPTIONAL_FUNCTIONS = ("sleep", "before", "after", "before_sleep", "retry_error_callback")
-# tenacity's arguments are the whole policy; ours must not add a limit that the user did not write.
+# tenacity's arguments are the whole policy. Our policy must not add a limit that the user did not write.
 _NO_LIMITS = Policy(timeout=None, deadline=None, circuit=None)
 
 
 class BaseRetrying(RetryObject):
-    """The settings of a retry, and what `Retrying` and `AsyncRetrying` share. Not used by itself."""
+    """The base of `Retrying` and `AsyncRetrying`, with the settings of a retry. Do not use it directly."""
 
     def __init__(self, **options: Unpack[Options]) -> None:
-        # TypedDict is checked by type checkers only; a typo must not pass unnoticed at run time.
+        # Only type checkers check a TypedDict. A typo must also raise at run time.
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
             raise InvalidError.saying("retry", f"some of {', '.join(Options.__annotations__)}", ", ".join(unknown))
@@ -86,7 +86,7 @@ class BaseRetrying(RetryObject):
         # `retry` itself is the user's decision to repeat, so calls count as idempotent. A function that @tool marks as
         # unsafe stays unsafe.
         self._plan = Plan(None, _NO_LIMITS, effect="idempotent")
-        # No target: such retries share no circuit and no limits with anybody.
+        # There is no target, so such retries share no circuit and no limits with other calls.
         self._plan.name = self.name or ""
         self._statistics = Statistics()
 
@@ -97,7 +97,8 @@ class BaseRetrying(RetryObject):
 
     def copy(self, **changes: Unpack[Options]) -> Self:
         """Return a copy with some settings changed."""
-        # Read from the attributes and not from the constructor's arguments, since they may have been changed.
+        # The values come from the attributes, not from the constructor's arguments, because the user may have changed
+        # them.
         settings: Any = {name: getattr(self, name) for name in Options.__annotations__}
         return type(self)(**{**settings, **changes})
 
@@ -121,12 +122,13 @@ class BaseRetrying(RetryObject):
         functools.update_wrapper(wrapper, fn)
         wrapper.retry = self
         wrapper.retry_with = lambda **changes: self.copy(**changes).wraps(fn)
-        # The dict itself: `functools.wraps` in other decorators copies the reference, and both stay in step.
+        # This is the same dict, not a copy: `functools.wraps` in other decorators copies the reference, and all see
+        # one dict.
         wrapper.statistics = statistics.shown
         return wrapper
 
     def wraps(self, fn: Callable[..., Any]) -> Any:
-        """Return `fn` with these retries around it, as a function of the same kind."""
+        """Return a function that calls `fn` with these retries. It is sync or async as `fn` is."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -148,14 +150,14 @@ class Retrying(BaseRetrying):
                 fetch("https://…")
 
     Raises `RetryError` when no further attempt is made, or the last attempt's own error with `reraise=True`. Raises
-    `InvalidError` for a setting that is async or no function.
+    `InvalidError` for a setting that is async or is not a function.
     """
 
     def _check(self) -> None:
         super()._check()
         for name in (*_FUNCTIONS, *_OPTIONAL_FUNCTIONS):
             if is_async(getattr(self, name)):
-                # Nobody would await its coroutine, and a coroutine object counts as true.
+                # Nobody would await the coroutine of an async function, and a coroutine object counts as true.
                 raise InvalidError.saying(
                     f"retry.{name}", "a plain function; AsyncRetrying takes async ones", "an async one"
                 )
@@ -169,7 +171,7 @@ class Retrying(BaseRetrying):
         return self._call(self._bound(fn), self._statistics, fn, args, kwargs)
 
     def wraps(self, fn: Callable[..., Any]) -> Any:
-        """Return `fn` with these retries around it."""
+        """Return a function that calls `fn` with these retries."""
         plan, statistics = self._bound(fn), Statistics()
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -229,20 +231,20 @@ class AsyncRetrying(BaseRetrying):
             with attempt:
                 await fetch("https://…")
 
-    Raises what `Retrying` raises.
+    Raises the same errors as `Retrying`.
     """
 
     def rest(self, runtime: Runtime, seconds: float) -> Any:
         """Return the awaitable that sleeps."""
-        # Zero seconds still gives other tasks a turn.
+        # A sleep of zero seconds still lets other tasks run.
         return asyncio.sleep(seconds if runtime.waits else 0) if self.sleep is None else self.sleep(seconds)
 
     async def __call__(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call `fn` until no further attempt is needed or allowed. If it returns an awaitable, that is awaited."""
+        """Call `fn` until no further attempt is needed or allowed. If `fn` returns an awaitable, it is awaited."""
         return await self._call(self._bound(fn), self._statistics, fn, args, kwargs)
 
     def wraps(self, fn: Callable[..., Any]) -> Any:
-        """Return `fn` with these retries around it, as an async function."""
+        """Return an async function that calls `fn` with these retries."""
         plan, statistics = self._bound(fn), Statistics()
 
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -270,7 +272,7 @@ class AsyncRetrying(BaseRetrying):
                 with AttemptManager(attempts.state, attempts, limited=True):
                     attempts.state.set_result(await _awaited(fn(*args, **kwargs)))
         finally:
-            del attempts  # as in Retrying._call: no cycle of frame and exception
+            del attempts  # as in Retrying._call: the frame must not keep the exception alive
 
     def __iter__(self) -> NoReturn:
         raise InvalidError.saying("for attempt in AsyncRetrying", "async for", "for")
@@ -283,8 +285,8 @@ class AsyncRetrying(BaseRetrying):
 class _AsyncLoop:
     """The iterator of `async for attempt in …`.
 
-    Not an async generator: when a block is left by `return`, the event loop closes such a generator at some later time. An
-    iterator is released at once, so the operation is settled at once.
+    It is not an async generator: if a block is left by `return`, the event loop closes such a generator at some later
+    time. An iterator is released at once, so the operation is settled at once.
     """
 
     def __init__(self, retrying: AsyncRetrying, attempts: Attempts | None) -> None:
@@ -304,7 +306,7 @@ class _AsyncLoop:
         await run_async(attempts.advance())
         if attempts.over:
             if isinstance(attempts.error, StopAsyncIteration):
-                # Raised from here, StopAsyncIteration would end the loop as if the block had succeeded.
+                # If StopAsyncIteration were raised from here, the loop would end as if the block had succeeded.
                 raise RuntimeError("the block raised StopAsyncIteration") from attempts.error
             _result(attempts)
             raise StopAsyncIteration
@@ -360,7 +362,7 @@ def retry(fn: Any = None, /, **options: Unpack[Options]) -> Any:
 def _wrapped(fn: Any, options: Options) -> Any:
     if not callable(fn):
         raise InvalidError.at("retry", "a function, and arguments by name", fn)
-    # Only a task can await an async `sleep`, so the wrapper of a plain function is async then, too.
+    # Only a task can await an async `sleep`. So with an async `sleep`, the wrapper of a plain function is async, too.
     awaits = is_async(fn) or is_async(options.get("sleep"))
     return (AsyncRetrying if awaits else Retrying)(**options).wraps(fn)
 
@@ -371,7 +373,7 @@ def _result(attempts: Attempts) -> Any:
             raise attempts.error
         return attempts.answer
     finally:
-        del attempts  # as in Retrying._call: no cycle of frame and exception
+        del attempts  # as in Retrying._call: the frame must not keep the exception alive
 
 
 def _plain_attempt(retrying: BaseRetrying) -> AttemptManager:

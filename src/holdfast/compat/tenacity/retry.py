@@ -1,6 +1,6 @@
 """Whether to make another attempt: `retry_if_exception_type(OSError) | retry_if_result(is_empty)`.
 
-Any function of the state may be used instead. The decorator `retry` is in `retrier`; tenacity splits them in the same way.
+Any function of the state may be used instead. The decorator `retry` is in `retrier`.
 
 Invariant: a condition sees results and subclasses of `Exception`, never a cancellation.
 """
@@ -106,7 +106,7 @@ class retry_if_exception(retry_base):
     """
 
     after_result = False
-    """The verdict on an attempt that returned a result."""
+    """Whether an attempt that returned a result is repeated."""
 
     def __init__(self, predicate: Callable[[BaseException], Any]) -> None:
         self.predicate = _sync("retry_if_exception", predicate)
@@ -157,13 +157,13 @@ class retry_if_exception_message(retry_if_exception):
             raise InvalidError.saying(
                 type(self).__name__, "either message or match", "neither" if message is None else "both"
             )
-        # Compiled once, and a wrong pattern raises where it is written.
+        # The pattern is compiled once here, so that a wrong pattern raises where it is written.
         pattern = None if match is None else re.compile(match)
         super().__init__(lambda error: str(error) == message if pattern is None else pattern.match(str(error)))
 
 
 class retry_if_not_exception_message(retry_if_exception_message):
-    """Retry until the exception's text is this, also after results: `retry_if_not_exception_message("not found")`."""
+    """Retry until the exception has this text, also after results: `retry_if_not_exception_message("not found")`."""
 
     after_result = True
 
@@ -202,7 +202,10 @@ def _outcome(retry_state: RetryCallState) -> Future:
 
 
 def _sync(path: str, predicate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the predicate. Raises `InvalidError` for an async one: nobody awaits it here, and a coroutine is always true."""
+    """Return the predicate.
+
+    Raises `InvalidError` if it is async: nobody awaits it here, and a coroutine is always true.
+    """
     if not callable(predicate):
         raise InvalidError.at(path, "a function", predicate)
     if is_async(predicate):

@@ -1,4 +1,4 @@
-"""What hooks and strategies read: the state of one call, the outcome of its last attempt, and the errors at its end.
+"""The data that hooks and strategies read: the state of one call, the outcome of its last attempt, the final errors.
 
 Invariant: a state belongs to one call; nothing here is shared between calls.
 """
@@ -32,7 +32,7 @@ class TryAgain(Exception):  # noqa: N818 - tenacity's name
 
 
 class Future:
-    """The outcome of one attempt: a value or an exception. It has those methods of a future that fit a finished attempt.
+    """The outcome of one attempt: a value or an exception. It has the methods of a finished future.
 
     For example:
         if retry_state.outcome.failed:
@@ -77,7 +77,7 @@ class Future:
 
 
 class RetryError(Exception):
-    """Raised when no further attempt is made. `last_attempt` is the last outcome; its exception is this one's `__cause__`.
+    """No further attempt is made. `last_attempt` is the last outcome, and `__cause__` is its exception.
 
     For example:
         try:
@@ -91,14 +91,14 @@ class RetryError(Exception):
         self.last_attempt = last_attempt
 
     def reraise(self) -> NoReturn:
-        """Raise the last attempt's own exception, or this one if the last attempt returned a value."""
+        """Raise the last attempt's own exception, or this error if the last attempt returned a value."""
         raise self.underlying()
 
     def underlying(self) -> BaseException:
         """Return the exception that `reraise` raises."""
         error = self.last_attempt.exception()
         if isinstance(error, TryAgain):
-            # TryAgain itself says nothing: the exception that it was raised from is the reason.
+            # TryAgain itself gives no reason. If it was raised from another exception, that exception is the reason.
             error = error.__cause__ or error.__context__ or error
         return self if error is None else error
 
@@ -121,7 +121,7 @@ class RetryAction:
 class RetryObject:
     """The settings of a call: the base of `Retrying` and `AsyncRetrying`.
 
-    It is here because both the state and the attempts read it, and `retrier` is built on them.
+    It stands in this module because the state and the attempts read it, and `retrier` imports both.
     """
 
     sleep: Callable[..., Any] | None
@@ -162,7 +162,8 @@ class RetryCallState:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> None:
-        # Kept for the whole call: durations need readings of one clock, also if the default runtime is replaced meanwhile.
+        # The clock is kept for the whole call: a duration needs one clock, even if the default runtime is replaced
+        # meanwhile.
         self._clock = default_runtime().clock
         self.start_time = self._clock.monotonic()
         self.retry_object = retry_object
@@ -230,18 +231,19 @@ class Statistics:
 
     def __init__(self) -> None:
         self.shown: dict[str, Any] = {}
-        # Only the numbers are kept: keeping the state would keep the call's result alive as long as the decorated function.
+        # Only the numbers are kept. The state would keep the call's result in memory as long as the decorated function
+        # lives.
         self._owner: dict[str, Any] | None = None
 
     def show(self, state: RetryCallState) -> None:
         """Show the numbers of this call from now on."""
-        # Calls in other threads may still be recording; only this one's numbers are shown from now on.
+        # Calls in other threads may still record numbers. From now on only the numbers of this call are shown.
         self._owner = state.statistics
         self.shown.clear()
         self.shown.update(state.statistics)
 
     def record(self, state: RetryCallState, **numbers: float) -> None:
-        """Record numbers of this call. They are shown unless another call has begun since."""
+        """Record numbers of this call. They are shown unless a later call has begun."""
         state.statistics.update(numbers)
         if self._owner is state.statistics:
             self.shown.update(numbers)

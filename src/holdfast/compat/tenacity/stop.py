@@ -56,7 +56,11 @@ class stop_base:
 
 
 class stop_any(stop_base):
-    """Stop if any of them stops: `stop_any(stop_after_attempt(5), stop_after_delay(60))`, or the two with `|`."""
+    """Stop if any of the given stops returns true: `stop_any(a, b)`, or `a | b`.
+
+    For example:
+        stop_any(stop_after_attempt(5), stop_after_delay(60))
+    """
 
     def __init__(self, *stops: Stop) -> None:
         self.stops = stops
@@ -66,7 +70,11 @@ class stop_any(stop_base):
 
 
 class stop_all(stop_base):
-    """Stop if all of them stop: `stop_all(stop_after_attempt(5), stop_after_delay(60))`, or the two with `&`."""
+    """Stop if all of the given stops return true: `stop_all(a, b)`, or `a & b`.
+
+    For example:
+        stop_all(stop_after_attempt(5), stop_after_delay(60))
+    """
 
     def __init__(self, *stops: Stop) -> None:
         self.stops = stops
@@ -81,7 +89,7 @@ class _stop_never(stop_base):
 
 
 stop_never = _stop_never()
-"""Never stop, the default: `retry(stop=stop_never)`."""
+"""Never stop. This is the default: `retry(stop=stop_never)`."""
 
 
 class _Event(Protocol):
@@ -140,7 +148,7 @@ def most_attempts(stop: Stop, attempt: int) -> int:
     if isinstance(stop, stop_after_attempt):
         return stop.max_attempt_number
     if isinstance(stop, stop_any):
-        # With `|` the smallest number decides. With `&` it does not, so no number is known.
+        # With `|` the smallest number decides. With `&` another stop may need more calls, so no number is known.
         known = [part.max_attempt_number for part in stop.stops if isinstance(part, stop_after_attempt)]
         return min(known, default=attempt + 1)
     return attempt + 1

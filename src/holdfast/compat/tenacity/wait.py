@@ -42,16 +42,16 @@ Wait: TypeAlias = "Callable[[RetryCallState], Duration | Awaitable[Duration]]"
 _PlainWait: TypeAlias = "Callable[[RetryCallState], Duration]"
 
 MAX_WAIT = sys.maxsize / 2
-"""tenacity's own largest wait: practically for ever."""
+"""The largest wait of tenacity. In practice it never ends."""
 
 
 def seconds(path: str, value: Any) -> float:
-    """Return a duration in seconds. Raises `InvalidError` for negative ones, NaN and other types."""
+    """Return a duration in seconds. Raises `InvalidError` for negative durations, NaN and other types."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
-    # `not number >= 0` and not `number < 0`: the latter lets NaN through.
+    # The test is `not number >= 0`, because `number < 0` is false for NaN.
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not number >= 0:
         raise InvalidError.at(path, "seconds ≥ 0 or a timedelta", value)
-    # Infinity means for ever. It is made finite, because arithmetic on it may give NaN.
+    # Infinity means a wait without end. It is made finite, because arithmetic with infinity may give NaN.
     return min(float(number), MAX_WAIT)
 
 
@@ -106,7 +106,7 @@ class wait_random(wait_base):
 
 
 class wait_combine(wait_base):
-    """Wait the sum of several waits: `wait_combine(wait_fixed(3), wait_random(0, 2))`, or the two with `+`."""
+    """Wait the sum of several waits: `wait_combine(wait_fixed(3), wait_random(0, 2))`, or `a + b`."""
 
     def __init__(self, *strategies: _PlainWait) -> None:
         self.wait_funcs = strategies
@@ -116,9 +116,9 @@ class wait_combine(wait_base):
 
 
 class wait_chain(wait_base):
-    """Use one wait after another; the last one repeats: `wait_chain(wait_fixed(1), wait_fixed(5))`.
+    """Use the waits one after another, and repeat the last wait: `wait_chain(wait_fixed(1), wait_fixed(5))`.
 
-    Raises `InvalidError` without any wait.
+    Raises `InvalidError` if no wait is given.
     """
 
     def __init__(self, *strategies: _PlainWait) -> None:
@@ -127,7 +127,7 @@ class wait_chain(wait_base):
         self.strategies = strategies
 
     def __call__(self, retry_state: RetryCallState) -> float:
-        # Attempt 1 uses the first wait; a state made by hand may have attempt 0.
+        # Attempt 1 uses the first wait. A state that a user built may have attempt 0.
         place = min(max(retry_state.attempt_number, 1), len(self.strategies))
         return seconds("wait_chain", self.strategies[place - 1](retry_state))
 
@@ -135,7 +135,7 @@ class wait_chain(wait_base):
 class wait_exception(wait_base):
     """Let a function of the exception decide: `wait_exception(lambda error: error.retry_after)`.
 
-    There is no wait after a result that `retry` does not accept: there is no exception to read.
+    If `retry` repeats an attempt because of its result, there is no exception and so no wait.
     """
 
     def __init__(self, predicate: Callable[[BaseException], Duration]) -> None:
@@ -161,9 +161,9 @@ class wait_incrementing(wait_base):
 
 
 class wait_exponential(wait_base):
-    """Wait `multiplier`, times `exp_base` after each attempt, between `min` and `max`: `wait_exponential(max=30)`.
+    """Wait `multiplier` seconds, then `exp_base` times longer after each attempt: `wait_exponential(min=1, max=30)`.
 
-    It has no jitter. With many callers take `wait_random_exponential`, or they all come back at the same moment.
+    It has no jitter. With many callers use `wait_random_exponential`; otherwise they all retry at the same moment.
     """
 
     def __init__(self, multiplier: float = 1, max: Duration = MAX_WAIT, exp_base: float = 2, min: Duration = 0) -> None:
@@ -179,7 +179,7 @@ class wait_exponential(wait_base):
 
 
 class wait_random_exponential(wait_exponential):
-    """Wait a random time up to the exponential one ("full jitter"): `wait_random_exponential(max=60)`."""
+    """Wait a random time between zero and the exponential time ("full jitter"): `wait_random_exponential(max=60)`."""
 
     def __call__(self, retry_state: RetryCallState) -> float:
         return _between(self.min, super().__call__(retry_state), retry_state)
@@ -202,7 +202,7 @@ class wait_exponential_jitter(wait_base):
     ) -> None:
         if initial != 1 and multiplier != 1:
             raise InvalidError.saying("wait_exponential_jitter", "one of initial and multiplier", "both")
-        # Both mean the first wait: tenacity renamed `initial` to `multiplier` and still takes both.
+        # Both names mean the first wait: tenacity renamed `initial` to `multiplier` and still accepts both.
         self.multiplier = initial * multiplier
         options.at_least("wait_exponential_jitter: initial", self.multiplier, 0)
         options.at_least("wait_exponential_jitter: exp_base", exp_base, 0)

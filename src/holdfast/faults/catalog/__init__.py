@@ -33,7 +33,8 @@ _BY_PREFIX: Mapping[str, Code] = {
     "TASK": "TASK_UNEXPECTED",
     "CONFIG": "CONFIG_INVALID",
 }
-"""The code that an unknown code of this prefix is treated as. The other prefixes cover too many different failures."""
+"""An unknown code with one of these prefixes is treated as this code. Other prefixes cover too many different
+failures."""
 
 _BY_NAME: dict[str, Entry] = {alias: entry for entry in CATALOG.values() for alias in (entry.code, *entry.aliases)}
 # Old clients and people write codes and categories in any case.
@@ -47,7 +48,7 @@ def resolve(name: str) -> Entry | None:
     'PROVIDER_RATE_LIMITED'
     """
     folded = name.strip().casefold()
-    # Document 003 also names a reason without its type.
+    # Document 003 also writes a reason without its type.
     return _BY_NAME.get(name) or _BY_FOLDED_NAME.get(folded) or _BY_FOLDED_NAME.get(f"task_failure/{folded}")
 
 

@@ -48,7 +48,7 @@ ENTRIES = (
         "ACTOR_MAX_RESTARTS",
         {**_CRASH, "layer": Layer.RECOVERY},
         "Actor[ {actor}] failed[ {restarts} times in {window_s} s| too often]",
-        "A helper keeps crashing and was given up.",
+        "A helper crashed too often and is not started again.",
         "Fix the cause named in the fault, then start it again",
         aliases=("MAX_RESTARTS_EXCEEDED",),
         severity=Severity.FATAL,
@@ -66,10 +66,10 @@ ENTRIES = (
         _GONE,
         "Actor[ {actor}] has stopped",
         "The helper for this has been stopped.",
-        "Start it again, or send to another one",
+        "Start it again, or send to another actor",
         http_status=410,
     ),
-    # Rejecting is better than growing without limit or dropping older messages.
+    # The mailbox rejects a message, because growing without limit or dropping older messages is worse.
     entry(
         "ACTOR_MAILBOX_FULL",
         {**TRANSIENT, "scope": Scope.AGENT},
@@ -88,7 +88,7 @@ ENTRIES = (
         "Fix the cause named in the fault, then start it again",
         next_actor=NextActor.DEVELOPER,
     ),
-    # Once more, and only for command line agents: they hide the provider's own fault.
+    # There is one more attempt, and only for command line agents, because they hide the provider's own fault.
     entry(
         "ACTOR_CLI_NETWORK",
         {**TRANSIENT, "scope": Scope.AGENT},

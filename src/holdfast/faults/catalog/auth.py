@@ -26,7 +26,7 @@ ENTRIES = (
         "Check which environment variable the key is read from: `holdfast doctor` lists those that are set",
         aliases=("auth", "UNAUTHORIZED", "ProviderTransient/Unauthorized"),
     ),
-    # Not retryable unchanged. A configured refresh repairs it and repeats the call once.
+    # The same call is not retried. If a refresh is configured, it gets a new token and repeats the call once.
     entry(
         "AUTH_TOKEN_EXPIRED",
         _DENIED,
@@ -37,7 +37,7 @@ ENTRIES = (
         next_actor=NextActor.USER,
         close_code=4005,
     ),
-    # Separate from expiry: a refresh must not bring back access that somebody withdrew.
+    # This code is not AUTH_TOKEN_EXPIRED, because a refresh must not restore access that somebody withdrew.
     entry(
         "AUTH_TOKEN_REVOKED",
         _DENIED,
@@ -53,7 +53,7 @@ ENTRIES = (
         "The token is not valid",
         "The access token was not recognised.",
         "Copy the token again, whole and without spaces",
-        "Issue a new token if it is lost",
+        "Issue a new token if the old one is lost",
         aliases=("INVALID_TOKEN",),
         next_actor=NextActor.USER,
     ),
@@ -89,7 +89,7 @@ ENTRIES = (
         http_status=403,
         close_code=4503,
     ),
-    # It depends on where this process runs; neither the key nor the provider is broken.
+    # The place where this process runs is the cause. Neither the key nor the provider is broken.
     entry(
         "AUTH_REGION_BLOCKED",
         _DENIED,
@@ -117,7 +117,7 @@ ENTRIES = (
         _DENIED,
         "The request's signature is too old or too new: this machine's clock is off",
         "This machine's clock does not agree with the provider's.",
-        "Set the clock (NTP); the Date header of any answer shows the right time",
+        "Set the clock (NTP); the Date header of any response shows the right time",
         "Refresh temporary credentials if they are stale",
         scope=Scope.PROCESS,
     ),

@@ -1,4 +1,4 @@
-"""CONFIG_: mistakes in the configuration. The program does not start instead of guessing a value."""
+"""CONFIG_: mistakes in the configuration. Holdfast never guesses a value, so the program does not start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WRONG: Traits = {
 }
 
 ENTRIES = (
-    # Exit code 2, before any work: a guessed value would fail later and elsewhere.
+    # The program exits with 2 before any work, because a guessed value would fail later in another place.
     entry(
         "CONFIG_INVALID",
         _WRONG,
@@ -40,7 +40,7 @@ ENTRIES = (
         _WRONG,
         "[{name} speaks contract version {received}, this Holdfast speaks {expected}|Contract versions differ]",
         "An extension does not fit this version of the program.",
-        "Update the older one",
+        "Update the older of the two",
         aliases=("Validation/ContractVersionMismatch",),
         classed="Validation/ContractVersionMismatch",
     ),
@@ -49,7 +49,7 @@ ENTRIES = (
         _WRONG,
         "Timeout must be a number above 0[, got {received}]",
         "A time limit is set wrongly.",
-        "Give seconds above 0; for no limit write none",
+        "Give a number of seconds above 0, or `none` for no limit",
         aliases=("Validation/TimeoutMsInvalid",),
         classed="Validation/TimeoutMsInvalid",
     ),

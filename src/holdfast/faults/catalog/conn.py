@@ -1,4 +1,4 @@
-"""CONN_: the network connection. Shared by the bridge and by calls to providers and tools; the scope tells them apart."""
+"""CONN_: the network connection of the bridge, and of calls to providers and tools. The scope shows which it is."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ENTRIES = (
         "CONN_TIMEOUT",
         _LINK,
         "Connection attempt timed out",
-        "The other side could not be reached in time. Trying again.",
+        "The server could not be reached in time. Trying again.",
         "Wait: the connection is tried again after 1, 2, 5 and 10 s",
         "Check that the host and port are right and that no firewall drops the packets",
         aliases=("NETWORK_TIMEOUT", "CONNECT_TIMEOUT"),
@@ -64,12 +64,12 @@ ENTRIES = (
         exit_code=6,
         task="TASK_FAILURE/execution_timeout",
     ),
-    # A restarting server is back within seconds, so it is transient although nothing listens.
+    # A restarting server is back within seconds, so the failure is transient although nothing listens.
     entry(
         "CONN_REFUSED",
         _LINK,
         "Connection refused",
-        "The other side is not accepting connections right now. Trying again.",
+        "The server is not accepting connections right now. Trying again.",
         "Check that the server is running and listens on that port",
         "Check the address and the proxy settings",
         aliases=("ECONNREFUSED",),
@@ -83,35 +83,35 @@ ENTRIES = (
         "Wait for the retry; if it repeats, look for a proxy or load balancer with a short idle timeout",
         aliases=("network", "ECONNRESET", "CONNECTION_RESET"),
     ),
-    # The route is missing on this side, so no provider's circuit counts it.
+    # The route is missing on this machine, so no provider's circuit counts the failure.
     entry(
         "CONN_UNREACHABLE",
         _LINK,
         "Network is unreachable",
-        "This machine has no way to the other side right now. Trying again.",
+        "This machine cannot reach the server right now. Trying again.",
         "Check this machine's network, VPN and routes",
         aliases=("ENETUNREACH", "EHOSTUNREACH"),
         scope=Scope.PROCESS,
     ),
-    # The resolver is on this side, so no provider's circuit counts it.
+    # The resolver belongs to this machine, so no provider's circuit counts the failure.
     entry(
         "CONN_DNS_FAILED",
         _LINK,
         "Host name could not be resolved",
-        "The address of the other side could not be looked up. Trying again.",
+        "The address of the server could not be looked up. Trying again.",
         "Check the host name for a typing mistake",
         "Check this machine's DNS and network",
         aliases=("ENOTFOUND", "EAI_AGAIN", "DNS_FAILURE"),
         scope=Scope.PROCESS,
     ),
-    # This is the end of the retries, so it must not be retried itself.
+    # All retries have failed when this code is used, so it must not be retried itself.
     entry(
         "CONN_RECONNECT_EXHAUSTED",
         {**_LINK, "layer": Layer.RECOVERY},
         "Reconnection failed[ after {attempts} attempts]",
         "The connection could not be restored. Your unsent messages are kept.",
         "Reconnect by hand when the network is back",
-        "Raise the number of attempts, or leave it open so that the client keeps trying",
+        "Raise the number of attempts, or set no limit so that the client keeps trying",
         aliases=("RECONNECTION_EXHAUSTED", "ReconnectionExhaustedError", "BridgeConnectionException"),
         retryable=False,
         schedule=Schedule.NONE,
@@ -136,12 +136,12 @@ ENTRIES = (
         {**_LINK, "layer": Layer.RECOVERY},
         "Client fell too far behind and was disconnected",
         "This device could not keep up and was disconnected; it reconnects and catches up from the log.",
-        "Nothing: the client reconnects and replays from its last position",
+        "Do nothing: the client reconnects and replays from its last position",
         schedule=Schedule.RECONNECT,
         scope=Scope.CONNECTION,
         close_code=4001,
     ),
-    # A token sent in the clear is seen by others, so the connection is never upgraded silently.
+    # Others can read a token on an unencrypted connection, so the connection is never upgraded silently.
     entry(
         "CONN_INSECURE_TRANSPORT",
         _REFUSED,
@@ -164,7 +164,7 @@ ENTRIES = (
         close_code=4503,
         category=Category.INVALID,
     ),
-    # Permanent despite the 503: somebody has to close a connection.
+    # This is permanent despite the 503, because somebody has to close a connection.
     entry(
         "CONN_LIMIT",
         _REFUSED,
@@ -181,7 +181,7 @@ ENTRIES = (
         "CONN_RATE_LIMITED",
         _LINK,
         "Too many requests from this client",
-        "You are sending faster than the bridge allows. It goes on in a moment.",
+        "You are sending faster than the bridge allows. The work continues in a moment.",
         "Wait as long as Retry-After says",
         aliases=("RATE_LIMITED", "RATE_LIMIT_EXCEEDED"),
         layer=Layer.PROTOCOL,
@@ -204,13 +204,14 @@ ENTRIES = (
         http_status=400,
         close_code=1002,
     ),
-    # The close code forbids reconnecting. Otherwise two clients with one id would fight for ever.
+    # The close code forbids reconnecting. Otherwise two clients with the same id would disconnect each other without
+    # end.
     entry(
         "CONN_SUPERSEDED",
         _REFUSED,
         "A newer connection of the same client took over",
         "You are connected from somewhere else now.",
-        "Nothing, if that was you; otherwise revoke the device's token",
+        "Do nothing if that was you; otherwise revoke the device's token",
         close_code=4507,
         http_status=409,
         category=Category.CANCELLED,

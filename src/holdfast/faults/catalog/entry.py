@@ -1,7 +1,7 @@
-"""One catalog entry: everything Holdfast knows about a code in advance.
+"""One catalog entry: everything that Holdfast knows about a code in advance.
 
-Invariant: an entry is complete. The traits below are starting points for a family of codes. Each code lists what is
-different about it, and nothing is guessed later.
+Invariant: an entry is complete. The traits below are defaults for a family of codes. Each code lists only its
+differences, and nothing is guessed later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A code and its defaults. A fault may override the verdict (`retryable`, `scope`); the rest belongs to the code.
+    """A code and its defaults. A fault may override `retryable` and `scope`. All other fields belong to the code.
 
     >>> CATALOG["PROVIDER_BILLING"].next_actor
     <NextActor.OPERATOR: 'operator'>
@@ -34,8 +34,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     code: Code
     message: str
-    """What happened, for logs. A clause in brackets names context fields in braces. It is shown if all of them are known,
-    otherwise the part after its bar: `The deadline[ of {limit_s} s] passed`, `did not finish [within {timeout_s} s|in time]`."""
+    """What happened, for logs. A clause in brackets names context fields in braces. The clause is shown if all its
+    fields are known, otherwise the part after its bar. Examples: `The deadline[ of {limit_s} s] passed`, `did not
+    finish [within {timeout_s} s|in time]`."""
     user: str
     """What happened and what happens next, for the person in front of the agent."""
     suggestions: tuple[str, ...]
@@ -96,7 +97,7 @@ TRANSIENT: Traits = {
     "classed": "ProviderTransient/Provider5xx",
     "task": "TASK_FAILURE/unexpected_error",
 }
-"""Passes by itself."""
+"""The failure is temporary."""
 
 PERMANENT: Traits = {
     "layer": Layer.APPLICATION,
@@ -123,7 +124,7 @@ REJECTED: Traits = {
     "category": Category.VALIDATION,
     "task": "TASK_FAILURE/input_validation_failure",
 }
-"""An expected rejection: the request, message or output did not fit, and a changed one may."""
+"""The request, message or output was rejected. A changed request, message or output may be accepted."""
 
 FATAL: Traits = {
     **PERMANENT,
@@ -136,7 +137,7 @@ FATAL: Traits = {
     "category": Category.AGENT_CRASH,
     "classed": "ExtensionHost/LifecycleFailure",
 }
-"""The state cannot be trusted any more: restart."""
+"""The state cannot be trusted any more, so a restart is needed."""
 
 CANCELLED: Traits = {
     **PERMANENT,
@@ -150,7 +151,7 @@ CANCELLED: Traits = {
     "classed": "Cancellation/TurnCancelled",
     "task": "TASK_FAILURE/execution_halted",
 }
-"""Somebody stopped it."""
+"""Somebody stopped the call."""
 
 
 def entry(
@@ -162,6 +163,6 @@ def entry(
     aliases: tuple[str, ...] = (),
     **own: Unpack[Traits],
 ) -> Entry:
-    """Return the entry of `code`: the traits of its family `like`, overridden by its `own`."""
+    """Return the entry of `code`: the traits of the family `like`, overridden by the fields in `own`."""
     traits: Traits = {**like, **own}
     return Entry(code=code, message=message, user=user, suggestions=suggestions, aliases=aliases, **traits)

@@ -39,12 +39,12 @@ ENTRIES = (
         "Update the older side",
         aliases=("UNKNOWN_TYPE", "UNKNOWN_MESSAGE_TYPE"),
     ),
-    # The same id with the same body is a resend and no error. Only another body is.
+    # The same id with the same body is a resend, which is not an error. The same id with another body is an error.
     entry(
         "PROTO_DUPLICATE_ID",
         _BROKEN,
         "Message id[ {message_id}] was used before with another body",
-        "A message was sent twice with different content; the first one counts.",
+        "A message was sent twice with different content. The first content counts.",
         "Give every message its own id; repeat an id only to resend the same body",
         http_status=409,
     ),
@@ -57,7 +57,7 @@ ENTRIES = (
         http_status=415,
         close_code=1003,
     ),
-    # Rejected before the message is in memory, so a client cannot exhaust the bridge.
+    # The message is rejected before it is read into memory, so a client cannot use up the bridge's memory.
     entry(
         "PROTO_MESSAGE_TOO_LARGE",
         _BROKEN,
@@ -68,11 +68,11 @@ ENTRIES = (
         close_code=1009,
         category=Category.OVERFLOW,
     ),
-    # The user is next: updating one side needs a person.
+    # The user acts next, because a person must update the app or the bridge.
     entry(
         "PROTO_VERSION_INCOMPATIBLE",
         _BROKEN,
-        "Protocol versions do not meet[: client {client}, server {server}]",
+        "Client and server have no common protocol version[: client {client}, server {server}]",
         "The app and the bridge speak different versions.",
         "Update the older side",
         aliases=("VERSION_INCOMPATIBLE",),

@@ -45,7 +45,7 @@ _RESAMPLE: Traits = {
 }
 
 ENTRIES = (
-    # Passes by itself
+    # Temporary failures
     # Limits are counted per key, so other keys of the same provider stay usable.
     entry(
         "PROVIDER_RATE_LIMITED",
@@ -61,7 +61,7 @@ ENTRIES = (
         classed="ProviderTransient/RateLimited",
         http_status=429,
     ),
-    # Not retryable by default: only if the response requests a short delay, the classifier makes it retryable.
+    # It is not retryable by default. The classifier makes it retryable only if the response requests a short delay.
     entry(
         "PROVIDER_DAILY_LIMIT",
         _LIMIT,
@@ -71,7 +71,7 @@ ENTRIES = (
         "Raise the limit or move to a paid tier",
         schedule=Schedule.RATE_LIMIT,
     ),
-    # The schedule is named for the case that the response requests a short delay.
+    # The schedule applies only if the response requests a short delay.
     entry(
         "PROVIDER_QUOTA_EXHAUSTED",
         _LIMIT,
@@ -82,12 +82,12 @@ ENTRIES = (
         aliases=("ProviderCapability/QuotaExhausted",),
         schedule=Schedule.RATE_LIMIT,
     ),
-    # No schedule: no delay fills an account, whatever Retry-After says.
+    # There is no schedule, because waiting does not add credit to an account, whatever Retry-After says.
     entry(
         "PROVIDER_BILLING",
         _LIMIT,
         "The account has no credit left or billing is not active",
-        "The AI service will not answer until its bill is settled.",
+        "The AI service will not answer until its bill is paid.",
         "Add credit or fix the payment method in the provider's console",
         "Fail over to another provider meanwhile",
         aliases=("ProviderCapability/BillingRequired",),
@@ -99,13 +99,13 @@ ENTRIES = (
         "PROVIDER_ENTITLEMENT_MISSING",
         _LIMIT,
         "The account's plan does not include this",
-        "The present plan with the AI service does not include this.",
+        "The current plan with the AI service does not include this.",
         "Upgrade the plan, or send a smaller or simpler request",
         aliases=("ProviderCapability/EntitlementMissing",),
         classed="ProviderCapability/EntitlementMissing",
         http_status=402,
     ),
-    # 529 is Anthropic's status; it is not a rate limit, so the key is not blamed.
+    # 529 is Anthropic's status. It is not a rate limit, so the key is not the cause.
     entry(
         "PROVIDER_OVERLOADED",
         TRANSIENT,
@@ -123,12 +123,12 @@ ENTRIES = (
         "Wait for the retry; look at the provider's status page if it lasts",
         aliases=("unavailable", "SERVICE_UNAVAILABLE"),
     ),
-    # The request may have been processed before the error, so the effect is not certain.
+    # The provider may have processed the request before the error, so the effect is not certain.
     entry(
         "PROVIDER_INTERNAL_ERROR",
         TRANSIENT,
         "The provider had an internal error",
-        "The AI service had a fault of its own. Trying again.",
+        "The AI service had an internal error. Trying again.",
         "Wait for the retry; if only this request fails, simplify it",
         aliases=("ProviderTransient/Provider5xx",),
         http_status=502,
@@ -148,7 +148,7 @@ ENTRIES = (
         TRANSIENT,
         "A gateway gave up waiting for the provider",
         "The AI service took too long to answer. Trying again.",
-        "Stream the answer: a silent long call hits the gateway's limit again",
+        "Stream the answer: without streaming, a long call reaches the gateway's limit again",
         category=Category.TIMEOUT,
         classed="ProviderTransient/NetworkTimeout",
         task="TASK_FAILURE/execution_timeout",
@@ -181,7 +181,7 @@ ENTRIES = (
         task="TASK_FAILURE/execution_timeout",
         exit_code=6,
     ),
-    # Retryable, but after the first item only the caller may decide to repeat.
+    # It is retryable. But after the first item, only the caller may decide to repeat the call.
     entry(
         "PROVIDER_STREAM_CUT",
         TRANSIENT,
@@ -193,13 +193,13 @@ ENTRIES = (
         classed="ProviderTransient/NetworkTimeout",
         http_status=502,
     ),
-    # A separate code: the connection is open, so only the idle limit notices it.
+    # This is a separate code, because the connection stays open and only the idle limit notices the failure.
     entry(
         "PROVIDER_STREAM_STALLED",
         TRANSIENT,
         "The stream went silent[ for {timeout_s} s]",
         "The answer stopped arriving. What arrived so far is kept.",
-        "Raise the idle limit if the model thinks in silence",
+        "Raise the idle limit if the model sends nothing while it thinks",
         aliases=("STREAM_TIMEOUT",),
         category=Category.TIMEOUT,
         classed="ProviderTransient/NetworkTimeout",
@@ -207,7 +207,7 @@ ENTRIES = (
         http_status=504,
         exit_code=6,
     ),
-    # Usually a proxy's page. The model cannot help, so the machine tries once more.
+    # Usually a proxy sent a page. The model cannot help, so Holdfast tries once more.
     entry(
         "PROVIDER_MALFORMED_RESPONSE",
         _RESAMPLE,
@@ -226,19 +226,19 @@ ENTRIES = (
         "Feed the validation error back to the model and ask again",
         "Raise the output limit if the answer was cut off",
     ),
-    # Local servers answer with nothing when the context overflows, so it is not retried unchanged.
+    # Local servers send an empty response when the context overflows, so the same request is not retried.
     entry(
         "PROVIDER_EMPTY_RESPONSE",
         {**_OVERFLOW, "next_actor": NextActor.DEVELOPER},
         "The provider answered with nothing",
         "The AI service answered with nothing.",
         "Check the prompt's length against the model's context: some servers overflow silently",
-        "Look at stop reason and filters",
+        "Check the stop reason and the content filters of the response",
         classed="ToolTerminal/OutputMalformed",
         task="TASK_FAILURE/output_format_failure",
         http_status=502,
     ),
-    # A changed request may work
+    # Failures after which a changed request may work
     entry(
         "PROVIDER_BAD_REQUEST",
         _REQUEST,
@@ -263,7 +263,7 @@ ENTRIES = (
         "Shrink images and attachments, or send fewer",
         "Ask for a higher limit if one request exceeds the whole minute's allowance",
     ),
-    # The user is next: only the person who wrote the prompt can change it.
+    # The user acts next, because only the person who wrote the prompt can change it.
     entry(
         "PROVIDER_CONTENT_POLICY",
         _REQUEST,
@@ -290,7 +290,7 @@ ENTRIES = (
         "A tool is described in a way the AI service does not accept.",
         "Fix the schema the message names; providers differ in what they allow",
     ),
-    # A timeout while fetching is PROVIDER_TIMEOUT and is retried; this one is not.
+    # A timeout while fetching is PROVIDER_TIMEOUT and is retried. This failure is not retried.
     entry(
         "PROVIDER_REMOTE_FETCH_FAILED",
         _REQUEST,
@@ -306,13 +306,13 @@ ENTRIES = (
         "Choose a model that supports it, or leave the feature out",
         aliases=("ProviderCapability/MissingCapability",),
     ),
-    # The model can do it, only this request was sent in the wrong mode.
+    # The model can answer, but this request was sent in the wrong mode.
     entry(
         "PROVIDER_MISSING_STREAMING",
         _MISSING,
         "Streaming is required or not available here",
         "This request has to be sent in another way: with streaming, or without.",
-        "Switch streaming on (long answers) or off (the model cannot) and send again",
+        "Switch streaming on for long answers, or off if the model cannot stream, and send again",
         aliases=("ProviderCapability/MissingStreaming",),
         classed="ProviderCapability/MissingStreaming",
         next_actor=NextActor.DEVELOPER,
@@ -327,7 +327,7 @@ ENTRIES = (
         aliases=("ProviderCapability/MissingToolCalling",),
         classed="ProviderCapability/MissingToolCalling",
     ),
-    # Scope is the model: a missing model must not open the provider's circuit.
+    # The scope is the model, because a missing model must not open the provider's circuit.
     entry(
         "PROVIDER_MODEL_NOT_FOUND",
         _MISSING,
@@ -341,12 +341,12 @@ ENTRIES = (
         http_status=404,
         exit_code=3,
     ),
-    # A wrong base URL belongs to this process. No provider is blamed.
+    # A wrong base URL is a mistake of this process, so no provider's circuit counts it.
     entry(
         "PROVIDER_ENDPOINT_NOT_FOUND",
         _MISSING,
         "The provider has nothing at that address",
-        "The AI service's address is set up wrong.",
+        "The configured address of the AI service is wrong.",
         "Check base URL, API version and path",
         aliases=("not_found", "ProviderTransient/EndpointNotFound"),
         scope=Scope.PROCESS,
@@ -355,7 +355,7 @@ ENTRIES = (
         http_status=404,
         exit_code=3,
     ),
-    # Permanent on this host: the same model does not fit the next time either.
+    # This is permanent on this host: the same model will not fit the next time either.
     entry(
         "PROVIDER_OUT_OF_MEMORY",
         _MISSING,

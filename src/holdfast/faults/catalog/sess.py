@@ -24,7 +24,7 @@ ENTRIES = (
         "SESS_NOT_FOUND",
         _STATE,
         "Session[ '{session_id}'] not found",
-        "That session does not exist (any more).",
+        "That session does not exist, or no longer exists.",
         "Check session ID spelling",
         "Session may have expired",
         "Use GET /sessions to list active sessions",
@@ -34,12 +34,12 @@ ENTRIES = (
         category=Category.NOT_FOUND,
         classed="ToolTerminal/NotFound",
     ),
-    # Closed is final. A session that may go on is `paused`.
+    # `closed` is final. A session that can continue is `paused`.
     entry(
         "SESS_CLOSED",
         _STATE,
         "Session[ '{session_id}'] is closed",
-        "This session has ended. Start a new one to go on.",
+        "This session has ended. Start a new session to continue.",
         "Start a new session; export the old one first if you need its history",
         aliases=("SESSION_CLOSED",),
         close_code=4506,
@@ -62,11 +62,11 @@ ENTRIES = (
         aliases=("Session/IllegalTransition",),
         next_actor=NextActor.DEVELOPER,
     ),
-    # The client's position is older than the replay buffer, so it loads the stored state instead.
+    # The client's position is older than the replay buffer, so the client loads the stored state instead.
     entry(
         "SESS_GAP",
         {**_STATE, "layer": Layer.RECOVERY},
-        "Messages[ from {requested} on] can no longer all be replayed[; the oldest held is {oldest}]",
+        "Not all messages[ from {requested} on] can be replayed[; the oldest stored message is {oldest}]",
         "Some messages could not be replayed. The session is reloaded from its stored state.",
         "Load the session's snapshot, then join from its position",
         next_actor=NextActor.MACHINE,
@@ -122,13 +122,13 @@ ENTRIES = (
         classed="Session/ResumeMismatch",
         next_actor=NextActor.OPERATOR,
     ),
-    # Returning the old result or running the step again could both be wrong, so a developer decides.
+    # The old result may be wrong, and running the step again may be wrong too. So a developer decides.
     entry(
         "SESS_STEP_DRIFT",
         _STATE,
         "Step[ {step}] was called with other arguments than the ones stored",
-        "The program changed since this work was begun, so it was not repeated silently.",
-        "Resume with the code that began the session, or start the turn anew",
+        "The program has changed since this work began, so the step was not repeated.",
+        "Resume with the code that began the session, or start the turn again",
         next_actor=NextActor.DEVELOPER,
         classed="Session/ResumeMismatch",
     ),
@@ -144,13 +144,13 @@ ENTRIES = (
         exit_code=3,
         category=Category.NOT_FOUND,
     ),
-    # Two writers would corrupt the log. The older owner stops, the newer one goes on.
+    # Two writers would corrupt the log. The older owner stops, the newer owner continues.
     entry(
         "SESS_LEASE_LOST",
         {**FATAL, "layer": Layer.RECOVERY},
         "Session[ '{session_id}'] is owned by another process",
         "Another process has taken over this session.",
-        "Nothing: the newer owner goes on; this process must stop writing",
+        "Do nothing: the newer owner continues, and this process must stop writing",
         scope=Scope.SESSION,
         next_actor=NextActor.MACHINE,
         close_code=4000,
@@ -205,7 +205,7 @@ ENTRIES = (
         _QUESTION,
         "Question[ {interaction_id}] was already answered",
         "Someone has answered that already; the first answer counts.",
-        "Nothing: read the recorded answer",
+        "Do nothing: read the recorded answer",
         aliases=("Session/InteractionAlreadyAnswered",),
         classed="Session/InteractionAlreadyAnswered",
         http_status=409,

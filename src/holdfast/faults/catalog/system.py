@@ -15,7 +15,7 @@ _EXTENSION: Traits = {
 _AUDIT: Traits = {**REJECTED, "scope": Scope.PROCESS, "classed": "Validation/UnknownAuditClass"}
 
 ENTRIES = (
-    # Not retryable by the retry loop: the circuit itself decides when calls go through again.
+    # The retry loop does not retry it. The circuit itself decides when calls go through again.
     entry(
         "CIRCUIT_OPEN",
         TRANSIENT,
@@ -53,7 +53,7 @@ ENTRIES = (
         close_code=4004,
         http_status=500,
     ),
-    # At most one retry, and only for safe effects: nobody knows what happened.
+    # There is at most one retry, and only for safe effects, because nobody knows what happened.
     entry(
         "SYS_UNKNOWN",
         _HOST,
@@ -70,7 +70,7 @@ ENTRIES = (
         http_status=500,
         kind=Kind.TRANSIENT,
     ),
-    # Never retried: the same call fails in the same way and hides the defect.
+    # It is never retried: the same call would fail in the same way, and retries would hide the defect.
     entry(
         "SYS_PROGRAMMING_ERROR",
         _HOST,
@@ -82,7 +82,7 @@ ENTRIES = (
         category=Category.AGENT_CRASH,
         classed="ExtensionHost/LifecycleFailure",
     ),
-    # A bare TimeoutError. Nobody knows whether it was the provider's or a local limit.
+    # This is a bare TimeoutError. Nobody knows whether the provider or a local limit raised it.
     entry(
         "SYS_TIMEOUT",
         TRANSIENT,
@@ -145,7 +145,7 @@ ENTRIES = (
         kind=Kind.TRANSIENT,
         classed="ProviderTransient/Provider5xx",
     ),
-    # Our own limit. No provider's circuit may count it.
+    # This is our own limit, so no provider's circuit may count it.
     entry(
         "SYS_BULKHEAD_FULL",
         TRANSIENT,
@@ -156,12 +156,12 @@ ENTRIES = (
         scope=Scope.PROCESS,
         classed="ToolTransient/ResourceBusy",
     ),
-    # Our own limit. No provider's circuit may count it.
+    # This is our own limit, so no provider's circuit may count it.
     entry(
         "SYS_RATE_LIMITED",
         TRANSIENT,
         "Our own limit[ of {limit} per second][ for {name}] is reached",
-        "Calls are being paced. It goes on in a moment.",
+        "Calls are being slowed down. The work continues in a moment.",
         "Wait, or raise the limit",
         layer=Layer.RECOVERY,
         schedule=Schedule.RATE_LIMIT,
@@ -170,7 +170,7 @@ ENTRIES = (
         classed="ProviderTransient/RateLimited",
         http_status=429,
     ),
-    # Every step has already been retried by itself.
+    # Every step of the chain was already retried.
     entry(
         "SYS_FALLBACKS_EXHAUSTED",
         {**_HOST, "layer": Layer.RECOVERY},
@@ -185,7 +185,7 @@ ENTRIES = (
         exit_code=4,
         classed="ProviderTransient/Provider5xx",
     ),
-    # Somebody stopped it. Counting it as a failure would open circuits for healthy services.
+    # Somebody stopped the call. Counting this as a failure would open circuits of healthy services.
     entry(
         "SYS_CANCELLED",
         CANCELLED,
@@ -194,13 +194,13 @@ ENTRIES = (
         "Start it again when you like",
         aliases=("cancelled", "CANCELLED"),
     ),
-    # `exit()` in a called function must still end the process; it is only recorded.
+    # `exit()` in a called function must still end the process. Holdfast only records it.
     entry(
         "SYS_PROCESS_EXIT",
         FATAL,
         "The process is exiting",
         "The program ended itself.",
-        "Look for what called exit: Holdfast lets it happen",
+        "Find the code that called exit; Holdfast does not stop an exit",
         severity=Severity.ERROR,
     ),
     entry(
@@ -222,7 +222,7 @@ ENTRIES = (
         next_actor=NextActor.OPERATOR,
         http_status=507,
     ),
-    # The classifier marks file handles as retryable, because they become free again.
+    # If file handles ran out, the classifier makes the fault retryable, because they become free again.
     entry(
         "SYS_RESOURCE_EXHAUSTED",
         _HOST,
@@ -238,7 +238,7 @@ ENTRIES = (
         "SYS_LIFECYCLE_FAILURE",
         _EXTENSION,
         "Extension[ {name}] failed[ in {phase}][: {reason}]",
-        "A part of the program could not be started and was left out.",
+        "A part of the program could not be started. The program runs without it.",
         "Fix or disable the extension",
         classed="ExtensionHost/LifecycleFailure",
     ),
@@ -301,7 +301,7 @@ ENTRIES = (
         classed="Validation/AuditWithoutCorrelation",
         severity=Severity.ERROR,
     ),
-    # Fatal: an audit trail that was changed proves nothing.
+    # This is fatal, because an audit trail that was changed proves nothing.
     entry(
         "SYS_AUDIT_TAMPERED",
         FATAL,

@@ -29,8 +29,8 @@ _PLAN: Traits = {
 }
 
 ENTRIES = (
-    # Resources that a task may use up: S3-2.
-    # The machine is next: a registered decomposer may split the task.
+    # These codes are resources that a task may use up: S3-2.
+    # The machine acts next, because a registered decomposer may split the task.
     entry(
         "TASK_TURNS_EXHAUSTED",
         _SPENT,
@@ -59,7 +59,7 @@ ENTRIES = (
         aliases=("RESOURCE_EXHAUSTION/output",),
         task="RESOURCE_EXHAUSTION/output",
     ),
-    # How a task fails: S3-3.
+    # These codes are reasons why a task fails: S3-3.
     entry(
         "TASK_CONTEXT_RETRIEVAL_FAILED",
         _FAILED,
@@ -70,7 +70,7 @@ ENTRIES = (
         task="TASK_FAILURE/context_retrieval_failure",
         classed="Session/StoreUnavailable",
     ),
-    # One more attempt with another strategy; more of the same finds the same nothing.
+    # There is one more attempt with another strategy. The same strategy would find nothing again.
     entry(
         "TASK_CONTEXT_MATCHING_FAILED",
         _FAILED,
@@ -158,7 +158,7 @@ ENTRIES = (
         exit_code=6,
         http_status=504,
     ),
-    # No progress in several rounds. Continuing would only cost money.
+    # There was no progress in several rounds. Continuing would only cost money.
     entry(
         "TASK_HALTED",
         _FAILED,
@@ -169,7 +169,7 @@ ENTRIES = (
         task="TASK_FAILURE/execution_halted",
         classed="ExtensionHost/LoopBoundExceeded",
     ),
-    # The parent decides with the partial result, so it is not repeated here.
+    # The parent task decides with the partial result, so the subtask is not repeated here.
     entry(
         "TASK_SUBTASK_FAILED",
         _FAILED,
@@ -232,7 +232,7 @@ ENTRIES = (
         "Fix the definition at the named path",
         aliases=("VALIDATION_ERROR",),
     ),
-    # A hard limit exists as well, because a model may ask for ever deeper subtasks.
+    # There is also a hard limit, because a model may create deeper and deeper subtasks.
     entry(
         "TASK_DEPTH_EXCEEDED",
         _FAILED,
@@ -242,7 +242,7 @@ ENTRIES = (
         next_actor=NextActor.DEVELOPER,
         classed="ExtensionHost/LoopBoundExceeded",
     ),
-    # Detected by the signature of the request: the same task inside itself never ends.
+    # The signature of the request shows the cycle. A task inside itself would never end.
     entry(
         "TASK_CYCLE",
         _FAILED,
@@ -252,7 +252,7 @@ ENTRIES = (
         next_actor=NextActor.MODEL,
         classed="ExtensionHost/LoopBoundExceeded",
     ),
-    # Workflows: S3-18, N3-13.
+    # These codes belong to workflows: S3-18, N3-13.
     entry(
         "TASK_UNBOUND_SYMBOL",
         _FAILED,
@@ -285,12 +285,12 @@ ENTRIES = (
         next_actor=NextActor.DEVELOPER,
         classed="ExtensionHost/LifecycleFailure",
     ),
-    # Stages: N2-2, N2-4 to N2-8.
+    # These codes belong to stages: N2-2, N2-4 to N2-8.
     entry(
         "TASK_LOOP_BOUND",
         _SPENT,
         "The loop exceeded its bound[ of {limit}]",
-        "The agent went round in circles and was stopped.",
+        "The agent repeated the same steps and was stopped.",
         "Raise the bound, or give the agent a clearer end",
         aliases=("ExtensionHost/LoopBoundExceeded",),
         task="RESOURCE_EXHAUSTION/turns",
@@ -317,9 +317,9 @@ ENTRIES = (
     entry(
         "TASK_JOIN_VIOLATED",
         _FAILED,
-        "Join[ {stage}] was reached before all its branches ended well",
+        "Join[ {stage}] was reached before all its branches succeeded",
         "The workflow tried to go on before all its parts were done.",
-        "Join only after every branch is ok",
+        "Join only after every branch succeeded",
         aliases=("ExtensionHost/JoinPreconditionViolated",),
         classed="ExtensionHost/JoinPreconditionViolated",
         next_actor=NextActor.DEVELOPER,
@@ -385,7 +385,7 @@ ENTRIES = (
         "TASK_GRANT_CONSUMED",
         _PLAN,
         "Grant[ {grant}] was already used",
-        "That permission was for one use and is spent.",
+        "That permission was for one use and has been used.",
         "Request a new grant",
         aliases=("Validation/GrantAlreadyConsumed",),
         classed="Validation/GrantAlreadyConsumed",
@@ -408,7 +408,7 @@ ENTRIES = (
         {**FATAL, "scope": Scope.AGENT, "severity": PERMANENT["severity"]},
         "Stage[ {stage}] cannot recover",
         "A step of the workflow failed for good.",
-        "Resolution skip, retry-later or abort-workflow decides what follows",
+        "Choose how to go on: skip, retry-later or abort-workflow",
         next_actor=NextActor.MACHINE,
         task="TASK_FAILURE/subtask_failure",
         close_code=4508,

@@ -23,7 +23,7 @@ _TERMINAL: Traits = {
 }
 
 ENTRIES = (
-    # The tool's own answer. The model reads it and decides; the machine does not repeat it.
+    # This is the tool's own answer. The model reads it and decides; Holdfast does not repeat the call.
     entry(
         "TOOL_EXECUTION_FAILED",
         _TERMINAL,
@@ -40,7 +40,7 @@ ENTRIES = (
         kind=Kind.RECOVERABLE,
         task="TASK_FAILURE/tool_execution_error",
     ),
-    # The tool may have worked before it was stopped, so repeating depends on its declared effect.
+    # The tool may have taken effect before it was stopped, so its declared effect decides about a retry.
     entry(
         "TOOL_TIMEOUT",
         _PASSING,
@@ -70,7 +70,7 @@ ENTRIES = (
         "TOOL_RATE_LIMITED",
         _PASSING,
         "Tool is rate limited",
-        "A tool is being used too fast. It goes on in a moment.",
+        "A tool is being used too fast. The work continues in a moment.",
         "Wait as long as the tool says",
         schedule=Schedule.RATE_LIMIT,
         category=Category.RATE_LIMIT,
@@ -100,19 +100,19 @@ ENTRIES = (
         category=Category.AGENT_CRASH,
         classed="ProviderTransient/MCPConnectionLost",
     ),
-    # MCP requires a new `initialize` after a 404, then the call may be sent again.
+    # MCP requires a new `initialize` after a 404. Then the call may be sent again.
     entry(
         "TOOL_SESSION_EXPIRED",
         _PASSING,
         "Tool server no longer knows the session",
         "A tool's session had ended. It is opened again.",
-        "Nothing: a new session is initialised and the call sent again",
+        "Do nothing: a new session is opened and the call is sent again",
         schedule=Schedule.ONCE,
         category=Category.NOT_FOUND,
         classed="ProviderTransient/MCPConnectionLost",
         http_status=404,
     ),
-    # Once more: a crash that repeats has a cause that waiting does not remove.
+    # There is one more attempt. If the crash repeats, waiting does not remove its cause.
     entry(
         "TOOL_CRASHED",
         _PASSING,
@@ -125,7 +125,7 @@ ENTRIES = (
         classed="ToolTransient/Crashed",
         http_status=500,
     ),
-    # Often the out-of-memory killer, which may strike only once.
+    # Often the out-of-memory killer ended the process, which may happen only once.
     entry(
         "TOOL_KILLED",
         _PASSING,
@@ -138,7 +138,7 @@ ENTRIES = (
         classed="ToolTransient/Crashed",
         http_status=500,
     ),
-    # Once more: another process may have used the memory.
+    # There is one more attempt, because another process may have used the memory.
     entry(
         "TOOL_OUT_OF_MEMORY",
         _PASSING,
@@ -149,7 +149,7 @@ ENTRIES = (
         category=Category.AGENT_CRASH,
         http_status=507,
     ),
-    # The model is next: it can correct its call when it sees the error.
+    # The model acts next: it can correct its call when it sees the error.
     entry(
         "TOOL_INPUT_INVALID",
         _TERMINAL,
@@ -184,7 +184,7 @@ ENTRIES = (
         task="TASK_FAILURE/output_format_failure",
         next_actor=NextActor.DEVELOPER,
     ),
-    # The model can ask for a smaller part; the same call has the same output.
+    # The same call would have the same output, but the model can request a smaller part.
     entry(
         "TOOL_OUTPUT_TOO_LARGE",
         _TERMINAL,
@@ -223,7 +223,7 @@ ENTRIES = (
         _TERMINAL,
         "Unknown tool or method[: {tool}]",
         "The agent called a tool that does not exist.",
-        "Use one of the tools that are listed",
+        "Use a tool that is in the list of tools",
         aliases=("ToolTerminal/NotFound",),
         classed="ToolTerminal/NotFound",
         http_status=404,
@@ -239,7 +239,7 @@ ENTRIES = (
         http_status=404,
         exit_code=3,
     ),
-    # The operator is next: the model cannot install programs.
+    # The operator acts next, because the model cannot install programs.
     entry(
         "TOOL_COMMAND_NOT_FOUND",
         _TERMINAL,
@@ -262,13 +262,13 @@ ENTRIES = (
         http_status=404,
         exit_code=3,
     ),
-    # Never retried: a second payment or mail is worse than a question.
+    # It is never retried: asking a person is better than a second payment or mail.
     entry(
         "TOOL_OUTCOME_UNKNOWN",
         _TERMINAL,
         "Tool was started and its end was never recorded[: {key}]",
         "A tool was interrupted and may or may not have done its work. Please check before it is run again.",
-        "Look at the real effect, then confirm or repeat",
+        "Check whether the effect happened, then confirm it or repeat the call",
         "Mark the tool idempotent or keyed if repeating is safe",
         severity=TRANSIENT["severity"],
         next_actor=NextActor.USER,
@@ -276,7 +276,7 @@ ENTRIES = (
         http_status=409,
         exit_code=7,
     ),
-    # Its effects before the stop remain, so the suggestion is to look first.
+    # The effects before the stop remain, so the suggestion is to check them first.
     entry(
         "TOOL_CANCELLED",
         CANCELLED,
