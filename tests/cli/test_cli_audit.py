@@ -230,7 +230,7 @@ def test_an_anchor_that_is_none_is_refused(path, tmp_path):
     (tmp_path / "anchor.json").write_text("[1, 2]")
     result = holdfast("audit", "verify", "--store", path, "--anchor", str(tmp_path / "anchor.json"))
     assert result.exit_code == 2
-    assert "--anchor: expected what `holdfast audit verify --json` printed" in result.stderr
+    assert "--anchor: expected the output of `holdfast audit verify --json`" in result.stderr
     result = holdfast("audit", "verify", "--store", path, "--anchor", str(tmp_path / "none"))
     assert result.exit_code == 2
     assert "No such file or directory" in result.stderr

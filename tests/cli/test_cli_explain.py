@@ -102,7 +102,7 @@ def test_an_unknown_code_gets_three_guesses_and_exit_3():
     assert result.exit_code == 3
     assert result.stdout == ""
     first, guesses, *_ = result.stderr.splitlines()
-    assert first == "holdfast: PROVIDER_OVERLOAD is no code, status, provider error or exception that Holdfast knows"
+    assert first == "holdfast: PROVIDER_OVERLOAD is not a code, status, provider error or exception that Holdfast knows"
     assert guesses.startswith("  help: did you mean PROVIDER_OVERLOADED, ")
     assert guesses.count(",") == 2
 

@@ -1,6 +1,6 @@
-"""The `holdfast` command: one module per verb family. The only room that prints.
+"""The `holdfast` command, with one module per family of verbs. No other room prints.
 
-Results go to stdout, narration to stderr; every verb has `--json`; exit codes are in `exits.py`.
+Results go to stdout, all other messages go to stderr. Every verb has `--json`. Exit codes are in `exits.py`.
 
     app         the command itself and the flags of most verbs; store_app: the flags of `audit` and `sessions`
     explain     what a code, a status or a traceback means       codes       the catalog as a table
@@ -21,8 +21,8 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command. Exits with 2 and one line if the `cli` extra is not installed."""
-    # Imported here: `from holdfast.cli.live import live` in a program must not load the command.
+    """Run the command. If the `cli` extra is not installed, print one line and exit with 2."""
+    # The import stands here, because `from holdfast.cli.live import live` in a program must not load the command.
     from holdfast.extras import MissingExtraError, needs_extra
 
     try:

@@ -25,13 +25,14 @@ app = typer.Typer(
     name="holdfast",
     help="Error handling and recovery for AI agents.",
     cls=Group,
-    # A defect of ours shows as a plain traceback: Rich's would fill the screen, and show local variables with secrets.
+    # A defect of ours shows a plain traceback. Rich's traceback would fill the screen and show local variables with
+    # secrets.
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
-# At most 60 columns: it must look right in half a terminal.
+# The text has at most 60 columns, so that it fits half a terminal.
 _START = """\
 holdfast {version}: error recovery for AI agents
 
@@ -46,8 +47,8 @@ _Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout
 
 
 def run() -> None:
-    """Run the command line; leaves by SystemExit with one of the exit codes."""
-    # Before Typer writes anything: a closed stream would end in a traceback of Typer.
+    """Run the command line. It always raises SystemExit with one of the exit codes."""
+    # The streams are prepared before Typer writes anything. With a closed stream Typer would print a traceback.
     prepare_streams()
     app()
 
@@ -90,7 +91,7 @@ def codes(
     category: Annotated[Category | None, typer.Option(help="Only this category.")] = None,
     scope: Annotated[Scope | None, typer.Option(help="Only this scope.")] = None,
     next_actor: Annotated[
-        NextActor | None, typer.Option("--next", help="Only failures that this actor must act on.")
+        NextActor | None, typer.Option("--next", help="Only failures after which this actor must act next.")
     ] = None,
     retryable: Annotated[
         bool | None,
@@ -109,7 +110,7 @@ def codes(
         "scope": scope,
         "next_actor": next_actor,
     }
-    # The catalog compares plain strings. None stays None: no filter.
+    # The catalog compares plain strings. None means no filter.
     filters = {name: value and value.value for name, value in wanted.items()}
     perform(lambda: verb(words or [], filters, retryable=retryable, as_json=as_json))
 
@@ -119,11 +120,11 @@ def classify(
     status: Annotated[int | None, typer.Option(help="HTTP status.")] = None,
     header: Annotated[list[str] | None, typer.Option(help="'name: value'; may be repeated.")] = None,
     body: Annotated[str, typer.Option(help="The body of the response.")] = "",
-    provider: Annotated[str, typer.Option(help="The provider, where it helps: anthropic, openai, groq …")] = "",
+    provider: Annotated[str, typer.Option(help="The provider, if you know it: anthropic, openai, groq …")] = "",
     exception: Annotated[str | None, typer.Option(help="The class of an exception: module.Type.")] = None,
     message: Annotated[str, typer.Option(help="The text of the exception or gRPC status.")] = "",
     exit_code: Annotated[
-        int | None, typer.Option(help="The exit code of a process; negative: the signal that killed it.")
+        int | None, typer.Option(help="The exit code of a process. A negative code is the signal that killed it.")
     ] = None,
     stderr: Annotated[str, typer.Option(help="What the process wrote to stderr.")] = "",
     jsonrpc: Annotated[str | None, typer.Option(help="A complete JSON-RPC message.")] = None,
@@ -140,12 +141,12 @@ def classify(
     """Say what a failure is, whether and when to retry it, and which rule decided."""
     from holdfast.cli.classify import Given, classify_lines, classify_one
 
-    # The classifier never reads a clock. A fixed time makes a verdict repeatable: Retry-After may be a date.
+    # The classifier never reads a clock, and Retry-After may be a date. A fixed time makes the verdict repeatable.
     at = time.time() if now is None else parse_rfc3339(now)
     if at is None:
         fail(f"--now: expected an RFC 3339 date and time, got {now!r}", "for example 2026-03-20T14:32:00Z")
         raise typer.Exit(Exit.USAGE)
-    # With --jsonl the records describe the failures; `perform` leaves, so the flags below are not looked at.
+    # With --jsonl the records describe the failures. `perform` exits, so the code below does not read the other flags.
     if jsonl is not None:
         perform(lambda: classify_lines(jsonl, now=at, strict=strict))
     given = Given(
@@ -235,7 +236,7 @@ def policy_simulate(
     from holdfast.cli.policy import outage_of, with_config
     from holdfast.cli.policy import policy_simulate as verb
 
-    # Inside, so that a flag that means nothing is reported like every other error of ours.
+    # The flags are read inside `perform`, so that a wrong flag is reported like every other error of ours.
     def simulate() -> Exit:
         what = outage_of(outage, rate, duration, code)
         return with_config(file, lambda settings: verb(settings, what, target=target, seed=seed, as_json=as_json))
@@ -251,7 +252,7 @@ def config_schema() -> None:
     perform(lambda: _show(json_schema()))
 
 
-# Added here and not at the top: --help lists commands in this order.
+# The commands are added here and not at the top, because --help lists them in this order.
 app.add_typer(audit, name="audit")
 app.add_typer(sessions, name="sessions")
 faults = typer.Typer(cls=Group, help="Run providers and networks that fail on script.", no_args_is_help=True)
@@ -265,7 +266,7 @@ def faults_serve(
     seed: Annotated[
         int | None, typer.Option(min=0, help="The same seed gives the same faults; by default, the script's seed.")
     ] = None,
-    # A fixed port by default: the address in your program stays valid when the server is started again.
+    # The default port is fixed, so that the address in your program stays valid when the server is started again.
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port on loopback; 0 takes a free one.")] = 8429,
     as_json: _Json = False,
 ) -> None:
@@ -309,7 +310,7 @@ def help_topic(
     as_json: _Json = False,
 ) -> None:
     """Show the help of a command, or what the exit codes mean."""
-    # Words and not a choice: `policy show` is two of them.
+    # The argument is a list of words, because a command such as `policy show` has two words.
     words = topic or []
     if words == ["exit-codes"]:
         perform(lambda: _show_exit_codes(as_json=as_json))
@@ -331,7 +332,7 @@ def _help_of(context: typer.Context, words: list[str]) -> tuple[str, list[str]]:
             hint = f" Did you mean '{near[0]}'?" if near else ""
             message = f"There is no help on '{' '.join(words)}'.{hint}"
             raise typer.BadParameter(message)
-        # Resilient: only its help is wanted, so its missing arguments are no mistake.
+        # Only the help is needed, so missing arguments must not be an error.
         found = command.make_context(word, [], parent=found, resilient_parsing=True)
     inner = found.command.list_commands(found) if isinstance(found.command, Group) else []
     return found.get_help(), inner

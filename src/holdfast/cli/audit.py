@@ -37,10 +37,10 @@ _LEAST_PAGE = 100
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records are wanted: a record must fit every filter."""
+    """The filters of a search. A record must fit every filter."""
 
     chains: frozenset[str] | None = None
-    """None: every chain."""
+    """None means every chain."""
     kinds: frozenset[str] = frozenset()
     code: str | None = None
     correlation: str | None = None
@@ -59,7 +59,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
             and (self.correlation is None or record.correlation == self.correlation)
             and (self.since is None or _at(record) >= self.since)
             and (self.until is None or _at(record) < self.until)
-            # Last: it decodes the payload.
+            # This filter comes last, because it decodes the payload, which is slow.
             and (self.code is None or _code_of(record) == self.code)
         )
 
@@ -79,7 +79,7 @@ def filters_of(
     *,
     now: float,
 ) -> Filters:
-    """Return the filters that the flags name. Raises `InvalidError` for a value that means nothing."""
+    """Return the filters that the flags name. Raises `InvalidError` for an invalid value."""
     named = [frozenset((name,)) for name in (chain, session and session_chain(session)) if name]
     entry = None if code is None else resolve(code)
     return Filters(
@@ -96,7 +96,7 @@ def filters_of(
 
 
 async def audit_tail(store: Store, filters: Filters, *, lines: int, follow: bool, form: Form) -> Exit:
-    """Show the newest records of all chains together; with `follow`, go on with new ones until Ctrl-C."""
+    """Show the newest records of all chains together. With `follow`, continue with new records until Ctrl-C."""
     heads = [head async for head in heads_of(store) if filters.reads(head.chain)]
     _show(await _newest(store, filters, heads, lines), form)
     if follow:
@@ -111,7 +111,10 @@ async def _newest(store: Store, filters: Filters, heads: list[Head], count: int)
 
 
 async def _end_of(store: Store, filters: Filters, head: Head, count: int) -> list[AuditRecord]:
-    """Return the last records of a chain that fit. Reads from the end: a chain may have millions of records."""
+    """Return the last records of a chain that fit.
+
+    It reads from the end, because a chain may have millions of records.
+    """
     found: list[AuditRecord] = []
     end, step = head.seq, max(count, _LEAST_PAGE)
     while end > 0 and len(found) < count:
@@ -123,7 +126,7 @@ async def _end_of(store: Store, filters: Filters, head: Head, count: int) -> lis
 
 
 async def _follow(store: Store, filters: Filters, seen: dict[str, int], form: Form) -> None:
-    # Polling: other processes write to the store, and SQLite cannot notify us.
+    # The store is polled, because other processes write to it and SQLite cannot notify us.
     while True:
         new: list[AuditRecord] = []
         async for head in heads_of(store):
@@ -163,7 +166,7 @@ async def _fitting(store: Store, filters: Filters, limit: int) -> tuple[list[Aud
         async for record in records_of(store, head.chain):
             if filters.fits(record):
                 count += 1
-                # A heap with the oldest record on top: it leaves when a newer one comes.
+                # The heap has the oldest record on top. A newer record replaces it.
                 keep = heapq.heappush if len(kept) < limit else heapq.heappushpop
                 keep(kept, (_order(record), record))
     return [record for _, record in sorted(kept, key=itemgetter(0))], count
@@ -199,7 +202,7 @@ def _conclude(result: Verification) -> Exit:
 def _show_chains(result: Verification, without: list[str]) -> None:
     found = {broken.chain: f"breaks at record {broken.seq}: {broken.reason}" for broken in reversed(result.broken)}
     rows = [(head.chain, str(head.seq), head.hash, found.pop(head.chain, "sound")) for head in result.heads]
-    # What is left broke so early that its chain has no head.
+    # The remaining chains broke at their first record, so they have no head.
     rows += [(chain, "", "", reason) for chain, reason in found.items()]
     rows += [(session_chain(session), "0", "", "not audited") for session in without]
     show_table(("chain", "records", "hash", "found"), rows)
@@ -211,27 +214,27 @@ def _anchor_of(file: str | None) -> tuple[Head, ...]:
     try:
         return msgspec.json.decode(Path(file).read_bytes(), type=_Anchor).heads
     except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
-        raise InvalidError.at("--anchor", "what `holdfast audit verify --json` printed", str(error)) from error
+        raise InvalidError.at("--anchor", "the output of `holdfast audit verify --json`", str(error)) from error
 
 
 # --- export ---
 
 
 async def audit_export(store: Store, filters: Filters) -> Exit:
-    """Write the records that fit as JSON Lines, chain by chain; verify those chains on the way."""
+    """Write the records that fit as JSON Lines, chain by chain, and verify those chains while writing."""
 
     def write(record: AuditRecord) -> None:
         if filters.fits(record):
             sys.stdout.write(_export_line(record) + "\n")
 
     if filters.chains is not None and not filters.chains:
-        # --chain and --session name different chains: nothing fits. No chain is called "".
+        # --chain and --session name different chains, so nothing can fit. No chain has the name "".
         return _conclude(await verify_store(store, chains=("",)))
     return _conclude(await verify_store(store, chains=tuple(filters.chains or ()), each=write))
 
 
 def _export_line(record: AuditRecord) -> str:
-    """Return a record with its payload byte by byte as stored: the hash is over those bytes."""
+    """Return a record with exactly the stored bytes of its payload, because the hash is computed from those bytes."""
     payload = _payload_of(record)
     document = {
         "schema": "holdfast.audit.export/1",
@@ -250,7 +253,7 @@ def _export_line(record: AuditRecord) -> str:
 
 
 def _show(records: Sequence[AuditRecord], form: Form) -> None:
-    """Print records; every form holds the same data."""
+    """Print records. Every output form holds the same data."""
     documents = [_document_of(record) for record in records]
     match form:
         case "json":
@@ -279,7 +282,7 @@ def _row(document: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _payload_of(record: AuditRecord) -> Any:
-    """Return the payload; of a damaged record, its text."""
+    """Return the decoded payload. If the record is damaged, return the payload as text."""
     try:
         return msgspec.json.decode(record.payload)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -287,7 +290,7 @@ def _payload_of(record: AuditRecord) -> Any:
 
 
 def _order(record: AuditRecord) -> tuple[float, str, int]:
-    """Return what records of several chains are sorted by."""
+    """Return the sort key for records of several chains."""
     return (_at(record), record.chain, record.seq)
 
 

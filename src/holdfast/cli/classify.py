@@ -53,7 +53,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _KINDS = ("exception", "exit_code", "jsonrpc", "sse", "grpc", "text")
-"""Each of these flags describes a failure of its own; the other flags add to one."""
+"""Each of these flags describes one failure. The other flags only add facts to it."""
 
 
 def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
@@ -74,7 +74,7 @@ def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
             "give --status, --exception, --exit-code, --jsonrpc, --sse, --grpc or --text, or --jsonl FILE",
         )
         return Exit.USAGE
-    # Masked before the headline is cut: half a secret would not be recognised.
+    # The text is masked before the headline is cut, because half a secret would not be recognised.
     fault = fault.masked(redactor_for())
     if as_json:
         show_json({"schema": "holdfast.classify/1", **fault_document(fault), "message": fault.message})
@@ -84,13 +84,16 @@ def classify_one(given: Given, *, now: float, as_json: bool) -> Exit:
 
 
 def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
-    """Classify every line of a file or of stdin. A line that is no record gives an error object, and the run goes on."""
+    """Classify every line of a file or of stdin.
+
+    For a line that is not a record, write an error object and continue.
+    """
     try:
         opened = _lines_of(source)
     except OSError as error:
         fail(f"cannot read {source or repr(source)}: {error.strerror}")
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
-    # Line by line: a file of millions of records must not be in memory.
+    # The file is read line by line, because millions of records must not be in memory.
     read = bad = 0
     redactor = redactor_for()
     with opened as lines:
@@ -117,12 +120,12 @@ def _answer(line: bytes, number: int, now: float, redactor: Redactor) -> tuple[d
         context = error.fault.context
         problem = {"code": error.fault.code, "message": error.fault.message, **context}
         return {"line": number, "error": redactor.value(problem)}, True
-    # Only the id needs masking: everything else in a verdict is in our own words.
+    # Only the id needs masking. Everything else in a verdict is our own text.
     return fault_document(from_record(record, now=now), _shown_id(record.id, redactor)), False
 
 
 def _shown_id(record_id: str | int | None, redactor: Redactor) -> str | int | None:
-    """Return the id of a record; masked only if it holds a secret of the environment.
+    """Return the id of a record. It is masked only if it contains a secret of the environment.
 
     An id such as `xai-403-no-credits` looks like a key, but the caller needs it to join results with records.
     """
@@ -131,7 +134,8 @@ def _shown_id(record_id: str | int | None, redactor: Redactor) -> str | int | No
 
 
 def _fault(given: Given, now: float) -> Fault | None:
-    # At most one of these is given. A status may come with it; alone, it describes an HTTP response, so it is last.
+    # At most one of these flags is given. A status may be added to it. A status alone describes an HTTP response, so
+    # it is last.
     provider = given.provider
     if given.exception is not None:
         module, _, name = given.exception.rpartition(".")
@@ -170,7 +174,7 @@ def _headers(lines: tuple[str, ...]) -> dict[str, str]:
 
 
 def fault_document(fault: Fault, record_id: str | int | None = None) -> dict[str, Any]:
-    """Return a verdict as JSON values, with the keys in the order of the corpus tools."""
+    """Return a verdict as JSON values. The keys have the same order as in the corpus tools."""
     return {
         "id": record_id,
         "code": fault.code,
@@ -193,7 +197,7 @@ def fault_facts(fault: Fault) -> list[tuple[str, str]]:
         ("category", fault.category.value),
         ("retryable", _retryable(fault)),
         ("scope", fault.scope.value),
-        # Only shown if it matters: most failures are known not to have had an effect.
+        # This fact is shown only if it matters: most failures certainly had no effect.
         ("effect", "may have happened: check before sending again" if fault.maybe_executed else ""),
         ("next", f"{fault.next_actor.value} must act"),
         ("do", fault.entry.suggestions[0]),

@@ -1,4 +1,4 @@
-"""`holdfast codes`: the catalog as a filtered table, and what every verb shows of one code."""
+"""`holdfast codes`: the catalog as a filtered table, and the facts that other verbs show about one code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def codes(words: list[str], wanted: dict[str, str | None], *, retryable: bool | 
     if as_json:
         show_json({"schema": "holdfast.codes/1", "codes": [entry_document(entry) for entry in entries]})
         return Exit.OK if entries else Exit.NOT_FOUND
-    # Not found is an exit code of its own, so that a script can ask whether a code exists.
+    # "Not found" has its own exit code, so that a script can check whether a code exists.
     if not entries:
         narrate("holdfast: no code fits all of these filters; without filters all are shown")
         return Exit.NOT_FOUND
@@ -49,7 +49,7 @@ def _fits(entry: Entry, words: list[str], wanted: dict[str, str | None], *, retr
         return False
     if any(value is not None and str(getattr(entry, name)) != value for name, value in wanted.items()):
         return False
-    # Aliases too: people search for the name that another program gave the failure.
+    # Aliases are searched too: people search for the name that another program gave the failure.
     text = " ".join((entry.code, entry.message, entry.user, entry.classed, *entry.aliases)).casefold()
     return all(word.casefold() in text for word in words)
 
@@ -58,7 +58,7 @@ def entry_document(entry: Entry) -> dict[str, Any]:
     """Return a catalog entry as JSON values."""
     return {
         "code": entry.code,
-        # Without facts: the catalog has templates, and braces mean nothing to a reader.
+        # The catalog holds templates. They are filled without facts, because braces mean nothing to a reader.
         "message": fill(entry.message, {}),
         "user": entry.user,
         "suggestions": list(entry.suggestions),

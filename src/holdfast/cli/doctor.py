@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what is installed, what is configured, and what to do about what is not."""
+"""`holdfast doctor`: show what is installed and configured, and what to do about problems."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def doctor(*, as_json: bool) -> Exit:
-    """Check everything, show it, and say whether anything is broken."""
-    # From what everything needs to what few use, so that the first line that failed is the one to fix first.
+    """Check everything, show the results, and say whether anything is broken."""
+    # The checks that concern every program come first, so that the first failed line is the line to fix first.
     findings = [
         *_versions(),
         *_optional_parts(),
@@ -87,7 +87,8 @@ def doctor(*, as_json: bool) -> Exit:
     else:
         show_table(("what", "state", "found"), [(each.what, each.state, each.found) for each in findings])
         if fixes := [(each.what, each.fix) for each in findings if each.fix]:
-            # A table of its own: beside the rest, commands to copy would break in the middle.
+            # The commands are in a table of their own. In a column beside the others they would wrap and could not be
+            # copied.
             sys.stdout.write("\n")
             show_table(("what", "what to do"), fixes)
         narrate("something is broken: see `failed` above" if broken else "nothing is broken")
@@ -96,7 +97,7 @@ def doctor(*, as_json: bool) -> Exit:
 
 def _versions() -> Iterator[Finding]:
     yield Finding("holdfast", "ok", __version__)
-    # pip refuses an older Python; this is for copies of the source that were put on a path.
+    # pip does not install on an older Python. This check is for copies of the source that were put on a path.
     supported = sys.version_info >= (3, 11)
     yield Finding(
         "python",
@@ -112,7 +113,7 @@ def _optional_parts() -> Iterator[Finding]:
         try:
             yield Finding(package, "ok", metadata.version(package))
         except metadata.PackageNotFoundError:
-            # Quoted: shells such as zsh take the brackets for a pattern.
+            # The name is quoted, because shells such as zsh treat the brackets as a pattern.
             command = f"pip install '{install}'" if "[" in install else f"pip install {install}"
             yield Finding(package, "info", f"not installed; only needed for {use}", command)
 
@@ -139,7 +140,7 @@ def _config(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
         known = value.strip().lower() in _BOOLEANS
         fix = "" if known else "use true or false"
         yield Finding(name, "ok" if known else "failed", value, fix)
-    # Only the names: a key must never be printed, not even in part.
+    # Only the names are shown. A key must never be printed, not even in part.
     present = [name for name in _KEYS if environment.get(name)]
     yield Finding(
         "keys", "info", ", ".join(f"{name} is set" for name in present) or "no provider key in the environment"
@@ -150,7 +151,7 @@ def _settings(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
     try:
         config = load(environ=environment, folder=folder)
     except ConfigError as error:
-        # Problems are grouped by the place to fix. A switch has a finding of its own below.
+        # Problems are grouped by the place to fix. The on/off switch has its own check below.
         for what in (_FILE, _VARIABLES):
             problems = [str(problem) for problem in error.problems if _place(problem) == what]
             if problems:
@@ -195,7 +196,8 @@ def _store() -> Finding:
 
 
 async def _open(store: Store) -> None:
-    # Opening does all that matters: it connects, checks that the data is ours and of a known version, and writes.
+    # Opening the store is a complete test: it connects, checks that the data is ours and of a known version, and
+    # writes.
     async with store:
         pass
 
@@ -204,11 +206,11 @@ def _missing_store(path: Path, fix: str) -> Finding:
     folder = next(folder for folder in path.absolute().parents if folder.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         return Finding("store", "failed", f"{path} does not exist, and {folder} cannot be written to", fix)
-    return Finding("store", "info", f"{path} does not exist yet; it is made when something is first saved")
+    return Finding("store", "info", f"{path} does not exist yet; it is created when something is first saved")
 
 
 def _pages() -> Iterator[Finding]:
-    # Read, not only listed: a wheel built without its data has the folder and no pages.
+    # The pages are read, not only listed: a wheel built without its data has the folder but no pages.
     missing: list[str] = []
     for code in CODES:
         try:
@@ -225,8 +227,8 @@ def _pages() -> Iterator[Finding]:
 
 
 def _extensions() -> Iterator[Finding]:
-    """Start every installed extension in a runtime of its own to see whether it starts, and stop it again."""
-    # A runtime of its own: an extension may subscribe to events and must not leave anything behind.
+    """Start every installed extension in a separate runtime, and stop it again."""
+    # The runtime is separate, because an extension may subscribe to events and must not leave anything behind.
     with Extensions(runtime=Runtime()) as extensions:
         found = [*extensions.started], [*extensions.skipped]
     for described in found[0]:

@@ -1,4 +1,4 @@
-"""How a verb ends: exit codes, and what a failure inside a verb turns into.
+"""The end of a verb: the exit codes, and the exit code for a failure inside a verb.
 
 Exit codes are a contract with shells, schedulers and CI: they never change their meaning.
 """
@@ -33,7 +33,7 @@ class Exit(IntEnum):
     TIMEOUT = 6
     REFUSED = 7
     DEGRADED = 8
-    # 128 + SIGINT: what shells expect of an interrupted program.
+    # Shells expect 128 + SIGINT from an interrupted program.
     INTERRUPTED = 130
 
 
@@ -57,15 +57,15 @@ def table() -> list[tuple[int, str]]:
 
 
 def perform(verb: Callable[[], Exit]) -> NoReturn:
-    """Run a verb and leave with its exit code, also when it is interrupted or raises an error of ours."""
+    """Run a verb and exit with its exit code, also if the verb is interrupted or raises an error of ours."""
     try:
         status = verb()
-        # Here and not at exit: Python reports a write that fails at exit as a traceback.
+        # The output is flushed here. If it fails at exit instead, Python prints a traceback.
         sys.stdout.flush()
     except KeyboardInterrupt:
         status = Exit.INTERRUPTED
     except BrokenPipeError:
-        # The reader closed the pipe (`| head`). It has what it wanted, so this is no failure.
+        # The reader closed the pipe (`| head`). It has read enough, so this is not a failure.
         discard(sys.stdout)
         status = Exit.OK
     except OSError as error:
@@ -80,7 +80,7 @@ def perform(verb: Callable[[], Exit]) -> NoReturn:
 
 
 def prepare_streams() -> None:
-    """Make the standard streams usable as shells really pass them: closed, or with an encoding that lacks characters.
+    """Make the standard streams usable. A shell may pass a closed stream, or an encoding that lacks characters.
 
     Exits with 1 if standard output is closed: there is no place for the result.
     """

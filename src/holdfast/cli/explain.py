@@ -27,11 +27,11 @@ def explain(name: str, *, as_json: bool, now: float) -> Exit:
     """
     if name == "-":
         return _explain_stdin(as_json=as_json, now=now)
-    # Our own codes win: TIMEOUT is an alias of a code before it is a word of somebody else.
+    # Our own codes come first: TIMEOUT is an alias of a code and also a word of other libraries.
     entry = resolve(name)
     if entry is not None:
         return _show(entry, None, as_json=as_json)
-    # Cut: somebody may paste a whole log line here.
+    # The word is cut, because somebody may paste a whole log line here.
     word = name[:_LONGEST_NAME] or "''"
     found = [CATALOG[code] for code in codes_for(name)]
     if len(found) == 1:
@@ -40,7 +40,7 @@ def explain(name: str, *, as_json: bool, now: float) -> Exit:
 
 
 def _explain_stdin(*, as_json: bool, now: float) -> Exit:
-    # The end of a log says how it ended.
+    # The end of a log shows how the program ended.
     text = tail(sys.stdin.buffer, MAX_STDIN).decode("utf-8", "replace")
     if not text.strip():
         fail("nothing on standard input", "pipe a traceback or a JSON error in: program 2>&1 | holdfast explain -")
@@ -50,7 +50,7 @@ def _explain_stdin(*, as_json: bool, now: float) -> Exit:
 
 
 def _list(word: str, entries: list[Entry], *, as_json: bool) -> Exit:
-    """Show what a word can mean. The sentence for users is the one that tells codes apart without knowing ours."""
+    """Show what a word can mean. Each code has its sentence for users, which explains the code without our terms."""
     if as_json:
         codes = [entry_document(entry) for entry in entries]
         show_json({"schema": _SCHEMA, "word": word, "codes": codes})
@@ -58,7 +58,7 @@ def _list(word: str, entries: list[Entry], *, as_json: bool) -> Exit:
     rows = [(entry.code, "yes" if entry.retryable else "no", entry.user) for entry in entries]
     show_table(("code", "retried", "what happened"), rows)
     narrate(f"{word} can mean {len(entries)} things, the most likely first; the message and the headers decide")
-    narrate("  one of them: holdfast explain CODE")
+    narrate("  to read about a code: holdfast explain CODE")
     narrate("  your own failure: holdfast classify --help, or paste it into: holdfast explain -")
     return Exit.OK
 
@@ -68,7 +68,7 @@ def _unknown(word: str, *, as_json: bool) -> Exit:
     if as_json:
         show_json({"schema": _SCHEMA, "error": f"no code {word}", "nearest": near})
     fail(
-        f"{word} is no code, status, provider error or exception that Holdfast knows",
+        f"{word} is not a code, status, provider error or exception that Holdfast knows",
         f"did you mean {', '.join(near)}?",
         "all codes: holdfast codes",
     )
@@ -81,11 +81,11 @@ def _show(entry: Entry, fault: Fault | None, *, as_json: bool) -> Exit:
         verdict = {} if fault is None else {"fault": fault_document(fault) | {"message": fault.message}}
         show_json({"schema": _SCHEMA, **entry_document(entry), **verdict, "page": page})
         return Exit.OK
-    # The verdict on this failure comes first; the page below is about every failure with the code.
+    # The verdict on this failure comes first. The page below describes every failure with the code.
     if fault is not None:
         show_facts(fault_headline(fault), fault_facts(fault))
         sys.stdout.write("\n")
-    # The facts go between title and text: they are what a person compares first.
+    # The facts stand between title and text, because people compare them first.
     title, _, rest = page.partition("\n")
     show_page(title)
     show_facts("", entry_facts(entry))

@@ -28,7 +28,7 @@ _MAX_STDIN = 1_048_576
 
 def serve(file: str | None, steps: str, *, seed: int | None, port: int, as_json: bool) -> Exit:
     """Serve until Ctrl-C, then print the counters."""
-    # One would silently win over the other.
+    # If both were allowed, one of them would be ignored silently.
     if file is not None and steps:
         fail("expected --script or --steps, got both")
         return Exit.USAGE
@@ -37,7 +37,7 @@ def serve(file: str | None, steps: str, *, seed: int | None, port: int, as_json:
     except OSError as error:
         fail(f"cannot read {file}: {error.strerror}")
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
-    # The machine's clock and not the default runtime's: a broken configuration must not stop the server.
+    # The machine's clock is used, not the default runtime's, because a broken configuration must not stop the server.
     provider = FaultProvider(script, seed=seed, clock=SystemClock(), port=port)
     try:
         asyncio.run(_serve(provider, as_json=as_json))
@@ -45,7 +45,7 @@ def serve(file: str | None, steps: str, *, seed: int | None, port: int, as_json:
         fail(f"cannot listen on port {port}: {error.strerror or error}", "--port 0 takes a free one")
         return Exit.FAILED
     except KeyboardInterrupt:
-        # Ctrl-C is the normal end of a server: show what it did. The exit code still says interrupted.
+        # Ctrl-C is the normal end of a server, so its counters are shown. The exit code still means interrupted.
         narrate(f"holdfast: {provider.counters!r}")
         return Exit.INTERRUPTED
     return Exit.OK
@@ -77,19 +77,19 @@ async def _serve(provider: FaultProvider, *, as_json: bool) -> None:
     async with provider:
         _announce(provider, as_json=as_json)
         narrate(f"counters: {provider.url}/_holdfast/counters; Ctrl-C ends it")
-        # A future that nobody completes: serve until the loop is interrupted.
+        # Nobody completes this future, so the server runs until the loop is interrupted.
         await asyncio.get_running_loop().create_future()
 
 
 def _announce(provider: FaultProvider, *, as_json: bool) -> None:
     if as_json:
-        # Without the export lines: JSON output masks values of names such as ANTHROPIC_API_KEY.
+        # The document has no export lines, because JSON output masks values of names such as ANTHROPIC_API_KEY.
         show_json({"schema": "holdfast.faults.serve/1", "url": provider.url, "openai_url": provider.openai_url})
     else:
         print(provider.url)
         for name, value in provider.environment.items():
             print(f"export {name}={value}")
-    # A script that started us reads the address from a pipe, and waits for it.
+    # A script that started this server may wait for the address in a pipe.
     sys.stdout.flush()
 
 
@@ -109,7 +109,7 @@ def proxy(to: str, *, listen: str, toxics: Sequence[str], seed: int, seconds: fl
         faults = "toxics: " + ", ".join(map(repr, running.toxics)) if running.toxics else "no toxics"
         narrate(f"{address} passes to {to}; {faults}; Ctrl-C ends it")
         try:
-            # Nobody sets this event: it is a wait that Ctrl-C can interrupt.
+            # Nobody sets this event. It is only a wait that Ctrl-C can interrupt.
             threading.Event().wait(seconds)
         finally:
             _show_proxy(running, address, to, as_json=as_json)

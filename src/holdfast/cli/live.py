@@ -3,8 +3,8 @@
     with live(runtime):
         …                   # ⟳ Retrying… (2/3) in 3.4s · claude · PROVIDER_OVERLOADED  [r] now  [f] fall back  [c] cancel
 
-Invariant: it reads events and sends commands, and decides nothing. Calls go on even if the terminal fails. When the block ends,
-the terminal is as it was, and no thread is left.
+Invariant: it reads events and sends commands, and decides nothing. Calls continue even if the terminal fails. When the
+block ends, the terminal is restored and no thread is left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.sinks.live import LiveLine, LiveState, LiveWord, watch_events
 try:
     import termios
     import tty
-except ModuleNotFoundError:  # Windows has neither: the lines are shown, without keys
+except ModuleNotFoundError:  # Windows has neither module, so the lines are shown without keys
     termios = tty = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 __all__ = ["LiveView", "live"]
 
 MOST_LINES = 10
-"""How many lines a terminal shows at once. Of the rest it shows only the number."""
+"""How many lines a terminal shows at once. For further lines it shows only their number."""
 _PER_SECOND = 8
 BY = "terminal"
-"""The name that the audit trail has for a pressed key."""
+"""The audit trail names this actor for a pressed key."""
 
 _STYLES = {
     LiveWord.OK: "green",
@@ -76,7 +76,7 @@ def live(
     with ExitStack() as stack:
         if stream.isatty() and not view.console.is_dumb_terminal:
             stack.enter_context(view.on_screen())
-            # Keys are offered only where they can be read: stdin may be a pipe while stderr is a terminal.
+            # Keys are offered only if they can be read: stdin may be a pipe while stderr is a terminal.
             if keys.isatty():
                 view.has_keys = True
                 stack.enter_context(Keys(keys, view.pressed))
@@ -96,11 +96,11 @@ class LiveView:
         self._zone = zone
         self._state = LiveState()
         self._screen: Live | None = None
-        # Events come from any thread, and drawing happens in one: both write to the same terminal.
+        # Events come from any thread and one thread draws. All of them write to the same terminal, so they need a lock.
         self._drawing = threading.RLock()
 
     def changed(self, event: Event) -> LiveLine | None:
-        """Apply an event. A finished line is printed once and stays above the live ones."""
+        """Apply an event. A finished line is printed once and stays above the live lines."""
         line = self._state.apply(event)
         if line is not None and line.over:
             text = self._text(line)
@@ -109,7 +109,7 @@ class LiveView:
         return line
 
     def say(self, text: str, style: str = "") -> None:
-        """Write a line of the program above the live ones. Does nothing if the stream is gone."""
+        """Write a line of the program above the live lines. Does nothing if the stream is closed."""
         if self.console.file.isatty():
             self._write(Text(wrapped(one_line(text), self.console.width), style=style))
         else:
@@ -121,8 +121,8 @@ class LiveView:
         return None if line is None else one_line(line.logged(self._zone))
 
     def write_plain(self, line: str) -> None:
-        """Write a line to a pipe. If its reader is gone, this and all later lines are dropped."""
-        # Not through Rich: it wraps lines at 80 columns if it does not know the width of a pipe.
+        """Write a line to a pipe. If nobody reads the pipe any more, this line and all later lines are dropped."""
+        # The line is not written with Rich, which wraps lines at 80 columns if it does not know the width.
         stream = cast("TextIO", self.console.file)
         try:
             stream.write(line + "\n")
@@ -135,13 +135,16 @@ class LiveView:
         lines = self._state.lines
         chosen = self._chosen(lines) if self.has_keys else None
         shown = [self._row(line, chosen) for line in lines[:MOST_LINES]]
-        # More lines than the screen has cannot be redrawn: what scrolled away stays.
+        # A terminal cannot redraw lines that have scrolled off the screen, so the number of lines is limited.
         if len(lines) > MOST_LINES:
             shown.append(Text(f"… and {len(lines) - MOST_LINES} more", style="dim"))
         return Text("\n").join(shown)
 
     def pressed(self, key: str) -> bool:
-        """Send the command of a key to the operation that shows the keys. Returns whether there was one."""
+        """Send the command of a key to the operation that shows the keys.
+
+        Returns whether there was such an operation.
+        """
         commands = self.runtime.commands
         by_key: dict[str, Callable[..., bool]] = {
             "r": commands.retry_now,
@@ -156,7 +159,8 @@ class LiveView:
     def on_screen(self) -> Iterator[None]:
         """Redraw the live lines while the block runs."""
         over = threading.Event()
-        # Not with Rich's own thread: it may draw while `_write` is between erasing and printing, and a line is lost.
+        # Rich's own thread is not used: it could draw while `_write` is between erasing and printing, and a line would
+        # be lost.
         with Live(console=self.console, get_renderable=self.drawn, auto_refresh=False) as screen:
             self._screen = screen
             thread = threading.Thread(target=self._redraw_until, args=(over,), name="holdfast live", daemon=True)
@@ -181,9 +185,9 @@ class LiveView:
                 self._screen.refresh()
 
     def _write(self, text: Text) -> None:
-        """Write a line above the live ones."""
+        """Write a line above the live lines."""
         with self._drawing:
-            # Rich would break long words; the line is wrapped already, or the terminal wraps it.
+            # Rich would break long words. The line is already wrapped, or the terminal wraps it.
             self.console.print(text, soft_wrap=True)
             self._redraw()
 
@@ -218,7 +222,10 @@ def _logger(view: LiveView) -> Callable[[Event], None]:
 
 
 class Keys:
-    """Calls `pressed` with each key typed at `terminal`, from a thread, while the block runs. Ctrl-C stays Ctrl-C."""
+    """Calls `pressed` from a thread with each key typed at `terminal`, while the block runs.
+
+    Ctrl-C still interrupts.
+    """
 
     def __init__(self, terminal: TextIO, pressed: Callable[[str], object]) -> None:
         self._file = terminal.fileno()
@@ -230,9 +237,9 @@ class Keys:
         if termios is None:
             return self
         self._before = termios.tcgetattr(self._file)
-        # Not raw mode: Ctrl-C must still interrupt the program.
+        # The terminal is not in raw mode, because Ctrl-C must still interrupt the program.
         tty.setcbreak(self._file)
-        # Closing the other end of this pipe wakes the thread: nothing else interrupts its `select`.
+        # Closing the writing end of this pipe wakes the thread. Nothing else interrupts its `select`.
         over, self._over = os.pipe()
         self._thread = threading.Thread(target=self._read, args=(over,), name="holdfast keys", daemon=True)
         self._thread.start()
@@ -244,7 +251,7 @@ class Keys:
         os.close(self._over)
         self._thread.join()
         assert self._before is not None
-        # After the join: the thread must not read from a terminal that is already reset.
+        # The terminal is reset after the join, so that the thread never reads from a terminal that is already reset.
         termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
 
     def _read(self, over: int) -> None:

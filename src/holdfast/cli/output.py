@@ -1,4 +1,4 @@
-"""What the command prints: tables and Markdown on a terminal, the same without colour in a pipe, or one JSON document.
+"""Printing for all verbs: tables and Markdown on a terminal, the same without colour in a pipe, or one JSON document.
 
 Invariant: a table and its JSON hold the same data; nothing is cut in a pipe; only results go to stdout.
 """
@@ -42,13 +42,13 @@ _CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\N{REPLACEMENT CH
 
 
 def _on_terminal() -> bool:
-    """Whether a person reads this. FORCE_COLOR turns on colour, not a terminal's layout."""
+    """Whether a person reads the output. FORCE_COLOR turns on colour, but not the layout of a terminal."""
     return sys.stdout.isatty()
 
 
 def show_json(document: dict[str, Any]) -> None:
     """Print one JSON document; `schema` names its shape and version."""
-    # Masked as a value and not as text: a mask inside the text could break the JSON.
+    # The value is masked, not its text, because a mask inside the text could break the JSON.
     raw = msgspec.json.format(msgspec.json.encode(redactor_for().value(document)), indent=2)
     sys.stdout.write(raw.decode() + "\n")
 
@@ -61,7 +61,10 @@ def show_line(document: dict[str, Any]) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print aligned columns. On a terminal cells wrap between words; if they are too many for that, rows are stacked."""
+    """Print aligned columns.
+
+    On a terminal, cells wrap between words. If the columns do not fit, each row takes several lines.
+    """
     redactor = redactor_for()
     shown = [[one_line(redactor.text(cell)) for cell in row] for row in rows]
     # In a pipe every row is one line, however long: `grep` and `awk` read it.
@@ -98,7 +101,7 @@ def show_text(text: str) -> None:
 def show_page(markdown: str) -> None:
     """Print Markdown: rendered on a terminal, as source in a pipe."""
     if _on_terminal():
-        # Only here: its parser is a third of the start-up time of every other command.
+        # The import stands here, because its parser would take a third of the start-up time of every other command.
         from rich.markdown import Markdown
 
         Console(highlight=False).print(Markdown(markdown))
@@ -118,7 +121,7 @@ def narrate(line: str) -> None:
 
 
 def fail(line: str, *hints: str) -> None:
-    """Print what went wrong in one line, then what helps."""
+    """Print the error in one line, then a line with help."""
     narrate(f"holdfast: {line}")
     for hint in hints:
         narrate(f"  help: {hint}")
@@ -135,12 +138,12 @@ def one_line(text: str) -> str:
 
 
 def discard(stream: TextIO) -> None:
-    """Send the rest of a broken stream to nowhere, or Python complains at exit about what it could not flush."""
+    """Discard the rest of a broken stream. Otherwise Python complains at exit that it could not flush the stream."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def tail(stream: BinaryIO, size: int) -> bytes:
-    """Return the last `size` bytes of a stream of any length; at most twice that is in memory."""
+    """Return the last `size` bytes of a stream of any length. At most twice as many bytes are in memory."""
     kept = b""
     while chunk := stream.read(size):
         kept = (kept + chunk)[-size:]
@@ -148,13 +151,13 @@ def tail(stream: BinaryIO, size: int) -> bytes:
 
 
 def wrapped(text: str, width: int) -> str:
-    """Return a line wrapped between words; what follows is indented a little more than the line itself."""
+    """Return a line wrapped between words. The following lines are indented a little more than the first."""
     indent = text[: len(text) - len(text.lstrip())]
     return _fill(text.lstrip(), width, indent, f"{indent}  ")
 
 
 def _fill(text: str, width: int, first: str, rest: str) -> str:
-    # Long words stay whole: a path or a command must be fit for copying.
+    # Long words stay whole, so that a person can copy a path or a command.
     lines = textwrap.wrap(
         text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
@@ -172,16 +175,17 @@ def _write_wrapped(name: str, value: str, width: int | None) -> None:
 
 
 def _column_widths(rows: list[list[str]], width: int) -> list[int] | None:
-    """Return how wide each column may be so that no word is broken; None if that does not fit."""
+    """Return the width of each column, so that no word is broken; None if the columns do not fit."""
     columns = list(zip(*rows, strict=True))
     natural = [max(map(len, cells)) for cells in columns]
     least = [max(len(word) for cell in cells for word in cell.split() or [""]) for cells in columns]
     free = width - 2 * (len(columns) - 1) - sum(least)
     if free < 0:
         return None
-    # Every column has room for its longest word. The rest of the width goes to the columns that want more.
+    # Every column has room for its longest word. The remaining width goes to the columns that need more.
     widths = least
-    # Narrow columns first: a number or a short word gets all it needs, and long texts share what is left.
+    # Narrow columns come first: a number or a short word gets all the width it needs. Long texts share the remaining
+    # width.
     wanting = sorted((want - have, index) for index, (want, have) in enumerate(zip(natural, least, strict=True)))
     for place, (wants, index) in enumerate(wanting):
         share = min(wants, free // (len(wanting) - place))

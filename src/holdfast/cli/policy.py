@@ -1,6 +1,6 @@
-"""`holdfast policy show|check|simulate`: what a policy will do, what is wrong with it, and an outage under it.
+"""`holdfast policy show|check|simulate`: show what a policy will do, find mistakes in it, simulate an outage.
 
-The settings come from a file, from stdin, or are what a program started in this folder would use.
+The settings come from a file or from stdin. By default they are the settings of a program started in this folder.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _config_of(file: str | None) -> Config:
     if file is None:
         return load()
     if file == "-":
-        # A limit: a wrong pipe must not fill the memory.
+        # The size is limited, because a wrong pipe must not fill the memory.
         return read(read_text(sys.stdin.buffer.read(MAX_STDIN).decode("utf-8", "replace"), "stdin"), "stdin")
     return read(read_text(Path(file).read_text(encoding="utf-8", errors="replace"), file), file)
 
@@ -82,7 +82,7 @@ def _fail(error: ConfigError) -> Exit:
 
 
 def _named_policies(config: Config, target: str | None = None) -> dict[str, Policy]:
-    """Return the policy of one target, or the default policy and every target's."""
+    """Return the policy of one target, or the default policy and the policies of all targets."""
     if target is not None:
         return {target: config.policy_of(target)}
     return {"default": config.policy, **config.targets}
@@ -139,7 +139,7 @@ def _policy_facts(policy: Policy) -> list[tuple[str, str]]:
 
 def _waits(each: Outlook) -> str:
     shown = [_wait(wait) for wait in each.waits]
-    # The deadline ends the operation before these delays; listing them would promise attempts that never happen.
+    # The deadline ends the operation before these delays, so these attempts never happen and are not listed.
     if each.reached < len(shown):
         shown[each.reached :] = [f"({len(shown) - each.reached} more never fit)"]
     return ", ".join(shown) or "-"
@@ -192,7 +192,7 @@ def _show_problems(source: str, problems: tuple[Problem, ...], *, as_json: bool)
 
 
 def _advice(config: Config) -> list[tuple[str, Advice]]:
-    """Return what is suspicious; advice that several policies share, only once."""
+    """Return advice about suspicious settings. Advice for several policies is returned once."""
     found = [(name, each) for name, policy in _named_policies(config).items() for each in advice(policy)]
     if not config.enabled:
         off = Advice(
@@ -253,7 +253,7 @@ def policy_simulate(config: Config, outage: Outage, *, target: str | None, seed:
 
 
 def _plot_width() -> int:
-    """Return how many columns fit beside the labels; in a pipe, always the same number."""
+    """Return how many columns fit beside the labels. In a pipe the number is always the same."""
     width = stdout_width()
     return WIDTH if width is None else max(10, min(WIDTH, width - _BESIDE_PLOT))
 
@@ -282,7 +282,7 @@ def _total(name: str, value: Any) -> str:
 
 
 def _plot(seconds: Sequence[Moment], outage: Outage, width: int) -> list[tuple[str, str]]:
-    """Return one lane per kind of call. Each column is a stretch of time; the highest column of a lane is a full bar."""
+    """Return one lane per kind of call. Each column is a period of time; the highest column of a lane is a full bar."""
     per_column = max(1, -(-len(seconds) // width))
     columns = [seconds[start : start + per_column] for start in range(0, len(seconds), per_column)]
     lanes = {
@@ -291,7 +291,7 @@ def _plot(seconds: Sequence[Moment], outage: Outage, width: int) -> list[tuple[s
         "blocked": [sum(moment.blocked for moment in column) for column in columns],
     }
     down = "".join(
-        # A column counts as outage if any part of it is.
+        # A column counts as outage if any part of it is in the outage.
         "x" if index * per_column < outage.ends and (index + 1) * per_column > outage.begins else "."
         for index in range(len(columns))
     )
@@ -304,5 +304,5 @@ def _plot(seconds: Sequence[Moment], outage: Outage, width: int) -> list[tuple[s
 
 def _lane(counts: Sequence[int]) -> str:
     most = max(counts, default=0) or 1
-    # Rounded up: a single call must be visible.
+    # The height is rounded up, so that a single call is visible.
     return "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in counts)

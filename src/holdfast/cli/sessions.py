@@ -1,4 +1,4 @@
-"""`holdfast sessions ls|show|resume|close|answer|export|import|prune`: the sessions of a store, from outside."""
+"""`holdfast sessions ls|show|resume|close|answer|export|import|prune`: work with the sessions of a store."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ COLUMNS = ("session", "state", "in use", "entries", "checkpoint", "created", "la
 
 
 async def sessions_ls(store: Store, states: Sequence[SessionState], *, limit: int | None, form: Form) -> Exit:
-    """List the sessions; if states are named, only those in one of them."""
+    """List the sessions. If states are given, list only sessions in these states."""
     found = [_record_document(record) async for record in _records(store, states, limit)]
     match form:
         case "json":
@@ -69,23 +69,23 @@ async def sessions_ls(store: Store, states: Sequence[SessionState], *, limit: in
 
 
 def ids_from(url: str | None, beginning: str) -> list[str]:
-    """Return the session ids with this prefix, for shell completion; none if the store cannot be read."""
+    """Return the session ids with this prefix, for shell completion; an empty list if the store cannot be read."""
     found: list[str] = []
 
     async def look(store: Store) -> Exit:
-        # Pages begin after an id, so start one character short of the prefix.
+        # A page begins after an id. So the search starts just before the prefix.
         page = await store.sessions(after=beginning[:-1])
         found.extend(record.id for record in page if record.id.startswith(beginning))
         return Exit.OK
 
-    # An error would be printed into the line that the person is typing.
+    # The shell would print an error into the line that the person is typing.
     with contextlib.suppress(HoldfastError, OSError):
         with_store(url, look)
     return found
 
 
 async def _records(store: Store, states: Sequence[SessionState], limit: int | None) -> AsyncIterator[SessionRecord]:
-    # Page by page: a store may hold millions of sessions.
+    # Sessions are read page by page, because a store may hold millions of them.
     after, left = "", limit
     while page := await store.sessions(states=states, after=after):
         for record in page[:left]:
@@ -96,7 +96,7 @@ async def _records(store: Store, states: Sequence[SessionState], limit: int | No
 
 
 def _record_document(record: SessionRecord) -> dict[str, Any]:
-    """Return what is known of a session without reading its log."""
+    """Return the facts about a session that need no reading of its log."""
     return {
         "session": record.id,
         "state": record.state.value,
@@ -118,13 +118,13 @@ def _cell(value: Any) -> str:
 
 
 async def sessions_show(store: Store, given: str, *, as_json: bool) -> Exit:
-    """Show everything that is known of a session."""
+    """Show everything that is known about a session."""
     _show(await overview(store, await find(store, given)), as_json=as_json)
     return Exit.OK
 
 
 async def sessions_resume(store: Store, given: str, *, as_json: bool) -> Exit:
-    """Make a session resumable, show it, and say what waits for a person. Raises the reason if it cannot be resumed."""
+    """Make a session resumable, show it, and show what a person must do first. Raises if it cannot be resumed."""
     seen = await make_resumable(store, await find(store, given))
     _show(seen, as_json=as_json)
     for key in seen.unknown:
@@ -179,7 +179,7 @@ def _question_document(question: Question) -> dict[str, Any]:
 
 
 def _overview_facts(document: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what people see of the document: everything in it, in the order in which they ask for it."""
+    """Return the facts of the document for people, the most important first."""
     session, problem = document["session"], document["problem"]
     in_flight = ", in flight" if document["turn_in_flight"] else ""
     at = "" if document["checkpoint_at"] is None else f" at {document['checkpoint_at']}"
@@ -214,7 +214,7 @@ def _text(value: Any) -> str:
 
 
 async def sessions_close(store: Store, given: Sequence[str], *, reason: str, yes: bool, as_json: bool) -> Exit:
-    """Close each session; stop at the first that cannot be closed. Several need `yes`."""
+    """Close each session, and stop at the first that cannot be closed. Closing several sessions needs `yes`."""
     found = list(dict.fromkeys([await find(store, one) for one in given]))
     if len(found) > 1 and not yes:
         fail(f"{len(found)} sessions would be closed for good: {', '.join(found)}", "say --yes to close them")
@@ -231,10 +231,13 @@ async def sessions_close(store: Store, given: Sequence[str], *, reason: str, yes
 
 
 def answer_of(value: str | None, *, yes: bool, no: bool, dismiss: bool, reason: str) -> Answer:
-    """Return the answer that the flags and the argument name. Raises `InvalidError` unless there is exactly one."""
+    """Return the answer that the flags and the argument give.
+
+    Raises `InvalidError` unless there is exactly one answer.
+    """
     given = {"VALUE": value is not None, "--yes": yes, "--no": no, "--dismiss": dismiss}
     named = [name for name, is_given in given.items() if is_given]
-    # Nothing is assumed: an answer that nobody gave would approve an action.
+    # There is no default, because an answer that nobody gave could approve an action.
     if len(named) != 1:
         raise InvalidError.saying(
             "answer", "one of VALUE, --yes, --no, --dismiss", " and ".join(named) or "none of them"
@@ -249,10 +252,10 @@ def answer_of(value: str | None, *, yes: bool, no: bool, dismiss: bool, reason: 
 async def sessions_answer(
     store: Store, given: str, question: str, reply: Answer, *, by: str | None, as_json: bool
 ) -> Exit:
-    """Record an answer to a question, whether the program that waits for it runs or not."""
+    """Record an answer to a question. The program that waits for it need not run."""
     session = await find(store, given)
     id_ = await _question_id(store, session, question)
-    # The audit trail names who answered. Without --by that is the user of this machine.
+    # The audit trail names the person who answered. Without --by it is the user of this machine.
     answered = await answer(store, session, id_, reply, by=by or f"{getpass.getuser()}@{socket.gethostname()}")
     if as_json:
         show_json({"schema": "holdfast.sessions.answer/1", "session": session, **msgspec.to_builtins(answered)})
@@ -262,7 +265,10 @@ async def sessions_answer(
 
 
 async def _question_id(store: Store, session: str, given: str) -> str:
-    """Return the id of the open question with this prefix. An unknown one is returned as it is: the store rejects it."""
+    """Return the id of the open question with this prefix.
+
+    An unknown prefix is returned as it is; the store rejects it.
+    """
     fitting = [question.id for question in await pending(store, session) if question.id.startswith(given)]
     if given in fitting or not fitting:
         return given
@@ -275,7 +281,7 @@ async def _question_id(store: Store, session: str, given: str) -> str:
 
 
 async def sessions_export(store: Store, given: Sequence[str], *, persisted: bool, output: str | None) -> Exit:
-    """Write one session as JSON Lines, or any number of them as one JSON list (`persisted`)."""
+    """Write one session as JSON Lines, or any number of sessions as one JSON list (`persisted`)."""
     found = list(dict.fromkeys([await find(store, one) for one in given]))
     if persisted:
         sessions = [await session_file.persisted(store, session) for session in found]
@@ -286,7 +292,7 @@ async def sessions_export(store: Store, given: Sequence[str], *, persisted: bool
     else:
         if len(found) > 1:
             raise InvalidError.saying("export", "one session a file, or --persisted", f"{len(found)} sessions")
-        # Collected first: if the session is damaged, nothing is written.
+        # All lines are collected before writing, so that a damaged session writes nothing.
         lines = [line.decode() + "\n" async for line in export_lines(store, found[0])]
         _write("".join(lines), output)
     narrate(f"exported {', '.join(found)}")
@@ -295,7 +301,7 @@ async def sessions_export(store: Store, given: Sequence[str], *, persisted: bool
 
 def sessions_import(url: str | None, file: str, *, persisted: bool, as_json: bool) -> Exit:
     """Put exported sessions into a store; the store is created if it does not exist."""
-    # Read before the store is created: a wrong path must not leave an empty store behind.
+    # The file is read before the store is created, so that a wrong path leaves no empty store behind.
     content = _read(file)
     problems: list[HoldfastError] = []
 
@@ -321,13 +327,13 @@ def sessions_import(url: str | None, file: str, *, persisted: bool, as_json: boo
 async def _put(
     store: Store, sessions: Sequence[session_file.PersistedSession], problems: list[HoldfastError]
 ) -> list[str]:
-    """Put in every session that can be; one that cannot does not stop the others."""
+    """Import every session that can be imported. A session that cannot be imported does not stop the others."""
     imported: list[str] = []
     for session in sessions:
         try:
             await session_file.put(store, session)
         except HoldfastError as error:
-            # Without a store the rest would fail in the same way.
+            # Without a store, all other sessions would fail in the same way.
             if error.fault.code == "SESS_STORE_UNAVAILABLE":
                 raise
             problems.append(error)
@@ -347,7 +353,7 @@ def _write(text: str, output: str | None) -> None:
     if output is None:
         sys.stdout.write(text)
         return
-    # Renamed when complete: a full disk must not leave half an export under the final name.
+    # The file is renamed when it is complete. A full disk must not leave half an export under the final name.
     unfinished = Path(f"{output}.part")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(output)
@@ -371,9 +377,9 @@ def rules_of(*, closed: str, failed: str, idle: str, entries: int, claims: str) 
 
 
 async def sessions_prune(store: Store, rules: Retention, *, yes: bool, as_json: bool) -> Exit:
-    """Drop what the rules do not keep. Without `yes`, only show it, and exit with 7 if there is anything."""
+    """Drop the data that the rules do not keep. Without `yes`, only show the data, and exit with 7 if there is any."""
     now = time.time()
-    # The same rules decide in both cases, so that --yes drops what was shown.
+    # The same rules apply with and without --yes, so that --yes drops exactly what was shown.
     actions = await prune(store, rules, now) if yes else [action async for action in plan(store, rules, now)]
     if as_json:
         listed = [msgspec.to_builtins(action) for action in actions]

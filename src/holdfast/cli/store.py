@@ -1,4 +1,4 @@
-"""What the verbs on a store share: opening it, the form of the output, and times as text."""
+"""Helpers for the verbs on a store: open the store, choose the output form, write times as text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]], *, cre
     A missing default store counts as empty: nothing was saved yet (C25). A missing store that somebody named is an error.
     Only `create` makes a new file.
     """
-    # Not opened yet: opening a SQLite store would create its file.
+    # The store is not opened yet, because opening a SQLite store would create its file.
     store = open_store(url or default_url())
     if isinstance(store, SqliteStore) and not create and not store.path.is_file():
         if url is not None or os.environ.get("HOLDFAST_STORE"):
@@ -43,14 +43,14 @@ def with_store(url: str | None, verb: Callable[[Store], Awaitable[Exit]], *, cre
 
 
 def form_of(as_json: bool, as_jsonl: bool, *, follow: bool = False) -> Form:
-    """Return the form that the flags choose. --json needs an end, so it cannot be combined with --follow."""
+    """Return the output form that the flags choose. A JSON document must end, so --json excludes --follow."""
     if as_json and (as_jsonl or follow):
         raise InvalidError.saying("--json", f"--jsonl with {'--follow' if follow else 'nothing beside it'}", "--json")
     return "json" if as_json else "jsonl" if as_jsonl else "table"
 
 
 def time_of(at: Any) -> str:
-    """Return a time as RFC 3339; a value that is no time, as text."""
+    """Return a time as RFC 3339. A value that is not a time is returned as text."""
     try:
         return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (TypeError, ValueError, OverflowError, OSError):  # a damaged record may hold anything here

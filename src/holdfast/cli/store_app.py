@@ -25,7 +25,7 @@ __all__ = ["Group", "audit", "sessions"]
 
 
 class Group(TyperGroup):
-    """A command with commands of its own, whose help shows each description in full."""
+    """A group of commands. Its help shows each description in full."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         # Typer cuts the descriptions to one line of at most 80 columns. Here they wrap.
@@ -49,14 +49,14 @@ def _perform_on(url: str | None, verb: Callable[[Store], Awaitable[Exit]]) -> No
     """Run a verb on the store at `url`, or on the default store, and leave with its exit code."""
     from holdfast.cli.store import with_store
 
-    # Flags are read by `verb`, inside `perform`: a wrong one is then a message and an exit code, not a traceback.
+    # `verb` reads the flags inside `perform`. So a wrong flag gives a message and an exit code, not a traceback.
     perform(lambda: with_store(url, verb))
 
 
 audit = typer.Typer(cls=Group, help="Read, search, verify and export the audit trail of a store.", no_args_is_help=True)
 
 
-# Completion must be instant: it reads the tables that are loaded anyway, never a store.
+# Completion must be instant. So it reads only tables that are already loaded, never a store.
 def _codes(incomplete: str) -> list[str]:
     return [code for code in sorted(CODES) if code.startswith(incomplete.upper())]
 
@@ -83,8 +83,8 @@ _Until = Annotated[str | None, typer.Option(help="Before: a date and time, or ho
 
 @audit.command("tail")
 def audit_tail(
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many records.")] = 10,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with new records, until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Show this many records.")] = 10,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Continue with new records, until Ctrl-C.")] = False,
     store: _Store = None,
     chain: _Chain = None,
     session: _OfSession = None,
@@ -110,7 +110,7 @@ def audit_tail(
 
 @audit.command("query")
 def audit_query(
-    limit: Annotated[int, typer.Option(min=1, help="How many at most: the newest.")] = 1_000,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many records, the newest.")] = 1_000,
     store: _Store = None,
     chain: _Chain = None,
     session: _OfSession = None,
@@ -148,7 +148,7 @@ def audit_verify(
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Verify every chain and show where one was changed; exit 1 if one was."""
+    """Verify every chain and show where a chain was changed. Exit with 1 if any chain was changed."""
     from holdfast.cli.audit import audit_verify as verb
 
     _perform_on(store, lambda opened: verb(opened, expect=expect, anchor=anchor, as_json=as_json))
@@ -165,7 +165,7 @@ def audit_export(
     since: _Since = None,
     until: _Until = None,
 ) -> None:
-    """Write the records that fit every filter as JSON Lines with their hashes, and verify them on the way."""
+    """Write the records that fit every filter as JSON Lines with their hashes, and verify the records while writing."""
     from holdfast.cli.audit import audit_export as verb
     from holdfast.cli.audit import filters_of
 
@@ -184,7 +184,7 @@ sessions = typer.Typer(
 
 def _ids(context: typer.Context, incomplete: str) -> list[str]:
     """Complete a session id for the shell."""
-    # This one needs the store, so it is imported when somebody presses Tab.
+    # This completion needs the store, so it is imported when somebody presses Tab.
     from holdfast.cli.sessions import ids_from
 
     return ids_from(context.params.get("store"), incomplete)
@@ -201,7 +201,7 @@ _Persisted = Annotated[bool, typer.Option("--persisted", help="One JSON list of 
 @sessions.command("ls")
 def sessions_ls(
     state: Annotated[list[SessionState] | None, typer.Option(help="Only in this state; may be repeated.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="How many at most.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many sessions.")] = None,
     store: _Store = None,
     as_json: _Json = False,
     as_jsonl: _Jsonl = False,
@@ -215,7 +215,7 @@ def sessions_ls(
 
 @sessions.command("show")
 def sessions_show(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
-    """Show one session: state, turn in flight, steps of unknown outcome, open questions, checkpoint."""
+    """Show one session: state, running turn, steps with an unknown outcome, open questions, checkpoint."""
     from holdfast.cli.sessions import sessions_show as verb
 
     _perform_on(store, lambda opened: verb(opened, session, as_json=as_json))
@@ -223,7 +223,7 @@ def sessions_show(session: _Session, store: _Store = None, as_json: _Json = Fals
 
 @sessions.command("resume")
 def sessions_resume(session: _Session, store: _Store = None, as_json: _Json = False) -> None:
-    """Pause a session whose process died, and show what its program needs to go on.
+    """Pause a session whose process died, and show what its program needs to continue.
 
     It does not run the program. Start the program: it resumes by itself.
     """
@@ -240,7 +240,7 @@ def sessions_close(
     store: _Store = None,
     as_json: _Json = False,
 ) -> None:
-    """End sessions for good; a turn in flight is abandoned. Several need --yes."""
+    """End sessions for good. A running turn is abandoned. Closing several sessions needs --yes."""
     from holdfast.cli.sessions import sessions_close as verb
 
     _perform_on(store, lambda opened: verb(opened, ids, reason=reason, yes=yes, as_json=as_json))
@@ -259,7 +259,7 @@ def sessions_answer(
     store: _Store = None,
     as_json: _Json = False,
 ) -> None:
-    """Answer a question of a session, whether its program runs or not. The first answer counts."""
+    """Answer a question of a session. Its program need not run. The first answer counts."""
     from holdfast.cli.sessions import answer_of
     from holdfast.cli.sessions import sessions_answer as verb
 
@@ -300,20 +300,27 @@ def sessions_import(
 
 @sessions.command("prune")
 def sessions_prune(
-    closed: Annotated[str, typer.Option(help="Remove sessions that are closed for longer: 30d, 12h, never.")] = "30d",
-    failed: Annotated[str, typer.Option(help="Remove sessions that are in error for longer.")] = "never",
+    closed: Annotated[
+        str, typer.Option(help="Remove sessions that were closed longer ago than this: 30d, 12h, never.")
+    ] = "30d",
+    failed: Annotated[
+        str, typer.Option(help="Remove sessions that have been in error for longer than this.")
+    ] = "never",
     idle: Annotated[
-        str, typer.Option(help="Drop the log before the checkpoint of sessions that are idle for longer.")
+        str,
+        typer.Option(help="Drop the log before the checkpoint of sessions that have been idle for longer than this."),
     ] = "7d",
     entries: Annotated[
-        int, typer.Option(min=0, help="How many entries before the checkpoint the others keep.")
+        int, typer.Option(min=0, help="How many entries before the checkpoint all other sessions keep.")
     ] = 10_000,
-    claims: Annotated[str, typer.Option(help="Forget message ids that are older, but not the last 1,000.")] = "1d",
+    claims: Annotated[
+        str, typer.Option(help="Forget message ids that are older than this, but keep the last 1,000.")
+    ] = "1d",
     yes: _Yes = False,
     store: _Store = None,
     as_json: _Json = False,
 ) -> None:
-    """Remove old sessions, and log that a checkpoint makes unnecessary. Without --yes, only show what."""
+    """Remove old sessions, and log entries that a checkpoint makes unnecessary. Without --yes, only show them."""
     from holdfast.cli.sessions import rules_of
     from holdfast.cli.sessions import sessions_prune as verb
 

@@ -1,4 +1,4 @@
-"""The verb: the acts one after the other under the live view, then the results, checked against the servers' counters."""
+"""The verb: it runs the acts under the live view, then compares the results with the servers' counters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCHEMA = "holdfast.demo/1"
 _SERVERS = (ANTHROPIC, OPENAI)
 _COUNTS = ("attempts", "requests", "answered", "faults", "not_sent")
 _A_LITTLE = 0.05
-"""Seconds to wait after a circuit lets a call through: clocks are not exact."""
+"""Seconds to wait after a circuit lets a call through, because clocks are not exact."""
 _CLOSE_UP = "outage"
 _NAME_WIDTH = 9
 _NEXT = (
@@ -46,7 +46,7 @@ def show(*, seed: int, fast: bool, as_json: bool) -> Exit:
     """Run the storm and show how every call ended."""
     acts, tally = storm(seed), Tally()
     clock: Clock = VirtualClock(wall=time.time()) if fast else SystemClock()
-    # A runtime of its own: the settings of this machine must not change the storm.
+    # The demo has its own runtime, because the settings of this machine must not change the storm.
     runtime = Runtime(clock=clock, rng=seeded(seed), enabled=True)
     # Sockets and virtual time do not mix: a socket waits in real time.
     hosting = in_memory if fast else on_loopback
@@ -68,7 +68,7 @@ def show(*, seed: int, fast: bool, as_json: bool) -> Exit:
 
 
 class _Narrator:
-    """What the demo says itself, on the same console as the live view."""
+    """The demo's own messages, on the same console as the live view."""
 
     def __init__(self, view: LiveView) -> None:
         self._view = view
@@ -96,9 +96,9 @@ class _Narrator:
         self.line(f"  {text}")
 
     def closing(self, tally: Tally) -> None:
-        """Show one call of the outage attempt by attempt, and leave a line before the result."""
+        """Show one call of the outage attempt by attempt, and then an empty line before the result."""
         calls = [call for call in tally.calls if call.act == _CLOSE_UP]
-        # The call that opened the circuit has the most to show.
+        # The call that opened the circuit has the most events, so it is shown.
         call = next((call for call in calls if call.has(CircuitStateChange)), calls[0])
         self.line("")
         self.line(f"One call in detail: {call.worker.name}'s call in the outage", "bold")
@@ -173,7 +173,7 @@ def _judge(tally: Tally, *, as_json: bool) -> Exit:
     if not as_json:
         attempts = sum(tally.total(server).attempts for server in _SERVERS)
         show_text(f"Checked: Holdfast reported {attempts} attempts, and the servers counted {attempts} requests.")
-    # Before the hints on stderr, or they would appear above the result.
+    # The result is flushed before the hints are written to stderr. Otherwise the hints would appear above the result.
     sys.stdout.flush()
     if tally.commanded:
         narrate("you pressed keys: without them, every run with this seed gives the same counts")
@@ -191,7 +191,7 @@ def closeup(events: Sequence[Event]) -> list[str]:
         return []
     run, began = events[0].run, events[0].at
     own = [event for event in events if event.run == run]
-    # The circuit reports before the attempt that opened it does; people expect the cause first.
+    # The circuit's event comes before the event of the attempt that opened it. People expect the attempt first.
     own.sort(key=lambda event: isinstance(event, CircuitStateChange))
     lines = (_line(event, began) for event in own)
     return [f"  {own[0].operation}, run {run}", *(f"  {line}" for line in lines if line)]
@@ -203,7 +203,7 @@ def _line(event: Event, began: float) -> str:
             mark = "✓" if fault is None else "✖"
             what = f"attempt {number}" if via == "primary" else "fallback"
             ends = event.at - began
-            # The clock of events and the one that measures `took` differ a little: no attempt starts before 0.
+            # Events use another clock than `took`, so the times differ a little. No attempt may start before 0.
             starts = max(0.0, ends - event.took)
             result = _result(fault) if via == "primary" else f"{via}: {_result(fault)}"
             return f"{mark} {what:<{_NAME_WIDTH}} {starts:.1f} s → {ends:.1f} s  {result}"

@@ -30,10 +30,10 @@ class Worker(msgspec.Struct, frozen=True):
     provider: str
     model: str
     spare: str = ""
-    """The model of the other provider that it falls back to."""
+    """The model of the other provider, which the worker falls back to."""
 
 
-# Made-up names: the SDKs warn about real models once they are retired.
+# The names are invented, because the SDKs warn about real models after their retirement.
 CAST = (
     Worker("planner", ANTHROPIC, "claude-opus", "gpt-5"),
     Worker("coder", ANTHROPIC, "claude-sonnet", "gpt-5-codex"),
@@ -47,11 +47,11 @@ _CLAUDES = tuple(worker for worker in CAST if worker.provider == ANTHROPIC)
 _ATTEMPTS = 3
 """How often the default policy calls an unavailable provider."""
 OPEN_FOR = 4.0
-"""Seconds that Anthropic's circuit stays open: long enough to watch."""
+"""How many seconds Anthropic's circuit stays open. It is long enough to watch."""
 _HANG_LIMIT = 1.5
 
-# It opens with the very last failure of the outage, so that the counts do not depend on the order of the workers. The default
-# circuit opens after five failures.
+# The circuit opens with the very last failure of the outage, so that the counts do not depend on the order of the
+# workers. The default circuit opens after five failures.
 _CIRCUIT = Circuit(failures=_ATTEMPTS * len(_CLAUDES), rate=None, open_for=OPEN_FOR)
 _USUAL = Policy(circuit=_CIRCUIT)
 
@@ -80,7 +80,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
 def storm(seed: int) -> tuple[Act, ...]:
     """Return the acts in order."""
-    # One source for all acts, drawn in a fixed order: that makes a seed repeatable.
+    # All acts use one random source in a fixed order, so that the same seed gives the same storm.
     chance = seeded(seed)
     down = {worker.model: f"503*{_ATTEMPTS}" for worker in _CLAUDES}
     return (
@@ -147,7 +147,7 @@ def _overload(chance: Random) -> Act:
 
 def _cut_streams(chance: Random) -> Act:
     early = ("cut;after=0", "disconnect", "sse-error;after=0", "truncate;after=0")
-    # No reset here: it may destroy words that already arrived, and how many depends on the machine.
+    # There is no reset here: it may destroy words that already arrived, and their number depends on the machine.
     late = ("cut", "sse-error", "truncate")
     steps = {worker.model: chance.choice(("ok", *early)) for worker in CAST}
     return Act(
@@ -156,7 +156,8 @@ def _cut_streams(chance: Random) -> Act:
         steps={
             **steps,
             _PLANNER.model: chance.choice(early),
-            # Not truncated: coder reads plain words, and a clean end after some words looks like a complete answer.
+            # The stream is not truncated: coder reads plain words, and a clean end after some words looks like a
+            # complete answer.
             _CODER.model: f"{chance.choice(late[:2])};after={chance.randint(1, 3)}",
             _REVIEWER.model: f"{chance.choice(late)};after={chance.randint(2, 4)}",
         },
@@ -165,7 +166,7 @@ def _cut_streams(chance: Random) -> Act:
 
 
 def _hang(chance: Random) -> Act:
-    # Not all of them: the others show that a hang does not delay the rest.
+    # Only some workers hang. The other workers show that a hang does not delay them.
     hung = chance.sample(CAST, chance.randint(1, 3))
     return Act(
         name="hang",

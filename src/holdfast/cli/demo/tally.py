@@ -1,6 +1,7 @@
 """How every call ended, by the events of its recovery, and what the servers counted.
 
-A handler of events runs in the context of the call that reports, so a context variable says which call an event belongs to.
+An event handler runs in the context of the call that emits the event. So a context variable shows which call it
+belongs to.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Counted:
         return (self.attempts, self.failures) == (self.requests, self.faults)
 
     def add(self, other: Counted) -> None:
-        """Add the counts of another one."""
+        """Add the counts of another `Counted`."""
         self.attempts += other.attempts
         self.failures += other.failures
         self.not_sent += other.not_sent
@@ -91,9 +92,9 @@ class Tally:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.open_until: float | None = None
-        """The wall-clock time at which the open circuit lets a call through; None: no circuit is open."""
+        """The wall-clock time at which the open circuit lets a call through; None if no circuit is open."""
         self.commanded = False
-        """Somebody pressed a key, so the counts no longer depend on the seed alone."""
+        """True if somebody pressed a key. Then the counts do not depend on the seed alone."""
         self._counted: dict[tuple[str, str], Counted] = {}
 
     def listen(self, runtime: Runtime) -> Subscription:
@@ -102,10 +103,10 @@ class Tally:
 
     @contextmanager
     def call(self, act: str, worker: Worker) -> Iterator[Call]:
-        """Count the events inside the block to a new call."""
+        """Assign the events inside the block to a new call."""
         call = Call(act, worker)
         self.calls.append(call)
-        # A context variable and not an attribute: the calls of all workers run at the same time.
+        # It is a context variable, not an attribute, because the calls of all workers run at the same time.
         token = _NOW.set(call)
         try:
             yield call

@@ -1,6 +1,6 @@
-"""What a worker does: ask, read a stream, fall back to the other provider; and the clients and providers it uses.
+"""The workers, with their clients and providers. A worker asks, reads a stream, or falls back to the other provider.
 
-Workers catch only what a program would really meet: the SDKs' own exceptions, and ours.
+Workers catch only the exceptions that a real program catches: those of the SDKs, and ours.
 Invariant: no request leaves this machine, whatever keys, addresses and proxies the environment names.
 """
 
@@ -41,7 +41,7 @@ _RESTARTS = "coder"
 
 
 async def perform(act: Act, cast: tuple[Worker, ...], stage: Stage, tally: Tally, say: Callable[[str], None]) -> None:
-    """Let every worker make its call at the same time; in a patient act, the first one goes first."""
+    """Let every worker make its call at the same time. In a patient act, the first worker goes before the others."""
     work = _Work(act, stage, say)
     # True is 1 here: one worker goes first, as the probe of the half-open circuit.
     ahead = cast[: act.patient]
@@ -56,7 +56,7 @@ async def _make_call(work: _Work, worker: Worker, tally: Tally) -> None:
     with tally.call(work.act.name, worker) as call:
         try:
             await work.do(worker)
-        # Somebody pressed c: the user knows, so nothing is said.
+        # The user pressed c and knows it, so nothing is printed.
         except AbortedError:
             call.given_up = True
         except StreamCutError as cut:
@@ -76,7 +76,7 @@ class _Work:
         self.act = act
         self.say = say
         self._plain = stage
-        # This line is all that a program needs: the SDK's own client, with recovery.
+        # A program needs only this line: it adds recovery to the SDK's own client.
         self._claude = recovering_claude(stage.claude, policy=act.policy, name=ANTHROPIC)
         self._gpt = recovering_gpt(stage.gpt, policy=act.policy, name=OPENAI)
 
@@ -163,7 +163,7 @@ class Stage:
         self.claude = AsyncAnthropic(
             base_url="http://anthropic.test" if memory else servers[ANTHROPIC].url,
             api_key=_NO_KEY,
-            # The SDK must not retry by itself, or one attempt would be several requests.
+            # The SDK must not retry by itself. Otherwise one attempt would be several requests.
             max_retries=0,
             http_client=_http(servers[ANTHROPIC], memory=memory),
         )
