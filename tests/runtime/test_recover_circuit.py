@@ -270,6 +270,40 @@ def test_R55_a_rejection_after_a_bad_probe_names_the_new_end_and_the_new_reason(
     assert second.fault.message != first.fault.message
 
 
+def test_R55_a_rejection_beside_a_running_probe_says_that_the_probe_is_under_way() -> None:
+    world = World()
+
+    async def main() -> CircuitOpenError:
+        for _ in range(2):
+            with pytest.raises(ConnectionResetError):
+                await world.recover("a", TRIPS).call(Always(reset).acall)
+        await asyncio.sleep(30)
+        probe = asyncio.create_task(world.recover("a", TRIPS).call(Flaky(takes=5).acall))
+        await asyncio.sleep(1)
+        with pytest.raises(CircuitOpenError) as caught:
+            await world.recover("a", TRIPS).call(Flaky().acall)
+        await probe
+        return caught.value
+
+    error = world.run(main())
+    code = error.fault.context["reason"]
+    assert error.fault.message == f"Circuit provider:a is open until the probe under way has ended: {code}"
+    assert error.retry_at is None
+
+
+def test_a_circuit_that_slow_calls_opened_is_not_reported_as_held_by_hand() -> None:
+    world = World()
+    policy = Policy(attempts=1, circuit=Circuit(failures=None, rate=None, slow=1, slow_rate=0.5, volume=1))
+
+    async def main() -> CircuitOpenError:
+        await world.recover("a", policy).call(Flaky(takes=5).acall)
+        with pytest.raises(CircuitOpenError) as caught:
+            await world.recover("a", policy).call(Flaky().acall)
+        return caught.value
+
+    assert "by hand" not in world.run(main()).fault.message
+
+
 def test_each_rejected_caller_has_its_own_context():
     world = World()
     _, call = opened(world, ConnectionRefusedError, ConnectionRefusedError)

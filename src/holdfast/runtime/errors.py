@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.events import CircuitState
 from holdfast.faults import AbortedError, CircuitOpenError, Code, DeadlineError, Fault, OutcomeUnknownError, Scope
+from holdfast.policies.circuit import Rule
 from holdfast.runtime import reports
 
 if TYPE_CHECKING:
@@ -61,10 +63,15 @@ def rejected(op: Operation, state: TargetState, rejection: Rejection, now: float
 
 
 def _rejection_fault(op: Operation, rejection: Rejection, left: float | None, now: float) -> Fault:
-    context: dict[str, Any] = {"circuit": rejection.name, "reason": rejection.reason or "held open by hand"}
+    context: dict[str, Any] = {"circuit": rejection.name}
+    if rejection.reason is not None:
+        context["reason"] = rejection.reason
+    elif rejection.rule is Rule.FORCED:
+        context["reason"] = "held open by hand"
     if left is None:
-        # A person holds it open, or all its probes are running: there is no moment to name.
-        context["until"] = "it is released"
+        # Nobody knows when a probe ends or when a person releases the circuit, so the message names no time.
+        is_probed = rejection.state is CircuitState.HALF_OPEN
+        context["until"] = "the probe under way has ended" if is_probed else "it is released"
     else:
         context["retry_at"] = round(op.wall(now) + left, 3)
         context["until"] = reports.time_of_day(context["retry_at"])
