@@ -269,7 +269,7 @@ def test_one_recovery_serves_many_loops_at_once() -> None:
 
 
 def test_accept_is_an_error_for_a_block() -> None:
-    with pytest.raises(InvalidError, match="a block, which gives none"):
+    with pytest.raises(InvalidError, match="a block, which has no answer"):
         iter(recover("claude", accept=bool))
-    with pytest.raises(InvalidError, match="a block, which gives none"):
+    with pytest.raises(InvalidError, match="a block, which has no answer"):
         aiter(recover("claude", accept=bool))

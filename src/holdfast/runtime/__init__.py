@@ -1,4 +1,4 @@
-"""Performs decisions: the first room below the I/O line.
+"""Performs the decisions of `policies`. This is the first room that does I/O.
 
 What users call:
 
@@ -28,9 +28,9 @@ What calls share, and what they report:
     registry    what all calls to one target share: circuit, quota, limiter
     bus         handlers and readers of events; reports: the events of an operation
     commands    retry now, fall back or cancel an operation that waits
-    errors      the errors that are ours; secrets: what is masked in every text
+    errors      the errors that Holdfast itself raises; secrets: the values that are masked in every text
 
-This page imports little: `fault_of` is used where no event loop ever runs.
+This module imports little, because `fault_of` is also used in programs without an event loop.
 """
 
 from __future__ import annotations

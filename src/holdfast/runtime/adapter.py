@@ -1,7 +1,7 @@
 """How callers and integrations take part in an operation: the caller's signal to stop, and an integration's own rules.
 
-An integration never derives a class from `Operation`. It hands an `Adapter` to it, which chooses keys, proposes decisions and
-names the exceptions that are no failures.
+An integration never derives a class from `Operation`. It passes an `Adapter` to the operation. The adapter chooses
+keys, proposes decisions and names the exceptions that are no failures.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["Abort", "Adapter"]
 
 
 class Abort(Protocol):
-    """The caller's own signal to stop: `threading.Event` and `asyncio.Event` are such signals.
+    """The caller's own signal to stop, such as a `threading.Event` or an `asyncio.Event`.
 
-    An aborted call is cancelled. It is no failure and no timeout, and no circuit counts it.
+    An aborted call counts as cancelled. It is neither a failure nor a timeout, and no circuit counts it.
     """
 
     def is_set(self) -> bool:
@@ -35,21 +35,21 @@ class Adapter:
     """Exceptions that steer a framework, such as interrupts and handoffs. They are no failures: they surface unchanged, and
     are never retried, counted or answered by a fallback."""
     waits_by_default = False
-    """If the policy does not say: wait for an open circuit when no fallback around the call would answer."""
+    """Whether a call without a fallback waits for an open circuit, if its policy leaves `wait_for_circuit` at None."""
 
-    def choose(self, op: Operation) -> Plan | None:  # noqa: ARG002 - the default needs none of it
+    def choose(self, op: Operation) -> Plan | None:  # noqa: ARG002 - the default ignores it
         """Return the plan of the next attempt, such as one with another key; None keeps the present plan.
 
-        May raise a `HoldfastError` where no attempt can be made now.
+        May raise a `HoldfastError` if no attempt can be made now.
         """
         return None
 
-    def propose(self, op: Operation, error: Exception) -> Retry | GiveUp | None:  # noqa: ARG002 - the default needs none of it
+    def propose(self, op: Operation, error: Exception) -> Retry | GiveUp | None:  # noqa: ARG002 - the default ignores it
         """Return the integration's own decision about a failed call; None leaves it to the policy."""
         return None
 
-    def fault_of(self, error: Exception) -> Fault | None:  # noqa: ARG002 - the default needs none of it
-        """Return the fault of an exception of the integration's own; None leaves it to the classifier."""
+    def fault_of(self, error: Exception) -> Fault | None:  # noqa: ARG002 - the default ignores it
+        """Return the fault of an exception that only the integration knows; None leaves it to the classifier."""
         return None
 
     def reported(self, value: object) -> object:

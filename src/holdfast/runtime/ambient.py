@@ -1,7 +1,7 @@
-"""The scope a call runs in: its deadline and its budget, seen by everything it calls.
+"""The scope of a call: the deadline and the budget that hold for everything inside the call.
 
-Invariant: a scope is never wider than the one around it. A task that outlives the call it was started in leaves that call's
-scope and stays in the scope around it.
+Invariant: a scope never allows more than the scope around it. If a task outlives the call that started it, the task
+leaves the scope of that call and stays in the scope around it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Ambient(Protocol):
 
     @property
     def around(self) -> Ambient | None:
-        """The scope it is in itself."""
+        """The scope around this one; None if there is none."""
         ...
 
 
-# A context variable: tasks copy their context when they start, so they are in the scope without being passed anything.
+# Tasks copy their context variables when they start, so a new task is in the scope without any argument.
 AMBIENT: ContextVar[Ambient | None] = ContextVar("holdfast_ambient", default=None)
 
 
@@ -60,7 +60,8 @@ def in_force(around: Ambient | None) -> Ambient | None:
 
 def on_clock(deadline: float | None, own: Monotonic, other: Monotonic) -> float | None:
     """Return a deadline, a reading of the clock `own`, as a reading of the clock `other`."""
-    # Each runtime has its own clock, and readings of two clocks cannot be compared: only the time left is carried over.
+    # Each runtime has its own clock, and readings of two clocks cannot be compared. So only the time that is left is
+    # carried over.
     if deadline is None or own == other:
         return deadline
     return other() + (deadline - own())

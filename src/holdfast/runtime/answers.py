@@ -1,6 +1,6 @@
-"""Answers: whether one is accepted, and how one is closed that the caller will not get.
+"""Accept or reject an answer, and close an answer that the caller will not get.
 
-Invariant: an answer that is thrown away is closed first; the accepted one is never closed (R27).
+Invariant: an answer is closed before it is thrown away. An accepted answer is never closed (R27).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["close_answer", "close_answer_async", "fault_in", "throw_away", "thro
 def fault_in(op: Operation, answer: Any) -> Fault | None:
     """Return why `accept` rejects an answer, as a fault that carries the answer; None if it is accepted.
 
-    If `accept` raises, that is reported and the answer is accepted (R25).
+    If `accept` raises, its error is reported and the answer is accepted (R25).
     """
     accept = op.plan.accept
     try:
@@ -32,7 +32,7 @@ def fault_in(op: Operation, answer: Any) -> Fault | None:
 
 
 def throw_away(op: Operation, answer: Any) -> None:
-    """Close an answer that was not accepted. An answer that cannot be closed is reported and changes nothing."""
+    """Close an answer that was not accepted. An error while closing it is reported and changes nothing."""
     try:
         close_answer(answer)
     except Exception as error:  # noqa: BLE001 - a foreign object may raise anything
@@ -44,7 +44,7 @@ def throw_away(op: Operation, answer: Any) -> None:
 
 
 async def throw_away_async(op: Operation, answer: Any) -> None:
-    """Do the same in a task."""
+    """Do the same as `throw_away`, in a task."""
     try:
         await close_answer_async(answer)
     except Exception as error:  # noqa: BLE001 - a foreign object may raise anything
@@ -79,6 +79,6 @@ def _fault_in(accept: Accept, answer: Any) -> Fault | None:
         return verdict
     code = "PROVIDER_OUTPUT_INVALID" if verdict is False else verdict
     if code not in CATALOG:
-        # A mistake in `accept` itself: `fault_in` reports it, and the answer is accepted.
+        # This is a mistake in `accept` itself, so `fault_in` reports it and accepts the answer.
         raise InvalidError.at("what accept returned", "True, False, None, a code of the catalog or a Fault", verdict)
     return Fault.of(code, "The answer was not accepted", retryable=True, partial=Partial(payload=answer))

@@ -1,4 +1,4 @@
-"""A block as a loop of attempts, for code that is not a function of its own.
+"""A loop of attempts around a block of code, for code that is not a function.
 
     async for attempt in recover("claude"):
         async with attempt:
@@ -35,7 +35,7 @@ __all__ = ["AsyncAttempts", "Attempts", "BlockAttempt"]
 
 
 class BlockAttempt:
-    """One attempt at a block. Enter it with `with` or `async with`, as the loop is."""
+    """One attempt at a block. Use `with` inside a `for` loop and `async with` inside an `async for` loop."""
 
     def __init__(self, op: Operation) -> None:
         self._op = op
@@ -48,7 +48,7 @@ class BlockAttempt:
         self.over = False
         """The attempt ended well or the operation gave up: the loop is done."""
         self.delay = 0.0
-        """Seconds to wait before the next one, where this one failed."""
+        """Seconds to wait before the next attempt, if this attempt failed."""
 
     def __enter__(self) -> Self:
         self._enter_once()
@@ -83,7 +83,7 @@ class BlockAttempt:
                 return True
             raise timed_out from error
         finally:
-            # An exception in a frame that it passes through keeps itself alive.
+            # A frame in an exception's traceback must not refer to the exception: the cycle would keep both alive.
             del timed_out
 
     def _enter_once(self) -> None:
@@ -101,7 +101,7 @@ class BlockAttempt:
                 self._place = (limiter, limiter.acquire(op.plan.runtime, op.deadline))
                 op.call_starts()
         except BaseException as error:
-            # A cancellation while it waits for the limiter comes here too, and the circuit's permit goes back.
+            # The attempt may also be cancelled while it waits for the limiter. Then the circuit's permit must go back.
             delay = self._failed(error)
             if delay is None:
                 raise
@@ -127,7 +127,7 @@ class BlockAttempt:
         if self._token is not None:
             leave(self._token)
         if self._place is not None:
-            # The place goes back before the wait for the next attempt: other calls may use it meanwhile.
+            # The limiter's place goes back before the wait for the next attempt, so that other calls can use it.
             limiter, ticket = self._place
             limiter.release(ticket)
         op = self._op

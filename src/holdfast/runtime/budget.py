@@ -1,6 +1,6 @@
 """`Budget`: the one ledger of seconds, money, tokens, turns and attempts, for everything called inside it.
 
-Invariant: a budget inside another can spend no more than the outer one has left, and each charge counts in both.
+Invariant: an inner budget can spend no more than its outer budget has left, and each charge counts in both.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Budget:
         self._prices = LIST_PRICES if prices is None else prices
         self._given_runtime = runtime
         self._runtimes: tuple[Runtime, ...] = ()
-        """The runtime of this budget, then those of the outer budgets. Set while it is entered."""
+        """The runtime of this budget, then the runtimes of the outer budgets. Set while the budget is entered."""
         self._outer_clocks: tuple[Monotonic, ...] = ()
         """The clocks of the outer budgets; empty if all have the same clock."""
         self._ledger: Ledger | None = None
@@ -88,7 +88,7 @@ class Budget:
 
     @property
     def around(self) -> Ambient | None:
-        """For recoveries: the scope it was entered in."""
+        """For recoveries: the scope in which this budget was entered."""
         return self._around
 
     def deadline_on(self, monotonic: Monotonic) -> float | None:
@@ -109,7 +109,7 @@ class Budget:
         return self
 
     def left(self) -> Left:
-        """Return what may still be spent: for each unit the least that this budget and the outer ones allow. None: no limit.
+        """Return what may still be spent, by the tightest limit of this budget and the outer budgets. None: no limit.
 
         Raises `InvalidError` before the budget is entered.
         """
@@ -127,7 +127,8 @@ class Budget:
     def charge(self, *, usd: float | None = None, tokens: int | None = None, turns: int = 0) -> None:
         """Charge what no recovery sees, such as a turn of an agent: `budget.charge(turns=1)`.
 
-        It raises nothing when a limit is passed; the next call inside does. A negative amount raises `InvalidError`.
+        Passing a limit raises nothing here; the next call inside the budget raises. A negative amount raises
+        `InvalidError`.
         """
         with self._lock:
             self._open().charge(usd=usd, tokens=tokens, turns=turns)
@@ -142,7 +143,7 @@ class Budget:
         around = self._around = in_force(AMBIENT.get())
         outer = None if around is None else around.budget
         if outer is not None:
-            # Shared, because a charge changes every ledger up to the outermost in one step.
+            # The lock is shared with the outer budgets, because a charge changes all their ledgers in one step.
             self._lock = outer._lock  # noqa: SLF001 - one lock guards the whole tree
         parent = None if outer is None else outer._open()  # noqa: SLF001 - one ledger tree
         outer_runtimes = () if outer is None else outer._runtimes  # noqa: SLF001 - each level keeps its own clock
@@ -175,7 +176,7 @@ class Budget:
             reached = self._open().check(*self._now())
         if reached is None:
             return None
-        # Text for people: 4 attempts, not 4.0.
+        # People read this text, so it shows 4 attempts and not 4.0.
         return {"unit": reached.unit, "limit": f"{reached.limit:g}", "used": f"{reached.used:g}"}
 
     def attempt_begun(self, *, again: bool) -> None:
@@ -186,7 +187,7 @@ class Budget:
         self._warn()
 
     def attempt_taken_back(self, *, again: bool) -> None:
-        """For recoveries: take back an attempt that makes its calls through other recoveries, which are charged."""
+        """For recoveries: take back the charge of an attempt whose calls are made, and charged, by other recoveries."""
         with self._lock:
             self._open().take_back_attempt(recovery=again)
 
@@ -215,13 +216,13 @@ class Budget:
         return self._runtimes[0].clock.monotonic
 
     def _now(self) -> tuple[float, tuple[float, ...]]:
-        """Return the reading of this budget's clock, and those of the outer budgets' clocks if they differ."""
+        """Return the reading of this budget's clock, and the readings of the outer budgets' clocks if these differ."""
         return self._clock(), tuple(clock() for clock in self._outer_clocks)
 
     def _warn(self) -> None:
         with self._lock:
             reached = self._open().warnings(*self._now())
-        # Emitted without the lock: a reader of events may look at the budget.
+        # Emitted after the lock is released, because a reader of the event may read the budget.
         for limit in reached:
             runtime = self._runtimes[limit.level]
             at = runtime.clock.wall()
@@ -231,8 +232,8 @@ class Budget:
 class Charges:
     """Charges the attempts of one operation to its budget. A call is charged once, however many recoveries are around it.
 
-    An attempt that makes its calls through other recoveries is charged by those; its own charge is only what its answer
-    reports beyond their answers.
+    If other recoveries make the calls of an attempt, they charge them. The attempt itself is then charged only for
+    usage that its answer reports beyond theirs.
     """
 
     __slots__ = ("_answers_inside", "_budget")
@@ -240,23 +241,23 @@ class Charges:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._answers_inside: list[object] | None = None
-        """Answers of recoveries inside the present attempt; None where it makes its calls itself."""
+        """Answers of recoveries inside the present attempt; None if the attempt makes its calls itself."""
 
     def begin(self, *, again: bool) -> None:
-        """Charge an attempt that begins; a recovery inside it may take that back."""
+        """Charge an attempt that begins. A recovery inside it may take the charge back."""
         self._answers_inside = None
         self._budget.attempt_begun(again=again)
 
     def take_back(self, *, again: bool) -> None:
         """A recovery inside the attempt makes the calls and is charged for them."""
-        # Only once: an attempt may hold several recoveries, but it was charged as one.
+        # Several recoveries may run inside an attempt, but it was charged once, so the charge is taken back once.
         if self._answers_inside is None:
             self._answers_inside = []
             self._budget.attempt_taken_back(again=again)
 
     def end(self, answer: object, outer: Charges | None, *, again: bool) -> None:
-        """Charge what an attempt used, as its answer reports it, and pass the answer on to the operation around."""
-        # An answer that a recovery inside has returned is charged there, and this attempt only passes it on.
+        """Charge what an attempt used, as its answer reports it, and pass the answer on to the outer operation."""
+        # If a recovery inside returned this answer, the answer was charged there. This attempt only passes it on.
         inside = self._answers_inside
         reports_usage = usage_of(answer) is not None
         if inside is None or (reports_usage and all(answer is not other for other in inside)):

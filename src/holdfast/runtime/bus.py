@@ -31,7 +31,7 @@ __all__ = ["Bus", "EventStream", "Handler", "Subscription", "log_writer"]
 Handler: TypeAlias = "Callable[[Event], object]"
 
 QUEUE_SIZE = 1000
-"""Events that wait for one async reader; a reader that is further behind loses the oldest."""
+"""The most events that wait for one async reader. A slower reader loses the oldest events."""
 
 
 class Bus:
@@ -42,9 +42,9 @@ class Bus:
         self._lock = threading.Lock()
         self._handlers: dict[type[Event], tuple[Handler, ...]] = {}
         self._reported: dict[int, object] = {}
-        """Hooks whose failure was reported; kept alive so that no other object gets their identity."""
+        """Hooks whose failure was reported. They are kept alive so that no other object gets the same id."""
         self.wants_attempts = False
-        """There are readers of the events that every attempt reports, even one that goes well."""
+        """Whether somebody reads the events that every attempt reports, even a successful one."""
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether events of this kind have readers; if not, the event need not be built."""
@@ -73,13 +73,13 @@ class Bus:
         self.emit(SuppressedError(at=at, run=run, reason=f"{what} raised", cause=cause))
 
     def after_fork(self) -> None:
-        """Replace the lock: a thread of the parent may hold it and does not exist in this process."""
+        """Replace the lock after a fork: a thread of the parent may hold it, and that thread does not exist here."""
         self._lock = threading.Lock()
 
     def _change(
         self, change: Callable[[tuple[Handler, ...]], tuple[Handler, ...]], kinds: tuple[type[Event], ...]
     ) -> None:
-        # A new dict takes the place of the old one: `emit` iterates over whichever it got and needs no lock.
+        # The dict is replaced and never changed, so `emit` can iterate over it without a lock.
         with self._lock:
             handlers = dict(self._handlers)
             for kind in kinds:
@@ -89,7 +89,8 @@ class Bus:
         self._changed()
 
     def _report(self, handler: Handler, event: Event, error: Exception) -> None:
-        # The report is an event too, and the failing handler may read it: marking the handler first ends the recursion.
+        # The report is an event too, and the failing handler may receive it. Marking the handler first prevents an
+        # endless recursion.
         name = getattr(handler, "__qualname__", type(handler).__name__)
         self.hook_raised(handler, f"event handler {name}", error, at=event.at, run=event.run)
 
@@ -138,13 +139,14 @@ class EventStream:
         """Events that were not read in time."""
         this = weakref.ref(self)
 
-        # The bus holds this function only, and the function holds the stream weakly: a forgotten stream unsubscribes itself.
+        # The bus holds only this function, and the function holds the stream weakly. So a forgotten stream unsubscribes
+        # itself.
         def put(event: Event) -> None:
             reader = this()
             if reader is None:
                 subscription.cancel()
             else:
-                reader._put(event)  # noqa: SLF001 - its own
+                reader._put(event)  # noqa: SLF001 - the stream's own method
 
         subscription = self._subscription = bus.subscribe(put, kinds)
 
@@ -152,11 +154,11 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Event:
-        # One wake-up serves one wait: several events may come before the reader runs.
+        # Each wait has its own `asyncio.Event`, because several events may arrive before the reader runs.
         while not self._events and not self._over:
             ready = asyncio.Event()
             self._waiting = (asyncio.get_running_loop(), ready)
-            # An event that arrived before the line above has woken no reader.
+            # An event that arrived before the line above woke nobody, so check again before waiting.
             if not self._events:
                 await ready.wait()
         if not self._events:

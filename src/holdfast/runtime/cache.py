@@ -1,6 +1,6 @@
 """The cached step of a fallback chain: the last good answer to the same call.
 
-Invariant: an answer is served only for the very same arguments, and never after its time.
+Invariant: an answer is served only for exactly the same arguments, and never after its `ttl`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 __all__ = ["CacheStore", "MemoryCache", "Missing", "key_of"]
 
 
-# Exactly these types: a subclass may differ in what JSON does not show.
+# Subclasses are excluded, because they may differ in something that JSON does not show.
 _EXACT = frozenset({str, int, float, bool, type(None)})
-# Deeper arguments have no key. A list that contains itself would never end otherwise.
+# Arguments that are nested more deeply have no key. Without a limit, a list that contains itself would never end.
 _DEPTH = 20
 
 
 class Missing:
-    """No answer is kept for that call (None may be an answer)."""
+    """Means that no answer is kept for the call. None cannot mean that, because None may be an answer."""
 
 
 class CacheStore(Protocol):
     """Where answers are kept. `now` is monotonic seconds."""
 
     def get(self, key: str, now: float) -> Any | type[Missing]:
-        """Return the answer of that key if its time is not over, else `Missing`."""
+        """Return the answer of this key if it has not expired, else `Missing`."""
         ...
 
     def put(self, key: str, value: Any, now: float, ttl: float) -> None:
@@ -68,7 +68,7 @@ class MemoryCache:
 
 
 def key_of(own: Callable[..., str] | None, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """Return the key that a call's answer is kept under; None if JSON could confuse its arguments with others."""
+    """Return the key that a call's answer is kept under; None if other arguments could have the same JSON."""
     if own is not None:
         return f"{name}:{own(*args, **kwargs)}"
     if not _is_plain(args) or not _is_plain(dict(kwargs)):

@@ -16,7 +16,7 @@ def is_async(fn: Any) -> bool:
     fn = _bare(fn)
     code = getattr(fn, "__code__", None)
     if code is not None and code.co_flags & inspect.CO_COROUTINE:
-        # `inspect` would find the same in more time, and every `.call` comes here.
+        # `inspect` gives the same result but is slower, and every `.call` comes here.
         return True
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(type(fn), "__call__", None))  # noqa: B004 - a callable object may have an async `__call__`
 
@@ -24,7 +24,8 @@ def is_async(fn: Any) -> bool:
 def reject_generator(fn: Any) -> None:
     """Raise `InvalidError` for a generator function.
 
-    Its body runs after the call has returned, where a decorator sees none of its failures. It belongs into `.stream`.
+    The body of a generator runs after the call has returned, so a decorator would see none of its failures. Use
+    `.stream`.
     """
     if inspect.isasyncgenfunction(_bare(fn)) or inspect.isgeneratorfunction(_bare(fn)):
         raise InvalidError.saying(
@@ -33,7 +34,7 @@ def reject_generator(fn: Any) -> None:
 
 
 def name_of(fn: Any) -> str:
-    """Return the name a person would know `fn` by."""
+    """Return a name for `fn` that people recognise."""
     fn = _bare(fn)
     return str(getattr(fn, "__qualname__", None) or type(fn).__qualname__)
 

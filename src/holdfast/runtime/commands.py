@@ -1,10 +1,10 @@
-"""Commands: what a person may do with an operation that waits before its next attempt. Retry now, fall back, cancel.
+"""Commands to an operation that waits before its next attempt: retry now, fall back, or cancel.
 
     for wait in runtime.commands.waiting():
         runtime.commands.retry_now(wait.run, by="terminal")
 
-Invariant: a wait obeys at most one command, and every obeyed command is reported as a `Commanded` event first. Only waits are
-registered, and no more than `MOST_WAITING`: a call that works pays nothing.
+Invariant: a wait obeys at most one command, and every obeyed command is reported as a `Commanded` event first. Only
+waits are registered, at most `MOST_WAITING` of them, so a call that works pays nothing.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ else:
 __all__ = ["MOST_WAITING", "Commands", "TaskWait", "ThreadWait", "Wait", "Waiting"]
 
 MOST_WAITING = 10_000
-"""Waits beyond these cannot be commanded."""
+"""The most waits that can be commanded at the same time."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """An operation that waits, as a person who may command it sees it."""
+    """An operation that waits, as it is shown to the people who may command it."""
 
     run: str
     operation: str
     attempts: int
     """Calls made so far."""
     until: float
-    """Wall clock at which it goes on by itself."""
+    """When it goes on by itself (wall clock)."""
     can_fall_back: bool
 
 
@@ -69,14 +69,15 @@ class Commands:
     def register(self, wait: Wait) -> None:
         """A wait begins: it can be commanded from now on."""
         with self._lock:
-            # A wait beyond the limit ends by itself as any other; it only cannot be commanded.
+            # A wait beyond the limit cannot be commanded. It still ends by itself.
             if len(self._waits) < MOST_WAITING:
                 self._waits[wait.waiting.run] = wait
 
     def unregister(self, wait: Wait) -> None:
-        """A wait is over. A command that it has already got still counts; no other can arrive."""
+        """A wait is over. A command that arrived before still counts, and no other command can arrive."""
         with self._lock:
-            # A fallback stream shares its run with the operation before it, so the wait under this run may be another's.
+            # A fallback stream shares its run with the operation before it, so the registered wait of this run may
+            # belong to the other operation.
             if self._waits.get(wait.waiting.run) is wait:
                 del self._waits[wait.waiting.run]
 
@@ -90,7 +91,7 @@ class Commands:
             wait = self._waits.get(run)
             if wait is None or (command == "fall-back" and not wait.waiting.can_fall_back):
                 return False
-            # Removed under the lock: of two commands at the same time only one is obeyed.
+            # Removed under the lock, so that only one of two simultaneous commands is obeyed.
             del self._waits[run]
             wait.command = command
         # The event comes before its effect, and outside the lock: a reader may send a command itself.
@@ -157,7 +158,7 @@ class TaskWait(Wait):
 
 
 class ThreadWait(Wait):
-    """A wait in a thread. A command wakes it early on the machine's own clock only; other clocks sleep to the end."""
+    """A wait in a thread. A command ends it early only if the runtime uses the machine's own clock."""
 
     __slots__ = ("_asleep",)
 

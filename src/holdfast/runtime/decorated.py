@@ -1,6 +1,7 @@
 """Decorated functions: real functions of the same kind, with their fallbacks and `.outcome` on them.
 
-Invariant: name, signature, pickling and `iscoroutinefunction` hold; the generics here exist for the type checker only.
+Invariant: a decorated function keeps its name and signature, can be pickled as before, and `iscoroutinefunction` gives
+the same answer. The generics here exist for the type checker only.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ else:
 def decorate(plan: Plan, fn: Callable[..., Any]) -> Any:
     """Return `fn` with recovery around it, as a function of the same kind."""
     if isinstance(fn, (staticmethod, classmethod)):
-        # The plain function recovers, and the static or class method is made again around it.
+        # Recovery is put around the plain function, and a new static or class method around the result.
         kind, inner = type(fn), decorate(plan, fn.__func__)
         method = kind(inner)
         method.__dict__.update(inner.__dict__)
@@ -160,7 +161,7 @@ def decorate(plan: Plan, fn: Callable[..., Any]) -> Any:
 
 
 def outcome_of(plan: Plan, chain: Chain) -> Any:
-    """Return a chain's function as one that returns how it ended as a value."""
+    """Return a function that makes the call of the chain and returns `Ok` or `Err`."""
     fn = chain.fn
     return _outcome_async(plan, chain, fn) if is_async(fn) else _outcome(plan, chain, fn)
 
@@ -191,7 +192,7 @@ def _repair(plan: Plan, fn: Callable[..., Any]) -> Any:
 
 def _async(plan: Plan, chain: Chain, fn: Callable[..., Any]) -> Any:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        # The check of `Plan.fresh` stands here too: without a change, every call saves the call of a method.
+        # The check of `Plan.fresh` is repeated here. If nothing has changed, the call saves a method call.
         nonlocal plan
         if plan.seen != CHANGES.count:
             plan = plan.fresh()
@@ -244,7 +245,7 @@ def _outcome(plan: Plan, chain: Chain, fn: Any) -> Any:
             value = drive_chain(op, chain, fn, args, kwargs) if _chains(op, chain) else drive(op, fn, args, kwargs)
         except Exception as error:  # noqa: BLE001 - an outcome holds any error
             return Err(fault_of(error), error)
-        # A plain function may return something to await: then so does `outcome`.
+        # A plain function may return an awaitable. Then `outcome` returns an awaitable too.
         return _concluded(op, value) if hasattr(value, "__await__") else _ok(op, value)
 
     return outcome

@@ -33,7 +33,7 @@ else:
 __all__ = ["begin_limit", "drive", "drive_async", "leave", "limited", "pause", "pause_async"]
 
 ABORT_CHECK_S = 0.05
-"""Seconds after which a wait notices the caller's signal. It is polled, because few kinds of signals can be awaited."""
+"""Seconds between two checks of the caller's signal in a wait. Few kinds of signals can be awaited, so it is polled."""
 
 
 async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would cost a frame per call
@@ -55,7 +55,7 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
                 else:
                     op.admit()
                 if plan.is_plain:
-                    # The same as `limited`, without its frame: nearly every call comes this way.
+                    # This repeats `limited` without its frame, because nearly every call comes this way.
                     limit = begin_limit(op)
                     value = await fn(*args, **kwargs)
                     if limit is not None:
@@ -77,7 +77,8 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
             if op.due_repair is not None:
                 args, kwargs = await repair_async(op, args, kwargs)
     finally:
-        # An operation whose coroutine was closed has not ended by itself. Tasks it started must not stay in its scope.
+        # If the coroutine was closed, the operation has not ended by itself. Tasks that it started must not stay in its
+        # scope.
         if not op.over:
             op.end()
         leave(token)
@@ -119,7 +120,7 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
 async def _drive_awaitable(
     op: Operation, first: Awaitable[Any], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Await the result of a sync call, which is the first attempt; where that fails, make the call again."""
+    """Await the result of a sync call, which is the first attempt. If the attempt fails, make the call again."""
     pending = [first]
     op.enter()
 
@@ -137,13 +138,14 @@ async def _attempt_async(
     op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
     """Make one async call behind the target's limiter and with hedges, where the policy has them."""
-    # The race is behind the limiter and inside the time limit, as a plain call is; calls that it adds take their own places.
+    # Hedged calls run behind the limiter and inside the time limit, as a plain call does. Each added call takes its own
+    # place.
     if op.plan.hedge is not None:
         fn, args, kwargs = race, (op, fn, args, kwargs), {}
     limiter = op.plan.limiter
     if limiter is None:
         return await limited(op, fn, args, kwargs)
-    # Outside the time limit: waiting for a place is not the callee's time.
+    # The time limit starts after this wait, because the callee is not slow while the call waits for a place.
     ticket = await limiter.acquire_async(op.plan.runtime, op.deadline)
     op.call_starts()
     try:
@@ -196,10 +198,11 @@ async def limited(
 
 
 def _failed_under_limit(op: Operation, limit: Limit, error: BaseException) -> float | None:
-    """Take in a failure under a limit, as `Operation.failed` does. A cancellation by the limit becomes our own error."""
+    """Handle a failure under a time limit like `Operation.failed`. A cancellation by the limit becomes our own error."""
     if not limit.end() or not isinstance(error, asyncio.CancelledError):
         if op.around is not None and isinstance(error, asyncio.CancelledError) and limit.due:
-            # A recovery around it with the same limit fired first. The callee was late all the same, so its circuit counts it.
+            # An outer recovery with the same limit fired first. The callee was late too, so its circuit counts the
+            # call.
             op.timed_out(errors.lateness(op, op.plan.monotonic()))
         return op.failed(error)
     late = errors.timed_out(op)
@@ -209,15 +212,15 @@ def _failed_under_limit(op: Operation, limit: Limit, error: BaseException) -> fl
             raise late from error
         return delay
     finally:
-        # An exception in a frame that it passes through keeps itself alive.
+        # A frame in an exception's traceback must not refer to the exception: the cycle would keep both alive.
         del late
 
 
 def begin_limit(op: Operation) -> Limit | None:
-    """Start the clock for the attempt just begun; None where it has no limit."""
+    """Start the clock for the attempt just begun; None if it has no limit."""
     wheels = op.plan.wheels
     if op.attempts == 1 and op.around is None:
-        # The first attempt of an operation with nothing around it has the same limit as every other such attempt.
+        # A first attempt without an outer scope always has the whole limit, so all such attempts share one timer.
         return None if wheels is None else wheels.begin(op.attempt_started)
     seconds = op.limit()
     if seconds is None:
@@ -264,7 +267,7 @@ def pause(op: Operation, seconds: float) -> None:
 
 @contextmanager
 def _commandable(op: Operation, wait: Wait) -> Iterator[None]:
-    """Let the wait inside be commanded; where an exception cuts it short, the operation is stopped."""
+    """Register the wait in this block for commands. If an exception cuts the wait short, stop the operation."""
     commands = wait.runtime.commands
     commands.register(wait)
     try:
@@ -277,7 +280,7 @@ def _commandable(op: Operation, wait: Wait) -> Iterator[None]:
 
 
 def _parts(abort: Abort | None, seconds: float) -> Iterator[float]:
-    """Cut a wait into parts short enough to notice the caller's signal; none are left once it is set."""
+    """Cut a wait into parts that are short enough to notice the caller's signal. Once it is set, no part follows."""
     if abort is None:
         yield seconds
         return

@@ -1,6 +1,6 @@
-"""The errors of an operation that are ours: timed out, rejected by a circuit, aborted by its caller, of unknown outcome.
+"""The errors that Holdfast itself raises for an operation: timed out, rejected by a circuit, aborted, outcome unknown.
 
-Invariant: each carries what the operation has tried so far.
+Invariant: each error carries the attempts that the operation has made so far.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def timed_out(op: Operation) -> DeadlineError:
     """Return what to raise when our own limit cancelled the attempt."""
     plan = op.plan
     now = plan.monotonic()
-    # The limit of the last attempt is the rest of the deadline: then the whole operation is late, not this attempt.
+    # If the limit of this attempt was the rest of the deadline, the whole operation is late and not only the attempt.
     if op.deadline is not None and now >= op.deadline - _ROUNDING:
         return deadline_passed(op)
     return DeadlineError(lateness(op, now))
@@ -85,9 +85,9 @@ def aborted(op: Operation, by: str = "its caller") -> AbortedError:
 
 
 def outcome_unknown(op: Operation, fault: Fault) -> OutcomeUnknownError:
-    """Return what to raise where an unsafe call may have happened; its key helps to find out."""
+    """Return what to raise if an unsafe call may have happened. Its key helps to find out whether it did."""
     message = f"{op.plan.name or 'The call'} failed and may have happened: {fault.message}"
-    # With the key the caller can look up at the other side whether the call happened.
+    # With the key, the caller can look up in the called service whether the call happened.
     context = {**fault.context, "key": op.run, "failed_with": fault.code}
     unknown = Fault.of("TOOL_OUTCOME_UNKNOWN", message, cause=fault.cause, context=context)
     return OutcomeUnknownError(unknown.with_attempts(fault.attempts))

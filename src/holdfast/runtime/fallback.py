@@ -3,8 +3,8 @@
 A `Chain` is configured once, on the decorated function. `drive_chain` makes the call and, when it has failed for good, walks
 down the chain. The walk is written once for tasks and threads: it yields the calls to make and receives their results.
 
-Invariant: the error of every step is kept, the primary's first, and the primary's error is raised when all fail. A step that
-could never work where its function is called is rejected when it is added.
+Invariant: the error of every step is kept, the primary's first, and the primary's error is raised when all fail. A step
+that can never work, such as an async fallback of a plain function, is rejected when it is added.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Chain:
         return tuple(step.name for step in self.steps)
 
     def ends_with(self, step: Step) -> bool:
-        """Whether nothing behind this step could answer."""
+        """Whether nothing after this step could answer."""
         return step is self.steps[-1] and self.degraded_answer is None and self._store is None
 
     # The cache.
@@ -176,7 +176,7 @@ class Chain:
             reports.suppressed(op, error, "the cache of a fallback failed")
 
     def _warn_without_key(self, op: Operation) -> None:
-        """Warn once about a cache that can keep nothing. It happens to methods, where `self` is an argument too."""
+        """Warn once about a cache that can keep nothing. A method's cache is such a case: `self` is an argument too."""
         where = f"cached of {self._fn_name}"
         error = InvalidError.saying(where, "arguments that can be written as JSON, or key=", "others: nothing is kept")
         runtime = op.plan.runtime
@@ -195,7 +195,7 @@ class Chain:
 
 
 def check_step(what: str, step: Any, of: Any) -> None:
-    """Raise `InvalidError` for a step that could not be called where its function is."""
+    """Raise `InvalidError` for a step that cannot be called: no function, or an async fallback of a plain function."""
     if not callable(step):
         raise InvalidError.at(f"{what} of {name_of(of)}", "a function", step)
     if is_async(step) and not is_async(of):
@@ -208,7 +208,7 @@ def check_step(what: str, step: Any, of: Any) -> None:
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """What the driver must call next; it sends the value, or throws the error, back into the walk."""
+    """What the driver must call next. The driver sends the value, or throws the error, back into the walk."""
 
     fn: Any
     args: tuple[Any, ...]
@@ -226,11 +226,11 @@ class _Walk:
         self.failed: list[dict[str, str]] = []
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[_Call, Any, Any]:
-        """Return the first answer; raise the primary's error if there is none."""
+        """Return the first answer; raise the primary's error if no step answers."""
         if not can_fall_back(self.primary) or self._is_defect(self._primary_error(), self.primary):
             raise self._exhausted()
         for step in self.chain.steps:
-            # Before the step is reported: no fallback begins for a caller that has given up.
+            # Checked before the step is reported, so that no fallback begins for a caller that has given up.
             self.op.check_abort()
             decision = self._decide(step)
             if isinstance(decision, Ask) and not (yield from self._consent(step)):
@@ -268,7 +268,7 @@ class _Walk:
             return False
 
     def _consent(self, step: Step) -> Generator[_Call, Any, bool]:
-        """Get the user's consent. Without a `consent` function, or if it raises, there is none (R25)."""
+        """Return whether the user consents. Without a `consent` function, or if it raises, the answer is no (R25)."""
         # A hanging primary has used up the deadline, and the user needs some time to answer.
         self.op.extend_deadline()
         consent = self.op.plan.runtime.consent
@@ -337,13 +337,13 @@ class _Walk:
         return self.error
 
     def _exhausted(self) -> Exception:
-        """Return the primary's error, with what became of every step on its fault."""
+        """Return the primary's error. Its fault lists how every step ended."""
         fault = msgspec.structs.replace(
             self.primary,
             attempts=self.op.history or self.primary.attempts,
             context={**self.primary.context, "fallbacks": self.failed} if self.failed else self.primary.context,
         )
-        # The error passes through this walk's frames: if the walk kept it, it would keep itself alive.
+        # The error's traceback refers to this walk. If the walk kept the error, the cycle would keep both alive.
         error = self._primary_error()
         self.error = None
         error.__dict__[FAULT_ATTRIBUTE] = fault
@@ -364,14 +364,14 @@ class _Walk:
 
 def _is_yes(answer: object) -> bool:
     if hasattr(answer, "__await__"):
-        # A coroutine object is always true, and the user has not even seen the question.
+        # An async `consent` returns a coroutine object. It counts as true, although the user has not seen the question.
         close_answer(answer)
         raise InvalidError.saying("consent", "a plain function, as the call itself is", "an async function")
     return bool(answer)
 
 
 def _is_open(fn: Any) -> bool:
-    """Whether a step that is itself recovered would be rejected by its circuit: then calling it is pointless."""
+    """Whether the step's own circuit would reject the call, so that calling the step is pointless."""
     plan = getattr(fn, PLAN_ATTRIBUTE, None)
     return plan is not None and plan.fresh().rejects()
 
@@ -387,7 +387,7 @@ async def drive_chain_async(
     try:
         value = await call
     except AbortedError:
-        # The caller or a person wants it to stop. A fallback would go on.
+        # The caller or a person stopped the call, so no fallback may go on with it.
         raise
     except Exception as error:
         if op.passes(error):

@@ -1,9 +1,10 @@
 """`fault_of`: the fault of anything that failed. It returns a Fault for any object and never raises.
 
-Also here: the rules that failures are recognised by, the account that a recovery leaves on the exception it lets through, and
-the pages of the codes.
+This module also holds the rules that recognise failures, the account that a recovery leaves on an exception, and the
+pages of the codes.
 
-Invariant: an exception that already carries its history keeps it; nothing is wrapped, changed or imported to classify it.
+Invariant: an exception that already carries its history keeps it. Classifying an exception does not wrap or change it,
+and imports nothing.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ __all__ = [
 ]
 
 FAULT_ATTRIBUTE = "__holdfast_fault__"
-"""Where a recovery leaves the fault, with every attempt, on the original exception it lets through."""
+"""The attribute of an exception in which a recovery leaves the fault with every attempt."""
 
 GAVE_UP_IN = "__holdfast_gave_up_in__"
-"""The run that a recovery was part of when it gave up: that run does not retry the same failure."""
+"""The attribute of an exception with the run of the recovery that gave up. That run does not retry the failure."""
 
 _JUDGED_BEFORE = "__holdfast_judged_before__"
-"""The original fault of an exception of ours, while an operation's account replaces it."""
+"""The attribute with the original fault of one of our own exceptions, while an operation's account replaces it."""
 
 _CAUSES = 10
 """How many causes of a wrapped error are searched."""
 
 
 class Rules:
-    """The rules that failures are recognised by: ours, and before them the rules that extensions added to a runtime."""
+    """The rules that recognise failures: first the rules that extensions added to a runtime, then ours."""
 
     def __init__(self) -> None:
         self._classifier: Classifier | None = None
@@ -57,7 +58,7 @@ class Rules:
 
     @property
     def classifier(self) -> Classifier:
-        """Ours with the added rules. Our rules are loaded when this is first read: importing `recover` needs none of them."""
+        """The classifier with all rules. Our rules are loaded at the first read: importing `recover` needs none."""
         return self._classifier or classify.CLASSIFIER
 
     def add(self, rules: tuple[Rule, ...]) -> Callable[[], None]:
@@ -73,7 +74,7 @@ class Rules:
         return remove
 
     def after_fork(self) -> None:
-        """Replace the lock: a thread of the parent may hold it and does not exist in this process."""
+        """Replace the lock after a fork: a thread of the parent may hold it, and that thread does not exist here."""
         self._lock = threading.Lock()
 
     def _use(self, added: tuple[tuple[Rule, ...], ...]) -> None:
@@ -84,7 +85,7 @@ class Rules:
 
 
 class _DefaultRules:
-    """The rules of the default runtime, known here without importing a runtime: `fault_of` is used where none exists."""
+    """The rules of the default runtime. They are kept here, because `fault_of` is also used without any runtime."""
 
     rules = Rules()
 
@@ -106,8 +107,9 @@ def fault_of(
 
     A response is any object with `status_code` (or `status`) and `headers`; a process any object with `returncode`. Only data
     that is already in memory is read: an unread body stays unread. `now` is the wall clock that dates are compared with; the
-    default is the present. `classifier` is by default ours with the rules that extensions added. Secrets that `redactor`
-    knows (by default those of this process) are masked in the fault itself, so nothing made of it can show them.
+    default is the present. By default `classifier` has our rules and those that extensions added. Secrets that
+    `redactor` knows (by default those of this process) are masked in the fault itself, so nothing made of it can show
+    them.
 
         try:
             client.messages.create(...)
@@ -139,7 +141,7 @@ def leave_account(error: BaseException, fault: Fault, note: str, around: str) ->
 
 
 def forget_account(error: BaseException) -> None:
-    """Remove what an earlier operation left on an exception that is raised once more."""
+    """Remove what an earlier operation left on an exception that is raised again."""
     error.__dict__.pop(FAULT_ATTRIBUTE, None)
     error.__dict__.pop(GAVE_UP_IN, None)
     if isinstance(error, HoldfastError):
@@ -170,7 +172,8 @@ def _fault_of(failure: Any, provider: str, now: float, classifier: Classifier) -
         case BaseException():
             kept = failure.__dict__.get(FAULT_ATTRIBUTE)
             if isinstance(kept, Fault):
-                # A recovery has given up on it: its fault holds every attempt, which a new look would lose.
+                # A recovery has given up on this error. Its fault holds every attempt, and classifying again would lose
+                # them.
                 return kept
             return classify.from_exception(failure, provider=provider, now=now, classifier=classifier)
         case str() | bytes() | bytearray():

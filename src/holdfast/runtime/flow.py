@@ -1,8 +1,9 @@
-"""The stream machine: what follows from each thing that happens to a stream. It does no I/O.
+"""The stream machine: it decides what to do about each thing that happens to a stream. It does no I/O.
 
 A `Flow` holds items back until the first content, remembers what was delivered, knows whether the stream is complete, and
-decides what a failure does: begin again unseen, continue, restart, use another source, or raise. What differs between the
-streams of SDKs and frameworks is a `Dialect`, which is data. A driver (`stream.py`) reads the source and does this:
+decides what a failure does: begin again before the consumer has seen anything, continue, restart, use another source,
+or raise. What differs between the streams of SDKs and frameworks is a `Dialect`, which is data. A driver (`stream.py`)
+reads the source and does this:
 
     flow.begin()                    when the stream is entered
     flow.source_opened()            before the first item of each source
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["ALIVE", "AfterFirst", "AttemptContext", "Delivered", "Dialect", "Ending", "Flow", "Used", "Way", "stalled"]
 
 AfterFirst: TypeAlias = Literal["raise", "continue", "restart"]
-"""What a failure after the first item does: raise with the items that arrived; go on where it broke off; begin again."""
+"""What follows a failure after the first item: raise with the items so far, continue from there, or begin again."""
 
 ALIVE: Any = object()
 """A source yields this when something arrived that is not an item yet. The idle limit begins anew; no consumer sees it."""
@@ -75,12 +76,14 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about the items of one kind of stream. By default every item is content, and every end complete."""
 
     opens: Callable[[Any], bool] = _no
-    """Whether an item comes before any content. Such items are held back, so that nobody sees it if the stream fails."""
+    """Whether an item comes before any content. Such items are held back, so an early failure stays invisible."""
     fragment: Callable[[Any], bool] = _no
     """Whether an item is a part of a tool call. After one is delivered, a failure is always raised."""
     ends: Callable[[Any], bool | None] | None = None
-    """Whether an item is the last that a complete stream must have; None for items that say nothing about it. With this, a
-    stream without that item, or without any item, was cut."""
+    """Whether an item ends a complete stream; None for items that say nothing about the end.
+
+    If this is set, a stream that ends without such an item was cut.
+    """
     failure: Callable[[Any, Any], Exception | None] | None = None
     """The exception for an item that reports a failure; takes the item and its source."""
     raises_failures: bool = False
@@ -88,7 +91,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     used: Callable[[Any], Used | None] | None = None
     """What an item reports about the model and the tokens used so far. Without it the source itself is looked at."""
     timeout_is_silence: bool = False
-    """A timeout in the middle is the HTTP client's own: the other side sent nothing for too long."""
+    """A timeout in the middle of a stream is the HTTP client's own: the server sent nothing for too long."""
 
 
 class Ending:
@@ -115,7 +118,7 @@ class Ending:
 
 
 def stalled(name: str, seconds: float | None) -> HoldfastError:
-    """Return the error for a stream that was silent for longer than its limit, or than the HTTP client's if None."""
+    """Return the error for a stream that sent nothing for `seconds`; None: for longer than the HTTP client's limit."""
     silence = "too long" if seconds is None else f"{seconds:g} s"
     context = {} if seconds is None else {"idle_s": seconds}
     return HoldfastError(Fault.of("PROVIDER_STREAM_STALLED", f"{name} sent nothing for {silence}", context=context))
@@ -205,11 +208,11 @@ class Flow:
         self._held: list[Any] | None = None
         """Items before the first content of the present source; None after it."""
         self._looks = False
-        """The dialect has something to find in an item. Otherwise no time is spent on it: streams have many items."""
+        """Whether the dialect looks at items at all. If not, no time is spent on them: streams have many items."""
         self._ending = Ending(of.dialect)
         self._used: Used | None = None
         self._reported: Exception | None = None
-        """A failure that an item reported, which the consumer has seen."""
+        """A failure that an item reported. The consumer has seen that item."""
         self._mode: AfterFirst = of.after_first
         self._call = OpenCall() if of.after_first == "continue" else None
         self._ways = of.ways
@@ -230,7 +233,7 @@ class Flow:
     # --- items ---
 
     def source_opened(self) -> None:
-        """Forget what is known about the source before."""
+        """Forget what is known about the previous source."""
         self.fresh = True
         self._held = []
         # Each source is an answer of its own: the end and the usage of an earlier one say nothing about it.
@@ -240,7 +243,7 @@ class Flow:
         self._used = self._reported = None
 
     def received(self, item: Any, source: Any) -> bool:
-        """Take in an item; return False if it is held back and the next one is needed now. Raise a failure it reports."""
+        """Handle an item; return False if it is held back and the next one is needed now. Raise a failure it reports."""
         if item is ALIVE:
             self.fresh = False
             return True
@@ -274,13 +277,13 @@ class Flow:
         self.fresh = False
 
     def source_ended(self, source: Any) -> None:
-        """Settle a complete stream; raise if the last item of a complete one is missing."""
+        """Settle a stream whose source has ended; raise if the item that ends every complete stream is missing."""
         if self.over:
             return
         self._ending.check()
         self._release()
         self.over = True
-        # Settled now and not when the last item is delivered: the source has done its part.
+        # Settled before the last item is delivered, because the source has done its part.
         if self._reported is None:
             self.op.succeeded(source if self._used is None else self._used)
         else:
@@ -294,21 +297,21 @@ class Flow:
             if self._call is not None:
                 self._call.follow(item)
             if self.of.dialect.fragment(item):
-                # Another answer words its tool calls anew, so parts of two answers must never be joined.
+                # Another answer phrases its tool calls differently, so parts of two answers must never be joined.
                 self._mode = "raise"
         return item
 
     def take_back(self, item: Any) -> None:
-        """Make the first item the next one again: it was read to know that it is there, and nobody has it yet."""
+        """Put the first item back, so that it is delivered next. It was read only to know that there is one."""
         self.ready.appendleft(item)
         self.delivered = Delivered()
 
     # --- limits ---
 
     def ends(self) -> float | None:
-        """Return when it must be over, whatever arrives: its total, and before the first item the operation's deadline."""
+        """Return when the stream must end even if items arrive: at `total`; before the first item, at the deadline."""
         if self.handed_out:
-            # The deadline was for getting the answer. An answer that is still coming is ended by silence only.
+            # The deadline limits the wait for an answer. Once an answer arrives, only silence ends it.
             return None
         op, total = self.op, self.of.total
         ends = None if total is None else self._began + total
@@ -316,7 +319,7 @@ class Flow:
         return outer if ends is None or (outer is not None and outer < ends) else ends
 
     def late(self) -> HoldfastError:
-        """Return the error of the limit that expired: each has its own (R77)."""
+        """Return the error of the limit that expired. Each limit has its own error (R77)."""
         op, ends, idle = self.op, self.ends(), self.of.idle
         if ends is not None and op.plan.monotonic() >= ends:
             return errors.deadline_passed(op, ends - self._began)
@@ -335,13 +338,13 @@ class Flow:
     def failed(self, error: BaseException) -> float | None:
         """Settle a failure. Return the seconds to wait before the next source, or None to let `error` through.
 
-        Where another error surfaces, it is raised from here. After the wait you must call `retry`.
+        If another error must surface, it is raised here. After the wait you must call `retry`.
         """
         op = self.op
         # If the wait raises, the stream is over: only `retry` takes this back.
         self.over = True
         if self.delivered.count and isinstance(error, Exception) and op.passes(error):
-            # The source has answered. What a framework makes of the answer is no failure of the source.
+            # The source has answered. An exception that steers the framework is no failure of the source.
             op.succeeded(self._used)
             return None
         is_failure = isinstance(error, Exception) and not op.plan.off and not op.passes(error)
@@ -371,11 +374,11 @@ class Flow:
             at, items = runtime.clock.wall(), self.delivered.count
             runtime.bus.emit(StreamResumed(at=at, run=op.run, operation=op.plan.name, how=how, items=items))
         if how == "restart":
-            # The consumer begins anew, so what it got before is not part of what it has.
+            # After a restart the consumer discards the items it got before, so they no longer count as delivered.
             self.delivered = Delivered()
 
     def _settle_cut(self, error: BaseException) -> BaseException:
-        """Raise the cut where nothing may be resumed; else return the failure to decide about."""
+        """Raise `StreamCutError` if the stream may not resume; else return the failure to decide about."""
         if self.of.dialect.timeout_is_silence and fault_of(error).code == "PROVIDER_TIMEOUT":
             silence = stalled(self.op.plan.name, None)
             silence.__cause__ = error
@@ -384,14 +387,14 @@ class Flow:
             assert isinstance(error, Exception)
             self.op.cut_off(error)
             self._raise_cut(error)
-        # A stream inside this one broke and was not allowed to resume. This one is, so its cause is what counts.
+        # A nested stream broke and was not allowed to resume. This stream may resume, so the cause of the break counts.
         while isinstance(error, StreamCutError) and error.__cause__ is not None:
             error = error.__cause__
             forget_account(error)
         return error
 
     def _raise_cut(self, error: BaseException) -> NoReturn:
-        """Raise the cut with the delivered items; a defect in the source's own code is raised as it is."""
+        """Raise `StreamCutError` with the delivered items; a defect in the source's own code is raised as it is."""
         fault = fault_of(error)
         if fault.code == "SYS_PROGRAMMING_ERROR":
             raise error
@@ -421,7 +424,7 @@ class Flow:
         try:
             raise surfacing
         finally:
-            # An exception in a frame that it passes through keeps itself alive.
+            # A frame in an exception's traceback must not refer to the exception: the cycle would keep both alive.
             del surfacing
 
 
@@ -433,8 +436,8 @@ Tokens: TypeAlias = "tuple[Token[Any], ...]"
 class AttemptContext:
     """The context variables that readers of events set when an attempt began, such as a trace's span.
 
-    The attempt of a stream goes on while its consumer runs in between. So what `admit` sets is set in a copy of the context,
-    and put in force for the attempt's own steps only: outside them the consumer's context is as it was.
+    The consumer runs between two steps of a stream's attempt. So `admit` sets the variables in a copy of the context.
+    They are in force during the attempt's own steps only, and the consumer's context does not change.
     """
 
     __slots__ = ("_changes",)
@@ -447,7 +450,7 @@ class AttemptContext:
         )
 
     def enter(self) -> Tokens:
-        """Put them in force for one step; after it you must `leave` with the tokens."""
+        """Put the variables in force for one step. After the step you must call `leave` with the tokens."""
         return tuple(variable.set(value) for variable, value in self._changes)
 
     @staticmethod

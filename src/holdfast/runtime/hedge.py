@@ -1,7 +1,8 @@
 """Hedge: a second call when the first is late. Whichever answers first wins.
 
 Invariant: when the attempt is over, none of its calls is left running, and every added call is charged. Added calls need a
-place and a start of the target's limiter like any other call, but they do not wait for them: a hedge that waits is too late.
+place and a start of the target's limiter like any other call, but they never wait for these, because a hedge that waits
+is too late.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ async def race(
             await _stop(op, (running | done) - {winner})
         finally:
             _release(op, added)
-        # A task in a frame that its exception passes through keeps that exception alive.
+        # These tasks hold exceptions whose tracebacks refer to this frame. Without `del`, that cycle would keep them
+        # alive.
         del done, winner
 
 
@@ -84,7 +86,7 @@ def _release(op: Operation, added: int) -> None:
     """
     limiter = op.plan.limiter
     for _ in range(added):
-        # Places are all alike, so ticket 0 stands for each: an added call took its place without waiting.
+        # An added call took its place without waiting, so it has no ticket. Ticket 0 releases such a place.
         if limiter is not None:
             limiter.release(0)
         if op.budget is not None:
@@ -106,7 +108,7 @@ def _may_add(op: Operation) -> bool:
 
 
 def _winner(done: set[asyncio.Task[Any]], running: set[asyncio.Task[Any]]) -> asyncio.Task[Any] | None:
-    """Return the call that decides: one that answered, or a failed one where no other is left."""
+    """Return the call that decides: a call that answered or, if no other call is left, a failed one."""
     # Reading each task's exception marks it as seen; asyncio logs an exception that nobody reads.
     good = [task for task in done if not task.cancelled() and task.exception() is None]
     if good:

@@ -53,7 +53,7 @@ class Limiter:
 
         Raises `HoldfastError` where the queue is full, or where the wait would pass the deadline.
         """
-        # The place comes first: a start that is reserved while the caller still queues for a place would pass unused.
+        # The place comes first. A start that is reserved while the caller still waits for a place would pass unused.
         ticket = await self._place_async(runtime.clock, deadline)
         try:
             now = runtime.clock.monotonic()
@@ -61,7 +61,7 @@ class Limiter:
                 try:
                     await asyncio.sleep(wait if runtime.waits else 0)
                 except BaseException:
-                    # The next caller may have the start that this one leaves.
+                    # The start is given back, so that the next caller can use it.
                     self._cancel_start(now + wait)
                     raise
         except BaseException:
@@ -70,7 +70,7 @@ class Limiter:
         return ticket
 
     def acquire(self, runtime: Sleeper, deadline: float | None) -> int:
-        """Do the same in a thread, which blocks meanwhile."""
+        """Do the same in a thread, which blocks during the wait."""
         ticket = self._place(runtime.clock, deadline)
         try:
             now = runtime.clock.monotonic()
@@ -88,7 +88,7 @@ class Limiter:
     def try_acquire(self, now: float) -> bool:
         """Take a place and a start if both are free now; never wait. `release(0)` gives the place back."""
         with self._lock:
-            # The pace is only read until the place is taken: a reserved start would have to be given back.
+            # Until the place is taken, the pace is only read: a reserved start would have to be given back.
             if self._pace is not None and self._pace.peek(now) > 0:
                 return False
             if self._places is not None and not self._places.try_acquire():
@@ -175,7 +175,7 @@ class Limiter:
         self._wake(following)
 
     def _wake(self, ticket: int | None) -> None:
-        """Wake a waiter. One whose event loop is closed passes its place on to the next."""
+        """Wake a waiter. If its event loop is closed, its place goes to the next waiter."""
         while ticket is not None and (wake := self._wakers.pop(ticket, None)) is not None:
             try:
                 wake()

@@ -4,8 +4,8 @@ In tasks, one timer per event loop and duration serves all calls with that limit
 order they began, so a plain dict is a queue of them and only the first needs a timer. A call that ends in time costs one
 insertion and one deletion. That is how a whole recovered call can cost less than one `asyncio.timeout`.
 
-A thread cannot be stopped. When its time is over the caller goes on, the thread is counted until it ends by itself, and
-beyond a cap no new one is started: the leak is bounded and visible.
+A thread cannot be stopped. When its time is over, the caller goes on and the thread is counted until it ends by itself.
+Beyond a cap no new thread is started, so the leak is bounded and visible.
 
 Invariant: after `Limit.end`, the task has exactly as many cancellations pending as others requested. No thread started here
 keeps the interpreter from exiting (R67).
@@ -34,13 +34,13 @@ else:
 __all__ = ["MOST_ABANDONED", "AbandonedThreads", "Limit", "Wheels", "call_in_thread"]
 
 _NEARLY = 0.01
-"""A limit around this one may have begun a little earlier; its end counts as this one's within this share of the limit."""
+"""An outer limit of the same length ends a little earlier. Within this share of the limit, both count as over."""
 
 
 class Limit(msgspec.Struct, eq=False):
-    """One limited piece of work in one task, running since it was made. You must call `end` in the same task.
+    """One limited piece of work in one task. Its clock runs from the start. You must call `end` in the same task.
 
-    A struct, because every call makes one and a class's own `__init__` costs more than all it would do here.
+    It is a struct, because every call makes one, and an `__init__` in Python would take longer than the work itself.
     """
 
     wheel: _Wheel
@@ -58,7 +58,8 @@ class Limit(msgspec.Struct, eq=False):
     def end(self) -> bool:
         """Stop the clock; return whether the cancellation just seen was ours alone.
 
-        A cancellation from outside that came at the same moment wins (R65).
+        If somebody else cancelled the task at the same moment, the result is False, and that cancellation must surface
+        (R65).
         """
         wheel = self.wheel
         wheel.running.pop(self, None)
@@ -80,7 +81,7 @@ class _Wheel:
         self.seconds = seconds
         self.monotonic = monotonic
         self.single = single
-        """Made for one call with a limit of its own, such as the rest of a deadline; its timer ends with that call."""
+        """Whether it serves only one call, such as one with the rest of a deadline. Its timer ends with that call."""
         self.running: dict[Limit, None] = {}
         self.handle: TimerHandle | None = None
 
@@ -103,7 +104,7 @@ class _Wheel:
         """Cancel the calls that are due and set the timer for the next one."""
         self.handle = None
         now = self.monotonic()
-        # Collected first: the dict must not change while it is iterated.
+        # The due calls are collected first, because the dict must not change while it is iterated.
         due = []
         for limit in self.running:
             if limit.expires > now:
@@ -133,7 +134,7 @@ class Wheels:
     def begin(self, began: float) -> Limit:
         """Start the clock in the running task, as of `began`."""
         loop = asyncio.get_running_loop()
-        # A wheel keeps its loop alive, so an id cannot be reused while it stands here.
+        # A wheel keeps its loop alive, so no other loop can get the same id while the wheel is in this dict.
         wheel = self._by_loop.get(id(loop))
         if wheel is None:
             wheel = self._new(loop)
@@ -153,7 +154,7 @@ class Wheels:
 
 
 MOST_ABANDONED = 64
-"""Threads of one runtime that may still run after their callers went on."""
+"""The most threads of one runtime that may still run after their callers went on."""
 
 
 class AbandonedThreads:
@@ -228,5 +229,5 @@ class _ThreadCall:
             if error is not None:
                 raise error
         finally:
-            del error  # in a frame that it passes through it would keep itself alive
+            del error  # its traceback refers to this frame: the cycle would keep both alive
         return self._value

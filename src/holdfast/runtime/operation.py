@@ -88,7 +88,7 @@ class Operation:
     """The attempts that failed."""
     first_failure: float | None = None
     blamed: Fault | None = None
-    """The latest failure that is the callee's, where the circuit counts one outcome per operation."""
+    """The latest failure of the callee. It is used if the circuit counts one outcome per operation."""
     moves = 0
     """Attempts that moved on to another key at once; they are not retries of the same call."""
     reason: Reason | None = None
@@ -110,9 +110,9 @@ class Operation:
     first_to_wait = False
     """No other caller waits for the circuit that rejected it."""
     reopened_for: float | None = None
-    """The attempt just made was a circuit's probe, and the circuit is open again for so many seconds."""
+    """If the attempt just made was a failed probe: for how many seconds its circuit is open again."""
     over = False
-    """It has ended: what still runs in its context is not in its scope."""
+    """It has ended. Tasks that still run in its context are not in its scope."""
     _run = ""
 
     def __init__(self, plan: Plan, adapter: Adapter | None = None, abort: Abort | None = None) -> None:
@@ -214,7 +214,7 @@ class Operation:
         permit = state.admit(now)
         self.plan.runtime.report_transitions(state, self.run)
         if isinstance(permit, Rejection):
-            # Only a caller that can still be there when the circuit ends may count as the first to wait for it.
+            # Only a caller whose deadline comes after the next probe may count as the first to wait for the circuit.
             if self.waits_for_circuit and (self.deadline is None or (permit.retry_at or now) < self.deadline):
                 self.first_to_wait = state.is_first_to_wait(permit)
             raise errors.rejected(self, state, permit, now)
@@ -288,9 +288,9 @@ class Operation:
             reports.recovered(self, now)
 
     def failed(self, error: BaseException, proposal: Retry | GiveUp | None = None) -> float | None:
-        """Take in how the attempt ended; return the seconds to wait before the next one, or None to let `error` through.
+        """Handle a failed attempt; return the seconds to wait before the next one, or None to let `error` through.
 
-        Where the error that surfaces is ours, it is raised from here.
+        If one of our own errors must surface, it is raised here.
         """
         if self.plan.off:
             self.over = True
@@ -311,14 +311,14 @@ class Operation:
         return self._respond(error, self._fault(error), proposal)
 
     def unacceptable(self, fault: Fault, proposal: Retry | GiveUp | None = None) -> float:
-        """Take in an answer that was not accepted; return the seconds to wait, or raise an error that carries it."""
+        """Handle a rejected answer; return the seconds to wait, or raise an error that carries the answer."""
         error = HoldfastError(fault)
         delay = self._respond(error, fault, proposal)
         try:
             if delay is None:
                 raise error
         finally:
-            # An exception in a frame that it passes through keeps itself alive.
+            # A frame in an exception's traceback must not refer to the exception: the cycle would keep both alive.
             del error
         return delay
 
@@ -446,7 +446,7 @@ class Operation:
         return decision.delay
 
     def _note(self, then: str, *, made: bool) -> None:
-        """Write down what follows from the attempt just remembered."""
+        """Record the decision about the attempt just remembered."""
         if made:
             self.history = (*self.history[:-1], msgspec.structs.replace(self.history[-1], then=then))
 
@@ -474,7 +474,7 @@ class Operation:
         )
 
     def _gave_up_inside(self, error: Exception) -> bool:
-        """Whether a recovery inside this one gave up on the error. That recovery would have read our run's name."""
+        """Whether a nested recovery gave up on the error. It would have read our run id, which is made at the first read."""
         return bool(self._run) and gave_up_in(error, self._run)
 
     def _remember(self, fault: Fault, now: float) -> None:
@@ -518,7 +518,7 @@ class Operation:
             if surfacing is not error:
                 raise surfacing from error
         finally:
-            # An exception in a frame that it passes through keeps itself alive.
+            # A frame in an exception's traceback must not refer to the exception: the cycle would keep both alive.
             del surfacing
 
     # --- permits ---
@@ -544,7 +544,7 @@ class Operation:
         return Waiting(self.run, self.plan.name, self.attempts, until, self.has_fallbacks)
 
     def waited_for(self, seconds: float, command: Command | None) -> None:
-        """The wait is over after so many seconds. If a command ended it, obey: go on at once, or raise."""
+        """The wait is over after `seconds`. If a command ended the wait, obey it: go on at once, or raise."""
         failed_with, self.failed_with = self.failed_with, None
         if command is None:
             return
@@ -561,7 +561,7 @@ class Operation:
             try:
                 raise error
             finally:
-                del error  # in a frame that it passes through it would keep itself alive
+                del error  # its traceback refers to this frame: the cycle would keep both alive
 
     def check_abort(self) -> None:
         """Raise `AbortedError` if the caller's signal is set. Called between two fallbacks."""
@@ -585,7 +585,7 @@ class Operation:
         self.over = True
 
     def extend_deadline(self) -> None:
-        """Give the next fallback what is left of the deadline, and never less than one attempt may take.
+        """Give the next fallback what is left of the deadline, but at least the time limit of one attempt.
 
         A callee that hangs uses up the whole deadline, and that is when its fallbacks are needed. The deadline of the scope
         around still holds.
@@ -612,7 +612,7 @@ class Operation:
         now = self.plan.monotonic()
         self._charge_answer(value)
         if self.first_failure is None:
-            # A circuit rejected the primary call, so no attempt failed: the recovery counts from the beginning.
+            # A circuit rejected the primary call, so no attempt failed. The recovery time counts from the beginning.
             self.first_failure = self.started
         if self.plan.watched:
             reports.attempt_ended(self, now, None)

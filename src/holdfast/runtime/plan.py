@@ -115,9 +115,9 @@ class Plan:
         self.watched = runtime.bus.wants_attempts and not self.off
         """The events of every attempt have readers."""
         self.rationed = policy.retry_quota is not None
-        """Its retries are a share of its calls."""
+        """A quota limits its retries to a share of its calls."""
         self.eventful = not self.off and (self.watched or bool(self.other_states) or self.rationed)
-        """Even an attempt that goes well has more to do than to settle one permit."""
+        """Even a successful attempt has more to do than to settle one permit."""
         self.accept = None if self.off else self._given_accept
 
     def _look_up_limits(self, runtime: Runtime, policy: Policy) -> None:
@@ -174,7 +174,7 @@ class Plan:
     # --- other plans ---
 
     def fresh(self) -> Plan:
-        """Return this plan, or another one that was looked up again where something has changed."""
+        """Return this plan or, if something has changed, a new plan that is looked up again."""
         if self.seen == CHANGES.count:
             return self
         other = copy.copy(self)
@@ -257,7 +257,7 @@ class Plan:
     ) -> float | None:
         """Settle every permit after a failure, which counts on one circuit at most: the one of its scope.
 
-        Return for how long a circuit is open again, where the attempt was its probe.
+        If the attempt was a probe, return for how long its circuit is open again.
         """
         # A revoked key must not open the circuit of the whole provider, so the other circuits ignore the failure.
         main = self.scopes[0]

@@ -1,6 +1,6 @@
 """`recover`: put a policy around any callable. Sync, async, a stream, or a block as a loop of attempts.
 
-Invariant: what comes out is what went in. A decorated function stays a function of the same kind, and the exception that
+Invariant: a decorated function stays a function of the same kind, and the exception that
 surfaces is the one the call raised, unless the failure is ours.
 """
 
@@ -234,7 +234,7 @@ class Recovery:
         plan = self._fresh()
         if plan.accept is not None:
             raise InvalidError.saying(
-                "recover.accept", "a function to look at the answer of", "a block, which gives none"
+                "recover.accept", "a function, whose answer `accept` can check", "a block, which has no answer"
             )
         return plan
 
@@ -248,5 +248,5 @@ class Recovery:
 
 async def _later(plan: Plan, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Make the call when it is awaited."""
-    # An operation that began with the call of `.call` would use up its deadline while its coroutine waits in a queue.
+    # The operation begins in here and not in `.call`: its deadline must not run while the coroutine waits in a queue.
     return await drive_async(Operation(plan.fresh()), fn, args, kwargs)

@@ -1,11 +1,12 @@
-"""The registry of targets: what all calls to one name share. Its circuit, retry quota, hedge statistics and limiter.
+"""The registry of targets. All calls to one name share a circuit, a retry quota, hedge statistics and a limiter.
 
 Only this module touches a circuit's machine or a lock; all others call the methods of `TargetState`. Behind these methods
 the state can later be shared between processes.
 
 Invariant: one name has one state, however many callers, threads and event loops use it, and in whatever order they come.
-A policy without a circuit (a quota, a limiter) ignores the one that another policy gave to the same name. The registry is
-bounded: closed and idle targets are dropped first, and later calls do not use a state that was dropped.
+A policy without a circuit ignores the circuit that another policy gave to the same name. The same holds for quotas and
+limiters. The registry is bounded: closed and idle targets are dropped first, and later calls do not use a state that
+was dropped.
 """
 
 from __future__ import annotations
@@ -86,11 +87,11 @@ class TargetState:
         self._hedge_machine: HedgeMachine | None = None
         self._limiter_options: tuple[int | None, int | None, float | None] | None = None
         self._rejection: tuple[Rejection, Fault] | None = None
-        """The fault of the present rejection. In an outage it rejects many callers, and the fault is the same for all."""
+        """The fault of the present rejection. In an outage many callers are rejected, and all get the same fault."""
         self._awaited: Rejection | None = None
         """The rejection whose end a caller already waits for."""
         self._renewed = _NONE
-        """The settings were reloaded: in these options the next policy may differ from the last one."""
+        """Options in which the next policy may differ from the last one, because the settings were reloaded."""
 
     # --- the circuit ---
 
@@ -101,14 +102,14 @@ class TargetState:
 
     def succeed(self, permit: Permit, now: float) -> bool:
         """Settle a permit after a good answer; return whether the circuit changed."""
-        # `with` would do the same for twice the time on Python 3.11, and every call comes here.
+        # `with` takes twice as long on Python 3.11, and every call comes here.
         breaker = self._breaker
         self._lock.acquire()
         try:
             breaker.settle(permit, _SUCCESS, now)
         finally:
             self._lock.release()
-        # An empty tuple nearly always; `bool` would be one more call.
+        # `pending` is nearly always an empty tuple. `bool(…)` would cost one more call.
         return breaker.pending  # type: ignore[return-value] # only its truth is read
 
     def settle(
@@ -131,7 +132,7 @@ class TargetState:
 
     @property
     def rejects_until(self) -> float | None:
-        """When its circuit ends rejecting calls; infinity while it is held open; None where it is not open."""
+        """When its circuit stops rejecting calls; infinity while it is held open; None where it is not open."""
         with self._lock:
             return self._breaker.rejects_until
 
@@ -174,7 +175,7 @@ class TargetState:
         return is_first
 
     def reopened_for(self, now: float) -> float | None:
-        """Return for how long the circuit is open after a failed probe, whose caller is the first to wait; None: not open."""
+        """Return how long the circuit is open after a failed probe; None: not open. The caller is the first to wait."""
         with self._lock:
             until = self._breaker.open_until
             if until is None:
@@ -266,7 +267,7 @@ class TargetState:
         raise InvalidError.saying(f"policy.{option} of {self.name}", f"what it already has, {present!r}", repr(wanted))
 
     def after_fork(self) -> None:
-        """Replace the lock and the limiter: threads of the parent may hold them and do not exist in this process."""
+        """Replace the lock and the limiter after a fork: threads of the parent may hold them and do not exist here."""
         self._lock = threading.Lock()
         if self.limiter is not None and self._limiter_options is not None:
             self.limiter = limiter_for(self.name, *self._limiter_options)
@@ -309,7 +310,7 @@ class Registry:
 
     def unnamed(self, label: str) -> TargetState:
         """Return a new state for a recovery without a target. It has no name to be found by, and lives as long as its plan."""
-        # Known here weakly, so that a forked worker can replace its lock too.
+        # A weak reference is kept, so that a forked worker can replace the lock of this state too.
         state = TargetState(label)
         self._unnamed.add(state)
         return state
@@ -332,13 +333,13 @@ class Registry:
         return len(self._states)
 
     def after_fork(self) -> None:
-        """Replace every lock: a thread of the parent may hold one and does not exist in this process."""
+        """Replace every lock after a fork: a thread of the parent may hold one, and that thread does not exist here."""
         self._lock = threading.Lock()
         for state in (*self._states.values(), *self._unnamed):
             state.after_fork()
 
     def _evict_idle(self) -> None:
-        """Drop the tenth that was idle longest. An open circuit is knowledge: it stays while there is a closed one to drop.
+        """Drop the tenth of the targets that was idle longest. Targets with an open circuit are dropped last.
 
         A circuit that a person holds is never dropped, because that person would not notice.
         """

@@ -1,6 +1,6 @@
 """Perform a repair: call the user's function, and make the next attempt with the arguments it returned.
 
-Invariant: a repair that returns nothing, raises, or would send the same request again lets the original error surface.
+Invariant: if a repair returns nothing, raises, or would send the same request again, the original error surfaces.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def repair_async(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str
 
 
 def repair(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
-    """Do the same in a thread."""
+    """Do the same as `repair_async`, in a thread."""
     due = op.take_repair()
     try:
         result = due.fn(due.fault, *args, **kwargs)
@@ -61,7 +61,7 @@ def _repaired(op: Operation, due: DueRepair, result: Any, args: tuple[Any, ...],
     repairs.sent(args, kwargs)
     if isinstance(result, Changed) and not repairs.repeats(result):
         args, kwargs = result.args, result.kwargs
-    # A refreshed credential is not among the arguments: there, True means that the same request may be sent again.
+    # A refreshed credential is not among the arguments. So from such a repair, True means: send the same request again.
     elif result is not True or not due.repair.same_request:
         op.not_repaired(due)
         raise due.error

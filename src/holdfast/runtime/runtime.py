@@ -1,4 +1,4 @@
-"""`Runtime`: the clock, chance, circuits, settings and readers of events that recoveries share. There is a default one.
+"""`Runtime`: the clock, chance, circuits, settings and readers of events that recoveries share. One is the default.
 
 Invariant: a recovery looks its settings up once, and again after each change; `CHANGES` counts the changes.
 """
@@ -67,7 +67,8 @@ class _Changes:
         self.count = 0
 
     def happened(self) -> None:
-        # No lock: two threads may count their changes as one, but the number differs from before, and that is all a plan checks.
+        # This needs no lock. Two threads may count two changes as one, but a plan only checks whether the number has
+        # changed.
         self.count += 1
 
 
@@ -81,8 +82,8 @@ CHANGES = _Changes()
 class Runtime:
     """What recoveries share: a clock, chance, circuits, settings and the readers of their events.
 
-    Programs need none of their own: `default_runtime()` is used where no runtime is given. Tests make one with a clock of
-    their own:
+    Most programs need not make one: `default_runtime()` is used where no runtime is given. Tests make a runtime with a
+    clock of their own:
 
         from holdfast import Runtime, recover
         from holdfast.testing import VirtualClock
@@ -94,7 +95,7 @@ class Runtime:
     clock, rng: time and chance; by default those of the machine.
     waits: False makes every wait end at once.
     enabled: False makes every recovery a plain call; by default the environment variable `HOLDFAST_ENABLED` decides.
-    most_circuits: how many targets it remembers. Beyond that, the ones idle longest are forgotten.
+    most_circuits: how many targets it remembers. Beyond that, the targets that were idle longest are forgotten.
     consent: a function of operation, step and fault that returns True if a fallback with `consent="ask"` may be used.
     log: whether it writes retries, fallbacks and failures to `logging.getLogger("holdfast")`.
 
@@ -185,7 +186,7 @@ class Runtime:
         return False if self._consent is None else self._consent(operation, step, fault)
 
     def policy_for(self, target: Target) -> Policy:
-        """Return the configured policy of a target: that of the first of its names that has one, else the default policy."""
+        """Return the policy of a target: the configured one of its first name that has one, else the default policy."""
         for _, name in target.names:
             if (policy := self._policies.get(name)) is not None:
                 return policy

@@ -1,6 +1,6 @@
 """The secrets of this process: they are masked in every text, and each key has a harmless name for its circuit.
 
-Invariant: from the moment this is loaded, no `str` or `repr` of an error, a result or a fault shows one of them.
+Invariant: once this module is loaded, no `str` or `repr` of an error, a result or a fault shows a secret.
 """
 
 from __future__ import annotations

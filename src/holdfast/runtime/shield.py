@@ -19,7 +19,7 @@ async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def wait_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run the work to its end. A caller that is cancelled waits for the end; cancelled twice, it is released at once."""
+    """Run the work to its end. A cancelled caller still waits for it. A second cancellation releases the caller at once."""
     task = asyncio.get_running_loop().create_task(work)
     try:
         return await asyncio.shield(task)

@@ -1,12 +1,12 @@
-"""Streams that recover: before the first item invisibly, after it only as the caller chose.
+"""Streams that recover: invisibly before the first item, and after it as `after_first` says.
 
     live = recover("claude").stream(tokens, first=20, idle=15)
     async with live("hi") as stream:
         async for token in stream:
             …
 
-A stream is an async context manager: a generator that the consumer leaves early may be closed late and in another task, and
-a time limit must not be held across a `yield`. Items pass through one by one.
+A stream is an async context manager and not a generator. If a consumer leaves a generator early, it may be closed late
+and in another task, and a time limit must not be held across a `yield`. Items pass through one by one.
 
 `Stream` reads in a task and `BlockingStream` in a thread; both only report to a `Flow`, which decides. Integrations that must
 hand out an SDK's own stream object call `start`, which recovers until the first content, and let the object read from here.
@@ -55,7 +55,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _ITEMS = Dialect()
-_NOT_CLOSED = "closing the source of a stream that had failed raised"
+_NOT_CLOSED = "closing the source of a failed stream raised"
 
 
 class StreamOf(Generic[P, T]):
@@ -160,7 +160,7 @@ class _Driver:
         self._context: AttemptContext | None = None
         self._entered = False
         self._starting = False
-        """It reads for `start`: a source that ends meanwhile is handed out all the same, so it is not closed."""
+        """Whether it reads for `start`, which hands out the source even if it has ended, so it is not closed."""
         self._busy = False
         """The source is being read or closed."""
 
@@ -186,13 +186,13 @@ class _Driver:
             self._release_place()
 
     def source_closed(self) -> None:
-        """The source was closed by someone else. An SDK that closes it while it is read or at its end does not count."""
+        """The source was closed by someone else. This is ignored while the stream itself reads or closes the source."""
         if not self._busy:
             self.abandon()
 
     def __del__(self) -> None:
-        # A consumer that drops a stream without closing it gives no other sign. A permit that is never settled would keep
-        # a half-open circuit from closing.
+        # If a consumer drops a stream without closing it, only this method notices. A permit that is never settled
+        # would keep a half-open circuit from closing.
         if self._flow.handed_out:
             self.abandon()
 
@@ -209,14 +209,15 @@ class _Driver:
         try:
             yield
         except BaseException as error:
-            # A failure is settled already. A cancellation that came while a source was closed is not.
+            # A failure is settled already. A cancellation that came while a source was being closed is not settled yet.
             self._flow.abandon(error)
             self._flow.op.end()
             raise
 
     def _hand_out(self) -> Any:
         self._starting, self._flow.handed_out = False, True
-        # The consumer may make other calls between two items. A place that it kept could make it wait for itself.
+        # The consumer may make other calls between two items. If the stream kept its place in the limiter, such a call
+        # could wait for it for ever.
         self._release_place()
         self._flow.op.end()
         return self._source
@@ -263,7 +264,7 @@ class Stream(_Driver, Generic[T]):
         await self._close()
 
     async def start(self) -> Any:
-        """Read until the first content, with retries nobody sees; return the source of the attempt that has it.
+        """Read until the first content, with retries that nobody sees; return the source of the attempt that has it.
 
         From here on the stream belongs to an object of an SDK that iterates over this one. It is left when `abandon` or
         `source_closed` is called, or when nobody holds it any more.
@@ -308,7 +309,8 @@ class Stream(_Driver, Generic[T]):
         flow, ended = self._flow, False
         # One limit for all items that are held back: what counts is when the first content arrives.
         limit = self._begin_limit()
-        # For this step only: between two items the consumer runs, and its calls are not part of the attempt.
+        # The scope is set for this step only. Between two items the consumer runs, and its calls are not part of the
+        # attempt.
         token = AMBIENT.set(flow.op)
         inside = () if self._context is None else self._context.enter()
         self._busy = True
@@ -318,7 +320,8 @@ class Stream(_Driver, Generic[T]):
             while not flow.received(await anext(self._source), self._source):
                 pass
         except StopAsyncIteration:
-            # Not settled in here: an end that is a cut must reach `_recover` like any other failure.
+            # The end is settled after this block, because a stream that was cut must reach `_recover` like any other
+            # failure.
             ended = True
         except asyncio.CancelledError as error:
             expired, limit = limit, None
@@ -345,7 +348,7 @@ class Stream(_Driver, Generic[T]):
     async def _recover(self, error: BaseException) -> bool:
         """Return True to go on with another source, False to let the error through, or raise what surfaces instead."""
         if self._flow.over:
-            # The stream was abandoned while it was read, so this error is its consumer's.
+            # The stream was abandoned while it was read, so this error comes from its consumer.
             return False
         # An outer cancellation may come while the source closes. Then leaving the stream settles it.
         try:
@@ -388,7 +391,8 @@ class Stream(_Driver, Generic[T]):
         if limit.end():
             return True
         if self._flow.fresh and op.around is not None and limit.due:
-            # A recovery around it with the same limit fired first. The callee was late all the same, so its circuit counts it.
+            # An outer recovery with the same limit fired first. The callee was late too, so its circuit counts the
+            # call.
             op.timed_out(errors.lateness(op, op.plan.monotonic()))
         return False
 
@@ -412,7 +416,7 @@ class BlockingStream(_Driver, Generic[T]):
         self._close()
 
     def start(self) -> Any:
-        """Read until the first content, with retries nobody sees; return the source of the attempt that has it."""
+        """Read until the first content, with retries that nobody sees; return the source of the attempt that has it."""
         with self._started():
             for item in self:
                 self._flow.take_back(item)

@@ -108,5 +108,5 @@ def call_key() -> str:
     step: Any = around
     while step is not None and not hasattr(step, "key_of"):
         step = step.around
-    # In a durable step the key outlives the process; outside of one it lives as long as the call.
+    # In a durable step the key survives a crash of the process. Elsewhere it lives as long as the call.
     return around.run if step is None else str(step.key_of(around.run))
