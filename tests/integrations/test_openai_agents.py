@@ -528,7 +528,7 @@ def test_what_is_no_model_is_invalid():
         recovering(client)
     with pytest.raises(InvalidError, match="does not recover yet"):
         recovering(recovering(OpenAIResponsesModel("gpt-5", client)))
-    with pytest.raises(InvalidError, match="speaks HTTP"):
+    with pytest.raises(InvalidError, match="uses HTTP"):
         recovering(OpenAIResponsesWSModel("gpt-5", client))
     with pytest.raises(InvalidError, match="after_first"):
         recovering(OpenAIResponsesModel("gpt-5", client), after_first="continue")

@@ -53,7 +53,7 @@ def test_N2_18_what_is_preferred_and_missing_is_told_and_the_request_is_sent():
     assert world.exchange(world.model("xai", offers=PLAIN), request).text == "You said: hello"
     (event,) = world.of(SuppressedError)
     assert (event.code, event.cause) == ("PROVIDER_CAPABILITY_MISSING", "xai/grok-4 lacks reasoning")
-    assert event.reason == "preferred, and done without"
+    assert event.reason == "the model lacks a preferred capability"
 
 
 def test_N2_18_what_is_probed_and_missing_is_done_without_in_silence():
@@ -128,7 +128,7 @@ def test_a_model_without_the_capability_is_skipped_with_an_event():
     assert reply.model == "gpt-5-mini"
     assert world.received == 1
     (event,) = world.of(SuppressedError)
-    assert (event.reason, event.cause) == ("passed over", "anthropic/claude-haiku-4-5 lacks toolCalling")
+    assert (event.reason, event.cause) == ("the model was skipped", "anthropic/claude-haiku-4-5 lacks toolCalling")
     assert event.code == "PROVIDER_MISSING_TOOL_CALLING"
 
 

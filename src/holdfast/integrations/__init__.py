@@ -1,4 +1,4 @@
-"""Other libraries, recovered: one module or package for each. None of them is imported unless it is used.
+"""Recovery for other libraries. Each library has one module or package, which is imported only when it is used.
 
     anthropic      clients of the Anthropic SDK; openai: clients of the OpenAI SDK
     httpx          transports for httpx and httpx2
@@ -7,10 +7,10 @@
     openai_agents  models and providers of the OpenAI Agents SDK
     pydantic_ai    pydantic-ai's models and tools
 
-They never import each other. What they share:
+They never import each other. They share these modules:
 
     clients            what the Anthropic and the OpenAI SDK have in common
-    calls              calls and streams of a framework, whose own exceptions pass
+    calls              calls and streams of a framework, whose own control-flow exceptions pass unchanged
     recovery_warnings  the warning that other code retries below ours
 
 How a stream recovers is decided in `holdfast.runtime.flow`; an integration adds a dialect. How an operation goes on is

@@ -52,12 +52,13 @@ def recovering(
         client = recovering(Anthropic())
         answer = client.messages.create(model="claude-haiku-4-5", max_tokens=100, messages=messages)
 
-    With `more` clients, usually the same with other keys, calls are distributed by `weights`. A key that is rejected or rate
-    limited is left for the next one at once, and rests. `policy` is the policy of every call. `name` is the name of the
-    provider in circuits and events: by default "anthropic", or the host if the client talks to another one.
+    With `more` clients, usually the same with other keys, calls are distributed by `weights`. When a key is rejected or rate
+    limited, the call uses the next key at once, and the failed key is not used for a while. `policy` is the policy of every
+    call. `name` is the name of the provider in circuits and events. By default it is "anthropic", or the host if the client
+    talks to another host.
 
     Calls raise the SDK's own exceptions, `StreamCutError` for a stream that breaks after its first content, and
-    `CircuitOpenError`, `DeadlineError` or `BudgetError` where no request was made. Raises `InvalidError` for something that
-    is not a client of the SDK, or recovers already.
+    `CircuitOpenError`, `DeadlineError` or `BudgetError` where no request was made. `recovering` itself raises `InvalidError`
+    for something that is not a client of the SDK, or that recovers already.
     """
     return recover_clients((client, *more), sdk=ANTHROPIC, policy=policy, name=name, weights=weights, runtime=runtime)

@@ -1,4 +1,4 @@
-"""Calls of a framework that recover, streams included: what LangChain, pydantic-ai and the Agents SDK share.
+"""Calls and streams of a framework that recover. LangChain, pydantic-ai and the Agents SDK share this module.
 
 Frameworks raise exceptions to steer themselves: interrupts, handoffs, messages for the model. Such an exception is not a
 failure. It surfaces as the same object; no retry, no circuit, no fallback and no event reports it.
@@ -39,14 +39,14 @@ class _Framework(Adapter):
         self._usage = usage
 
     def reported(self, value: object) -> object:
-        """Return what an answer reports as used, in a form that budgets read."""
+        """Return the usage that an answer reports, in a form that budgets read."""
         return value if self._usage is None else self._usage(value)
 
 
 class Calls:
     """How calls to one target recover.
 
-    `passing` are the exceptions that are not failures. `usage` returns what an answer reports as used.
+    `passing` are the exceptions that are not failures. `usage` returns the usage that an answer reports.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Calls:
         usage: Callable[[Any], Any] | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        # What `fn` declares about itself (`@tool`) wins.
+        # If `fn` declares its own effect (`@tool`), that declaration wins over `effect`.
         self._plan = Plan(target, policy, effect=effect, runtime=runtime).of(fn)
         self._adapter = _Framework(passing, usage)
 
@@ -71,15 +71,15 @@ class Calls:
         return self._plan
 
     def within(self) -> bool:
-        """Return whether the caller runs inside an attempt of these calls. Then its call is a part of that attempt."""
+        """Return whether the caller runs inside an attempt of these calls. Its call is then a part of that attempt."""
         around = AMBIENT.get()
-        # The adapter identifies these calls: every operation of theirs has it, and no other operation does.
+        # Every operation of these calls has this adapter, and no other operation has it.
         return isinstance(around, Operation) and around.adapter is self._adapter and not around.over
 
     # --- calls ---
 
     def chain(self, fn: Callable[..., Any], others: Sequence[tuple[str, Calls, Callable[..., Any]]]) -> Chain | None:
-        """Return the chain of `fn`, or None without fallbacks. A fallback is its name, how it recovers, and the function."""
+        """Return the chain of `fn`, or None without fallbacks. A fallback is a tuple: name, how it recovers, function."""
         if not others:
             return None
         chain = Chain(fn)
@@ -93,7 +93,7 @@ class Calls:
         """Call `fn`, with retries and then the chain's fallbacks."""
         plan = self.plan
         if plan.off:
-            # As if Holdfast were not there: no operation, no event, no limit.
+            # Recovery is off, so there is no operation, no event and no limit.
             return fn(*args)
         op = Operation(plan, self._adapter)
         return drive(op, fn, args, {}) if chain is None else drive_chain(op, chain, fn, args, {})
@@ -145,7 +145,7 @@ class Calls:
             yield from fn(*args)
             return
         of = self.stream(dialect, fn, after_first=after_first, resume=resume)
-        # The `with` settles the stream also if the consumer closes this generator, or drops it.
+        # If the consumer closes or drops this generator, the `with` still settles the stream.
         with BlockingStream[T](of, args) as stream:
             yield from stream
 
@@ -157,7 +157,7 @@ class Calls:
         after_first: AfterFirst = "raise",
         resume: Callable[[Partial], tuple[Any, ...]] | None = None,
     ) -> AsyncGenerator[T, None]:
-        """Yield the items of `fn(*args)` in a task; the policy's limit of an attempt is also the limit of silence."""
+        """Yield the items of `fn(*args)` in a task. The policy's limit of an attempt also limits the wait for each item."""
         if self.plan.off:
             async for item in fn(*args):
                 yield item
@@ -175,6 +175,6 @@ def check_after_first(path: str, after_first: Any, allowed: tuple[str, ...], res
     if (resume is not None) != (after_first == "continue"):
         raise InvalidError.saying(
             f"{path}.resume",
-            'a function, with after_first="continue" and only there',
+            'a function if after_first="continue", else None',
             f"after_first={after_first!r} and {'a function' if resume is not None else 'none'}",
         )

@@ -1,4 +1,4 @@
-"""Clients of the OpenAI SDK that recover: `recovering(client, *more)`. Also for xAI and others that speak its protocol.
+"""Clients of the OpenAI SDK that recover: `recovering(client, *more)`. It also serves xAI and others with the same protocol.
 
 Invariant: the client that is returned is of the same class. The SDK's own retries are off, so one attempt is one request.
 """
@@ -37,12 +37,13 @@ def recovering(
         client = recovering(OpenAI())
         answer = client.responses.create(model="gpt-5", input="hi")
 
-    With `more` clients, usually the same with other keys, calls are distributed by `weights`. A key that is rejected or rate
-    limited is left for the next one at once, and rests. `policy` is the policy of every call. `name` is the name of the
-    provider in circuits and events: by default "openai", "xai", or the host if the client talks to another one.
+    With `more` clients, usually the same with other keys, calls are distributed by `weights`. When a key is rejected or rate
+    limited, the call uses the next key at once, and the failed key is not used for a while. `policy` is the policy of every
+    call. `name` is the name of the provider in circuits and events. By default it is "openai", "xai", or the host if the
+    client talks to another host.
 
     Calls raise the SDK's own exceptions, `StreamCutError` for a stream that breaks after its first content, and
-    `CircuitOpenError`, `DeadlineError` or `BudgetError` where no request was made. Raises `InvalidError` for something that
-    is not a client of the SDK, or recovers already.
+    `CircuitOpenError`, `DeadlineError` or `BudgetError` where no request was made. `recovering` itself raises `InvalidError`
+    for something that is not a client of the SDK, or that recovers already.
     """
     return recover_clients((client, *more), sdk=OPENAI, policy=policy, name=name, weights=weights, runtime=runtime)

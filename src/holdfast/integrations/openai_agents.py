@@ -1,10 +1,10 @@
-"""Models of the OpenAI Agents SDK that recover: `recovering(model)`, or `recovering(provider)` for all models of one.
+"""Models of the OpenAI Agents SDK that recover: `recovering(model)`, or `recovering(provider)` for all models of a provider.
 
-What is returned is a copy of the very class that was given, with methods of its own on the instance: the SDK checks the class
-of its models.
+The result is a copy of the given object, with methods of its own on the instance. It has the same class, because the SDK
+checks the class of its models.
 
-Invariant: nothing changes on what was given. One attempt is one request, and the runner's own retries are off. The SDK's own
-exceptions, which steer a run, pass through recovery unchanged: never retried, never counted.
+Invariant: nothing changes on the given object. One attempt is one request, and the runner's own retries are off. The SDK's
+own exceptions, which steer a run, pass through recovery unchanged. They are never retried and never counted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = ["RecoveryWarning", "recovering", "tool_failure"]
 M = TypeVar("M", bound=Model | ModelProvider)
 AfterFirst = Literal["raise", "restart"]
 
-# The SDK's runner would take an event that reports a failure for a part of the answer.
+# The SDK's runner would treat an event that reports a failure as a part of the answer.
 _EVENTS = msgspec.structs.replace(OPENAI.events, raises_failures=True)
 
 
@@ -63,17 +63,17 @@ def recovering(
     after_first: AfterFirst = "raise",
     runtime: Runtime | None = None,
 ) -> M:
-    """Return a model like `model` whose calls recover, or a provider like this one whose models do.
+    """Return a model like `model` whose calls recover, or a provider like `model` whose models recover.
 
         agent = Agent(name="helper", model=recovering(OpenAIResponsesModel("gpt-5", AsyncOpenAI())))
 
-    `fallbacks` are models that answer, in order, when this one has failed for good. A stream that fails after its first
+    `fallbacks` are models that are called, in order, when this model has failed for good. A stream that fails after its first
     content raises `StreamCutError`; with `after_first="restart"` the answer begins again, with another `response.created`.
-    `name` is the name of the provider in circuits and events: by default "openai", "xai", or the host of the client.
+    `name` is the name of the provider in circuits and events. By default it is "openai", "xai", or the host of the client.
 
     Calls raise the exceptions of the OpenAI SDK and of the Agents SDK, and `CircuitOpenError`, `DeadlineError` or
-    `BudgetError` where no request was made. Raises `InvalidError` for something that is neither a model nor a provider, that
-    recovers already, or that uses a web socket.
+    `BudgetError` where no request was made. `recovering` itself raises `InvalidError` for something that is neither a model
+    nor a provider, that recovers already, or that uses a web socket.
     """
     options.one_of("recovering.after_first", after_first, ("raise", "restart"))
     if name is not None and not name:
@@ -81,7 +81,9 @@ def recovering(
     if not isinstance(model, Model | ModelProvider):
         raise InvalidError.at("recovering.model", "a Model or a ModelProvider of the Agents SDK", model)
     if RECOVERS in vars(model):
-        raise InvalidError.saying("recovering.model", "a model or provider that does not recover yet", "one that does")
+        raise InvalidError.saying(
+            "recovering.model", "a model or provider that does not recover yet", "one that recovers"
+        )
     given: Any = model
 
     def prepared(one: Model) -> _Prepared:
@@ -123,13 +125,13 @@ def _model(model: Any, models: Sequence[_Prepared], after_first: AfterFirst) -> 
 
 
 class _Prepared:
-    """A model that can answer, with its client checked, and how calls to it recover."""
+    """A model with a checked client, and how calls to it recover."""
 
     def __init__(self, model: Any, *, policy: Policy | None, name: str | None, runtime: Runtime | None) -> None:
         if not isinstance(model, Model):
             raise InvalidError.at("recovering.fallbacks", "models of the Agents SDK", model)
         if isinstance(model, OpenAIResponsesWSModel):
-            raise InvalidError.saying("recovering.model", "a model that speaks HTTP", "one on a web socket")
+            raise InvalidError.saying("recovering.model", "a model that uses HTTP", "a model that uses a web socket")
         client = getattr(model, "_client", None)
         self.model: Any = model
         credential = ""
@@ -202,7 +204,7 @@ def _live(models: Sequence[_Prepared], effect: Effect | None, after_first: After
 
 
 def _effect(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Effect | None:
-    """Return whether a repeated request does harm: the provider extends a stored conversation, or runs tools itself."""
+    """Return the effect of a request. A repeat does harm if the provider stores the conversation, or runs tools itself."""
     tools = kwargs["tools"] if "tools" in kwargs else args[3]
     programs = any(isinstance(tool, ProgrammaticToolCallingTool) for tool in tools)
     return "unsafe" if programs or kwargs.get("conversation_id") is not None else None
@@ -210,7 +212,7 @@ def _effect(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Effect | None:
 
 def _advise_against_retries(request: ModelRetryAdviceRequest) -> ModelRetryAdvice:  # noqa: ARG001 - the SDK's signature
     """Advise the runner not to repeat a call that failed: our policy has already decided that."""
-    return ModelRetryAdvice(suggested=False, replay_safety="unsafe", reason="holdfast has tried what could be tried")
+    return ModelRetryAdvice(suggested=False, replay_safety="unsafe", reason="holdfast has already retried this call")
 
 
 def _warn_of_runner(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -218,8 +220,8 @@ def _warn_of_runner(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     retry = settings.retry if isinstance(settings, ModelSettings) else None
     if retry is not None and retry.max_retries:
         warn(
-            f"retries are the policy's here, so ModelSettings(retry=…) with max_retries={retry.max_retries} has no effect "
-            "(or multiplies ours, where its policy approves unsafe replays): give `recovering` a policy with attempts=…"
+            f"the policy decides about retries, so ModelSettings(retry=…) with max_retries={retry.max_retries} has no effect "
+            "(or multiplies ours, if it approves unsafe replays): give `recovering` a policy with attempts=…"
         )
 
 
@@ -227,20 +229,20 @@ def _warn_of_runner(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def tool_failure(context: RunContextWrapper[Any], error: Exception) -> str:  # noqa: ARG001 - the SDK's signature
-    """Return what a model should know of a failed tool: what failed, and whether and when to retry.
+    """Return a text that informs the model about a failed tool: what failed, and whether and when to retry.
 
         @function_tool(failure_error_function=tool_failure)
         async def weather(city: str) -> str: ...
 
-    The text is `fault.for_model()` as JSON: no stack, path, host or secret. If the call may have happened it says so; the
-    SDK's own text suggests a retry.
+    The text is `fault.for_model()` as JSON. It holds no stack, path, host or secret. If the call may have happened, the text
+    says so. (The SDK's own text suggests a retry even then.)
     """
     return json.dumps(_tool_fault(error).for_model(), default=str, ensure_ascii=False)
 
 
 def _tool_fault(error: Exception) -> Fault:
     if isinstance(error, ModelBehaviorError):
-        # The arguments were not JSON, or not those of the tool.
+        # The arguments are not JSON, or do not fit the tool.
         return Fault.of("TOOL_INPUT_INVALID", context={"reason": str(error)})
     # The SDK wraps the cancellation of a tool in an exception of its own.
     return fault_of(getattr(error, "cancelled_error", error))

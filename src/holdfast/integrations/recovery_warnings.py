@@ -1,6 +1,6 @@
-"""`RecoveryWarning`: other code retries below or around ours.
+"""`RecoveryWarning`: other code retries inside or around our calls.
 
-Each such retry multiplies our attempts, and neither the policy, the circuit nor the budget sees it.
+Each such retry multiplies our attempts, and the policy, the circuit and the budget do not see it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RECOVERS = "__holdfast_recovers__"
 
 
 class RecoveryWarning(UserWarning):
-    """Recovery works, but other code retries as well, so that attempts multiply.
+    """Recovery works, but other code retries as well, so attempts multiply.
 
     Turn it into an error in your tests: `warnings.simplefilter("error", holdfast.httpx.RecoveryWarning)`.
     """
@@ -36,4 +36,4 @@ def warn_of_transport(transport: Any, *, above: int = 0) -> None:
             above=above + 1,
         )
     if getattr(transport, RECOVERS, False):
-        warn("the transport recovers already, so attempts multiply: use one of both", above=above + 1)
+        warn("the transport recovers already, so attempts multiply: remove one of the two", above=above + 1)

@@ -1,4 +1,4 @@
-"""Models for our own agents, with types that belong to no provider. Users of an SDK keep the SDK's own types.
+"""Models for our own agents, with types that are the same for all providers. Users of an SDK keep the SDK's own types.
 
     messages    what agents send and get: messages, tool calls and results, `Request`, `Reply`
     model       `Model`, what an agent needs; `RecoveringModel`, whose exchanges recover; `choose`, a model by its name
@@ -9,7 +9,7 @@
     cached      the same answer to the same request, from memory
 
 Whether a model can do what a request needs is decided in `holdfast.policies.models.capabilities`. The adapters import their
-SDKs, so each is imported only by who uses it, and they never import each other.
+SDKs, so import only the adapter that you use. The adapters never import each other.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Messages:
         # own limit for an attempt.
         answer = await self._client.messages.create(**_body(model, request), timeout=self._client.timeout)
         raise_for_error(answer)
-        # Encoded again, so that arguments have one path into a reply, whether they were streamed or not.
+        # Encode the arguments again, so that streamed and whole answers make a reply in the same way.
         called = [
             Called(block.id, block.name, msgspec.json.encode(block.input).decode())
             for block in answer.content
@@ -132,7 +132,7 @@ def _body(model: str, request: Request) -> dict[str, Any]:
 
 
 def _messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
-    """Put the results of several calls into one user turn: the API rejects two turns of one role in a row."""
+    """Put the results of several calls into one user turn, because the API rejects two turns of one role in a row."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if isinstance(message, Assistant) else "user"

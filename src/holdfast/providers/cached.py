@@ -1,6 +1,7 @@
-"""`CachedModel`: the same request gets the same answer from memory. For tests, evaluations and repeated work.
+"""`CachedModel`: the same request gets the same answer from memory. It is for tests, evaluations and repeated work.
 
-Invariant: only complete answers are kept, for exactly this request to exactly this model, and no longer than their `ttl`.
+Invariant: only complete answers are kept, and no longer than `ttl`. A kept answer is used only for an equal request to the
+same model.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["CachedModel"]
 
 _KEPT = frozenset({"end", "tools"})
-"""Answers that are kept. One that was cut off or declined may be better the next time."""
+"""Reasons to stop whose answers are kept. If an answer was cut off or declined, the next answer may be better."""
 
 
 class CachedModel:
-    """A model that remembers its answers for `ttl` seconds. If the store fails, an event says so and the model answers."""
+    """A model that keeps its answers for `ttl` seconds. If the cache's store fails, an event reports it and the model is called."""
 
     def __init__(
         self, model: Model, *, ttl: float, store: CacheStore | None = None, runtime: Runtime | None = None
@@ -70,7 +71,7 @@ class CachedModel:
     async def _kept_at_the_end(self, request: Request, parts: Parts) -> AsyncIterator[AsyncIterator[Part]]:
         async def passing(opened: AsyncIterator[Part]) -> AsyncIterator[Part]:
             async for part in opened:
-                # Only the last part is a reply: a stream that is left early or cut keeps nothing.
+                # Only the last part is a reply, so nothing is kept of a stream that was cut or not read to its end.
                 if isinstance(part, Reply):
                     self._keep(request, part)
                 yield part
@@ -79,7 +80,7 @@ class CachedModel:
             yield passing(opened)
 
     def _key(self, request: Request) -> str:
-        # Deterministic order: the same request must give the same key, whatever order its schema was written in.
+        # The order must be deterministic: the same schema with its fields in another order must give the same key.
         return f"{self.name}:{msgspec.json.encode(request, order='deterministic').decode()}"
 
     def _recall(self, request: Request) -> Reply | None:
@@ -88,7 +89,7 @@ class CachedModel:
         except Exception as error:  # noqa: BLE001 - whatever a foreign store raises
             self._report(error)
             return None
-        # A store that others use too may return anything under our key.
+        # Other programs may use the same store, so it may return anything under our key.
         return _copy_of(kept) if isinstance(kept, Reply) else None
 
     def _keep(self, request: Request, reply: Reply) -> None:

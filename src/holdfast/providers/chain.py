@@ -1,7 +1,7 @@
 """`ModelChain`: several models, one after the other. Models that cannot do what a request needs are skipped.
 
-Invariant: a model gets only requests that it can answer. When all models failed, the first one's error surfaces, with the
-failures of the others on it.
+Invariant: a model gets only requests that it can answer. When all models failed, the first model's error is raised. It carries
+the failures of the others.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ONCE = Policy(attempts=1, timeout=None, deadline=None, circuit=None)
 
 
 class ModelChain:
-    """A model made of several. With `consent="ask"` the runtime asks for consent before another model answers (C28)."""
+    """A model made of several models. With `consent="ask"` the runtime asks for consent before another model answers (C28)."""
 
     def __init__(
         self, models: Sequence[Model], *, consent: Consent = "configured", runtime: Runtime | None = None
@@ -65,9 +65,9 @@ class ModelChain:
         return await recovered(request)
 
     def stream(self, request: Request, *, after_first: AfterFirst = "raise") -> Parts:
-        """Return the answer in parts. Before the first word another model may take over, and nobody sees it.
+        """Return the answer in parts. If a model fails before the first word, another model takes over unnoticed.
 
-        With `consent="ask"` only the first model streams: nobody can give it while a stream is open.
+        With `consent="ask"` only the first model streams, because nobody can give consent while a stream is open.
         """
         (first, *others), lacks = self._able(request.wants(streamed=True))
         if lacks is not None:
@@ -79,7 +79,7 @@ class ModelChain:
         return live(request)
 
     def _able(self, needs: Needs) -> tuple[list[Model], Fault | None]:
-        """Return the models that can answer, and the first model's fault if another may replace it only with consent."""
+        """Return the models that can answer. Also return the first model's fault if replacing that model needs consent."""
         found = [(model, negotiate(needs, model.offers)) for model in self._models]
         if not any(one.agreed for _, one in found):
             # The first model is the one the user wants, so what it lacks decides the error's code.
@@ -90,7 +90,7 @@ class ModelChain:
         for fault in faults:
             # A model that is skipped without an event would look as if it had never been configured.
             if fault is not None and fault is not lacks:
-                runtime.bus.emit(SuppressedError.of(fault, "passed over", at=runtime.clock.wall()))
+                runtime.bus.emit(SuppressedError.of(fault, "the model was skipped", at=runtime.clock.wall()))
         return [model for model, one in found if one.agreed], lacks
 
 

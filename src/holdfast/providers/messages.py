@@ -41,7 +41,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class User(_Message, frozen=True, kw_only=True, tag="user"):
-    """A message of the person."""
+    """A message of the user."""
 
     text: str
 
@@ -87,7 +87,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the model must be able to do, beyond what tools, schema and streaming already require."""
 
     def __post_init__(self) -> None:
-        # Checked here: a provider would reject it only after the request was sent.
+        # Check it here, because a provider would reject it only after the request was sent.
         options.count("request.max_output", self.max_output)
 
     def wants(self, *, streamed: bool) -> Needs:
@@ -115,7 +115,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def message(self) -> Assistant:
-        """The message that stands for this reply in the next request."""
+        """The message that represents this reply in the next request."""
         return Assistant(text=self.text, calls=self.calls)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["AfterFirst", "Model", "ModelOptions", "Parts", "RecoveringModel", "Wire", "choose"]
 
 AfterFirst: TypeAlias = Literal["raise", "restart"]
-"""What a stream that is cut after its first words does. There is no mode to continue: a model words the answer anew."""
+"""What happens if a stream is cut after its first words. No mode continues the answer: a second answer has other words."""
 
 Parts: TypeAlias = "AbstractAsyncContextManager[AsyncIterator[Part]]"
 
@@ -78,7 +78,7 @@ class ModelOptions(TypedDict, total=False):
     credential: str | None
     """The name of the key in circuits and events; None for a fingerprint of the key."""
     offers: Offers | None
-    """What the model can do; give it where our table does not know the model, or is wrong."""
+    """What the model can do. Give it if our table does not know the model, or is wrong."""
     policy: Policy | None
     runtime: Runtime | None
 
@@ -105,7 +105,7 @@ class RecoveringModel:
 
     @classmethod
     def over(cls, wire: Wire, client: Any, model: str, provider: str, options: ModelOptions) -> RecoveringModel:
-        """Return the model that speaks `wire`; its key is the client's."""
+        """Return the model that uses the protocol `wire`. Its key is the client's key."""
         credential = options.get("credential")
         target = Target(
             provider=options.get("provider", provider),
@@ -126,7 +126,7 @@ class RecoveringModel:
         return await self._recovery.call(self._wire.exchange, self._model, request)
 
     def stream(self, request: Request, *, after_first: AfterFirst = "raise") -> Parts:
-        """Return the answer in parts, with retries until the first one."""
+        """Return the answer in parts. A failure before the first part is retried."""
         _check(self, request.wants(streamed=True), self._runtime)
         return self._recovery.stream(self._flow, after_first=after_first)(request)
 
@@ -135,7 +135,7 @@ class RecoveringModel:
 
 
 class _Metered:
-    """The parts of one answer. After the last one, `usage` and `model` are set, so that the budget is charged."""
+    """The parts of one answer. After the last part, `usage` and `model` are set, so that the budget is charged."""
 
     usage: Usage | None = None
     model = ""
@@ -162,18 +162,18 @@ def _check(model: Model, needs: Needs, runtime: Runtime | None) -> None:
     found = negotiate(needs, model.offers)
     if not found.agreed:
         raise HoldfastError(lacking(model.name, found.hard, needs, model.offers))
-    # A preference that is not met must not fail the request, but somebody may wonder why, for example, nothing is cached.
+    # A preference that is not met must not fail the request. The event explains, for example, why nothing is cached.
     if found.preferred:
         using = runtime or default_runtime()
         fault = lacking(model.name, found.preferred, needs, model.offers)
-        using.bus.emit(SuppressedError.of(fault, "preferred, and done without", at=using.clock.wall()))
+        using.bus.emit(SuppressedError.of(fault, "the model lacks a preferred capability", at=using.clock.wall()))
 
 
 def choose(name: str, models: Sequence[Model], needs: Needs, *, runtime: Runtime | None = None) -> Model:
     """Return the configured model of that name (S2-1).
 
     Raises `InvalidError` if no model has the name, and `HoldfastError` if the model cannot do what is needed. The error
-    names the models that can. None of them is chosen instead: that is the user's decision.
+    names the models that can. The function chooses none of them, because that is the user's decision.
     """
     named = {model.name: model for model in models}
     model = named.get(name)

@@ -1,10 +1,10 @@
-"""What well-known models can do. The table grows old: the `offers` that you give a model win, and other models are unknown.
+"""What well-known models can do. The table grows old, so the `offers` that you give a model win. Other models are unknown.
 
-The context windows of Claude are from Anthropic's pages. The others were checked against third parties' lists only. Where
-models with one prefix differ, the table has the largest window. A window rejects only a request that says how much it
-needs (`Needs.window`).
+The context windows of Claude are from Anthropic's pages. The windows of other models were only checked against the lists of
+third parties. If models with one prefix differ, the table has the largest window. A window rejects only a request that says
+how much it needs (`Needs.window`).
 
-Invariant: no window here is smaller than the model's own, so that no request is rejected that would have fitted.
+Invariant: no window here is smaller than the model's own window. So no request is rejected that the model could take.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ _KNOWN: dict[str, Offers] = {
 
 
 def offers_of(model: str) -> Offers:
-    """Return what is known of a model, by the longest prefix of its name that is listed; nothing if none is."""
+    """Return the offers for the longest listed prefix of a model's name. Without such a prefix the offers are empty."""
     fitting = [prefix for prefix in _KNOWN if model.startswith(prefix)]
     return _KNOWN[max(fitting, key=len)] if fitting else Offers()

@@ -82,7 +82,7 @@ def _stop(response: Any, called: list[Called]) -> Stop:
     if response.status == "incomplete":
         return _INCOMPLETE.get(getattr(response.incomplete_details, "reason", None), "other")
     if response.status != "completed":
-        # Cancelled, or still in progress: not an answer to go on with.
+        # The response is cancelled or still in progress, so the agent must not use it as an answer.
         return "other"
     return "tools" if called else "end"
 

@@ -1,6 +1,6 @@
-"""What the adapters share to make a `Reply`: tool arguments, JSON, and errors inside a response with status 200.
+"""Functions with which the adapters make a `Reply`: tool arguments, JSON, and errors inside a response with status 200.
 
-Invariant: an answer that cannot be read raises an error with a code; a `Reply` never holds half a value.
+Invariant: an answer that cannot be read raises an error with a code. A `Reply` never holds an incomplete value.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def cut() -> HoldfastError:
 
 def _call(called: Called, *, may_be_cut: bool) -> ToolCall | None:
     try:
-        # A tool without parameters may be called with nothing at all.
+        # A tool without parameters may be called with an empty text.
         arguments = msgspec.json.decode(called.arguments or "{}", type=dict[str, Any])
     except msgspec.DecodeError as error:
         if may_be_cut:
-            # The model may ask for the call again when it has more room. Half the arguments must never run a tool.
+            # Incomplete arguments must never run a tool. The model may call it again in its next answer.
             return None
         raise _invalid(f"the arguments of {called.name} are not a JSON object: {error}") from error
     return ToolCall(id=called.id, name=called.name, arguments=arguments)

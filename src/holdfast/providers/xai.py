@@ -1,6 +1,6 @@
 """xAI's Chat Completions, over OpenAI's SDK (extra `openai`), as `AsyncOpenAI(base_url=XAI_URL, api_key=…)`.
 
-Other servers with the same protocol work too; give them their own name: `xai_model(…, provider="vllm")`.
+Other servers with the same protocol work too. Give them a name of their own: `xai_model(…, provider="vllm")`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the Anthropic and the OpenAI SDK have in common: one generator wrote both, so one hook serves both.
+"""The code for both the Anthropic and the OpenAI SDK. One generator wrote both SDKs, so the same hook works in each.
 
     client      `recover_clients`: copies of clients whose `request`, the method of all API calls, recovers;
                 `checked_client`: a copy that does not recover, but raises for responses that are failures
@@ -7,7 +7,7 @@
     streams     an SDK's own stream object on the stream machine
     sdk         what differs between the SDKs; anthropic, openai: the values for each
 
-Invariant: a client comes back as its own type, and nothing changes on the one that was given.
+Invariant: the returned client has the same type as the given one, and nothing changes on the given one.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ ANTHROPIC = Sdk(
     sync=(Anthropic, AnthropicBedrock, AnthropicVertex),
     async_=(AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex),
     names={"api.anthropic.com": "anthropic"},
-    # This SDK raises for every failure in a stream, so no event reports one.
+    # This SDK raises for every failure in a stream, so no event reports a failure.
     events=Dialect(opens=_opens, ends=_ends, used=_used, timeout_is_silence=True),
     error_in=_error_in,
     error=APIError,

@@ -1,12 +1,12 @@
 """Copies of SDK clients whose `request` is ours. Every API call of either SDK goes through that one public method.
 
-`recover_clients` makes copies that recover. `checked_client` makes a copy for a framework, which recovers above it: it only
-raises where the SDK would return a failure as an answer, or the end of a broken stream as the end of the answer.
+`recover_clients` makes copies that recover. `checked_client` makes a copy for a framework that recovers its own calls. This
+copy does not retry. It raises where the SDK would return a failure as an answer, or a broken stream as a complete one.
 
-A copy is of the very class that was given, with three methods of its own on the instance. A subclass would be another type to
-code that checks it, and the SDKs do.
+A copy has the same class as the given client, with three methods of its own on the instance. It is not a subclass, because
+the SDKs check the class.
 
-Invariant: nothing changes on the clients that were given. Copies of a copy (`with_options`) behave as it does.
+Invariant: nothing changes on the clients that were given. A copy of a copy (`with_options`) recovers or checks too.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def recover_clients(
     check_weights(shares, len(clients))
     for client in given:
         warn_of_transport(getattr(client._client, "_transport", None), above=1)  # noqa: SLF001 - the SDKs have no public name for it
-    # By the class: the instance may have a `copy` of its own, as our copies do.
+    # Call the class's `copy`, because the instance may have a `copy` of its own, as our copies do.
     copies = [type(client).copy(client, max_retries=0) for client in given]
     members = [_member(index, client, several=len(copies) > 1) for index, client in enumerate(copies)]
     provider = name or _name_of(given[0], sdk)
     pool = Pool(members, sdk=sdk, name=provider, policy=policy, weights=shares, runtime=runtime)
-    # A policy that is not valid raises here, where it is written, and not at the first call.
+    # A policy that is not valid must raise here, where the user wrote it, and not at the first call.
     pool.plan(members[0], "", None)
     recovered: C = _take_over(pool)
     return recovered
@@ -76,9 +76,11 @@ def _check(clients: Sequence[Any], sdk: Sdk) -> None:
         if not isinstance(client, sdk.sync + sdk.async_):
             raise InvalidError.at("recovering.client", f"a client such as {sdk.sync[0].__name__}", client)
         if _POOL in vars(client):
-            raise InvalidError.saying("recovering.client", "a client that does not recover yet", "one that does")
+            raise InvalidError.saying(
+                "recovering.client", "a client that does not recover yet", "a client that recovers"
+            )
     if len({isinstance(client, sdk.sync) for client in clients}) > 1:
-        raise InvalidError.saying("recovering.more", "clients of one kind, sync or async", "both")
+        raise InvalidError.saying("recovering.more", "clients of one kind, sync or async", "clients of both kinds")
 
 
 def _member(index: int, client: Any, *, several: bool) -> Member:
@@ -93,7 +95,7 @@ def _name_of(client: Any, sdk: Sdk) -> str:
 
 
 def _take_over(pool: Pool, index: int = 0) -> Any:
-    """Give every member of the pool the methods that make it recover; return the one at `index`.
+    """Give every member of the pool the methods that make it recover; return the client at `index`.
 
     All of them need the methods: an object in an answer, such as a page, makes its next request with the client that
     received the answer.
@@ -128,7 +130,7 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
 
         def send(op: Operation) -> Any:
             member = keys.member
-            # Set for the request only, so that a response to another call inside is not taken for this key's.
+            # The variable is set for this request only. A response to a nested call must not count for this key.
             token = SENDING.set((pool, member.index))
             try:
                 limited = with_limit(op.limit(), keys.options, member.client)
@@ -174,12 +176,12 @@ def _exchange(keys: KeyChoice, cast_to: Any) -> Exchange:
 
 def _copy(pool: Pool, member: Member) -> Callable[..., Any]:
     def copy(**changes: Any) -> Any:
-        """Return a client with some options changed. They apply to all clients of a pool, except a key, which is its own."""
+        """Return a client with some options changed. They apply to all clients of a pool. A new key makes a pool of one."""
         if changes.get("max_retries"):
-            warn("retries are the policy's here, so max_retries stays 0: give `recovering` a policy with attempts=…")
+            warn("the policy decides about retries, so max_retries stays 0: give `recovering` a policy with attempts=…")
         changes["max_retries"] = 0
         if any(changes.get(option) for option in _CREDENTIALS):
-            # Another key shares nothing with the pool: neither limits nor rests nor circuits.
+            # A client with another key shares no limits, pauses or circuits with the pool.
             client = type(member.client).copy(member.client, **changes)
             return _take_over(pool.of_one(Member(0, client, credential_of(client), client.request)))
         return _take_over(pool.like([_changed(one, changes) for one in pool.members]), member.index)
@@ -208,20 +210,20 @@ def _close_async(pool: Pool) -> Callable[[], Any]:
     return close
 
 
-# --- clients for frameworks, which recover above them ---
+# --- clients for frameworks, which do the recovery themselves ---
 
 
 def checked_client(client: C, sdk: Sdk) -> C:
-    """Return a client like `client` without retries, which raises for failures that the SDK takes for answers.
+    """Return a client like `client` without retries. It raises for failures that the SDK would return as answers.
 
-    Frameworks take every end of a stream for the end of the answer, even in the middle of a tool call, and an error with
-    status 200 for an answer without content. Only below them, on the client, the difference is visible.
+    To a framework, a stream that ends in the middle of a tool call looks complete, and an error with status 200 looks like
+    an answer without content. Only the client can see the difference.
     """
     checked: Any = client.with_options(max_retries=0)  # type: ignore[attr-defined] # every client of either SDK has it
     own_copy = checked.copy
 
     def copy(**changes: Any) -> Any:
-        # Frameworks sometimes make a copy without retries for one call. This client is that already.
+        # Frameworks sometimes make a copy without retries for one call. This client has no retries already.
         return checked if changes == {"max_retries": 0} else checked_client(own_copy(**changes), sdk)
 
     is_sync = isinstance(checked, sdk.sync)

@@ -1,9 +1,9 @@
 """One request of an SDK and its response: what may be sent again, its time limit, and responses that are failures.
 
 Some responses with status 200 are failures: an error in the body, or a proxy's page in place of an object. The SDKs return
-both as answers, and the caller fails later, where nothing is retried.
+them as answers. The caller would fail later, where nothing is retried.
 
-Invariant: a request is changed on a copy only. A raw response is read once: the SDKs keep what was read.
+Invariant: only a copy of a request is changed. A raw response is read once, because the SDKs keep the body after reading.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def effect_of(options: Any) -> Effect | None:
 def without_retries(client: Any, options: Any) -> Any:
     """Return the request without the SDK's own retries, and with one idempotency key for all our attempts."""
     options = copy.copy(options)
-    # A caller may set retries for one call, which the client's own setting does not override.
+    # A caller may set retries for one call. The client's own setting does not override that.
     options.max_retries = 0
     if options.idempotency_key is None and options.method.lower() != "get":
         options.idempotency_key = client._idempotency_key()  # noqa: SLF001 - the SDK's own retry loop calls it too
@@ -51,7 +51,7 @@ def without_retries(client: Any, options: Any) -> Any:
 
 
 def with_limit(seconds: float | None, options: Any, client: Any) -> Any:
-    """Return the request with no part of its time limit above `seconds`. A blocking request has no other limit."""
+    """Return the request with every part of its timeout cut to `seconds`. Nothing else limits a blocking request."""
     if seconds is None:
         return options
     limit = options.timeout if _is_limit(options.timeout) else client.timeout
@@ -65,7 +65,7 @@ def with_limit(seconds: float | None, options: Any, client: Any) -> Any:
 
 
 def can_replay(options: Any) -> bool:
-    """Return whether the request can be sent again: not if its body is an iterator or a file that cannot be rewound."""
+    """Return whether the request can be sent again. An iterator, or a file that cannot be rewound, can be sent only once."""
     return _lasts(options.json_data) and _lasts(getattr(options, "content", None)) and _files_last(options.files)
 
 
@@ -118,7 +118,7 @@ class Exchange:
         return response
 
     async def checked_async(self, response: Any) -> Any:
-        """The same as `checked`, where reading a raw response may have to be awaited."""
+        """The same as `checked`, for async clients, whose raw responses may have to be awaited."""
         answer = response.parse() if self._is_raw(response) else response
         self._check(await answer if inspect.isawaitable(answer) else answer)
         return response
@@ -128,8 +128,8 @@ class Exchange:
         return hasattr(self.cast_to, "model_fields")
 
     def _is_raw(self, response: Any) -> bool:
-        """Return whether this is a raw response whose body was received, and not one that the caller reads in parts."""
-        # The common case first: it needs no look at the HTTP response.
+        """Return whether this is a raw response with its whole body. The caller may read other raw responses in parts."""
+        # Check the common case first: it does not need the HTTP response.
         if type(response) is self.cast_to:
             return False
         http = getattr(response, "http_response", None)
@@ -144,6 +144,6 @@ class Exchange:
             raise self.sdk.error(found.message, self._request(), body=found.body)
 
     def _request(self) -> Any:
-        """Return the HTTP request, as far as an exception shows it."""
+        """Return an HTTP request for an exception: only its method and URL are set."""
         client, options = self.client, self.options
         return client._client.build_request(options.method, client._prepare_url(options.url))  # noqa: SLF001 - the SDKs have no public name for it

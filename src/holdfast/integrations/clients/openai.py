@@ -71,16 +71,17 @@ def _failure(event: Any, source: Any) -> Exception | None:
 
 
 def _used(event: Any) -> Used | None:
-    # A chunk has it if the request wants usage in the stream; the last event of a response always has it.
+    # A chunk reports usage only if the request wants it. The last event of a response always reports it.
     report = getattr(event, "response", event)
     usage = getattr(report, "usage", None)
     return None if usage is None else Used(getattr(report, "model", None), usage.to_dict())
 
 
 def _error_in(response: Any, options: Any) -> ErrorInResponse | None:
-    """Return the error in a response. An answer with a field for errors names its object; an error alone does not.
+    """Return the error that a response contains, or None.
 
-    A response that failed while it was made is an error. One that is only retrieved later is an answer to that request.
+    An answer may have a field for errors too, but only an answer has an `object` field. If the request created a response
+    and that response failed, this is an error. If the request only retrieves a failed response, it is an answer.
     """
     named = getattr(response, "object", None)
     failed = named == "response" and response.status == "failed" and options.url.endswith("/responses")

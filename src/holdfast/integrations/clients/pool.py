@@ -1,8 +1,7 @@
-"""The clients behind one name: what is known about each one's key, and which key the next attempt of a call uses.
+"""The clients behind one name: the state of each client's key, and which key the next attempt of a call uses.
 
-Invariant: the machine is used behind one lock only; calls from any thread and event loop share its state. One attempt is one
-request, and whatever protects the caller (deadline, budget, circuits, quota) is checked before each, also if only the key
-changes.
+Invariant: the machine is used behind one lock only, because calls from all threads and event loops share its state. One
+attempt is one request. Deadline, budget, circuits and quota are checked before each attempt, even if only the key changes.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["SENDING", "KeyChoice", "Member", "Pool", "note_limits", "note_limits_async"]
 
 _MAX_PLANS = 1024
-"""One plan for each key, model and effect. Beyond this many the plans are made anew, so that memory stays bounded."""
+"""The most plans that are kept, one for each key, model and effect. Then all are dropped, so that memory stays bounded."""
 
 SENDING: ContextVar[tuple[Pool, int] | None] = ContextVar("holdfast_sending", default=None)
 """The pool and the key of the request that is being sent. The HTTP client's hook sees the response's headers, but no key."""
@@ -56,7 +55,7 @@ class Member:
 
 
 class Keys:
-    """What is known about the keys of a pool. The copies of a pool share it."""
+    """The state of the keys of a pool. The copies of a pool share it."""
 
     def __init__(self, weights: Sequence[float]) -> None:
         self.machine = PoolMachine(weights)
@@ -90,7 +89,7 @@ class Pool:
         self._plans: dict[tuple[str, str, Effect | None], Plan] = {}
 
     def like(self, members: Sequence[Member]) -> Pool:
-        """Return a pool of other clients with the same keys; both share what is known about the keys."""
+        """Return a pool of other clients with the same keys. The two pools share the state of the keys."""
         other = copy.copy(self)
         other.members = tuple(members)
         return other
@@ -101,7 +100,7 @@ class Pool:
 
     def plan(self, member: Member, model: str, effect: Effect | None) -> Plan:
         """Return how calls to this model with this member's key recover."""
-        # Read without the lock: a plan that two threads make at once is made twice, and both are the same.
+        # Reading needs no lock: if two threads make the same plan at once, the two plans are equal.
         key = (member.credential, model, effect)
         known = self._plans.get(key)
         if known is not None and (plan := known.fresh()) is known:
@@ -118,7 +117,7 @@ class Pool:
     def learn(self, index: int, headers: Mapping[str, str]) -> None:
         """Learn the limit that a response's headers announce for a key."""
         clock = self.plan(self.members[index], "", None).runtime.clock
-        # Copied at once: each look into an HTTP library's headers goes through all of them.
+        # Copy the headers to a dict: each lookup in an HTTP library's headers searches all of them.
         announced = announced_limit(dict(headers.items()), clock.wall())
         if announced is not None:
             with self.keys.lock:
@@ -126,7 +125,7 @@ class Pool:
 
 
 class KeyChoice(Adapter):
-    """Which key each attempt of one call uses. A key that fails is left for another at once."""
+    """Chooses the key for each attempt of one call. After a key fails, the next attempt uses another key at once."""
 
     waits_by_default = True
 
@@ -161,8 +160,8 @@ class KeyChoice(Adapter):
         return self.plan()
 
     def propose(self, op: Operation, error: Exception) -> Retry | GiveUp | None:
-        """Give up on a request that cannot be sent again; go on with another key if the failure is the key's."""
-        # First of all: no other key can send a body that the first attempt has consumed.
+        """Give up on a request that cannot be sent again; use another key if the failure concerns only this key."""
+        # This check comes first: no other key can send a body that the first attempt has consumed.
         if not can_replay(self.options):
             return GiveUp(Reason.UNWANTED)
         pool = self.pool
@@ -172,7 +171,7 @@ class KeyChoice(Adapter):
         plan, now = op.plan, op.plan.monotonic()
         fault = fault_of(error, provider=plan.provider, now=plan.runtime.clock.wall())
         if fault.scope is not Scope.CREDENTIAL:
-            # An overloaded or broken provider is so for every key: the policy's backoff is right.
+            # An overloaded or broken provider fails with every key, so the policy's backoff applies.
             return None
         allowed = plan.policy.tries(fault).attempts
         shut = self._shut(op, now)
@@ -189,7 +188,7 @@ class KeyChoice(Adapter):
 
     def _shut(self, op: Operation, now: float) -> frozenset[int]:
         """Return the members whose own circuit is open."""
-        # `known`, not `get`: asking must not create a state for a key that was never used.
+        # Use `known`, not `get`: a lookup must not create a state for a key that was never used.
         registry, name = op.plan.runtime.registry, self.pool.name
         circuits = ((m.index, Target(provider=name, credential=m.credential).names[-1][1]) for m in self.pool.members)
         known = ((index, registry.known(circuit)) for index, circuit in circuits)
@@ -197,7 +196,7 @@ class KeyChoice(Adapter):
 
 
 def note_limits(response: Any) -> None:
-    """Learn what a response announces about its key; one of the response hooks of a pool's HTTP clients."""
+    """Learn the limit that a response announces for its key. It is a response hook of the pool's HTTP clients."""
     sending = SENDING.get()
     if sending is not None:
         pool, index = sending
@@ -210,7 +209,7 @@ async def note_limits_async(response: Any) -> None:
 
 
 def _new_process() -> None:
-    # A lock that another thread of the parent held would stay locked here forever.
+    # If another thread of the parent held a lock during the fork, it would stay locked in this process forever.
     for keys in list(_all_keys):
         keys.lock = threading.Lock()
 

@@ -31,7 +31,7 @@ class Sdk(msgspec.Struct, frozen=True, kw_only=True):
     events: Dialect
     """What the events of its streams mean."""
     error_in: Callable[[Any, Any], ErrorInResponse | None]
-    """The error that a response contains instead of an answer; takes the response and the request's options. The SDK takes
-    such a response for a good one."""
+    """Takes a response and the request's options, and returns the error that the response contains instead of an answer.
+    The SDK itself treats such a response as an answer."""
     error: Callable[..., Exception]
-    """The SDK's own exception for it; takes the message, the request and `body`."""
+    """The SDK's own exception for such an error. It takes the message, the request and `body`."""

@@ -1,10 +1,10 @@
 """An SDK's own stream object on the stream machine.
 
-The stream that is handed out is the SDK's object of the last attempt. Only the iterator that it reads from is ours: it has
-the events up to the first content, and watches the rest to the end.
+The caller gets the SDK's stream object of the last attempt. Only the iterator that the object reads from is ours. It yields
+the events up to the first content, which were read already, and then watches the stream to its end.
 
-Invariant: the operation behind a stream is settled once: at its end, when it breaks, when its connection is closed, or when
-nobody holds it any more.
+Invariant: the operation behind a stream is settled once. This happens at the stream's end, when the stream breaks, when its
+connection is closed, or when nobody holds the stream any more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["check_end", "check_end_async", "only", "open_stream", "open_stream_async"]
 
 _ITERATOR = "_iterator"
-"""Where a stream of either SDK has the iterator that its own `__next__` and `__iter__` read from."""
+"""The attribute of an SDK's stream with the iterator that its own `__next__` and `__iter__` read from."""
 
 
 class _Events:
@@ -55,7 +55,7 @@ class _Events:
 
 
 async def only(response: Any) -> AsyncIterator[Any]:
-    """Yield a response that is not a stream, as the only item of one, so that it is settled like a stream."""
+    """Yield a response that is not a stream as the only item of a stream, so that it is settled like a stream."""
     yield response
 
 
@@ -65,7 +65,7 @@ def open_stream(plan: Plan, dialect: Dialect, adapter: Adapter, send: Callable[[
 
     def opened() -> Any:
         stream = send(live.op)
-        # A raw response is not a stream: the caller reads it. As the only item of a stream it is settled at once.
+        # A raw response is not a stream: the caller reads it. As the only item of a stream, it is settled at once.
         return _Events(stream) if hasattr(stream, _ITERATOR) else (stream,)
 
     live = BlockingStream(StreamOf(plan, opened, dialect=dialect, adapter=adapter))
@@ -73,7 +73,7 @@ def open_stream(plan: Plan, dialect: Dialect, adapter: Adapter, send: Callable[[
     if not isinstance(events, _Events):
         (response,) = live
         return response
-    # Not a wrapper around the stream: the SDK's helpers check its class and use its attributes.
+    # The stream is not wrapped, because the SDK's helpers check its class and use its attributes.
     setattr(events.stream, _ITERATOR, live)
     _notice_close(events.stream, live)
     return events.stream
@@ -97,9 +97,9 @@ async def open_stream_async(plan: Plan, dialect: Dialect, adapter: Adapter, send
 
 
 def _notice_close(stream: Any, live: BlockingStream[Any]) -> None:
-    """Notice when the connection is closed: streams, and the helpers around them, all close the response.
+    """Notice when the connection is closed. Streams, and the helpers around them, all close the response.
 
-    The response must keep neither itself nor our iterator alive: that nobody holds the stream any more is a sign as well.
+    The response must not keep itself or our iterator alive: the stream is also settled when nobody holds it any more.
     """
     response, reader = ref(stream.response), ref(live)
 
@@ -129,7 +129,7 @@ def _notice_close_async(stream: Any, live: Stream[Any]) -> None:
 
 
 def check_end(stream: Any, dialect: Dialect) -> bool:
-    """Have a stream raise if it ends before its last event; return False for a response that is no stream."""
+    """Make a stream raise if it ends before its last event; return False if the response is not a stream."""
 
     def checked(events: Iterator[Any]) -> Iterator[Any]:
         ending = Ending(dialect)

@@ -1,4 +1,4 @@
-"""Transports for httpx and httpx2 that recover: put one around the transport your client would have.
+"""Transports for httpx and httpx2 that recover. Put such a transport around the transport your client would have.
 
     transports  `RecoveringTransport` and `AsyncRecoveringTransport`
     exchange    one request and its response: what may be repeated, which responses are failures, how bodies are read

@@ -1,8 +1,8 @@
-"""One HTTP exchange: what a request allows, which responses are failures, and how much of a body is read to know.
+"""One HTTP exchange: which requests may be repeated, which responses are failures, and how bodies are read.
 
-It works with httpx, with httpx2, or with both: an object of ours has the base classes of every library that is installed.
+It works with httpx and httpx2. Our classes have the base classes of every one of these libraries that is installed.
 
-Invariant: a body that failed, or was read to its end, is closed. A body that is handed on closes the one it came from.
+Invariant: a body that failed, or was read to its end, is closed. Closing the body that the caller gets closes its source.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ _RETRY_LATER = frozenset({408, 425, 429})
 """Statuses below 500 after which the same request may succeed later."""
 
 _MAX_ERROR_BODY = 1024 * 1024
-"""Bytes of an error's body that are read to learn what failed. A longer one is handed on like any other response."""
+"""The most bytes of an error's body that are read to learn what failed. A longer body goes to the caller as it is."""
 
 
 # --- requests ---
 
 
 class RequestRules(Adapter):
-    """The rules of HTTP requests: one that must not be sent twice is given up at once."""
+    """The rules of HTTP requests: a request that must not be sent twice is given up after its first failure."""
 
     def __init__(self, *, repeats: bool) -> None:
         self._repeats = repeats
@@ -94,7 +94,7 @@ class RequestRules(Adapter):
         return error.fault if isinstance(error, FailedResponse) else None
 
 
-# Most requests repeat, and the rules have no state of their own.
+# The rules have no state of their own, so all requests share these two.
 REPEATS, SENT_ONCE = RequestRules(repeats=True), RequestRules(repeats=False)
 
 
@@ -121,9 +121,9 @@ def with_limit(request: Any, seconds: float | None) -> dict[str, Any]:
 
 
 def _can_replay(stream: Any) -> bool:
-    """Return whether a body can be read again: bytes can, a form can if its files can be rewound, a generator cannot."""
+    """Return whether a body can be read again. Bytes can, a form can if its files can be rewound, a generator cannot."""
     kind = type(stream).__name__
-    # By name, because httpx and httpx2 each have their own classes.
+    # Compare the class by its name, because httpx and httpx2 each have their own classes.
     if kind == "MultipartStream":
         files = (getattr(field, "file", b"") for field in stream.fields)
         return all(isinstance(file, (str, bytes)) or _can_rewind(file) for file in files)
@@ -139,7 +139,7 @@ def _can_rewind(file: Any) -> bool:
 
 
 class FailedResponse(Exception):  # noqa: N818 - it carries a response through the recovery; no caller sees it
-    """A response that reports a failure, on its way through the recovery."""
+    """Carries a response that reports a failure through the recovery."""
 
     def __init__(self, fault: Fault, response: Any) -> None:
         super().__init__(fault)
@@ -148,14 +148,14 @@ class FailedResponse(Exception):  # noqa: N818 - it carries a response through t
 
 
 def is_failure(response: Any) -> bool:
-    """Return whether the status of a response reports a failure that may pass."""
+    """Return whether the status of a response reports a temporary failure."""
     return response.status_code >= 500 or response.status_code in _RETRY_LATER
 
 
 def failure_in(response: Any, body: bytes, provider: str, now: float) -> FailedResponse:
     """Return the failure that a response reports by its status, headers and body."""
     try:
-        # A response made from the raw body undoes the content encoding, so that the classifier sees plain text.
+        # A new response made from the raw body decodes its content encoding, so that the classifier sees plain text.
         plain = type(response)(response.status_code, headers=response.headers, content=body)
     except Exception:  # noqa: BLE001 - the body is not encoded as its header says; the status still says what failed
         plain = response
@@ -166,7 +166,7 @@ def failure_in(response: Any, body: bytes, provider: str, now: float) -> FailedR
 
 
 class _Rest(Body):
-    """The chunks that were read already, then the rest."""
+    """A body that yields the chunks that were read already, then the rest."""
 
     def __init__(self, held: list[bytes], rest: Iterator[bytes], source: Any) -> None:
         self._held = held
@@ -182,7 +182,7 @@ class _Rest(Body):
 
 
 class _AsyncRest(AsyncBody):
-    """The same for a body that is read in a task."""
+    """The same as `_Rest`, for a body that is read in a task."""
 
     def __init__(self, held: list[bytes], rest: AsyncIterator[bytes], source: Any) -> None:
         self._held = held
@@ -200,9 +200,9 @@ class _AsyncRest(AsyncBody):
 
 
 def read(response: Any, *, whole: bool) -> bytes | None:
-    """Read the first bytes of a body, or all of it, and put them back; return the body if it was read to its end.
+    """Read the first bytes of a body, or all of it, and put them back. Return the body if it was read to its end.
 
-    The first bytes are read because a connection that is lost before them can still be answered by another attempt.
+    The first bytes are read here because, if the connection is lost before them, another attempt can still be made.
     """
     # A response that was made with its content, as in tests, has nothing to read.
     if hasattr(response, "_content"):

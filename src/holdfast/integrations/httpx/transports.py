@@ -1,7 +1,7 @@
-"""The transports. A response that reports a failure is retried; when retries are over it is handed on as it came.
+"""The transports. They retry after a response that reports a failure. After the last retry the caller gets that response.
 
-Invariant: one attempt is one request to the transport inside. The body of a response that is not handed on is closed before
-the next attempt.
+Invariant: one attempt is one request to the transport inside. The body of a failed response is closed before the next
+attempt.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncRecoveringTransport", "RecoveringTransport"]
 
 _MAX_PLANS = 1024
-"""One plan for each host and effect. Beyond this many the plans are made anew, so that memory stays bounded."""
+"""The most plans that are kept, one for each host and effect. Then all are dropped, so that memory stays bounded."""
 
 
 class _Recovery:
@@ -61,7 +61,7 @@ class _Recovery:
         self.runtime = runtime
         self._plans: dict[tuple[str, Effect | None], Plan] = {}
         self._warned = False
-        # A policy that is not valid raises here, where it is written, and not at the first request.
+        # A policy that is not valid must raise here, where the user wrote it, and not at the first request.
         self._plan(name or "", None)
 
     def begin(self, request: Any) -> Operation | None:
@@ -90,16 +90,16 @@ class _Recovery:
 
 
 class RecoveringTransport(Transport):
-    """A transport around another one, whose requests recover.
+    """A transport around another transport. Its requests recover.
 
         client = httpx.Client(transport=RecoveringTransport(httpx.HTTPTransport()))
 
-    `methods` are the methods that may be sent twice; a request with an `Idempotency-Key` header may be as well. `name` is
-    the name of the target in circuits and events; by default each host is a target of its own.
+    `methods` are the methods that may be sent twice. A request with an `Idempotency-Key` header may be sent twice too.
+    `name` is the name of the target in circuits and events; by default each host is a target of its own.
 
-    A request that failed for good raises what the transport inside raised, or returns the failed response as it came.
-    `CircuitOpenError` and `DeadlineError` are raised where no request was made. Raises `InvalidError` for a transport
-    that is not a sync one.
+    A request that failed for good raises the exception of the transport inside, or returns the failed response unchanged.
+    `CircuitOpenError` and `DeadlineError` are raised where no request was made. The constructor raises `InvalidError` for
+    a transport that is not sync.
     """
 
     def __init__(
@@ -128,11 +128,11 @@ class RecoveringTransport(Transport):
             # The caller of an HTTP client expects a response with a status, not an exception.
             return failed.response
         finally:
-            # The caller may send the request again, with the limit it had.
+            # The caller may send the same request again. It must then have its own limit.
             request.extensions = own
 
     def _attempt(self, op: Operation, request: Any, own: Any) -> Any:
-        # A blocking request cannot be cancelled: what is left of our limit becomes the HTTP client's own limit.
+        # A blocking request cannot be cancelled, so the rest of our time limit becomes the HTTP client's own limit.
         request.extensions = own
         request.extensions = with_limit(request, op.limit())
         response = self._inside.handle_request(request)
@@ -180,7 +180,7 @@ class AsyncRecoveringTransport(AsyncTransport):
 
     async def _attempt(self, op: Operation, request: Any) -> Any:
         response = await self._inside.handle_async_request(request)
-        # No limit of its own: the driver cancels a task that is late.
+        # The request needs no limit of its own: the driver cancels a task that takes too long.
         body = await read_async(response, whole=is_failure(response))
         if is_failure(response) and body is not None:
             raise failure_in(response, body, op.plan.provider, op.plan.runtime.clock.wall())

@@ -1,11 +1,11 @@
-"""LangChain and LangGraph, recovered.
+"""Recovery for LangChain and LangGraph.
 
     recovering   a chat model, or any other runnable, whose calls recover
     chat_models  chat models: their own class, with recovery around every request
     runnables    every other runnable, recovered as a whole
     middleware   `RecoveryMiddleware` for agents: model calls with fallback models, tool calls by their effect
     graph        nodes of a graph: `recovering_node`, and `retry_policy` for LangGraph's own loop
-    retries      retries of LangChain's own: off where possible, a warning where not
+    retries      turns LangChain's own retries off where possible, and warns where not
 
 Invariant: LangGraph's control flow (interrupts, commands to a parent, a drain) is never a failure.
 """
@@ -76,14 +76,14 @@ def recovering(
     A chat model comes back as its own class with its client's retries off, so `bind_tools`, `with_structured_output` and
     pipes work as before. Any other runnable is recovered as a whole.
 
-    `name` is the name of the target in circuits and events: by default the model's provider, or the runnable's name.
+    `name` is the name of the target in circuits and events. By default it is the model's provider, or the runnable's name.
     `after_first` decides what a failure in the middle of a stream does. `"raise"` raises `StreamCutError` with the items
-    that arrived. `"continue"` calls `resume(arrived, input)`, which returns the input for the rest. `"restart"` streams the
-    answer again from its beginning; chat models do not have it. After a part of a tool call was delivered, the failure is
-    always raised, because the parts of two answers do not fit together.
+    that arrived. `"continue"` calls `resume(arrived, input)`, which returns the input for the rest of the answer.
+    `"restart"` streams the answer again from its beginning; chat models do not support it. After a part of a tool call was
+    delivered, the failure is always raised, because the parts of two answers do not fit together.
 
-    Calls raise what the runnable raises, or `CircuitOpenError`, `DeadlineError` and `BudgetError` where no call was made.
-    Raises `InvalidError` for something that is not a runnable, and for options that do not go together.
+    Calls raise the runnable's own exceptions, or `CircuitOpenError`, `DeadlineError` and `BudgetError` where no call was
+    made. `recovering` itself raises `InvalidError` for something that is not a runnable, and for options that conflict.
     """
     if not isinstance(runnable, Runnable):
         raise InvalidError.at("recovering.runnable", "a chat model, or another Runnable", runnable)

@@ -1,8 +1,8 @@
 """Chat models that recover: a subclass of the model's class, with recovery in the four methods that call the provider.
 
-These methods (`_generate`, `_stream` and their async twins) are below LangChain's callbacks and caches: a call that recovers
-is one run to a tracer, and a cached answer is not an attempt. The class is derived instead of the instance changed, so that
-copies (`model_copy`, `configurable_fields`) recover as well.
+LangChain's callbacks and caches are above these methods (`_generate`, `_stream` and their async versions). So a tracer sees
+a call and its retries as one run, and a cached answer is not an attempt. We derive a class and do not change the instance,
+so that copies (`model_copy`, `configurable_fields`) recover as well.
 
 Invariant: one attempt is one request; the parts of a tool call always come from one answer.
 """
@@ -64,7 +64,7 @@ class ModelRecovery:
         self._calls: dict[Target, Calls] = {}
 
     def calls(self, model: BaseChatModel, kwargs: dict[str, Any]) -> Calls:
-        """Return how the calls of a model recover. `bind(model=…)` may name another model than its own."""
+        """Return how the calls of a model recover. A call may name another model, through `bind(model=…)`."""
         target = target_of_model(model, self._name, kwargs)
         known = self._calls.get(target)
         if known is None:
@@ -75,7 +75,7 @@ class ModelRecovery:
 
 
 def target_of_model(model: BaseChatModel, name: str | None, kwargs: dict[str, Any] | None = None) -> Target:
-    """Return the provider, model and key that a chat model calls, by the names that tracers get."""
+    """Return the provider, model and key that a chat model calls. The names are those that tracers get."""
     traced = _names_for_tracers(model)
     called = (kwargs or {}).get("model") or traced.get("ls_model_name") or getattr(model, "model", None)
     provider = name or traced.get("ls_provider") or type(model).__name__
@@ -111,24 +111,24 @@ def recover_model(
 ) -> M:
     """Return a copy of the model that recovers. Its class is a subclass of the model's, with the same name."""
     if hasattr(model, "recovery"):
-        raise InvalidError.saying("recovering.runnable", "a model that does not recover yet", "one that does")
+        raise InvalidError.saying("recovering.runnable", "a model that does not recover yet", "a model that recovers")
     if after_first == "restart":
         raise InvalidError.saying(
             "recovering.after_first",
             "'raise' or 'continue' for a chat model",
-            "'restart': LangChain joins all parts of a call to one message, also those of the first attempt",
+            "'restart', but LangChain would join the parts of both attempts to one message",
         )
     recovery = ModelRecovery(policy=policy, name=name, after_first=after_first, resume=resume, runtime=runtime)
-    # A policy that is not valid raises here, where it is written, and not at the first call.
+    # A policy that is not valid must raise here, where the user wrote it, and not at the first call.
     recovery.calls(model, {})
     copy = without_retries(model, above=2)
-    # Past pydantic's own `__setattr__`, which sets fields only.
+    # pydantic's own `__setattr__` sets fields only, so it is bypassed here.
     object.__setattr__(copy, "__class__", _recovering_class(type(model)))
     vars(copy)["recovery"] = recovery
     return copy
 
 
-# Cached, so that two models of one class stay of one class when they recover.
+# The cache gives two models of one class the same recovering class.
 @functools.cache
 def _recovering_class(base: type[BaseChatModel]) -> type[BaseChatModel]:
     """Derive the class that recovers. Only methods that the model implements itself are replaced."""
@@ -147,7 +147,7 @@ def _recovering_class(base: type[BaseChatModel]) -> type[BaseChatModel]:
         ("_astream", _astream),
     ):
         own = getattr(base, method)
-        # LangChain checks whether a model overrides `_stream`; one that does not must not seem to.
+        # LangChain checks whether a model overrides `_stream`. If the model does not, our class must not either.
         if own is not getattr(BaseChatModel, method):
             body[method] = functools.wraps(own)(recovered(own))
     # These clients are made when they are first used, so they cannot be replaced on the copy now.
@@ -222,7 +222,7 @@ def _astream(own: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncItera
             return
         rest, mode = _rest_of(self.recovery, messages), self.recovery.after_first
         with mark_given_up():
-            # Without `aclosing` a consumer that leaves would close the inner generator later, in another task.
+            # Without `aclosing`, the inner generator of a consumer that stops early would be closed later, in another task.
             async with aclosing(calls.aread(_CHUNKS, attempt, messages, after_first=mode, resume=rest)) as stream:
                 async for chunk in stream:
                     yield chunk
@@ -231,7 +231,10 @@ def _astream(own: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncItera
 
 
 def _calls_of(model: Any, kwargs: dict[str, Any]) -> Calls | None:
-    """Return how this call recovers; None inside another call of the model: some make a whole answer from their stream."""
+    """Return how this call recovers, or None inside another call of the same model.
+
+    Some models call their own `_stream` to make a whole answer. The outer call already recovers then.
+    """
     if model.recovery is None:
         return None
     calls: Calls = model.recovery.calls(model, kwargs)
@@ -242,13 +245,13 @@ def _calls_of(model: Any, kwargs: dict[str, Any]) -> Calls | None:
 
 
 def _rest_of(recovery: ModelRecovery, messages: list[BaseMessage]) -> Callable[[Partial], tuple[Any, ...]] | None:
-    """Return the function that makes the messages for the rest from the chunks that were delivered."""
+    """Return a function that takes the delivered chunks and returns the messages that request the rest of the answer."""
     resume = recovery.resume
     if resume is None:
         return None
 
     def rest(partial: Partial) -> tuple[Any, ...]:
-        # Users resume from one message, as LangChain's own consumers get it, and not from a list of chunks.
+        # The user's `resume` gets one message, as LangChain's own consumers do, and not a list of chunks.
         chunks = [chunk.message for chunk in partial.payload]
         return (resume(functools.reduce(lambda whole, part: whole + part, chunks), messages),)
 
@@ -289,7 +292,7 @@ def _is_last_of(message: Any) -> bool:
 
 
 def _ends(chunk: ChatGenerationChunk) -> bool | None:
-    # Only these two providers mark the last chunk of a complete answer. For others every end is taken for complete.
+    # Only these two providers mark the last chunk of a complete answer. For other providers every end counts as complete.
     if chunk.message.response_metadata.get("model_provider") not in {"anthropic", "openai"}:
         return None
     return _is_last_of(chunk.message) or bool((chunk.generation_info or {}).get("finish_reason"))
@@ -305,11 +308,11 @@ def _usage_of(result: Any) -> Any:
 
 
 def used_by_message(message: Any) -> Used | None:
-    """Return what a message reports as used, with Anthropic's names: there the kinds of tokens do not overlap."""
+    """Return the usage that a message reports, with Anthropic's names, because its kinds of tokens do not overlap."""
     usage = message.usage_metadata if isinstance(message, AIMessage | AIMessageChunk) else None
     if usage is None:
         return None
-    # LangChain counts cached tokens inside the input tokens, Anthropic beside them. Prices need them apart.
+    # LangChain includes cached tokens in the input tokens, Anthropic does not. They have different prices.
     details = usage.get("input_token_details") or {}
     cached, written = details.get("cache_read") or 0, details.get("cache_creation") or 0
     return Used(

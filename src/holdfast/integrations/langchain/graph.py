@@ -1,6 +1,6 @@
-"""Nodes of a LangGraph graph: recovered by us, or by LangGraph's own loop with our classifier.
+"""Recovery for nodes of a LangGraph graph, by our own loop or by LangGraph's loop with our classifier.
 
-Invariant: interrupts, commands to a parent graph and a drain pass through. A graph works by them; they are not failures.
+Invariant: interrupts, commands to a parent graph and a drain pass through. They control the graph and are not failures.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def retry_policy(policy: Policy | None = None) -> RetryPolicy:
 
         graph.add_node("ask", ask, retry_policy=retry_policy())
 
-    LangGraph waits by its own curve: it has no Retry-After, deadline or circuit. Where those matter, use `recovering_node`.
-    A failure that a recovery inside the node has given up on is not retried.
+    LangGraph computes its own delays. It knows no Retry-After, deadline or circuit: if you need those, use
+    `recovering_node`. If a recovery inside the node has given up on a failure, LangGraph does not retry it.
     """
     backoff = (None if policy is None else policy.backoff) or Backoff()
     attempts = None if policy is None else policy.attempts
@@ -96,8 +96,9 @@ def recovering_node(
         graph.add_node("ask", ask)
 
     `name` is the name of the target in circuits and events, by default `agent:` and the function's name. `effect` declares
-    what running the node does to the world; the node's own `@holdfast.tool` wins. Give such a node no `retry_policy`: both
-    would retry. Raises what the node raises, and `InvalidError` for a generator function.
+    what running the node does to the world; the node's own `@holdfast.tool` wins. Do not give such a node a `retry_policy`
+    too, because then both would retry. The node raises its own exceptions. The decorator raises `InvalidError` for a
+    generator function.
     """
     if node is None:
         return functools.partial(recovering_node, policy=policy, name=name, effect=effect, runtime=runtime)
@@ -145,7 +146,7 @@ def mark_given_up() -> Iterator[None]:
         execution = _execution()
         if execution is not None:
             _given_up[execution.task_id] = None
-            # Most graphs never run such a task again, so nothing would ever remove its mark.
+            # Most graphs never run such a task again, so nothing else would remove its mark.
             while len(_given_up) > _MAX_MARKS:
                 _given_up.popitem(last=False)
         raise

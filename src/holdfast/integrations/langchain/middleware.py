@@ -1,9 +1,9 @@
-"""`RecoveryMiddleware`: the model and tool calls of a LangChain agent, recovered.
+"""`RecoveryMiddleware` recovers the model and tool calls of a LangChain agent.
 
-Model calls are retried as the policy says, each model behind its own circuits, then answered by the fallback models. A tool
-call is repeated only if the tool's declared effect allows it.
+Model calls are retried as the policy says. If they fail for good, the fallback models are called. Each model has its own
+circuits. A tool call is repeated only if the tool's declared effect allows it.
 
-Invariant: the request that comes in is not changed; LangGraph's control flow passes.
+Invariant: the incoming request is not changed. LangGraph's control flow passes through.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
 
         agent = create_agent(model, tools, middleware=[RecoveryMiddleware("openai:gpt-5", effects={"search": "read"})])
 
-    `fallbacks` are models that answer, in order, when the agent's own has failed for good. `effects` declares for tools, by
-    name, what a call does to the world, where they do not declare it themselves (`@holdfast.tool`). A tool without a
-    declared effect is called once. When a tool has failed for good, `tool_failures="raise"` raises its exception, which ends
-    the run; `"tell"` gives the model what it may know of the failure. Raises `InvalidError` for options that are not valid.
+    `fallbacks` are models that are called, in order, when the agent's own model has failed for good. `effects` maps the name
+    of a tool to what a call does to the world, for tools that do not declare it themselves (`@holdfast.tool`). A tool without
+    a declared effect is called once. When a tool has failed for good, `tool_failures="raise"` raises its exception, which ends
+    the run; `"tell"` sends the model a safe description of the failure. Raises `InvalidError` for options that are not valid.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
 
     @property
     def name(self) -> str:
-        """Its name in the agent. `create_agent` reads it, which is the moment to look for other retries."""
+        """Its name in the agent. When `create_agent` reads the name, this property also looks for other retries."""
         if not self._looked_around:
             self._looked_around = _warn_of_other_middleware()
         return super().name
@@ -130,7 +130,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _prepared(self, model: BaseChatModel) -> tuple[BaseChatModel, Calls]:
         """Return the model with its client's retries off, and how calls to it recover."""
-        # By identity, because chat models are not hashable. The entry keeps its model alive, so an id is not reused.
+        # The key is the id, because chat models are not hashable. The entry keeps its model alive, so the id stays unique.
         known = self._models.get(id(model))
         if known is None or known[0] is not model:
             quiet = model if hasattr(model, "recovery") else without_retries(model, above=2)
@@ -151,12 +151,12 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
     def _step(
         self, model: BaseChatModel, request: ModelRequest[Any], handler: Callable[..., Any]
     ) -> tuple[str, Calls, Callable[[], Any]]:
-        """Return a fallback model's name, and the call to it, which recovers behind its own circuits."""
+        """Return a fallback model's name, and the call to it. The call recovers with its own circuits."""
         _, calls = self._prepared(model)
         fitted = ModelFallbackMiddleware(model)
 
         def other(adapted: ModelRequest[Any]) -> Any:
-            # LangChain's fallback calls the first model before its own. That one has failed already.
+            # LangChain's fallback calls the first model before the fallback models. The first model has failed already.
             if adapted is request:
                 raise _FirstModelFailed
             return handler(self._without_retries(adapted))
@@ -245,7 +245,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 class _FirstModelFailed(Exception):  # noqa: N818 - it steers LangChain's fallback, and nobody else sees it
-    """The first model has failed already, so LangChain's fallback must go on to the next."""
+    """The first model has failed already, so LangChain's fallback must go on to the next model."""
 
 
 def _model_of(model: BaseChatModel | str) -> BaseChatModel:
@@ -264,7 +264,7 @@ def _declaring(tool: Any) -> Any:
 
 
 def _failure_message(request: ToolCallRequest, error: Exception) -> ToolMessage:
-    """Return what the model may know about a failure: class, code, what to do. No stack, path, host or secret."""
+    """Return a message for the model about a failure: class, code, what to do. It has no stack, path, host or secret."""
     return ToolMessage(
         content=json.dumps(fault_of(error).for_model()),
         name=request.tool_call["name"],
@@ -274,7 +274,7 @@ def _failure_message(request: ToolCallRequest, error: Exception) -> ToolMessage:
 
 
 def _used_by_response(response: Any) -> Any:
-    # A middleware inside may return a response of its own, without messages.
+    # An inner middleware may return a response of its own, without messages.
     messages = getattr(response, "result", None)
     return used_by_message(messages[0]) if messages else response
 
@@ -282,14 +282,14 @@ def _used_by_response(response: Any) -> Any:
 # --- other middleware of the same agent that retries ---
 
 _MAX_FRAMES = 6
-"""How many frames away `create_agent` may be: its own comprehensions are in between."""
+"""How many frames up `create_agent` may be. Its own comprehensions are frames too."""
 
 
 def _warn_of_other_middleware() -> bool:
-    """Warn of LangChain's retries in the agent that is being made; return False where no agent is being made.
+    """Warn of LangChain's retries in the agent that is being made; return False if no agent is being made.
 
-    An agent gives a middleware no list of the others. But `create_agent` reads the name of each while it makes the agent,
-    and at that moment all of them are among its local variables.
+    An agent does not give a middleware the list of the others. But `create_agent` reads the name of each middleware while
+    it makes the agent, and at that moment its local variables hold all of them.
     """
     frame = sys._getframe(1)  # noqa: SLF001 - the public functions for the stack read source files, which is slow
     for depth in range(_MAX_FRAMES):
@@ -307,6 +307,6 @@ def _warn_of_each(middleware: Sequence[Any], depth: int) -> None:
         if isinstance(other, ModelRetryMiddleware | ToolRetryMiddleware):
             warn(
                 f"{type(other).__name__} beside RecoveryMiddleware retries up to {other.max_retries} times by itself, so "
-                "attempts multiply: use one of both",
+                "attempts multiply: remove one of the two",
                 above=depth + 2,
             )

@@ -1,4 +1,4 @@
-"""LangChain's own retries: off on a copy of the model where that is possible, a `RecoveryWarning` where it is not.
+"""Turns LangChain's own retries off on a copy of the model. Where that is not possible, there is a `RecoveryWarning`.
 
 Invariant: nothing changes on the model that was given.
 """
@@ -25,19 +25,19 @@ __all__ = ["LAZY_CLIENTS", "checked", "is_bound_model", "warn_of_retries_in", "w
 M = TypeVar("M", bound=BaseChatModel)
 
 LAZY_CLIENTS = ("_client", "_async_client")
-"""Where ChatAnthropic keeps its clients. It makes them when they are first needed."""
+"""The attributes in which ChatAnthropic keeps its clients. It makes them when they are first needed."""
 _LAZY = ("_client_params", *LAZY_CLIENTS)
 _SDKS = frozenset({"openai", "anthropic"})
 _EAGER_CLIENTS = (("root_client", "client"), ("root_async_client", "async_client"))
-"""Where ChatOpenAI and its subclasses keep their clients, and the part of each client that they use."""
+"""The attributes in which ChatOpenAI and its subclasses keep their clients, and the part of each client that they use."""
 
 
 def without_retries(model: M, *, above: int = 0) -> M:
-    """Return a copy of the model whose client does not retry; warn if it may retry all the same."""
+    """Return a copy of the model whose client does not retry. Warn if the client may still retry."""
     retries = getattr(model, "max_retries", None)
     copy = model.model_copy(update={} if retries is None and not _has_clients(model) else {"max_retries": 0})
     held = vars(copy)
-    # A copy has the clients that the model made before, with its retries. Without them it makes new ones.
+    # The copy holds clients that the model made before, with their retries. Remove them, so that it makes new clients.
     for name in _LAZY:
         held.pop(name, None)
     for root, part in _EAGER_CLIENTS:
@@ -47,7 +47,7 @@ def without_retries(model: M, *, above: int = 0) -> M:
             held[part] = held[root].chat.completions
     if retries and not _is_known(model):
         warn(
-            f"{type(model).__name__} has max_retries={retries}, and its client may have been made with it: "
+            f"{type(model).__name__} has max_retries={retries}, and its client may already use that value: "
             "give the model max_retries=0",
             above=above + 1,
         )
@@ -59,7 +59,7 @@ def checked(client: Any) -> Any:
     name = next((name for cls in type(client).__mro__ if (name := cls.__module__.partition(".")[0]) in _SDKS), None)
     if name is None:
         return client.with_options(max_retries=0)
-    # Only the SDK that made this client is certainly installed, so only its own module may be imported.
+    # We only know that the SDK of this client is installed, so only that SDK's module may be imported.
     sdk: Sdk = getattr(import_module(f"holdfast.integrations.clients.{name}"), name.upper())
     return checked_client(client, sdk)
 
@@ -69,7 +69,7 @@ def _has_clients(model: Any) -> bool:
 
 
 def _is_known(model: Any) -> bool:
-    """Return whether this model keeps its clients in one of the two ways above, so that its retries are off."""
+    """Return whether this model keeps its clients in one of the two ways above. Then its retries are off."""
     return _has_clients(model) or all(hasattr(type(model), name) for name in _LAZY)
 
 
@@ -79,7 +79,7 @@ def warn_of_retries_in(runnable: Any, *, above: int = 0) -> None:
         if isinstance(part, RunnableRetry):
             warn(
                 f"with_retry inside retries up to {part.max_attempt_number} times by itself, so attempts multiply: "
-                "use one of both",
+                "remove one of the two",
                 above=above + 1,
             )
         elif isinstance(part, BaseChatModel) and not hasattr(part, "recovery"):
@@ -96,7 +96,7 @@ def warn_of_retries_in(runnable: Any, *, above: int = 0) -> None:
 def _parts(runnable: Any, depth: int) -> Iterator[Any]:
     """Yield the runnable and the runnables it consists of."""
     yield runnable
-    # A limit, because a wrapper of another package may refer to itself.
+    # The depth is limited, because a wrapper of another package may refer to itself.
     if not depth:
         return
     inner: list[Any] = []

@@ -1,6 +1,7 @@
-"""Any runnable, recovered as a whole: a chain, a retriever, a compiled graph.
+"""Recovers any runnable as a whole: a chain, a retriever, a compiled graph.
 
-Invariant: it is a runnable like the one inside. Every call to it is one operation; a batch is one for each input.
+Invariant: the result is a runnable like the one inside. Every call to it is one operation. A batch is one operation for each
+input.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""LiteLLM's `completion` and `acompletion`, and its `Router`, recovered: `recovering(litellm.completion)`.
+"""Recovery for LiteLLM's `completion`, `acompletion` and `Router`: `recovering(litellm.completion)`.
 
     functions  one of LiteLLM's functions with recovery around it: its target, its fallbacks, LiteLLM's own retries off
-    streams    LiteLLM's streams: recovered until their first content, watched from there to the end
+    streams    LiteLLM's streams: recovered until their first content, then watched to the end
 
-Invariant: LiteLLM is never imported here: the caller who passes one of its functions has imported it. One attempt is one
-request.
+Invariant: this package never imports LiteLLM. A caller who passes one of its functions has imported it already. One attempt
+is one request.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ def recovering(
     fallbacks: Sequence[str | Mapping[str, Any]] = (),
     runtime: Runtime | None = None,
 ) -> T:
-    """Return `litellm.completion` or `litellm.acompletion` with recovery around it, or a Router whose two calls have it.
+    """Return `litellm.completion` or `litellm.acompletion` with recovery around it, or a Router whose two calls recover.
 
         completion = recovering(litellm.completion, fallbacks=["anthropic/claude-haiku-4-5"])
         answer = completion(model="openai/gpt-5", messages=messages)
 
-    `fallbacks` answer, in order, when a call has failed for good: models by name (with a Router: its groups), or what to
-    change in the call, such as `{"model": "…", "api_key": "…"}`. `name` is the name of the provider in circuits and events:
-    by default LiteLLM's own name for it, and with a Router the group.
+    `fallbacks` are used, in order, when a call has failed for good. A fallback is the name of a model (of a group, with a
+    Router), or a dict of what to change in the call, such as `{"model": "…", "api_key": "…"}`. `name` is the name of the
+    provider in circuits and events. By default it is LiteLLM's own name for the provider, or the Router's group.
 
     Calls raise LiteLLM's own exceptions, `StreamCutError` for a stream that breaks after its first content, and
-    `CircuitOpenError`, `DeadlineError` or `BudgetError` where no request was made. Raises `InvalidError` for anything else
-    than these functions and a Router, and for one that recovers already.
+    `CircuitOpenError`, `DeadlineError` or `BudgetError` where no request was made. `recovering` itself raises `InvalidError`
+    for anything but these functions and a Router, and for a target that recovers already.
     """
     if name is not None and not name:
         raise InvalidError.at("recovering.name", "a name such as 'openai', or None", name)
     if getattr(target, RECOVERS, False):
-        raise InvalidError.saying("recovering.target", "one that does not recover yet", "one that does")
+        raise InvalidError.saying("recovering.target", "a target that does not recover yet", "a target that recovers")
     options = Options(policy=policy, name=name, fallbacks=tuple(fallbacks), runtime=runtime)
     given: Any = target
     recovered: T
@@ -68,7 +68,7 @@ def recovering(
 
 
 def _is_router(target: Any) -> bool:
-    # By name: importing LiteLLM takes seconds, and only its users should pay for that.
+    # Compare the names of classes: importing LiteLLM takes seconds, which only its users should wait for.
     return any(cls.__module__ == "litellm.router" and cls.__name__ == "Router" for cls in type(target).__mro__)
 
 

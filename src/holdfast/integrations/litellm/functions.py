@@ -1,6 +1,6 @@
 """One of LiteLLM's functions with recovery around it: its target, its fallbacks, and LiteLLM's own retries off.
 
-Invariant: a call is changed on a copy only. One attempt is one request.
+Invariant: only a copy of a call's arguments is changed. One attempt is one request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Function", "Options"]
 
 _MAX_PLANS = 1024
-"""One plan for each model and key. Beyond this many the plans are made anew, so that memory stays bounded."""
+"""The most plans that are kept, one for each model and key. Then all are dropped, so that memory stays bounded."""
 
 _RETRIES = ("num_retries", "max_retries", "retry_policy")
 _FALLBACKS = ("fallbacks", "context_window_fallback_dict")
@@ -62,7 +62,7 @@ class Function:
         self._routed = routed
         self._plans: dict[Any, Plan] = {}
         self._chain = Chain(fn)
-        # A policy that is not valid raises here, where it is written, and not at the first call.
+        # A policy that is not valid must raise here, where the user wrote it, and not at the first call.
         Plan(None, options.policy, runtime=options.runtime)
 
     def recovered(self) -> Any:
@@ -130,7 +130,7 @@ class Function:
         return recovered
 
     def _request(self, op: Operation) -> Callable[..., Any]:
-        """Return the function with the operation's limit as its timeout. A blocking request has no other limit."""
+        """Return the function with the operation's limit as its timeout. Nothing else limits a blocking request."""
         return lambda *args, **kwargs: self._fn(*args, **_with_limit(op.limit(), args, kwargs))
 
     def _send(self, args: tuple[Any, ...], kwargs: dict[str, Any], op: Operation) -> Any:
@@ -162,7 +162,7 @@ class Function:
     def _changed(
         self, changes: str | Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments of a fallback. The key and address of one provider are never sent to another."""
+        """Return the arguments of a fallback. The key and address of one provider are never sent to another provider."""
         changed: dict[str, Any] = {"model": changes} if isinstance(changes, str) else dict(changes)
         kept = dict(kwargs)
         if not self._routed and _is_elsewhere(changed, args, kwargs):
@@ -177,13 +177,14 @@ def _name_of(changes: str | Mapping[str, Any]) -> str:
 
 
 def without_retries(kwargs: Mapping[str, Any], *, routed: bool) -> dict[str, Any]:
-    """Return a call's options with LiteLLM's own retries off; warn of options that lose their effect, and of the rest."""
+    """Return a call's options with LiteLLM's own retries off. Warn of options without effect, and of retries that stay on."""
     for option in _RETRIES:
         if kwargs.get(option):
             warn(
-                f"retries are the policy's here, so {option}=… has no effect: give `recovering` a policy", above=_ABOVE
+                f"the policy decides about retries, so {option}=… has no effect: give `recovering` a policy",
+                above=_ABOVE,
             )
-    # Both: the first is for LiteLLM's own loop, the second for the SDK below it.
+    # Both options are needed: `num_retries` is for LiteLLM's own loop, `max_retries` for the SDK below it.
     changed = {**kwargs, "num_retries": 0, "max_retries": 0}
     changed.pop("retry_policy", None)
     if routed:
@@ -209,7 +210,7 @@ def _warn_of_the_rest(kwargs: Mapping[str, Any]) -> None:
 
 
 def target_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None, *, routed: bool) -> Target:
-    """Return the provider, model and key of a call. For a Router it is the group: the Router chooses the deployment."""
+    """Return the provider, model and key of a call. For a Router the provider is its group."""
     model = _model_of(args, kwargs)
     model = model if isinstance(model, str) else ""
     if routed:
@@ -231,7 +232,7 @@ def _provider_of(model: str, kwargs: Mapping[str, Any]) -> tuple[str, str]:
     try:
         found = sys.modules["litellm"].get_llm_provider(model=model, api_base=kwargs.get("api_base"))
         return str(found[1]), str(found[0])
-    except Exception:  # noqa: BLE001 - LiteLLM does not know the provider, and raises that itself when it is called
+    except Exception:  # noqa: BLE001 - LiteLLM does not know the provider; the call itself raises that error
         provider, _, rest = model.rpartition("/")
         return provider or "litellm", rest
 

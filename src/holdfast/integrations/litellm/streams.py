@@ -1,10 +1,10 @@
 """LiteLLM's streams on the stream machine.
 
-LiteLLM ends a stream that broke off without an error with a last chunk of its own making, `finish_reason="stop"`. The stream
-object keeps the reason that the provider really gave, so such a chunk is recognised and never handed on. A Router's streams
-keep no such reason.
+If a stream breaks off without an error, LiteLLM adds a last chunk itself, with `finish_reason="stop"`. The stream object
+keeps the reason that the provider really gave, so such a chunk is recognised and the caller never gets it. The streams of a
+Router do not keep this reason.
 
-Invariant: the stream that is handed out is the object LiteLLM returned. Only how it is iterated over and closed is ours.
+Invariant: the caller gets the stream object that LiteLLM returned. Only its methods to iterate and to close are ours.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _take_over(stream: Any, live: Any) -> Any:
 
 
 class _Recovered:
-    """The methods in front of a stream's own class."""
+    """The methods that replace those of a stream's own class."""
 
     _holdfast_live: Any
 
@@ -126,7 +126,7 @@ class _Chunks:
         return self
 
     def __next__(self) -> Any:
-        # By the class it had: its present class reads from us.
+        # Call the method of its original class: its present class reads from this object.
         return self._checked(self._class.__next__(self.stream))
 
     def __aiter__(self) -> _Chunks:

@@ -1,7 +1,7 @@
-"""pydantic-ai, recovered.
+"""Recovery for pydantic-ai.
 
     model       `RecoveringModel`: a model whose requests recover, streams included
-    streams     its streams: recovered until their first content, watched from there to the end
+    streams     its streams: recovered until their first content, then watched to the end
     tools       `recovering_tool`: tool functions, repeated as their effect allows
     exceptions  exceptions that steer pydantic-ai, exceptions for its `FallbackModel`, failures for the model
 

@@ -34,7 +34,7 @@ PASSING: tuple[type[Exception], ...] = (
 """Exceptions that are not failures: messages for the model, and steps of pydantic-ai's own loop."""
 
 FALLBACK_ON: tuple[type[Exception], ...] = (ModelAPIError, CircuitOpenError, DeadlineError)
-"""For `FallbackModel(…, fallback_on=FALLBACK_ON)` around models that recover: its default does not know our errors."""
+"""Use it for a `FallbackModel(…, fallback_on=FALLBACK_ON)` around models that recover. Its default does not know our errors."""
 
 
 def for_the_model(error: Exception) -> ModelRetry | ToolFailed:
@@ -43,8 +43,8 @@ def for_the_model(error: Exception) -> ModelRetry | ToolFailed:
         except httpx.HTTPError as error:
             raise for_the_model(error) from error
 
-    Its text is `fault.for_model()` as JSON: no stack, path, host or secret. It is a `ModelRetry` where the model can do
-    something about the failure, such as send other arguments; else a `ToolFailed`.
+    Its text is `fault.for_model()` as JSON, without stack, path, host or secret. It is a `ModelRetry` if the model can do
+    something about the failure, such as send other arguments, and otherwise a `ToolFailed`.
     """
     fault = fault_of(error)
     text = json.dumps(fault.for_model())

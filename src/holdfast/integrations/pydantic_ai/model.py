@@ -1,6 +1,6 @@
 """`RecoveringModel`: a pydantic-ai model whose requests recover.
 
-Invariant: one attempt is one request; what surfaces is the exception pydantic-ai raised.
+Invariant: one attempt is one request. The caller gets the exception that pydantic-ai raised.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["RecoveringModel"]
 
 _READ_FROM_STREAMS = frozenset({"anthropic"})
-"""Providers whose whole answers pydantic-ai may read from a stream. It would take a stream that was cut for a whole answer."""
+"""Providers for which pydantic-ai may read a whole answer from a stream. It would return a cut stream as a whole answer."""
 
 
 class RecoveringModel(WrapperModel):
@@ -40,10 +40,10 @@ class RecoveringModel(WrapperModel):
 
         agent = Agent(RecoveringModel("anthropic:claude-haiku-4-5"))
 
-    The retries of its SDK are off. `name` is the name of the provider in circuits and events, by default the model's own
-    name for it. A stream recovers before its first content; a failure after it raises `StreamCutError` with the events that
-    arrived. Every other failure raises pydantic-ai's own exception, or `CircuitOpenError`, `DeadlineError` or `BudgetError`
-    where no request was made. Raises `InvalidError` for a model that recovers already.
+    The retries of its SDK are off. `name` is the name of the provider in circuits and events; by default the model gives it.
+    A stream recovers before its first content. A failure after the first content raises `StreamCutError` with the events
+    that arrived. Every other failure raises pydantic-ai's own exception, or `CircuitOpenError`, `DeadlineError` or
+    `BudgetError` where no request was made. The constructor raises `InvalidError` for a model that recovers already.
     """
 
     def __init__(
@@ -55,7 +55,9 @@ class RecoveringModel(WrapperModel):
         runtime: Runtime | None = None,
     ) -> None:
         if isinstance(wrapped, RecoveringModel):
-            raise InvalidError.saying("RecoveringModel.wrapped", "a model that does not recover yet", "one that does")
+            raise InvalidError.saying(
+                "RecoveringModel.wrapped", "a model that does not recover yet", "a model that recovers"
+            )
         if name is not None and not name:
             raise InvalidError.at("RecoveringModel.name", "a name such as 'claude', or None", name)
         super().__init__(wrapped)
@@ -92,7 +94,7 @@ class RecoveringModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Open a stream, with retries until its first content arrived. pydantic-ai calls this."""
+        """Open a stream. A failure before its first content is retried. pydantic-ai calls this."""
         settings = self._retries.off(model_settings)
 
         def request() -> Any:
@@ -108,11 +110,11 @@ class RecoveringModel(WrapperModel):
 
 
 def _usage_of(answer: Any) -> Any:
-    """Return what a response reports as used, with Anthropic's names: there the kinds of tokens do not overlap."""
-    # The answer of a stream is its source, which has the response.
+    """Return the usage that a response reports, with Anthropic's names, because its kinds of tokens do not overlap."""
+    # For a stream the answer is the stream's source, which holds the response.
     response = getattr(answer, "response", answer)
     usage = response.usage
-    # pydantic-ai counts cached tokens inside the input tokens, Anthropic beside them. Prices need them apart.
+    # pydantic-ai includes cached tokens in the input tokens, Anthropic does not. They have different prices.
     cached, written = usage.cache_read_tokens, usage.cache_write_tokens
     return {
         "model": response.model_name,
@@ -129,7 +131,7 @@ _SETTING = "max_retries"
 
 
 class _Retries:
-    """The retries below a model. A setting of each request turns the SDK's off; a warning reports any others."""
+    """The retries below a model. A setting of each request turns the SDK's retries off; a warning reports other retries."""
 
     def __init__(self, model: Model) -> None:
         leaves = list(_leaves(model, 8))
@@ -143,7 +145,9 @@ class _Retries:
         """Return the settings with the SDK's retries off."""
         if settings and settings.get(_SETTING) and not self._warned:
             self._warned = True
-            warn("retries are the policy's here, so max_retries stays 0: give RecoveringModel a policy with attempts=…")
+            warn(
+                "the policy decides about retries, so max_retries stays 0: give RecoveringModel a policy with attempts=…"
+            )
         return {**(settings or {}), "max_retries": 0} if self._supported else settings
 
 
@@ -153,12 +157,12 @@ def _warn_of_client(client: Any, *, supported: bool) -> None:
         warn(f"the model's client retries by itself (max_retries={retries}): give it max_retries=0", above=2)
     transport = getattr(getattr(client, "_client", None), "_transport", None)
     if type(transport).__name__.endswith("TenacityTransport"):
-        warn("the client's transport retries by itself, so attempts multiply: use one of both", above=2)
+        warn("the client's transport retries by itself, so attempts multiply: remove one of the two", above=2)
     warn_of_transport(transport, above=2)
 
 
 def _leaves(model: Any, depth: int) -> Iterator[Any]:
-    """Yield the models that make requests: the ones inside wrappers and fallbacks."""
+    """Yield the models that make requests, also those inside wrappers and fallbacks."""
     inner = [vars(model)["wrapped"]] if "wrapped" in vars(model) else vars(model).get("models", [])
     if not inner or not depth:
         yield model

@@ -1,8 +1,8 @@
 """Streams of pydantic-ai on the stream machine.
 
-The response that is handed out is pydantic-ai's own object of the last attempt. Only the iterator that it reads from is ours.
+The caller gets pydantic-ai's own response object of the last attempt. Only the iterator that it reads from is ours.
 
-Invariant: a stream that was opened is closed in the task that opened it, and its operation is settled once.
+Invariant: a stream is closed in the task that opened it, and its operation is settled once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REPORT_THE_END = frozenset({"anthropic", "openai"})
 async def open_stream(
     calls: Calls, request: Callable[[], AbstractAsyncContextManager[StreamedResponse]]
 ) -> AsyncGenerator[StreamedResponse]:
-    """Make requests until one has its first content, and yield its response."""
+    """Make requests until the first content of an answer arrives, and yield that response."""
     live: Stream[Any]
 
     async def opened() -> _Events:
@@ -51,9 +51,10 @@ async def open_stream(
 
 
 def check_complete(response: StreamedResponse | ModelResponse, providers: Collection[str]) -> None:
-    """Raise if an answer of one of these providers was cut: they give every complete answer a reason why it ended."""
+    """Raise if an answer of one of these providers was cut. Their complete answers always have a reason why they ended."""
     details = response.provider_details or {}
-    # Not `response.finish_reason`: pydantic-ai sets one where the provider gave none. Of a refusal it keeps only the text.
+    # `response.finish_reason` is no proof: pydantic-ai sets it even if the provider gave no reason. For a refusal it keeps
+    # only the text.
     reason = details.get("finish_reason") or details.get("refusal")
     if not reason and response.provider_name in providers and not getattr(response, "cancelled", False):
         raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last event"))
@@ -62,8 +63,8 @@ def check_complete(response: StreamedResponse | ModelResponse, providers: Collec
 def _opens(event: ModelResponseStreamEvent) -> bool:
     """Return whether an event only announces a part, without content.
 
-    A part of text counts as content at once: when it begins, pydantic-ai hands out the text of the response so far, and then
-    only the events after it.
+    A part of text counts as content as soon as it begins. At that moment pydantic-ai gives its caller the text so far, and
+    later only the events that follow.
     """
     return (
         isinstance(event, PartStartEvent)
@@ -87,18 +88,18 @@ class _Events:
         self._handed_out = False
 
     def _take_over(self, response: Any) -> AsyncIterator[ModelResponseStreamEvent]:
-        """Have the response read from our stream; return the iterator that it read from before."""
+        """Make the response read from our stream; return the iterator that it read from before."""
         if response._event_iterator is not None:  # noqa: SLF001 - it has begun already: a FallbackModel reads ahead
             begun: AsyncIterator[ModelResponseStreamEvent] = response._event_iterator  # noqa: SLF001 - pydantic-ai has no public name for it
             response._event_iterator = self._live  # noqa: SLF001 - pydantic-ai has no public name for it
             return begun
-        # Below what pydantic-ai adds (final results, ends of parts, its own deadline): that begins with the first item.
+        # pydantic-ai adds final results, ends of parts and a deadline above this method, beginning with the first item.
         own: AsyncIterator[ModelResponseStreamEvent] = response._get_event_iterator()  # noqa: SLF001 - what models implement
         response._get_event_iterator = lambda: self._live  # noqa: SLF001 - what models implement
         return own
 
     def hand_out(self) -> AsyncExitStack:
-        """Return what closes the stream. From now on only the task that opened it may close it."""
+        """Return the exit stack that closes the stream. From now on only the task that opened the stream may close it."""
         self._handed_out = True
         return self._stack
 
@@ -109,7 +110,7 @@ class _Events:
         try:
             return await anext(self._events)
         except StopAsyncIteration:
-            # A consumer that cancels the response ends it early: that is neither an answer nor a failure.
+            # The consumer cancelled the response, so it ends early. This is neither an answer nor a failure.
             if self.response.cancelled:
                 self._live.abandon()
             check_complete(self.response, _REPORT_THE_END)

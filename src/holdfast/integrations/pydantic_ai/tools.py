@@ -1,6 +1,6 @@
 """Tool functions of pydantic-ai: repeated only where that does no harm, and reported to the model when they fail.
 
-Invariant: the function that comes back has the signature of the one that went in.
+Invariant: the decorated function has the signature of the original function.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 Failures = Literal["tell", "raise"]
 
 _RAISED_AS_THEY_ARE: tuple[type[Exception], ...] = (*PASSING, UserError)
-"""Exceptions that reach pydantic-ai unchanged: the ones that steer it, and a developer's mistake, which no model can fix."""
+"""Exceptions that reach pydantic-ai unchanged: those that steer it, and mistakes of the developer, which no model can fix."""
 
 
 @overload
@@ -71,7 +71,8 @@ def recovering_tool(
         )
     options.one_of("recovering_tool.failures", failures, get_args(Failures))
     reject_generator(fn)
-    # Without a declared effect nobody knows whether a second call does harm, so the function is only wrapped for reports.
+    # Without a declared effect nobody knows whether a second call does harm. The function then reports failures, but is not
+    # retried.
     declared = effect is not None or contract_of(fn) is not None
     target = Target(tool=name or name_of(fn).rpartition(".")[2])
     calls = Calls(target, policy, passing=PASSING, effect=effect, fn=fn, runtime=runtime) if declared else None
