@@ -214,7 +214,7 @@ def test_a_session_that_was_left_takes_nothing_more() -> None:
             with pytest.raises(HoldfastError, match="was left"):
                 await work()
         assert ((await store.session("s")).top, DONE) == (top, [])
-        with pytest.raises(InvalidError, match="not entered before"):
+        with pytest.raises(InvalidError, match="which was entered before"):
             await session.__aenter__()
 
     run(main())

@@ -1,4 +1,4 @@
-"""Work that survives the process doing it: sessions, their turns, and steps that run once.
+"""Work that survives a crash of its process: sessions, their turns, and steps that run once.
 
 session      `Session`: open it, work in it, resume it; turn_runner: runs its turns
 turn         one turn and its steps; steps: run, repeat, or return the stored result
@@ -10,7 +10,7 @@ scopes       cancellation of session, turn, stage, tool; idempotency: the key of
 questions/   questions to people, answered once
 admin        show, pause and close a session from outside
 transfer     a session as JSON Lines, from one store to another; session_file: document 000's file
-retention    what a store need not keep
+retention    drops what a store need not keep
 """
 
 from __future__ import annotations

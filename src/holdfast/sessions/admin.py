@@ -1,6 +1,6 @@
-"""Administration of a session without the program that works in it: show it, pause it after a crash, close it.
+"""Administration of a session from outside of its program: show it, pause it after a crash, close it.
 
-Invariant: a change takes the session's lease first. A session that a living process works in is not changed.
+Invariant: a change takes the session's lease first. While a living process works in a session, nobody else changes it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 __all__ = ["Overview", "close", "find", "in_use", "make_resumable", "overview"]
 
 _TAKE_S = 10.0
-"""The lease of a change from outside: it takes milliseconds, and must end soon if this process dies."""
+"""Seconds of the lease for a change. A change takes milliseconds, and the lease must end soon if this process dies."""
 _SHOWN = 5
-"""Ids that an error about an ambiguous prefix names."""
+"""How many ids an error about an ambiguous prefix names."""
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be seen of a session from outside."""
+    """The facts about a session that can be read without opening it."""
 
     record: SessionRecord
     manifest: Manifest | None
-    """None if it cannot be read: `problem` says why."""
+    """None if it cannot be read. `problem` then says why."""
     checkpoint: Checkpoint | None
     turn: int
     in_flight: bool
@@ -65,26 +65,28 @@ async def find(store: Store, given: str) -> str:
     except HoldfastError as error:
         if error.fault.code != "SESS_NOT_FOUND":
             raise
-        # Ids come in order, so those with this prefix are the first after it.
+        # Ids come in order, so the ids with this prefix come right after it.
         page = await store.sessions(after=given, limit=_SHOWN + 1)
         fitting = [record.id for record in page if record.id.startswith(given)]
         if not fitting:
             raise
     if len(fitting) > 1:
         more = ", …" if len(fitting) > _SHOWN else ""
-        raise InvalidError.saying("session", "the beginning of one id", f"that of {', '.join(fitting[:_SHOWN])}{more}")
+        raise InvalidError.saying(
+            "session", "the beginning of one id", f"the beginning of {', '.join(fitting[:_SHOWN])}{more}"
+        )
     return fitting[0]
 
 
 def in_use(record: SessionRecord, runtime: Runtime | None = None) -> bool:
-    """Whether a process owns a session now, by the clock of `runtime` and as far as this machine can tell."""
+    """Whether a process owns a session now. The clock of `runtime` decides whether its lease has ended."""
     if record.owner is None or record.lease_until <= (runtime or default_runtime()).clock.wall():
         return False
     return not is_gone(record.owner)
 
 
 async def overview(store: Store, session: str, runtime: Runtime | None = None) -> Overview:
-    """Return what can be seen of a session from outside. `runtime` is the one whose clock says whether its lease holds."""
+    """Return the overview of a session. The clock of `runtime` decides whether its lease has ended."""
     record = await store.session(session)
     manifest, problem = _manifest(record)
     memory = await memory_of(store, session)
@@ -126,7 +128,7 @@ async def close(store: Store, session: str, reason: str = "closed") -> None:
     Raise SESS_LEASE_LOST while a living process works in it.
     """
     record = await store.session(session)
-    # Checked before the lease is taken: a closed session must raise SESS_CLOSED, not wait for an owner.
+    # Check the state before taking the lease: a closed session must raise SESS_CLOSED, not SESS_LEASE_LOST.
     machine.check(session, record.state, SessionState.CLOSED)
     async with _owning(store, session) as lease:
         memory = await memory_of(store, session)
@@ -148,7 +150,7 @@ async def _owning(store: Store, session: str) -> AsyncIterator[Lease]:
 async def _change(
     store: Store, lease: Lease, to: SessionState, reason: str, before: tuple[EntryBody, ...] = ()
 ) -> None:
-    # Read again under the lease: the owner may have changed it until then.
+    # Read the state again under the lease, because the former owner may have changed it.
     was = (await store.session(lease.session)).state
     machine.check(lease.session, was, to)
     record = audit("SessionLifecycle", lease.session, state=to.value, reason=reason, was=was.value, by="outside")
@@ -172,7 +174,7 @@ def _problem(record: SessionRecord, manifest: Manifest, store: str, runtime: Run
         return f"it was saved in store {manifest.store_id}, this is {store}"
     if in_use(record, runtime):
         return f"{record.owner} works in it"
-    # An active session without a living owner crashed: opening it resumes it.
+    # An active session without a living owner has crashed. It can be resumed by opening it.
     if record.state in (SessionState.CREATED, SessionState.ACTIVE):
         return ""
     error = machine.not_resumable(record.id, record.state, resumable=manifest.resumable)

@@ -1,7 +1,7 @@
 """Arguments and results of steps, to JSON and back.
 
 Invariant: a decoded result has the type its function declares, or is plain JSON. Nothing is unpickled, and no class is looked up
-by a name from the store: who can write to the store must not be able to run code.
+by a name from the store. Otherwise anybody who can write to the store could run code.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _PLAIN = (str, int, float, bool, type(None))
 def encode(value: Any, where: str) -> bytes:
     """Return the JSON of plain values, msgspec and attrs classes, dataclasses, pydantic models and SDK objects."""
     try:
-        # RecursionError below: a value that contains itself.
+        # A value that contains itself raises RecursionError.
         return msgspec.json.encode(value, enc_hook=_plain)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidError.saying(where, "something that can be stored as JSON", str(error)) from error
 
 
 def plain(value: Any, where: str) -> Any:
-    """Return a value as the store would return it where no type is declared."""
+    """Return a value in the form in which the store returns it if no type is declared."""
     return msgspec.json.decode(encode_finite(value, where))
 
 
@@ -53,31 +53,31 @@ def result_type(fn: Any) -> Any:
     try:
         declared = typing.get_type_hints(fn).get("return", Any)
     except (NameError, TypeError):
-        # An annotation that only exists for type checkers cannot be resolved. It counts as none.
+        # An annotation that only exists for type checkers cannot be resolved. The function then counts as not annotated.
         return Any
     if typing.get_origin(declared) in _AWAITED:
         declared = typing.get_args(declared)[-1]
-    # msgspec cannot decode to `object`, and every value is one.
+    # msgspec cannot decode to `object`. Every value is an object, so `Any` means the same.
     return Any if declared is object else declared
 
 
 def encode_result(value: Any, type_: Any, where: str) -> bytes:
     """Return the JSON of a result; raise `InvalidError` if it would not be the same after decoding.
 
-    The error comes now, in the program that can be changed, and not when the session is resumed.
+    The error must come now, while the developer can still change the program, and not when the session is resumed.
     """
     check_stable(value, type_, where)
     stored = encode_finite(value, where)
     if type_ is not Any:
-        # Try it now: a declared type may be too narrow for what the function really returns.
+        # Decode it now, because the declared type may be too narrow for the value that the function really returned.
         decode(stored, type_, where)
     return stored
 
 
 def encode_finite(value: Any, where: str) -> bytes:
-    """Return JSON; raise `InvalidError` for NaN and infinities: they would be stored as null."""
+    """Return JSON; raise `InvalidError` for NaN and infinities, because they would be stored as null."""
     stored = encode(value, where)
-    # The whole value is searched only if its JSON holds a null at all: most do not.
+    # Search the whole value only if its JSON contains a null. Most values do not.
     if b"null" in stored:
         _check_finite(msgspec.to_builtins(value, enc_hook=_plain), where)
     return stored
@@ -89,7 +89,7 @@ def check_stable(value: Any, type_: Any, where: str) -> None:
         raise InvalidError.saying(
             where,
             "a declared return type, so that a resumed session gets the same value",
-            f"{options.an(type(value).__name__)} without one",
+            f"{options.an(type(value).__name__)} without a declared type",
         )
 
 

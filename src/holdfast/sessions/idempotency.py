@@ -1,4 +1,4 @@
-"""The idempotency key of a step: inside the step `call_key()` returns it, and it is the same after a crash."""
+"""The idempotency key of a step. Inside the step `call_key()` returns it. After a crash it is still the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _KeyScope:
         self._keys = {run: run}
 
     def key_of(self, run: str) -> str:
-        """Return the key of a call inside the step. The same program makes its calls in the same order, so it is stable."""
+        """Return the key of a call inside the step. It is stable, because a program makes its calls in the same order."""
         return self._keys.setdefault(run, f"{self.run}/{len(self._keys)}")
 
     def deadline_on(self, monotonic: Monotonic) -> float | None:
@@ -49,6 +49,6 @@ def keyed(run: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # A task that the step started may outlive it. It must not use the step's key any more.
+        # A task that the step started may run longer than the step. It must not use the step's key any more.
         scope.over = True
         AMBIENT.reset(token)

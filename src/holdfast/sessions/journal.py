@@ -1,7 +1,7 @@
 """The journal of a session: writes to its log, and keeps the session's memory in step with it.
 
-Invariant: the memory is exactly what the log holds up to `seen`, whoever wrote it. A write that the store did not confirm has no
-effect on the memory either. After three failed writes the session is in error (S2-17).
+Invariant: the memory reflects exactly the log up to `seen`, also the entries of other writers. A write that the store did not
+confirm does not change the memory. After three failed attempts to write, the session is in error (S2-17).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Journal", "audit", "fresh_id", "memory_of", "read_memory", "read_snapshot"]
 
 _POLICY = Policy(circuit=None, timeout=None, deadline=None)
-"""Only the schedule of a store's failure decides: three attempts, 2 and 4 s apart."""
+"""The policy of writes. The schedule of the store's fault decides alone: three attempts, 2 and 4 s apart."""
 
 
 def fresh_id() -> str:
@@ -53,7 +53,7 @@ async def memory_of(store: Store, session: str) -> SessionMemory:
 
 async def read_memory(store: Store, session: str) -> tuple[SessionMemory, int]:
     """Read a session's checkpoint and the log after it; return the memory and the last offset in it."""
-    # Read first: entries that are added from here on may or may not be seen, but none before may be missing.
+    # Read `top` first. All entries up to it must be found. Entries that are added from now on may be missing.
     top = (await store.session(session)).top
     checkpoint = await store.checkpoint(session)
     memory, seen = SessionMemory(), 0
@@ -88,7 +88,7 @@ def _recovering_commit(store: Store, runtime: Runtime | None) -> Callable[[Commi
     name = 0 if runtime is None else id(runtime)
     if name not in known:
         recovery = recover(Target(tool="session-store"), _POLICY, effect="idempotent", runtime=runtime)
-        # Hold the store weakly: this function is kept as long as the store lives, and must not keep it alive.
+        # Hold the store weakly: this function is kept as long as the store lives, and must not keep the store alive.
         weakly = weakref.ref(store)
 
         async def commit(what: Commit) -> Receipt:
@@ -96,7 +96,7 @@ def _recovering_commit(store: Store, runtime: Runtime | None) -> Callable[[Commi
             assert kept is not None
             return await kept.commit(what)
 
-        # The runtime is kept beside it, so that no other runtime gets its id.
+        # The entry also keeps the runtime alive, so that no other runtime can get the same `id()`.
         known[name] = (runtime, recovery(commit))
     return known[name][1]
 
@@ -121,7 +121,7 @@ class Journal:
         self.seen = 0
         """The memory holds the log up to this offset."""
         self._early: dict[int, tuple[tuple[EntryBody, str], ...]] = {}
-        """Our own writes beyond `seen`, by offset. They wait until an entry of another writer before them is read."""
+        """Our own writes beyond `seen`, by offset. They wait until the earlier entries of other writers are read."""
         self._commit = _recovering_commit(store, runtime)
 
     async def load(self) -> None:
@@ -129,10 +129,10 @@ class Journal:
         self.memory, self.seen = await read_memory(self.store, self.session)
 
     async def catch_up(self) -> None:
-        """Apply what other writers added to the log."""
+        """Apply the entries that other writers added to the log."""
         while entries := await self.store.read(self.session, after=self.seen):
             for entry in entries:
-                # A write of our own may have moved `seen` on while the page was read.
+                # One of our own writes may have advanced `seen` while the page was read.
                 if entry.offset > self.seen:
                     _take(self.session, self.memory, entry, self.seen + 1)
                     self.seen = entry.offset
@@ -142,19 +142,19 @@ class Journal:
         """Append entries, with the other `parts` of the commit.
 
         Raise SESS_STORE_UNAVAILABLE after the last attempt, and SESS_LEASE_LOST once another process owns the session. A write
-        that was started runs to its end even if the caller is cancelled: its outcome decides what may be done next.
+        that was started runs to its end even if the caller is cancelled, because later writes depend on its outcome.
         """
         if self.failed is not None:
             raise HoldfastError(self.failed)
-        # Entering a session sets the fence; only the write that creates the session comes before that.
+        # Entering a session sets the fence. Only the write that creates the session happens before that.
         if self.fence is None and "create" not in parts:
             expected = f"`async with Session.open({self.session!r}, …) as session`"
             raise InvalidError.saying("session", expected, "a session that was not entered")
-        # No deadline and no budget of the work may keep its result from being saved.
+        # The caller's deadline and budget must not stop this write: the result of finished work must be saved.
         context = contextvars.copy_context()
         context.run(AMBIENT.set, None)
         task = asyncio.get_running_loop().create_task(self._write(bodies, type_, parts), context=context)
-        # A task of its own, because a cancelled caller must not interrupt the commit half-way.
+        # The write runs in its own task, because a cancelled caller must not interrupt the commit.
         return await asyncio.shield(task)
 
     async def _write(self, bodies: tuple[EntryBody, ...], type_: str | None, parts: dict[str, Any]) -> Receipt:
@@ -164,11 +164,11 @@ class Journal:
         try:
             receipt = await self._commit(commit)
         except HoldfastError as error:
-            # Other errors, an illegal transition for one, concern this write only.
+            # Other errors, such as an illegal transition, concern this write only.
             if error.fault.code in ("SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST"):
                 self.failed = error.fault
             raise
-        # A duplicate wrote nothing: its first write is in the memory already.
+        # A duplicate wrote nothing. The memory already has the effect of the first write.
         if not receipt.duplicate:
             self._take(receipt, named)
         return receipt
@@ -176,21 +176,21 @@ class Journal:
     def _take(self, receipt: Receipt, named: tuple[tuple[EntryBody, str], ...]) -> None:
         if named:
             self._early[receipt.first] = named
-        # Apply in the order of the log: a gap before our entries is closed by `catch_up`.
+        # Apply entries in the order of the log. If entries before ours are missing, `catch_up` reads them.
         while (bodies := self._early.pop(self.seen + 1, None)) is not None:
             for body, id_ in bodies:
                 self.memory.apply(body, id_)
             self.seen += len(bodies)
 
     async def snapshot(self, context: Any, *bodies: EntryBody, **parts: Any) -> Receipt:
-        """Write a checkpoint of the memory, and `bodies` with it: both are stored, or neither.
+        """Write a checkpoint of the memory and `bodies` in one commit, so that both are stored or neither.
 
         The checkpoint already includes the effect of `bodies`, although its offset is before them. Applying them once more
         after a restart changes nothing.
         """
         await self.catch_up()
         self.memory.context = msgspec.Raw(codec.encode_finite(context, "session.context"))
-        # A copy: if the commit fails, the memory must not have the effect of `bodies`.
+        # Apply `bodies` to a copy: if the commit fails, the memory must stay as it was.
         after = msgspec.structs.replace(self.memory)
         for body in bodies:
             after.apply(body, "")

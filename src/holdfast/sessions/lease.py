@@ -1,7 +1,7 @@
 """The lease of a session: taken when the session is opened, renewed while it is open, given back when it is left.
 
-A lease names its owner: host, process, and when that process started. So other processes of the same machine can tell whether
-the owner still lives, and need not wait for the lease of a dead one to end.
+A lease names its owner: host, process id, and the start time of that process. So other processes of the same machine can tell
+whether the owner still lives. They need not wait until the lease of a dead owner ends.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["LeaseKeeper", "is_gone", "keeper_for", "left", "take", "this_process
 
 
 async def take(store: Store, session: str, ttl: float) -> Lease:
-    """Take the lease of a session; take it at once from a process of this machine that is known to be dead.
+    """Take the lease of a session. If its owner is a dead process of this machine, take it at once.
 
-    If the caller is cancelled the lease is given back. Otherwise nobody could open the session until the lease ends.
+    If the caller is cancelled, give the lease back. Otherwise nobody could open the session until the lease ends.
     """
     taking = asyncio.ensure_future(_take(store, session, ttl))
     try:
@@ -55,8 +55,8 @@ async def _take(store: Store, session: str, ttl: float) -> Lease:
         holder = error.fault.context.get("owner")
         if error.fault.code != "SESS_LEASE_LOST" or not isinstance(holder, str) or not is_gone(holder):
             raise
-    # Acquire it in the dead owner's name, for no time at all. That raises the fence, so a write of the dead process that is
-    # still on its way is rejected.
+    # Acquire the lease in the dead owner's name, for zero seconds. This raises the fence, so the store rejects a late write
+    # of the dead process.
     await store.acquire(session, holder, 0.0)
     return await store.acquire(session, owner, ttl)
 
@@ -83,14 +83,14 @@ class LeaseKeeper:
     async def give_back(self, session: str, fence: int) -> None:
         """Stop renewing, and release the lease. If the store fails now, the lease ends by itself after its time."""
         kept = self._kept.get(session)
-        # Another `Session` of this process may have taken it since. That lease is not ours to release.
+        # Another `Session` of this process may have taken the session since. We must not release its lease.
         if kept is not None and kept.lease.fence == fence:
             self.forget(session)
             with suppress(HoldfastError):
                 await self._store.release(kept.lease)
 
     def forget(self, session: str) -> _Kept | None:
-        """Stop renewing a lease. The task ends with the last one."""
+        """Stop renewing a lease. The task ends when no lease is left."""
         kept = self._kept.pop(session, None)
         if not self._kept and self._task is not None:
             self._task.cancel()
@@ -103,7 +103,7 @@ class LeaseKeeper:
 
     async def _run(self) -> None:
         while True:
-            # A third of the time: two renewals may fail before the lease ends.
+            # Renew after a third of the time, so that two renewals may fail before the lease ends.
             await asyncio.sleep(self._ttl / 3)
             for session, kept in list(self._kept.items()):
                 await self._renew(session, kept)
@@ -114,7 +114,7 @@ class LeaseKeeper:
         except Exception as error:  # noqa: BLE001 - whatever a store raises, the other leases must still be renewed
             rejected = isinstance(error, HoldfastError) and error.fault.code != "SESS_STORE_UNAVAILABLE"
             if not rejected and self._clock.monotonic() < kept.end:
-                # The lease still holds: the store may be back before it ends.
+                # The lease is still valid, and the store may recover before it ends.
                 return
             if self._kept.get(session) is not kept:
                 return
@@ -127,18 +127,18 @@ class LeaseKeeper:
 
 
 def keeper_for(store: Store, ttl: float, clock: Clock) -> LeaseKeeper:
-    """Return the one keeper of these leases: ten thousand sessions share one task."""
+    """Return the keeper for this store, time and clock. All its sessions share one task."""
     loop = asyncio.get_running_loop()
     keepers = _KEEPERS.setdefault(loop, WeakKeyDictionary()).setdefault(store, {})
     name = (ttl, id(clock))
     if name not in keepers:
-        # The keeper holds the clock, so no other clock gets the same id.
+        # The keeper keeps the clock alive, so no other clock can get the same `id()`.
         keepers[name] = LeaseKeeper(store, ttl, clock)
     return keepers[name]
 
 
 def left(session: str) -> Fault:
-    """Return the fault of a session that was left: it writes nothing more."""
+    """Return the fault of a session whose block was left. It writes nothing more."""
     message = f"Session '{session}' was left: Session.open opens it again"
     return Fault.of("SESS_LEASE_LOST", message, context={"session_id": session})
 
@@ -172,7 +172,7 @@ def is_gone(owner: str) -> bool:
     started = rest.partition("/")[0]
     if host != socket.gethostname() or not pid.isdigit():
         return False
-    # On Windows `os.kill(pid, 0)` does not look: it sends Ctrl-C. There a dead owner's lease ends when its time is over.
+    # On Windows `os.kill(pid, 0)` sends Ctrl-C instead of a test. There we wait until a dead owner's lease ends.
     if not is_posix():
         return False
     try:
@@ -180,14 +180,14 @@ def is_gone(owner: str) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        # It exists, and belongs to another user.
+        # The process exists and belongs to another user.
         return False
-    # The system reuses process ids: the start tells whether it is still the same process.
+    # The system reuses process ids. The start time shows whether it is still the same process.
     return started != _started(int(pid))
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in the kernel's own ticks; empty where that cannot be read."""
+    """Return when a process started, in the kernel's own ticks; empty if that cannot be read."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

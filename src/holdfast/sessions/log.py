@@ -1,7 +1,7 @@
 """The entries that a session writes into its log, and the memory that follows from them.
 
-Invariant: `SessionMemory.take` is the only reader. Folding the log from its beginning gives the same memory as folding it from a
-checkpoint on.
+Invariant: `SessionMemory.take` is the only reader. Applying the whole log gives the same memory as applying the entries after a
+checkpoint to that checkpoint.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class EntryBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class StateChanged(EntryBody, frozen=True, tag="session_state"):
-    """The session went from one state to another. The entry's type names the change: `session_active` for one."""
+    """The session went from one state to another. The entry's type names the change, for example `session_active`."""
 
     state: str
     reason: str = ""
@@ -50,9 +50,9 @@ class TurnStarted(EntryBody, frozen=True, tag="turn_started"):
     turn: int
     input: Any = None
     given: str = ""
-    """The hash of the input. Secrets in the stored input are masked, so it cannot be compared itself."""
+    """The hash of the input, to compare inputs. Secrets in the stored input are masked, so that text cannot be compared."""
     own: bool = False
-    """It is the session's own turn: the one of steps outside of any `turn` block."""
+    """Whether it is the session's own turn, to which steps outside of any `turn` block belong."""
 
 
 class TurnEnded(EntryBody, frozen=True, tag="turn_ended"):
@@ -72,7 +72,7 @@ class StepStarted(EntryBody, frozen=True, tag="step_started"):
     """The hash of its arguments."""
     effect: str | None = None
     repeats: bool = False
-    """It was started before, and that start has no known end."""
+    """Whether it was started before, and the outcome of that start is unknown."""
 
 
 class StepEnded(EntryBody, frozen=True, tag="step_ended"):
@@ -86,7 +86,7 @@ class StepEnded(EntryBody, frozen=True, tag="step_ended"):
     result: msgspec.Raw = msgspec.Raw(b"null")
     """The value it returned, or the fault it failed with."""
     unknown: bool = False
-    """It failed, and may have happened nevertheless."""
+    """Whether it failed but may have happened nevertheless."""
 
 
 class QuestionRaised(EntryBody, frozen=True, tag="interaction_raised"):
@@ -99,7 +99,7 @@ class QuestionRaised(EntryBody, frozen=True, tag="interaction_raised"):
     kind: str
     payload: dict[str, Any] = {}
     args: str = ""
-    """The hash of kind and payload: an answer is valid for exactly this question."""
+    """The hash of kind and payload. An answer is valid for exactly this question."""
     expires_at: float | None = None
 
 
@@ -152,13 +152,13 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     turn: int = 0
     """The number of the last turn."""
     in_flight: bool = False
-    """That turn was started and has not ended."""
+    """Whether that turn is still in flight."""
     input: Any = None
     """The turn's input."""
     given: str = ""
     """The hash of the input."""
     own: bool = False
-    """It is the session's own turn: the one of steps outside of any `turn` block."""
+    """Whether it is the session's own turn, to which steps outside of any `turn` block belong."""
     steps: dict[str, StepStarted | StepEnded] = msgspec.field(default_factory=dict)
     """The last entry of each step of the turn in flight, by the step's name."""
     questions: dict[str, QuestionRaised] = msgspec.field(default_factory=dict, name="asked")
@@ -200,19 +200,19 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
                 self.input, self.given, self.own = body.input, body.given, body.own
             case TurnEnded():
                 self.in_flight, self.input, self.given, self.own = False, None, "", False
-                # New dicts, not `clear`: a checkpoint under way holds a shallow copy with the old ones.
+                # Make new dicts instead of `clear`: a checkpoint that is being written has a shallow copy with the old dicts.
                 self.steps, self.questions, self.answers = {}, {}, {}
             case StepStarted(turn=turn) | StepEnded(turn=turn) | QuestionRaised(turn=turn) if not self.is_under_way(
                 turn
             ):
-                # It was written after its turn had ended. It must not count as part of the next turn.
+                # The entry was written after its turn had ended. It must not count as part of the next turn.
                 pass
             case StepStarted(step=step) | StepEnded(step=step):
                 self.steps[step] = body
             case QuestionRaised(step=step):
                 self.questions[step] = body
             case Answered(id=question):
-                # The first answer counts. The store's claim lets no second one in.
+                # The first answer counts. The store's claim rejects a second answer.
                 self.answers.setdefault(question, body)
             case Message():
                 self.message_count += 1

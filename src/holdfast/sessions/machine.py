@@ -4,7 +4,7 @@
        │           │           │          paused and resumable is document 000's RESUMABLE
        └───────────┴───────────┴──▶ closed, error
 
-Invariant: one table holds every transition. Any other is SESS_ILLEGAL_TRANSITION, or SESS_CLOSED for a closed session.
+Invariant: one table holds every allowed transition. Any other raises SESS_ILLEGAL_TRANSITION, or SESS_CLOSED for a closed session.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def check(session: str, state: SessionState, to: SessionState) -> None:
     """Raise SESS_ILLEGAL_TRANSITION, or SESS_CLOSED, unless the table holds this transition."""
     if may_become(state, to):
         return
-    # A code of its own: a client must learn that it can never come back.
+    # A closed session has its own code: a client must learn that the session can never be opened again.
     if state is SessionState.CLOSED:
         raise _error("SESS_CLOSED", session, state)
     context = {"session_id": session, "from_state": state.value, "to_state": to.value}
@@ -91,7 +91,7 @@ def not_resumable(session: str, state: SessionState, *, resumable: bool) -> Hold
 
 
 def closed(session: str) -> Fault:
-    """Return the fault of a session that was closed: it writes nothing more (B93)."""
+    """Return the fault of a session that was closed. It writes nothing more (B93)."""
     return _error("SESS_CLOSED", session, SessionState.CLOSED).fault
 
 
@@ -101,7 +101,7 @@ def bridge_view(state: SessionState, *, resumable: bool) -> str:
 
 
 def stud_view(state: SessionState, *, resumed: bool = False) -> StudState:
-    """Return document 002's name. `resumed`: the session was resumed and has not begun a turn since."""
+    """Return document 002's name. `resumed` means that the session was resumed and has not begun a turn since."""
     if state is SessionState.ACTIVE and resumed:
         return StudState.RESUMED
     return _STUD[state]
@@ -112,7 +112,7 @@ _STUD = {
     SessionState.ACTIVE: StudState.ACTIVE,
     SessionState.PAUSED: StudState.PERSISTED,
     SessionState.CLOSED: StudState.CLOSED,
-    # Document 002 has no error state: a session that failed cannot go on.
+    # Document 002 has no error state. A session that failed cannot continue, so it counts as closed.
     SessionState.ERROR: StudState.CLOSED,
 }
 

@@ -1,7 +1,7 @@
 """The manifest of a session: what it was started with, and how that differs when it is resumed.
 
-Invariant: fields are compared one by one, and a field that one side lacks is no difference. Only the policy decides whether a
-difference keeps the session from being resumed.
+Invariant: fields are compared one by one, and a field that one side lacks is no difference. Only the policy decides whether the
+session can be resumed in spite of a difference.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ __all__ = [
 DriftPolicy: TypeAlias = Literal["warn", "refuse", "accept"]
 """What happens if a session is resumed with other settings than it was started with."""
 
-# Dates, ids and state differ by nature and say nothing about what the session works with.
+# The other fields (dates, ids, state) always differ, and do not affect the work of the session.
 _COMPARED = ("project_root", "mode", "model", "config", "tools")
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What a session was started with: project, mode, model, settings and tools.
 
-    It holds no secret: of settings and tool schemas it has only hashes. `Session.open` makes it; `Manifest.hash_of` is the hash
-    it uses.
+    It holds no secret, because it contains only hashes of settings and tool schemas. `Session.open` makes it with
+    `Manifest.hash_of`.
     """
 
     session_id: str
@@ -53,7 +53,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     updated_at: float = 0.0
     project_root: str | None = None
     mode: Literal["ask", "yolo", "allowlist"] = "ask"
-    """How questions are answered if nobody is attached: with `yolo` they answer themselves."""
+    """How questions are answered if nobody is attached. With `yolo` they get automatic answers."""
     model: str | None = None
     config: str | None = None
     """The hash of the settings."""
@@ -153,18 +153,18 @@ async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftP
         raise drift_error(journal.session, fields)
     record = audit("Integrity", journal.session, drift=[str(field) for field in fields], policy=policy)
     if policy == "warn":
-        # Five frames up is the application's `async with`: compare, _open, _enter, __aenter__, there.
+        # The warning must point to the application's `async with`, five frames up (compare, _open, _enter, __aenter__).
         warnings.warn(f"session {journal.session}: {'; '.join(map(str, fields))}", DriftWarning, stacklevel=5)
         await journal.write(audit=(record,))
     else:
-        # The session keeps its birthday and its state machine.
+        # The session keeps its creation date and its state machine.
         kept = msgspec.structs.replace(now, created_at=was.created_at, sm_state=was.sm_state)
         await journal.write(audit=(record,), manifest=encode_manifest(kept))
     return fields
 
 
 def _tools(was: dict[str, str], now: dict[str, str]) -> list[Drift]:
-    # A side without tools did not name any. That is no difference.
+    # A manifest without tools did not name any, which is no difference.
     if not was or not now:
         return []
     changed = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))

@@ -1,7 +1,7 @@
 """Retention: drops closed sessions, log entries that a checkpoint covers, and message ids that no client sends again.
 
-Invariant: `decide` is pure. Nothing is dropped that a session needs to be resumed, and each removal is in the audit trail before it
-is done. The caller passes `now`, from the clock of its runtime.
+Invariant: `decide` is pure. A session keeps everything that it needs to be resumed. Each removal is in the audit trail before it is
+done. The caller passes `now`, from the clock of its runtime.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DAY = 86_400.0
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long things are kept, in seconds: `Retention(closed=7 * 86_400)`. None keeps them for ever."""
+    """How long a store keeps data, in seconds: `Retention(closed=7 * 86_400)`. None keeps it for ever."""
 
     closed: float | None = 30 * _DAY
     """Closed sessions, after their last entry."""
@@ -37,9 +37,9 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     idle: float | None = 7 * _DAY
     """After this time without an entry, a session's log up to its checkpoint is dropped."""
     entries: int | None = 10_000
-    """The most log entries up to the checkpoint that are kept for clients that replay the log."""
+    """The most log entries before the checkpoint that are kept, for clients that replay the log."""
     claims: float = _DAY
-    """Message ids. At least as long as a client may send a message again; the last thousand are always kept."""
+    """Message ids. Keep them as long as a client may send a message again. The last thousand are always kept."""
 
     def __post_init__(self) -> None:
         for name in ("closed", "failed", "idle"):
@@ -83,7 +83,7 @@ def decide(record: SessionRecord, rules: Retention, now: float) -> Action | None
 
 
 def _kept(rules: Retention, quiet: float) -> _Why | None:
-    """Return how many entries up to the checkpoint are kept, and why no more."""
+    """Return how many entries before the checkpoint are kept, and the reason."""
     if rules.idle is not None and quiet > rules.idle:
         return 0, f"quiet for more than {rules.idle:g} s"
     return (
@@ -102,8 +102,8 @@ async def plan(store: Store, rules: Retention, now: float) -> AsyncIterator[Acti
 
 
 async def prune(store: Store, rules: Retention, now: float) -> list[Action]:
-    """Drop what need not be kept; return what was dropped. Sessions that somebody else removes meanwhile are left out."""
-    # Planned first: removing sessions while paging through them would skip some.
+    """Drop what need not be kept; return what was dropped. Skip sessions that somebody else removed meanwhile."""
+    # Make the whole plan first: removing sessions while paging through them would skip some sessions.
     planned = [action async for action in plan(store, rules, now)]
     done = [action for action in planned if await _there(_drop(store, action))]
     after = ""
@@ -116,7 +116,7 @@ async def prune(store: Store, rules: Retention, now: float) -> list[Action]:
 
 async def _drop(store: Store, action: Action) -> None:
     facts = {"what": action.what, "entries": action.entries, "before": action.before, "reason": action.reason}
-    # Recorded before it is done: a crash between the two leaves a record too many, never one too few.
+    # Record the removal before doing it: after a crash a record may be superfluous, but never missing.
     await store.commit(Commit(chain=CHAIN, audit=(audit("Compaction", action.session, **facts),)))
     if action.what == "remove":
         await store.remove(action.session)

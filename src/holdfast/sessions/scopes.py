@@ -1,7 +1,7 @@
 """Cancellation of a part of a session: session > turn > stage > tool (N2-10).
 
-Invariant: cancelling a scope cancels the scopes inside it, innermost first, and never the scopes around it. A cancellation that
-came from elsewhere passes through unchanged.
+Invariant: cancelling a scope cancels the scopes inside it, innermost first, and never the scopes around it. A cancellation from
+elsewhere passes through unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Reason", "Scope", "ScopeKind"]
 
 ScopeKind: TypeAlias = Literal["session", "turn", "stage", "tool"]
 Reason: TypeAlias = Literal["user", "parent", "cap"]
-"""Why a scope was cancelled: somebody wanted it, the scope around it was cancelled, or a limit was reached."""
+"""Why a scope was cancelled: a user cancelled it, the scope around it was cancelled, or a limit was reached."""
 
 _CODES: dict[ScopeKind, Code] = {
     "session": "SESS_CANCELLED",
@@ -54,7 +54,7 @@ class Scope:
 
     def cancel(self, reason: Reason = "user") -> bool:
         """Cancel the scope and all scopes inside it; return whether it was running."""
-        # A second cancel would be counted twice by the task, and `uncancel` would not match.
+        # The task would count a second cancellation too, and one `uncancel` would not undo both.
         if self.reason is not None or self._task is None:
             return False
         # Innermost first: a tool must see its own cancellation before the turn around it ends.
@@ -67,7 +67,7 @@ class Scope:
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
         assert self._task is not None
-        # Cancellations from before are not ours: only what exceeds this number is.
+        # Earlier cancellations of the task are not ours. Remember their number.
         self._cancelling = self._task.cancelling()
         if self._parent is not None:
             self._parent._add(self)  # noqa: SLF001 - a scope and its parent are one tree
@@ -82,7 +82,7 @@ class Scope:
         if task is None or self.reason is None:
             return
         if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
-            # Translate only our own cancellation: a scope further out must see its own.
+            # Translate only our own cancellation. The cancellation of an outer scope must reach that scope.
             raise self.error() from error
 
     def _add(self, child: Scope) -> None:

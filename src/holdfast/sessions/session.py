@@ -1,6 +1,6 @@
-"""`Session`: work that survives the process doing it.
+"""`Session`: work that survives a crash of its process.
 
-Invariant: a step's result is in the store before `step` returns. Whatever stops the process, a session that is opened again
+Invariant: a step's result is in the store before `step` returns. After any stop of the process, a session that is opened again
 continues after its last stored step. A step that must not be repeated is never repeated automatically.
 """
 
@@ -48,15 +48,15 @@ _LEASE_S = 30.0
 
 
 class Session(TurnRunner):
-    """Work that survives the process doing it.
+    """Work that survives a crash of its process.
 
         async with Session.open("release-42") as session:
             plan = await session.step(make_plan, "version 2")
             await session.step(deploy, plan)
 
-    If the program is killed and started again, the steps whose results are stored return them, and the rest runs. Leaving the block
-    without an exception ends the turn and pauses the session. An exception leaves the turn in flight: whoever opens the session next
-    continues it after its last stored step.
+    If the program is killed and started again, steps with a stored result return it, and the other steps run. Leaving the block
+    without an exception ends the turn and pauses the session. After an exception the turn stays in flight. The next program that
+    opens the session continues the turn after its last stored step.
     """
 
     __slots__ = (
@@ -99,7 +99,7 @@ class Session(TurnRunner):
             open_store(store, clock=_store_clock(runtime)) if store is None or isinstance(store, (str, Path)) else store
         )
         self._started_with: dict[str, Any] | None = started_with
-        """The fields of the manifest; None once the session was entered."""
+        """The fields of the manifest. It is None after the session was entered."""
         self._strict = strict
         self._on_drift = on_drift
         self._on_crash = on_crash
@@ -137,15 +137,16 @@ class Session(TurnRunner):
         `store` is an open store, or an address that is opened for this session; by default `stores.default_url()`.
         `project_root`, `mode`, `model`, `config` and `tools` (a schema by name) are the manifest. `on_drift` decides what happens if
         they differ when the session is resumed: `"warn"`, `"refuse"` or `"accept"`. `on_crash="abandon"` gives up a turn that was
-        cut off and returns to the last checkpoint; `"resume"` continues it. `lease` is the number of seconds after this process's
-        death until another machine may take over. `interactors` answer questions; with `mode="yolo"` and nobody attached, questions
-        answer themselves. `strict` only resumes a session, and never creates one. `runtime` is the one whose clock dates the
-        manifest and expires questions and leases, and whose readers hear of failed writes; by default the default runtime. A store
-        that is opened by address uses that clock too; an open store has its own.
+        cut off and returns to the last checkpoint; `"resume"` continues the turn. `lease` is the number of seconds after this
+        process's death until another machine may take over. `interactors` answer questions. With `mode="yolo"` and nobody attached,
+        questions get automatic answers. With `strict` a session is only resumed and never created. The clock of `runtime` dates the
+        manifest and decides when questions and leases expire, and its event handlers learn of failed writes. It is the default
+        runtime if you give none. A store that is opened by address uses that clock too; an open store has its own clock.
 
-        Entering raises SESS_LEASE_LOST while another process works in the session, SESS_CLOSED and SESS_NOT_RESUMABLE for one that
-        cannot be resumed, SESS_MANIFEST_DRIFT if it differs and `on_drift="refuse"`, SESS_RESUME_MISMATCH if it belongs to another
-        store, and SESS_STORE_UNAVAILABLE if the store fails. With `strict` a session that does not exist is SESS_NOT_FOUND.
+        Entering raises SESS_LEASE_LOST while another process works in the session. It raises SESS_CLOSED or SESS_NOT_RESUMABLE if
+        the session cannot be resumed, SESS_MANIFEST_DRIFT if the manifest differs and `on_drift="refuse"`, SESS_RESUME_MISMATCH if
+        the session belongs to another store, and SESS_STORE_UNAVAILABLE if the store fails. With `strict`, a session that does not
+        exist raises SESS_NOT_FOUND.
         """
         started_with = {
             "project_root": project_root,
@@ -172,7 +173,7 @@ class Session(TurnRunner):
     def state(self) -> SessionState:
         """The session's state. It is `error` once its store has failed for good."""
         failed = self._journal.failed
-        # The store could not take the new state, so it is only known here.
+        # The store could not save the new state, so only this object knows it.
         return SessionState.ERROR if failed is not None and failed.code == "SESS_STORE_UNAVAILABLE" else self._state
 
     @property
@@ -184,11 +185,11 @@ class Session(TurnRunner):
     async def __aenter__(self) -> Self:
         if self._started_with is None:
             raise InvalidError.saying(
-                "session", "one that was not entered before: Session.open makes it", f"{self.id!r} again"
+                "session", "a new session object from Session.open", f"{self.id!r}, which was entered before"
             )
         if not self._owns_store:
             return await self._enter()
-        # If entering fails, the store we opened is closed again; if not, `__aexit__` closes it.
+        # If entering fails, close the store that we opened. Otherwise `__aexit__` closes it.
         async with AsyncExitStack() as opened:
             await opened.enter_async_context(self._store)
             await self._enter()
@@ -196,7 +197,7 @@ class Session(TurnRunner):
         return self
 
     async def _enter(self) -> Self:
-        # A lease needs a session, so it is created first, without one.
+        # A lease needs a session, so the session is created first, without a lease.
         await self._find_or_make()
         lease = await take(self._store, self.id, self._ttl)
         self._journal.fence = lease.fence
@@ -222,7 +223,7 @@ class Session(TurnRunner):
             if error is None:
                 failure = unsaved
             else:
-                # The application's own error is the one to see; this one is a note on it.
+                # The application must see its own error. Our error becomes a note on it.
                 error.add_note(f"and the session could not be saved: {unsaved}")
         except asyncio.CancelledError as cut:
             failure = cut
@@ -255,7 +256,7 @@ class Session(TurnRunner):
         except AbortedError:
             if self._lost is None:
                 raise
-            # We cancelled the block ourselves because the lease was lost: that is the error to raise.
+            # We cancelled the block because the lease was lost, so raise that error.
             raise HoldfastError(self._lost) from error
 
     @overload
@@ -270,9 +271,9 @@ class Session(TurnRunner):
         Arguments and result must be JSON values, or of types that `fn` declares. A function that must not run twice is declared with
         `@tool(effect="unsafe")`.
 
-        Raises what `fn` raises. `OutcomeUnknownError` if an unsafe step was cut off and may have happened (see `resolve`),
-        SESS_STEP_DRIFT if the stored step had other arguments, SESS_STORE_UNAVAILABLE and SESS_LEASE_LOST if the result could not
-        be stored, `InvalidError` if it cannot be written as JSON.
+        Raises the exceptions of `fn`. It also raises `OutcomeUnknownError` if an unsafe step was cut off and may have happened (see
+        `resolve`), SESS_STEP_DRIFT if the stored step had other arguments, SESS_STORE_UNAVAILABLE or SESS_LEASE_LOST if the result
+        could not be stored, and `InvalidError` if the result cannot be written as JSON.
         """
         turn = await self._current()
         return await turn.step(fn, args, kwargs)
@@ -314,9 +315,9 @@ class Session(TurnRunner):
         return receipt.first
 
     async def checkpoint(self) -> int:
-        """Save `context` and all that the log says so far; return the log's last offset.
+        """Save a checkpoint: `context` and everything in the log so far. Return the log's last offset.
 
-        Resuming then reads the log only from here on. A turn's end saves one by itself.
+        Resuming then reads only the log after this checkpoint. The end of a turn saves a checkpoint automatically.
         """
         receipt = await self._journal.snapshot(self.context)
         return receipt.top
@@ -336,7 +337,7 @@ class Session(TurnRunner):
                 "session.resolve", f"one of the unknown steps ({', '.join(self.unknown) or 'none'})", key
             )
         stored = msgspec.Raw(codec.encode(result, "session.resolve"))
-        # With the arguments of its start: the step must be recognised when the program calls it again.
+        # Keep the arguments of its start, so that the step is recognised when the program calls it again.
         known = memory.steps[name]
         ended = StepEnded(turn=memory.turn, step=name, args=known.args, ok=happened, result=stored)
         await self._journal.write(ended, audit=(audit("Approval", key, step=name, happened=happened),))
@@ -349,7 +350,7 @@ class Session(TurnRunner):
         await self._in_order(partial(self._close, reason))
 
     async def _close(self, reason: str) -> None:
-        # Before the state: a closed session takes no further entry.
+        # End the turn before the state changes, because a closed session takes no further entry.
         await self._end("abandoned", reason)
         await self._go(SessionState.CLOSED, "session_closed", reason)
         self._journal.failed = machine.closed(self.id)
@@ -363,7 +364,7 @@ class Session(TurnRunner):
         self._state = record.state
         was = decode_manifest(self.id, bytes(record.manifest))
         self.drift = await compare(self._journal, was, self._manifest(), self._on_drift)
-        # After the comparison: the log of a session that may not be resumed need not be read.
+        # Read the log only after the comparison. A session that may not be resumed has raised before.
         await self._journal.load()
         context = self._journal.memory.context
         self.context = context if isinstance(context, dict) else {}
@@ -380,10 +381,10 @@ class Session(TurnRunner):
                 raise
             return await self._make()
         manifest = decode_manifest(self.id, bytes(record.manifest))
-        # `strict` resumes only: a session that was created and never used has nothing to resume.
+        # `strict` only resumes. A session that was created but never used has nothing to resume.
         usable = {SessionState.ACTIVE} if self._strict else {SessionState.ACTIVE, SessionState.CREATED}
         if record.state not in usable:
-            # An active one is checked once we own it: another process may still work in it.
+            # An active session is checked after we own it, because another process may still work in it.
             self._check_resumable(record.state, manifest)
         if self._strict and self._on_crash == "abandon" and record.checkpoint is None:
             raise HoldfastError(Fault.of("SESS_NO_SNAPSHOT", context={"session_id": self.id}))
@@ -426,11 +427,11 @@ class Session(TurnRunner):
         self.resumed = True
 
     async def _leave(self, error: BaseException | None) -> None:
-        """Pause the session, and end a turn that ran here. A turn that was cut off before stays in flight."""
+        """Pause the session, and end a turn that ran here. A turn that an earlier crash cut off stays in flight."""
         if self._journal.failed is not None:
             return
         async with self._lock.changing:
-            # After an exception the turn stays in flight: the next start continues it.
+            # After an exception the turn stays in flight, and the next start of the program continues it.
             if error is None:
                 await (self._end("ok") if self._own is not None else self._end_left_alone())
             if self._state is not SessionState.ACTIVE:
@@ -454,9 +455,9 @@ class Session(TurnRunner):
 
 
 def _store_clock(runtime: Runtime | None) -> Clock | None:
-    """Return the clock for a store that is opened by its address; None leaves the store its own.
+    """Return the clock for a store that is opened by its address, or None to use the store's own clock.
 
-    PostgreSQL's own clock is the server's, which is the same for all machines. Only a clock that is not the machine's, such as a
-    test's, replaces it.
+    PostgreSQL uses the server's clock, which is the same for all machines. Replace it only by a special clock, such as the clock
+    of a test.
     """
     return None if runtime is None or isinstance(runtime.clock, SystemClock) else runtime.clock

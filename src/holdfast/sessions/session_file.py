@@ -1,7 +1,7 @@
 """Document 000's file of sessions: `PersistedSession` records as one JSON list (S0-28), written and read safely (C25).
 
-Invariant: a file that does not exist holds no sessions. A file that cannot be read is an error that says where, and is never
-overwritten.
+Invariant: a file that does not exist holds no sessions. A file that cannot be read raises an error that names the place, and is
+never overwritten.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Loaded", "PersistedCheckpoint", "PersistedSession", "dump", "load", 
 
 
 _ANYTHING = "contextSnapshot"
-"""The name under which a context that is not a table is kept in ours."""
+"""Our context is a table. If document 000's context is another value, it is kept in our table under this name."""
 _Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -54,7 +54,7 @@ class PersistedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class Loaded(NamedTuple):
-    """The sessions of a file, and the errors of those that cannot be read."""
+    """The sessions of a file, and the errors of sessions that cannot be read."""
 
     sessions: list[PersistedSession]
     problems: list[HoldfastError]
@@ -67,21 +67,21 @@ def dump(sessions: Sequence[PersistedSession]) -> bytes:
 
 
 def save(path: str | Path, sessions: Sequence[PersistedSession]) -> None:
-    """Write all sessions to a file. After a crash it holds the old content or the new, never a part.
+    """Write all sessions to a file. After a crash the file holds the whole old content or the whole new content.
 
-    Raise if the existing file cannot be read: it is left as it is.
+    If the existing file cannot be read, raise and leave it as it is.
     """
     path = Path(path)
     loaded = load(path)
     if loaded.problems:
         raise loaded.problems[0]
-    # In the same folder: a rename is atomic only within one file system.
+    # Use the same folder, because a rename is atomic only within one file system.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(dump(sessions))
             file.flush()
-            # Before the rename: otherwise a power cut could leave the new name with no content.
+            # Sync before the rename. Otherwise a power cut could leave the new name without content.
             os.fsync(file.fileno())
         Path(name).replace(path)
     except BaseException:
@@ -96,7 +96,7 @@ def save(path: str | Path, sessions: Sequence[PersistedSession]) -> None:
 
 
 def load(path: str | Path) -> Loaded:
-    """Read a file of sessions. A bad session becomes a problem and does not hide the good ones. No file: no sessions."""
+    """Read a file of sessions. A bad session becomes a problem and does not hide the good sessions. The file may be missing."""
     try:
         content = Path(path).read_bytes()
     except FileNotFoundError:
@@ -150,7 +150,7 @@ async def put(store: Store, session: PersistedSession) -> None:
 
     Raise SESS_ILLEGAL_TRANSITION if the session exists already.
     """
-    # Document 000 allows any text as an id; ours end up in SQL, paths and logs.
+    # Document 000 allows any text as an id. Our ids appear in SQL, paths and logs, so they are restricted.
     check_name("session", session.id)
     manifest = Manifest(
         session_id=session.id,

@@ -25,11 +25,11 @@ class Repeat(msgspec.Struct, frozen=True):
     """The step failed, or was started and its end is not known: run it again."""
 
     unknown: bool
-    """It may have happened once already."""
+    """Whether it may have happened once already."""
 
 
 class Return(msgspec.Struct, frozen=True):
-    """The step has a stored result: return that."""
+    """The step has a stored result: return it."""
 
     result: msgspec.Raw
 
@@ -56,22 +56,22 @@ def decide_step(known: StepStarted | StepEnded | None, args: str, effect: Effect
     match known:
         case None:
             return Run()
-        # Before all others: with other arguments even a stored result is the answer to another question.
+        # This case comes first: with other arguments even a stored result must not be used.
         case StepStarted() | StepEnded() if known.args != args:
             return Drifted(known.args)
         case StepEnded(ok=True, result=result):
             return Return(result)
-        # The effect is the function's declaration of today: it may have become safe to repeat since.
+        # The effect is what the function declares now. It may be safe to repeat now, even if it was not before the crash.
         case StepEnded(unknown=unknown):
             return Unknown() if unknown and effect == "unsafe" else Repeat(unknown)
         case _:
-            # Started, and the process died before the end was stored.
+            # The step was started, and the process died before the end was stored.
             return Unknown() if effect == "unsafe" else Repeat(unknown=True)
 
 
 def needs_start(effect: Effect | None) -> bool:
     """Whether the start must be in the log before the step runs.
 
-    A step that is declared harmless to repeat saves that write.
+    A step that is declared as safe to repeat does not need this write.
     """
     return effect not in ("read", "idempotent")

@@ -1,9 +1,9 @@
 """Transfer of a session from one store to another, as JSON Lines.
 
-A file holds one session: a head, its checkpoint, its log, its audit trail, and a last line that shows the file is complete. In the
-other store the session has a new epoch, and its entries get new numbers and dates. The new audit records hold the old hashes.
+A file holds one session: a head, its checkpoint, its log, its audit trail, and a last line that shows the file is complete. After
+the import the session has a new epoch, and its entries have new numbers and dates. The new audit records hold the old hashes.
 
-Invariant: a session is imported as a whole or not at all, and never over an existing one.
+Invariant: a session is imported as a whole or not at all. It never replaces an existing session.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _End(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of the file: one of these is set."""
+    """A line of the file. Exactly one of these fields is set."""
 
     head: _Head | None = None
     checkpoint: _Checkpoint | None = None
@@ -102,14 +102,14 @@ async def export_lines(store: Store, session: str) -> AsyncIterator[bytes]:
     )
     yield msgspec.json.encode(_Line(head=head))
     checkpoint = await store.checkpoint(session)
-    # A checkpoint that was written after the head was read covers entries that are not exported.
+    # Skip a checkpoint that was written after the head was read, because it covers entries that are not exported.
     if checkpoint is not None and checkpoint.offset <= record.top:
         yield msgspec.json.encode(_Line(checkpoint=msgspec.convert(checkpoint, _Checkpoint, from_attributes=True)))
     entries, after = 0, record.oldest - 1
     while after < record.top:
         found = await store.read(session, after=after, limit=min(1_000, record.top - after))
         if not found:
-            # Without this a hole in the log would loop for ever.
+            # Without this check a gap in the log would make the loop run for ever.
             raise damaged(session, f"its log ends at entry {after}, and had {record.top}")
         for entry in found:
             yield msgspec.json.encode(_Line(entry=msgspec.convert(entry, _Entry, from_attributes=True)))
@@ -143,7 +143,7 @@ class _SessionFile:
         self._audit: list[_Audit] = []
         self._ended = False
         number = 0
-        # All lines are read before anything is stored: a file that is wrong at its end must leave nothing behind.
+        # Read all lines before storing anything: if the last line is wrong, nothing must be stored.
         for number, line in enumerate(lines, 1):
             if line.strip():
                 self._take(line, number)
@@ -153,7 +153,7 @@ class _SessionFile:
     def _take(self, line: bytes, number: int) -> None:
         try:
             part = _READ.decode(line)
-            # `Raw` parts were not checked by that. They must be JSON too, or the store would hold garbage.
+            # The line above does not check `Raw` parts. They must be JSON too, or the store would hold garbage.
             msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _invalid(number, str(error)) from error
@@ -210,7 +210,7 @@ class _SessionFile:
         if kept is None:
             return None
         return NewCheckpoint(
-            # The log is numbered from 1 again, also if its beginning was compacted away.
+            # The log is numbered from 1 again, even if its beginning was compacted away.
             offset=kept.offset - head.oldest + 1,
             message_count=kept.message_count,
             last_message_id=kept.last_message_id,

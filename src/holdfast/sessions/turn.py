@@ -1,7 +1,7 @@
 """One turn of a session: its steps, each run once.
 
-Invariant: a step is named after its function and the number of that function's uses in the turn. So the same program gives the
-same names after a crash, and finds the stored results.
+Invariant: a step's name is its function's name and the number of its uses in the turn. So the same program gives the same names
+after a crash, and finds the stored results.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class _Step(NamedTuple):
 
 
 class Locks:
-    """The locks that keep turns in order. Made with the first turn: most sessions are idle most of the time."""
+    """The locks that keep turns in order. They are made with the first turn, because most sessions are idle."""
 
     __slots__ = ("changing", "queue")
 
     def __init__(self) -> None:
         self.queue = asyncio.Lock()
-        """Held by the turn that runs: later ones wait here in order."""
+        """Held by the turn that runs. Later turns wait for it in order."""
         self.changing = asyncio.Lock()
         """Held while a turn begins or ends, or the session's state changes."""
 
@@ -69,7 +69,7 @@ class Turn:
         self.number = number
         """1, 2, 3 … in the session."""
         self.scope = scope
-        """Cancels the turn; the parent of scopes of your own."""
+        """The scope that cancels the turn. Use it as the parent of your own scopes."""
         self._journal = journal
         self._uses: dict[str, int] = {}
 
@@ -96,7 +96,7 @@ class Turn:
         running: deque[asyncio.Task[Outcome[Any]]] = deque()
         try:
             for n, item in enumerate(items):
-                # Waiting for the oldest keeps the order of the items, and bounds how many results are held.
+                # Wait for the oldest task: this keeps the order of the items, and bounds how many results are held.
                 if len(running) >= concurrency:
                     yield await running.popleft()
                 running.append(asyncio.ensure_future(self._outcome(f"{base}/{n}", fn, item)))
@@ -125,7 +125,7 @@ class Turn:
 
         Raise SESS_STEP_DRIFT if it was stored with other arguments, and `OutcomeUnknownError` if it may have happened.
         """
-        # A task that outlives its turn must not write into the next one.
+        # A task that runs longer than its turn must not write into the next turn.
         if not self._journal.memory.is_under_way(self.number):
             raise self._over()
         contract = contract_of(fn)
@@ -138,7 +138,7 @@ class Turn:
         decision = decide_step(self._journal.memory.steps.get(name), step.args, step.effect)
         match decision:
             case Return(result):
-                # Decoded each time: the caller may change the value it gets.
+                # Decode it each time, because the caller may change the value it gets.
                 return codec.decode(bytes(result), step.returns, name)
             case Drifted():
                 raise HoldfastError(Fault.of("SESS_STEP_DRIFT", context={"step": name, "turn": self.number}))
@@ -148,7 +148,7 @@ class Turn:
                 repeats = isinstance(decision, Repeat) and decision.unknown
         if needs_start(step.effect):
             await self._started(step, repeats=repeats)
-        # Its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
+        # The step has its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
         async with Scope("tool", parent=self.scope, name=name):
             return await self._run(step, partial(fn, *args, **kwargs))
 
@@ -158,14 +158,14 @@ class Turn:
                 result = call()
                 if inspect.isawaitable(result):
                     result = await result
-        # A cancellation is not caught: whether the step happened is then unknown, and its start is on record.
+        # Do not catch a cancellation: the outcome of the step is then unknown, and its start is in the log.
         except Exception as error:
             await self._failed(step, error)
             raise
         try:
             stored = codec.encode_result(result, step.returns, step.name)
         except InvalidError as error:
-            # The step has happened, but its result cannot be stored: an unsafe one must not be repeated.
+            # The step has happened, but its result cannot be stored. An unsafe step must not be repeated then.
             await self._failed(step, error, happened=True)
             raise
         await self._ended(step, stored)
@@ -183,7 +183,7 @@ class Turn:
         await self._journal.write(ended, audit=records)
 
     async def _failed(self, step: _Step, error: Exception, *, happened: bool = False) -> None:
-        """Store how a step failed, and whether an unsafe one may have happened nevertheless."""
+        """Store how a step failed, and whether it may have happened nevertheless, if it is unsafe."""
         fault = fault_of(error)
         happened = happened or fault.maybe_executed or isinstance(error, OutcomeUnknownError)
         unknown = step.effect == "unsafe" and happened
@@ -198,7 +198,7 @@ class Turn:
         try:
             await self._journal.write(ended, audit=(self._record("Fault", step, code=fault.code, unknown=unknown),))
         except HoldfastError as failure:
-            # The step's own error is the one the caller must see.
+            # The caller must see the step's own error.
             error.add_note(f"and it could not be saved: {failure}")
 
     def _record(self, kind: str, step: _Step, **facts: Any) -> NewAudit:
@@ -225,7 +225,7 @@ class Turn:
 
 
 SESSION_FAILURES = frozenset({"SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS_STEP_DRIFT"})
-"""Failures of the session itself: every other step would fail too, so they are no item's outcome."""
+"""Failures of the session itself. They are not the outcome of one item, because every other step would fail too."""
 
 
 async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:
@@ -236,7 +236,7 @@ async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:
 
 def _hash_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> str:
     """Return the hash of all arguments of a function, including those that a partial holds."""
-    # A partial's arguments decide the result as much as the others do.
+    # The arguments inside a partial affect the result too.
     while isinstance(fn, partial):
         fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
     return codec.arguments_hash(args, kwargs, name)
@@ -245,7 +245,7 @@ def _hash_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) 
 def name_of(fn: Callable[..., Any]) -> str:
     """Return the function's qualified name.
 
-    Without its module: that is `__main__` if the program is started one way, and the package's name if another.
+    The module is left out, because the same module is `__main__` or has its real name, depending on how the program is started.
     """
     fn = inspect.unwrap(getattr(fn, "func", fn))
     return str(getattr(fn, "__qualname__", type(fn).__qualname__))

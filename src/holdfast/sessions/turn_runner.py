@@ -1,8 +1,8 @@
 """Runs the turns of a session, one after the other.
 
 Invariant: the beginning and the end of a turn run to completion even if their caller is cancelled, and no other turn begins or ends
-meanwhile. A turn that an exception left ends as `failed` when the next turn begins; if the program ends first, the turn stays in
-flight and can be continued.
+meanwhile. A turn whose block raised ends as `failed` when the next turn begins. If the program ends first, the turn stays in flight
+and can be continued.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ class TurnRunner(QuestionMethods):
         self.id = session
         """The session's id, as it was given to `Session.open`."""
         self.context: dict[str, Any] = {}
-        """Values of the application that survive: anything JSON can hold, saved with each checkpoint."""
+        """Values of the application that survive a restart: anything JSON can hold, saved with each checkpoint."""
         self.resumed = False
-        """The session existed before, and no turn has begun since it was opened."""
+        """Whether the session existed before, and no turn has begun since it was opened."""
         self._scope = Scope("session", name=session)
         self._state = SessionState.CREATED
         self._locks: Locks | None = None
         self._turn: Turn | None = None
         """The turn whose block runs now."""
         self._own: Turn | None = None
-        """The session's own turn: the one of steps outside of any `turn` block."""
+        """The session's own turn, to which steps outside of any `turn` block belong."""
         self._left_alone: int | None = None
-        """The number of a turn that began here, has not ended, and whose block is not running."""
+        """The number of a turn that began here and has not ended, although its block is not running."""
 
     @property
     def in_flight(self) -> int | None:
@@ -66,13 +66,13 @@ class TurnRunner(QuestionMethods):
 
     @asynccontextmanager
     async def turn(self, given: Any = None) -> AsyncIterator[Turn]:
-        """Run a turn. Turns run one after the other, in the order of these calls; a failed one does not block the next.
+        """Run a turn. Turns run one after the other, in the order of these calls. A failed turn does not block the next turn.
 
             async with session.turn(user_message) as turn:
                 plan = await session.step(make_plan, user_message)
 
-        `given` is the turn's input, anything JSON can hold. A turn that was cut off by a crash is continued if `given` is the same
-        as then, or None. Raises SESS_TURN_CONCURRENT inside another turn of the session, and if the turn that was cut off had
+        `given` is the turn's input, anything JSON can hold. A turn that was cut off by a crash is continued if `given` is None or
+        the same as before. Raises SESS_TURN_CONCURRENT inside another turn of the session, and if the turn that was cut off had
         another input.
         """
         if _TURN.get() is not None and _TURN.get() is self._turn:
@@ -103,7 +103,7 @@ class TurnRunner(QuestionMethods):
         await self._end_turn("abandoned", reason)
 
     async def _current(self) -> Turn:
-        """Return the turn that a step belongs to: the one around it, or the session's own."""
+        """Return the turn that a step belongs to: the turn around it, or the session's own turn."""
         turn = _TURN.get()
         if turn is not None and turn is self._turn:
             return turn
@@ -130,11 +130,11 @@ class TurnRunner(QuestionMethods):
         return own
 
     async def _begin(self, given: Any) -> Turn:
-        """Start a turn, or continue the one that was cut off."""
+        """Start a turn, or continue the turn that was cut off."""
         memory = self._journal.memory
         stored = codec.plain(given, "turn.given")
         known_by = codec.arguments_hash((stored,), {}, "turn.given")
-        # Steps outside of any block ended with the last one: their turn is complete.
+        # A `turn` block begins now, so the session's own turn, of the steps outside of any block, is complete.
         if self._own is not None:
             await self._end("ok")
         await self._end_left_alone()
@@ -143,7 +143,7 @@ class TurnRunner(QuestionMethods):
         elif given is not None and known_by != memory.given:
             raise self._busy(f"turn {memory.turn} was cut off and had another input: continue it, or abandon it")
         self.resumed = False
-        # Until the caller has the turn: it may have been cancelled while the turn began.
+        # The caller may have been cancelled while the turn began. Until it has the turn, the turn counts as left alone.
         self._left_alone = memory.turn
         return Turn(self._journal, memory.turn, Scope("turn", parent=self._scope))
 
@@ -162,18 +162,18 @@ class TurnRunner(QuestionMethods):
         await self._in_order(partial(self._end, outcome, reason))
 
     async def _end(self, outcome: TurnOutcome, reason: str = "") -> None:
-        """End the turn in flight. It may have ended already: `abandon` does that."""
+        """End the turn in flight. It may have ended already, through `abandon`."""
         number = self.in_flight
         if number is not None:
             record = audit("Turn", self.id, turn=number, event="ended", outcome=outcome, reason=reason)
             ended = TurnEnded(turn=number, outcome=outcome, reason=reason)
-            # One commit with its checkpoint: without the context that the turn left, the application would do it again.
+            # Store the end and the checkpoint in one commit. Without the turn's context the application would repeat the work.
             await self._journal.snapshot(self.context, ended, audit=(record,))
         self._own = None
         self._left_alone = None
 
     async def _turn_failed(self, turn: Turn) -> None:
-        """End a turn that was cancelled. A turn that failed ends when the next one begins, or stays in flight if the program ends."""
+        """End a turn that was cancelled. A turn that failed ends when the next turn begins, or stays in flight."""
         # Nothing can be written any more, or the turn was abandoned inside its own block.
         if self._journal.failed is not None or self.in_flight != turn.number:
             return
@@ -185,11 +185,11 @@ class TurnRunner(QuestionMethods):
         if turn is self._own:
             return await self._end_turn("cancelled", "dismissed")
         turn.cancel()
-        # The turn's own task may be the caller: then the cancellation is raised at this await.
+        # If the caller is the turn's own task, the cancellation is raised at this await.
         return await asyncio.sleep(0)
 
     async def _in_order(self, change: Callable[[], Awaitable[T]]) -> T:
-        """Change the turn or the state: after the change under way, and to the end even if the caller is cancelled."""
+        """Change the turn or the state. Changes run one after the other, and to their end even if the caller is cancelled."""
 
         async def whole() -> T:
             async with self._lock.changing:

@@ -1,7 +1,7 @@
 """Answers to questions, from anywhere: another task, process or machine. The answerer need not own the session.
 
-Invariant: the first answer counts. The commit that stores it also claims the question's id, so a second answer is rejected,
-whoever it comes from.
+Invariant: the first answer counts. The commit that stores it also claims the question's id, so the store rejects a second
+answer from anybody.
 """
 
 from __future__ import annotations
@@ -62,27 +62,27 @@ async def answer(
         async with open_store() as store:
             await answer(store, "release-42", "q-1f2e3d", approved=True, by="ann")
 
-    `value` is what the kind of question calls for, or an `Answer`; `approved=True` is the same as the value True. `kind` checks that
-    the question is of that kind. `runtime` is the one whose clock decides whether the question has expired. The same answer may be
-    given again.
+    `value` is a value that fits the kind of question, or an `Answer`. `approved=True` is the same as the value True. If `kind` is
+    given, the question must be of that kind. The clock of `runtime` decides whether the question has expired. You may give the
+    same answer again.
 
-    Raises SESS_ALREADY_ANSWERED if another answer came first, SESS_INTERACTION_EXPIRED if it comes too late,
-    SESS_INTERACTION_MISMATCH if it does not fit, also for a password, which only the program that asks can take, and SESS_NOT_FOUND
-    if there is no such question.
+    Raises SESS_ALREADY_ANSWERED if another answer came first, SESS_INTERACTION_EXPIRED if the answer comes too late, and
+    SESS_NOT_FOUND if there is no such question. Raises SESS_INTERACTION_MISMATCH if the answer does not fit, and for a password,
+    because only the program that asks can take a password.
     """
     known = await _find(store, session, id)
     question = question_of(session, known.raised)
     if kind is not None and kind != question.kind:
-        raise mismatch(id, f"an answer to {question.kind}", f"one to {kind}")
+        raise mismatch(id, f"an answer to {question.kind}", f"an answer to {kind}")
     given = checked(question, _answer(value, approved=approved))
-    # Before the expiry: repeating an answer that came in time is fine at any later time.
+    # Check this before the expiry: an answer that came in time may be repeated at any later time.
     if known.answered is not None:
         return _again(known.answered, question, given)
     now = (runtime or default_runtime()).clock.wall()
     if known.over or (question.expires_at is not None and now >= question.expires_at):
         raise expired(question.id)
     if is_secret(question.kind) and given.outcome == "accepted":
-        raise mismatch(id, "a password given to the program that asks for it", "one through the store")
+        raise mismatch(id, "a password given to the program that asks for it", "a password through the store")
     answered = answered_by(question, given, by)
     commit = Commit(
         session=session,
@@ -95,14 +95,14 @@ async def answer(
     except HoldfastError as error:
         if error.fault.code != "PROTO_DUPLICATE_ID":
             raise
-        # Somebody answered between our read and our commit: the claim decides, and the error names the winner.
+        # Somebody else answered between our read and our commit. The error names the first answer.
         first = (await _find(store, session, id)).answered
         raise already_answered(id, first) from error
     return answered
 
 
 def answered_by(question: Question, given: Answer, by: str) -> Answered:
-    """Return the log entry of an answer. Of a secret it only says that one was given."""
+    """Return the log entry of an answer. For a secret it only records that an answer was given."""
     value = None if is_secret(question.kind) else given.value
     return Answered(id=question.id, outcome=given.outcome, value=value, reason=given.reason, by=by)
 

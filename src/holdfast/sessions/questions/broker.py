@@ -1,7 +1,7 @@
 """`QuestionBroker`: puts a session's questions to everybody who is attached, and watches the log for answers.
 
-Invariant: a question is raised once and answered once, however many people see it and however often its program is restarted. Only
-one question is shown at a time, in order; an answer through the log need not wait for that.
+Invariant: a question is raised once and answered once, even if many people see it or its program is restarted. Only one question
+is shown at a time, in order. An answer through the log may come before its question is shown.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Prompt(NamedTuple):
     user_code: str = ""
     """A code that is shown and not stored."""
     anew: bool = False
-    """Ask again if the stored answer is a no."""
+    """Whether to ask again if the stored answer is a no."""
 
 
 class QuestionBroker:
@@ -70,9 +70,9 @@ class QuestionBroker:
         self.runtime = runtime
         self._interactors = list(interactors)
         self._changed = asyncio.Event()
-        """An interactor was attached or detached."""
+        """Set when an interactor is attached or detached."""
         self._prompting = asyncio.Lock()
-        """Held while a question is shown: people see one at a time."""
+        """Held while a question is shown, so that people see one question at a time."""
 
     def attach(self, interactor: Interactor) -> None:
         self._interactors.append(interactor)
@@ -103,7 +103,7 @@ class QuestionBroker:
         return None if raised is None else memory.answers.get(raised.id)
 
     def _known(self, prompt: Prompt, raised: QuestionRaised) -> Answered | None:
-        """Return the stored answer if it can be used. An expired one, or a password that was not stored, cannot."""
+        """Return the stored answer if it can be used. An expired answer, or a password that was not stored, cannot be used."""
         if raised.args != question_hash(prompt.kind, prompt.payload):
             if prompt.anew:
                 return None
@@ -140,7 +140,7 @@ class QuestionBroker:
             if self._mode == "yolo":
                 return await self._store(question, automatic_answer(question), "yolo")
             if expires is None and question.expires_at is None:
-                # Without an end to wait for, the program would hang for ever.
+                # The question has no expiry, so the program would wait for ever.
                 raise nobody(question)
         until = question.expires_at
         if until is None and expires is not None:
@@ -151,7 +151,7 @@ class QuestionBroker:
         return answered, value
 
     async def _race(self, question: Question, until: float | None) -> tuple[Answered, Any]:
-        # Both at once: somebody in another process may answer while a prompt is on the screen here.
+        # Watch the log and show the prompt at once: somebody in another process may answer while the prompt is shown here.
         watching = asyncio.ensure_future(self._watch(question, until))
         prompting = asyncio.ensure_future(self._prompt(question, patient=until is not None))
         async with _stopped((watching, prompting)):
@@ -160,7 +160,7 @@ class QuestionBroker:
                 answered = watching.result()
                 if not is_secret(question.kind) or answered.outcome != "accepted":
                     return answered, answered.value
-            # The log does not hold a secret: only the interactor that got it can return it.
+            # The log does not hold secrets, so only the interactor that got the secret can return it.
             return await prompting
 
     async def _watch(self, question: Question, until: float | None) -> Answered:
@@ -177,12 +177,12 @@ class QuestionBroker:
             except HoldfastError as error:
                 if error.fault.code != "SESS_STORE_UNAVAILABLE":
                     raise
-                # The store may be back before the question expires.
+                # The store failed, but may recover before the question expires.
                 await asyncio.sleep(min(left, _LOOK_S))
         return answered
 
     async def _prompt(self, question: Question, *, patient: bool) -> tuple[Answered, Any]:
-        """Ask everybody who is attached. `patient`: wait for somebody while nobody is."""
+        """Ask everybody who is attached. If `patient` and nobody is attached, wait for somebody."""
         async with self._prompting:
             prompts: dict[asyncio.Future[tuple[Answered, Any]], Interactor] = {}
             failed: list[Interactor] = []
@@ -191,7 +191,7 @@ class QuestionBroker:
                 while True:
                     self._changed.clear()
                     self._follow_changes(question, prompts, failed)
-                    # Nobody is left who could answer, and there is no end to wait for.
+                    # Nobody is left who could answer, and the question has no expiry.
                     if not prompts and not patient:
                         raise failure or nobody(question)
                     for prompt in await self._first(prompts):
@@ -213,7 +213,7 @@ class QuestionBroker:
         prompts: dict[asyncio.Future[tuple[Answered, Any]], Interactor],
         failed: list[Interactor],
     ) -> None:
-        """Start asking interactors that were attached; stop asking those that were detached."""
+        """Ask the interactors that were attached, and cancel the prompts of those that were detached."""
         known = list(prompts.values())
         for interactor in self._interactors:
             if interactor not in known and interactor not in failed:
@@ -238,7 +238,7 @@ class QuestionBroker:
         return await self._store(question, given, str(getattr(interactor, "name", type(interactor).__name__)))
 
     async def _store(self, question: Question, given: Answer, by: str) -> tuple[Answered, Any]:
-        """Store an answer; return it, or the one that came first."""
+        """Store an answer; return it, or the answer that came first."""
         answered = answers.answered_by(question, given, by)
         record = answers.audit_of(question, answered)
         try:
@@ -252,7 +252,7 @@ class QuestionBroker:
         await self._journal.catch_up()
         first = self._journal.memory.answers.get(question.id)
         if first is None:
-            # The question's turn ended meanwhile, so the memory has no answer any more.
+            # The question's turn has ended meanwhile, so the memory no longer holds its answer.
             raise HoldfastError(Fault.of("SESS_ALREADY_ANSWERED", context={"interaction_id": question.id}))
         return first, first.value
 
@@ -263,7 +263,7 @@ class QuestionBroker:
 def nobody(question: Question) -> HoldfastError:
     """Return SESS_NO_INTERACTOR for a question that nobody can answer now."""
     if is_secret(question.kind):
-        # A store must not hold a password, so no other process can give it.
+        # A store must not hold a password, so no other process can answer.
         how = "only a client of this program can answer it"
     else:
         value = {"Ask": "TEXT", "Select": "CHOICE"}.get(question.kind, "--yes")
@@ -288,7 +288,7 @@ def _check(prompt: Prompt) -> None:
 
 @asynccontextmanager
 async def _stopped(tasks: Iterable[asyncio.Future[Any]]) -> AsyncIterator[None]:
-    """Stop the tasks when the block ends; also those that were added to `tasks` meanwhile."""
+    """Stop the tasks when the block ends, including tasks that were added to `tasks` meanwhile."""
     try:
         yield
     finally:
@@ -304,5 +304,5 @@ async def _stop(tasks: Iterable[asyncio.Future[Any]]) -> None:
         await asyncio.wait(running, timeout=_LEAVE_S)
     for task in running:
         if task.done() and not task.cancelled():
-            # Read, so that asyncio does not log it as an error nobody saw.
+            # Read the exception, or asyncio would log that it was never retrieved.
             task.exception()

@@ -29,10 +29,10 @@ T = TypeVar("T")
 class QuestionMethods(ABC):
     """The part of a session that asks people; `Session` is the class to use.
 
-    A question is durable. If it was answered before in this turn, the stored answer is returned; if it still waits for its answer,
-    it is not raised a second time. `expires` is the number of seconds in which it may be answered, by the wall clock and across
-    restarts; then SESS_INTERACTION_EXPIRED is raised. If nobody is attached, a question that expires waits for an answer through the
-    store, and one that does not expire raises SESS_NO_INTERACTOR and is kept. A question that is dismissed cancels the turn.
+    A question is durable. If it was answered before in this turn, the stored answer is returned. If it still waits for its answer,
+    it is not raised a second time. `expires` is the number of seconds in which it may be answered, by the wall clock, also across
+    restarts. After that time SESS_INTERACTION_EXPIRED is raised. If nobody is attached, a question with `expires` waits for an
+    answer through the store. A question without it raises SESS_NO_INTERACTOR and is kept. Dismissing a question cancels the turn.
     """
 
     __slots__ = ("_broker_or_parts", "sign_in")
@@ -41,13 +41,13 @@ class QuestionMethods(ABC):
 
     def __init__(self, mode: str, interactors: Iterable[Interactor], runtime: Runtime | None) -> None:
         self.sign_in: Callable[[Fault], Awaitable[DeviceCode]] | None = None
-        """Returns where a person signs in if a step fails for its credentials; `step_or_ask` calls it."""
+        """A function that returns where a person signs in. `step_or_ask` calls it if a step fails because of its credentials."""
         self._broker_or_parts: QuestionBroker | tuple[str, tuple[Interactor, ...], Runtime | None] = (
             mode,
             tuple(interactors),
             runtime,
         )
-        """The broker, or what it is made of. Most sessions ask nothing, so it is made when it is first used."""
+        """The broker, or the arguments to make it. Most sessions ask nothing, so the broker is made at its first use."""
 
     def attach(self, interactor: Interactor) -> None:
         """Let an interactor answer from now on: `session.attach(Console())`.
@@ -87,14 +87,14 @@ class QuestionMethods(ABC):
     async def authenticate(
         self, prompt: str, *, url: str = "", user_code: str = "", expires: float | None = None
     ) -> bool:
-        """Ask somebody to sign in elsewhere; return whether they did. The code is shown and not stored.
+        """Ask somebody to sign in elsewhere; return whether they did. The code is shown but not stored.
 
         await session.authenticate("Sign in to GitHub", url="https://github.com/login/device", user_code="AB-12")
         """
         return await self._yes("Auth.DeviceCode", {"prompt": prompt, "url": url}, expires, user_code)
 
     async def password(self, prompt: str, *, expires: float | None = None) -> str | None:
-        """Ask for a password; return None if mode `yolo` answers. It is not stored, so a resumed session asks again.
+        """Ask for a password; return None if mode `yolo` answers. The password is not stored, so a resumed session asks again.
 
         A no raises TOOL_APPROVAL_DENIED.
         """
@@ -111,13 +111,13 @@ class QuestionMethods(ABC):
     ) -> Answered:
         """Answer a question of this session: `await session.answer(session.pending[0].id, approved=True)`.
 
-        `holdfast.sessions.answer` does the same from another process, and says what is raised.
+        `holdfast.sessions.answer` does the same from another process. Its documentation lists the errors of both.
         """
         journal = self._journal
         answered = await answers.answer(
             journal.store, journal.session, id, value, approved=approved, by=by, runtime=self._broker.runtime
         )
-        # The commit went past our journal, so its memory must read it.
+        # The commit did not go through our journal, so the journal must read it from the store.
         await journal.catch_up()
         return answered
 
@@ -130,14 +130,13 @@ class QuestionMethods(ABC):
 
             await session.step_or_ask(fetch, url)
 
-        If the person declines, or no person can help, the step's error is raised as `step` raises it. After three questions it is
-        raised too.
+        If the person declines, or no person can help, or after three questions, the step's error is raised as `step` raises it.
         """
         turn = await self._current()
         return await remedies.step_or_ask(self, turn, fn, args, kwargs)
 
     async def _prompt(self, turn: Turn, prompt: Prompt) -> tuple[Answered, Any]:
-        """Return the answer to a question of a turn. If it is dismissed, the turn is cancelled."""
+        """Return the answer to a question of a turn. If the question is dismissed, cancel the turn."""
         answered, value = await self._broker.ask(prompt)
         if answered.outcome == "dismissed":
             await self._dismissed(turn)

@@ -1,6 +1,6 @@
 """Questions and answers as values, and which answer fits which question.
 
-Invariant: everything here is pure. The answer to a secret question is in no value that is stored.
+Invariant: everything here is pure. No value that is stored contains the answer to a secret question.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 Kind: TypeAlias = Literal["Ask", "Approve", "Select", "Confirm", "Auth.DeviceCode", "Auth.Password"]
-"""What the answer is: a text, a yes to an action, one of several choices, a yes to a fact, a sign-in elsewhere, a password."""
+"""The kinds, by their answers: a text, a yes to an action, one of several choices, a yes to a fact, a sign-in, a password."""
 
 KINDS = frozenset(get_args(Kind))
 Outcome: TypeAlias = Literal["accepted", "rejected", "timeout", "dismissed"]
@@ -56,9 +56,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     url: str = ""
     """Where to sign in, for a device code."""
     user_code: str = ""
-    """The code to type there. It is shown and not stored."""
+    """The code to type there. It is shown but not stored."""
     expires_at: float | None = None
-    """Wall clock. A later answer is SESS_INTERACTION_EXPIRED."""
+    """Wall clock. A later answer raises SESS_INTERACTION_EXPIRED."""
 
     def __repr__(self) -> str:
         return f"Question(id={self.id!r}, kind={self.kind!r}, prompt={self.prompt!r})"
@@ -126,7 +126,7 @@ def question_of(session: str, raised: QuestionRaised, user_code: str = "") -> Qu
 
 
 def question_hash(kind: str, payload: dict[str, Any]) -> str:
-    """Return the hash that identifies a question: an answer is valid only for what was shown."""
+    """Return the hash that identifies a question. An answer is valid only for the question that was shown."""
     return arguments_hash((kind, payload), {}, "question")
 
 
@@ -137,7 +137,7 @@ def checked(question: Question, answer: Answer) -> Answer:
     value = answer.value
     match question.kind:
         case "Approve" | "Confirm" | "Auth.DeviceCode" if isinstance(value, bool):
-            # A plain False is a no: stored the same way, however it was given.
+            # A plain False is a no, and is stored like `Answer.no()`.
             return answer if value else Answer(None, "rejected", answer.reason)
         case "Ask" | "Auth.Password" if isinstance(value, str):
             return answer
@@ -153,7 +153,7 @@ def automatic_answer(question: Question) -> Answer:
         case "Approve" | "Confirm":
             return Answer(value=True)
         case "Ask":
-            # No text can be invented. An empty one lets the program use its own default.
+            # We cannot invent a text. With an empty text the program can use its own default.
             return Answer("")
         case "Select":
             return Answer(question.choices[0])
@@ -173,7 +173,7 @@ def body_hash(kind: str, answer: Answer) -> bytes:
 
 def is_same(answered: Answered, kind: str, answer: Answer) -> bool:
     """Whether an answer equals the one that is stored."""
-    # The stored one holds no value to compare with.
+    # The stored answer holds no secret to compare with.
     if is_secret(kind) and answer.outcome == "accepted":
         return False
     return (answered.outcome, answered.value) == (answer.outcome, answer.value)
@@ -196,7 +196,7 @@ def _expected(question: Question) -> str:
 
 
 def _shown(question: Question, value: Any) -> str:
-    """Return what was received; of a secret only its type."""
+    """Return the received value as text, but only the type of a secret."""
     if isinstance(value, str) and not question.kind.startswith("Auth."):
         return repr(value)
     return options.an(type(value).__name__)

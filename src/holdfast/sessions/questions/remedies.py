@@ -1,7 +1,8 @@
 """What a person can do about a step that failed (S2-19): retry it, give other input, or sign in.
 
-Invariant: a resumed session follows a stored yes without failing first, so it takes the same path. A step that may have happened
-is never offered for a retry. There are at most three questions about a step: with automatic answers it would go on for ever.
+Invariant: a resumed session follows a stored yes at once, without failing first, so it takes the same path. A retry is never
+offered for a step that may have happened. There are at most three questions about a step, because automatic answers would never
+stop.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class _Session(Protocol):
 
 
 def remedy_for(fault: Fault) -> Remedy | None:
-    """Return what a person could do about a failure, or None if nobody could help."""
+    """Return what a person can do about a failure, or None if nobody can help."""
     # A person who cancelled must not be asked whether to go on.
     if fault.kind in (Kind.CANCELLED, Kind.FATAL):
         return None
@@ -72,7 +73,7 @@ def remedy_for(fault: Fault) -> Remedy | None:
         return "authenticate"
     if fault.retryable:
         return "retry"
-    # Other input would make a second effect if the first call may have had one.
+    # If the first call may have had an effect, a call with other input would have a second effect.
     if fault.category in _INPUT and not fault.maybe_executed and fault.next_actor is not NextActor.DEVELOPER:
         return "replace"
     return "retry" if fault.kind is Kind.RECOVERABLE else None
@@ -96,14 +97,14 @@ async def step_or_ask(
                 if decided is None:
                     raise
         if isinstance(decided, str):
-            # Other input makes it another step. A plain retry is the same step with the same key, so the server can recognise it.
+            # With other input it is another step. A plain retry is the same step with the same key, so the server can recognise it.
             attempt = f"{name}/{n + 1}"
             args = _replaced(args, decided, question)
     return await turn.perform(attempt, fn, args, kwargs)
 
 
 def _recorded(session: _Session, question: str) -> str | Literal[True] | None:
-    """Return the stored decision: the other input, or True to retry. None if there is none, or it was a no."""
+    """Return the stored decision: the other input, or True to retry. Return None without a decision, or if it was a no."""
     answered = session._broker.answered(question)  # noqa: SLF001 - this is part of the session
     if answered is None or answered.outcome != "accepted":
         return None
