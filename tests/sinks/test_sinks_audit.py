@@ -211,7 +211,7 @@ def test_a_store_that_is_away_is_waited_for_and_nothing_is_lost():
     (event,) = suppressed
     assert (event.code, event.reason) == (
         "SESS_STORE_UNAVAILABLE",
-        "the audit trail cannot be written; it is kept and retried",
+        "the audit trail cannot be written; its records are kept and the write is retried",
     )
 
 

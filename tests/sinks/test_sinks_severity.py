@@ -64,7 +64,7 @@ def test_nothing_terminates_by_itself_but_the_log_says_what_nobody_does(stage, c
     with caplog.at_level(logging.WARNING, "holdfast"), react_to_failures(stage.runtime):
         fails(stage, BY_SEVERITY["fatal"])
     assert [record.getMessage() for record in caplog.records[1:]] == [
-        f"ACTOR_MAX_RESTARTS calls for '{reaction}', and no function was given for that"
+        f"ACTOR_MAX_RESTARTS requires the reaction '{reaction}', but no function was given for it"
         for reaction in ("alert", "circuit", "terminate")
     ]
 

@@ -2,7 +2,7 @@
 
     logging     `log_events`: a line when an operation recovered, a warning when it was given up
     structlog   `log_to_structlog`: the same facts as an event dict
-    live        `watch_live`: what goes on now, as lines for terminals and pages
+    live        `watch_live`: the operations that recover now, as lines for terminals and pages
     otel        `trace_recoveries`: a span per operation, a child per attempt; conventions: attribute names
     prometheus  `count_events`, `count_errors`: counters and histograms with bounded labels
     metric      `ErrorMetric`, `measure_errors`: what metrics count of one error
@@ -12,8 +12,8 @@
 
     reader      how a sink subscribes
 
-Each function returns a subscription: `cancel` it, or use it as a context manager. A sink that raises is reported once and
-changes nothing. A name is loaded when it is first used, so no sink loads the library of another.
+Each function returns a subscription: `cancel` it, or use it as a context manager. If a sink raises, this is reported once, and
+no call is affected. A name is loaded when it is first used, so no sink loads the library of another sink.
 """
 
 from __future__ import annotations

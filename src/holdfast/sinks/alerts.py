@@ -1,10 +1,10 @@
 """Alerts (S0-33): the log, a function and a webhook are notified when too much goes wrong.
 
     alerts = raise_alerts(runtime, settings.alerts)     # watches operations from now on
-    alerts.count("session_drops")                       # what the runtime cannot see is counted by hand
+    alerts.count("session_drops")                       # counts a signal that the runtime cannot see
 
-Invariant: no alert delays a call. A thread of its own posts to the webhook. The webhook's address may hold a token, so it is
-never shown; it comes from the settings only, and a redirect is not followed.
+Invariant: no alert delays a call, because a separate thread posts to the webhook. The webhook's address may hold a token, so it
+is never shown. It comes from the settings only, and redirects are not followed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def raise_alerts(
 ) -> AlertSink:
     """Watch the operations of `runtime`, or of the default one, and raise alerts.
 
-    `alerts` holds the thresholds; by default they are those of `holdfast.toml`. Alerts go to the log, to the function `tell`,
+    `alerts` holds the thresholds; the default is in `holdfast.toml`. Alerts go to the log, to the function `tell`,
     and to the webhook in `alerts`.
 
         with raise_alerts(tell=page_somebody) as alerts:
@@ -77,7 +77,7 @@ class AlertSink(Subscription):
             None if alerts.webhook is None else Webhook(alerts.webhook, alerts.webhook_timeout, self._failed)
         )
         handlers = {
-            # A call that works at once reports nothing but its attempt, and the error rate needs those too.
+            # The error rate also needs the calls that work at once. Such a call reports only its attempt.
             AttemptEnded: self._attempt_ended,
             Degraded: lambda _: self._operation(failed=False),
             Failed: lambda _: self._operation(failed=True),
@@ -96,7 +96,7 @@ class AlertSink(Subscription):
         self._raise(alerts)
 
     def measured(self, metric: ErrorMetric) -> None:
-        """Count an error by its metric. For errors of clients and hooks: no operation of the runtime reports those."""
+        """Count an error by its metric. Use it for errors of clients and hooks, which the runtime does not report."""
         if metric.category == "HOOK":
             self.count("hook_failures")
         elif metric.code == "CONN_RECONNECT_EXHAUSTED":
@@ -108,7 +108,7 @@ class AlertSink(Subscription):
         self._raise([Alert(signal=fault.code, level="critical", before="ok", value=1, threshold=0)])
 
     def look(self) -> None:
-        """End alerts whose cause is over although no call was made since. Call it from time to time if that matters."""
+        """End alerts whose cause is over. Calls do this too, so you need it only if there may be no calls for a while."""
         with self._lock:
             alerts = self._machine.look(self._now())
         self._raise(alerts)
@@ -118,7 +118,7 @@ class AlertSink(Subscription):
         return self._machine.level(signal)
 
     def _attempt_ended(self, event: AttemptEnded) -> None:
-        # After a failed attempt the operation may go on: `Failed` reports its end.
+        # After a failed attempt the operation may continue. If it fails, `Failed` reports its end.
         if event.fault is None:
             self._operation(failed=False)
 
@@ -128,7 +128,7 @@ class AlertSink(Subscription):
         self._raise(alerts)
 
     def _raise(self, alerts: list[Alert]) -> None:
-        """Deliver alerts, outside of the lock: the function that receives one may count something in turn."""
+        """Deliver alerts outside of the lock, because the function that receives an alert may call `count`."""
         for alert in alerts:
             _LOG.log(_LEVELS[alert.level], "alert: %s", alert.text, extra={"holdfast": {"alert": alert}})
             if self._webhook is not None:
@@ -154,7 +154,7 @@ class AlertSink(Subscription):
 
 
 MOST_WAITING = 100
-"""Alerts that may wait for the webhook: a dead address must not fill the memory."""
+"""The most alerts that may wait for the webhook. A dead address must not fill the memory."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -171,7 +171,7 @@ class Webhook:
         self._timeout = timeout
         self._failed = failed
         self._opener = urllib.request.build_opener(_NoRedirects)
-        # Webhook services put the token into the path, so that alone is a secret too.
+        # Webhook services put the token into the path, so the path alone is a secret too.
         self._redactor = Redactor.knowing((address, address.partition("://")[2].partition("/")[2]))
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._thread: threading.Thread | None = None
@@ -187,13 +187,13 @@ class Webhook:
             self._failed(Fault.of("SYS_RESOURCE_EXHAUSTED", message))
             return
         with self._lock:
-            # Started with the first alert: most programs never raise one.
+            # The first alert starts the thread, because most programs never raise an alert.
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="holdfast-webhook", daemon=True)
                 self._thread.start()
 
     def close(self) -> None:
-        """Post the queued alerts and stop. Waits for at most the time limit of one post: a program must be able to end."""
+        """Post the queued alerts and stop. Wait at most the time limit of one post, so that the program can end."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is None:
@@ -216,5 +216,5 @@ class Webhook:
         headers = {"content-type": "application/json", "user-agent": "holdfast"}
         request = urllib.request.Request(self._address, body, headers, method="POST")  # noqa: S310 - http(s), from the settings
         with self._opener.open(request, timeout=self._timeout) as answer:
-            # One byte: what the server answers does not matter, only that it does.
+            # Read one byte. We only need to know that the server answers.
             answer.read(1)

@@ -1,4 +1,4 @@
-"""Events to the audit trail of a store: append-only, hash-chained, in the order they happened.
+"""Writes events to the audit trail of a store: append-only, hash-chained, in the order they happened.
 
     async with SqliteStore("work.db") as store, audit_to(store, runtime):   # written in this event loop
     with audit_to(SqliteStore("work.db"), runtime):                         # opened and written in a thread of its own
@@ -47,9 +47,9 @@ __all__ = ["AuditTrail", "audit_to"]
 
 MOST_QUEUED = 10_000
 MOST_AT_ONCE = 200
-"""Records in one commit: a large one would hold the store's writer for too long."""
+"""The most records in one commit. A larger commit would block the store's writer for too long."""
 _IN_ONE_GO = 10
-"""Records encoded before the event loop may run something else: about a millisecond of work."""
+"""Records that are encoded before the event loop may run something else. This takes about a millisecond."""
 CHAIN = "runtime"
 
 _FIRST_PAUSE_S = 0.1
@@ -69,11 +69,11 @@ def audit_to(
     most_queued: int = MOST_QUEUED,
     redactor: Redactor | None = None,
 ) -> AuditTrail:
-    """Return the audit trail of `runtime`, or of the default one. It is written while its block runs.
+    """Return the audit trail of `runtime`, or of the default runtime. It is written while its block runs.
 
-    With `async with` the store must be open; it is used in this event loop. With `with` the store must not be open: a thread
+    With `async with` the store must be open, and is used in this event loop. With `with` the store must not be open: a thread
     opens it, writes, and closes it. `attempts` adds the end of every call, also of calls that work at once. After a restart the
-    same chain is continued, and several processes may share one.
+    same chain is continued. Several processes may share a chain.
 
         async with SqliteStore("work.db") as store, audit_to(store) as trail:
             trail.record("TrustDecision", {"tool": "bash"}, correlation="session-7")
@@ -111,7 +111,7 @@ class AuditTrail:
         self._redactor = redactor
         self._subscription: Subscription | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # An asyncio.Event belongs to no loop until it is awaited, so it can be made before there is one.
+        # An asyncio.Event belongs to no loop until it is awaited, so it can be made before the loop exists.
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
         self._ending = asyncio.Event()
@@ -129,19 +129,21 @@ class AuditTrail:
     def record(self, kind: AuditClass, payload: Any, *, correlation: str) -> None:
         """Add a record of your own: `trail.record("Approval", {"by": "ann"}, correlation=run)`.
 
-        The payload is anything that JSON can hold; secrets in it are masked. Raises `InvalidError` if the trail is not open, and
-        SYS_AUDIT_CLASS_UNKNOWN or SYS_AUDIT_UNCORRELATED for a record that no chain takes.
+        The payload is anything that JSON can hold; secrets in it are masked. Raises `InvalidError` if the trail is not open,
+        SYS_AUDIT_CLASS_UNKNOWN for an unknown class, and SYS_AUDIT_UNCORRELATED without a correlation.
         """
         if self._subscription is None or self._closing:
-            raise InvalidError.saying("audit.record", "an open trail: use it in `with` or `async with`", "a closed one")
+            raise InvalidError.saying(
+                "audit.record", "an open trail: use it in `with` or `async with`", "a closed trail"
+            )
         mask = self._mask()
         body = msgspec.json.encode(mask.value(payload))
-        # Made here, so that a wrong class raises in the caller and not in the writing task.
+        # Make the record here, so that a wrong class raises in the caller and not in the writing task.
         self._put(NewAudit(kind=kind, correlation=mask.text(correlation), payload=body))
 
     async def flush(self) -> None:
         """Wait until everything reported so far is in the store. Call it in the event loop of `async with`."""
-        # The task may have ended with an error: then nothing would ever wake this loop.
+        # Check that the task still runs: if it ended with an error, nothing would ever wake us.
         while self._queue.unwritten and self._task is not None and not self._task.done():
             self._idle.clear()
             await self._idle.wait()
@@ -184,7 +186,7 @@ class AuditTrail:
         if (error := ready[0]) is not None:
             self._thread.join()
             raise error
-        # The thread is a daemon: without this the program's end would drop what is queued.
+        # The thread is a daemon. Without this line the queued records would be lost when the program ends.
         atexit.register(self.close)
         return self
 
@@ -192,7 +194,7 @@ class AuditTrail:
         self.close()
 
     def close(self) -> None:
-        """Write what is queued, then close the store. For a trail opened with `with`; also runs when the program ends."""
+        """Write the queued records, then close the store, of a trail opened with `with`. It also runs when the program ends."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -226,16 +228,16 @@ class AuditTrail:
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._subscription is not None or self._closing:
-            raise InvalidError.saying("audit", "a trail that was not opened before", "one that was")
+            raise InvalidError.saying("audit", "a trail that was not opened before", "a trail that was opened before")
         self._loop = loop
         wanted = [kind for kind in CLASSES if self._attempts or kind is not AttemptEnded]
         self._subscription = subscribe(self._runtime, dict.fromkeys(wanted, self._put))
         _TRAILS.add(self)
-        # Marks of opening and closing make a gap visible: a trail without its last mark was cut off.
+        # Records of opening and closing make a gap visible: a trail without a closing record was cut off.
         self._put(self._own("trail-opened", pid=os.getpid(), version=__version__))
 
     def _end(self) -> None:
-        """Stop taking events. What is queued is still written."""
+        """Stop taking events. The queued records are still written."""
         if self._subscription is not None:
             self._subscription.cancel()
             self._put(self._own("trail-closed", dropped=self._queue.dropped))
@@ -263,7 +265,7 @@ class AuditTrail:
             for event in (*also, self._news):
                 loop.call_soon_threadsafe(event.set)
         except RuntimeError:
-            # The loop closed meanwhile. Closing the trail counts what is left as dropped.
+            # The loop was closed meanwhile. When the trail is closed, it counts the remaining records as dropped.
             return
 
     async def _write(self) -> None:
@@ -274,7 +276,7 @@ class AuditTrail:
             self._idle.set()
 
     async def _write_queued(self) -> bool:
-        # Cleared before the queue is read: an event that arrives meanwhile sets it again.
+        # Clear it before reading the queue: an event that arrives meanwhile sets it again.
         self._news.clear()
         while batch := self._queue.take(MOST_AT_ONCE):
             if not await self._commit(await self._records_of(batch)):
@@ -284,19 +286,19 @@ class AuditTrail:
         return True
 
     async def _commit(self, records: tuple[NewAudit, ...]) -> bool:
-        """Write a batch, and repeat until the store takes it; meanwhile the queue fills.
+        """Write a batch, and repeat until the store takes it. Meanwhile new events wait in the queue.
 
         Return False if the trail is being closed and the store still fails.
         """
         pause = 0.0
         while True:
-            # Read before the attempt: closing during it still allows one more.
+            # Read it before the attempt: if the trail is closed during the attempt, one more attempt follows.
             last = self._closing
             try:
                 await self._store.commit(Commit(chain=self.chain, audit=records))
             except Exception as error:  # noqa: BLE001 - the trail must survive any error of its store
                 if not pause:
-                    # Once per outage: a report per attempt would fill the log.
+                    # Report once per outage, because a report per attempt would fill the log.
                     self._report(error)
                 if last:
                     return False
@@ -312,7 +314,7 @@ class AuditTrail:
         records: list[NewAudit] = []
         for start in range(0, len(batch), _IN_ONE_GO):
             records += map(self._record_of, batch[start : start + _IN_ONE_GO])
-            # Masking is slow: without this a full batch would block the event loop of the application.
+            # Masking is slow. Without this line a full batch would block the event loop of the application.
             await asyncio.sleep(0)
         return tuple(records)
 
@@ -326,12 +328,12 @@ class AuditTrail:
 
     def _report(self, error: Exception) -> None:
         """Report that the trail cannot be written."""
-        reason = "the audit trail cannot be written; it is kept and retried"
+        reason = "the audit trail cannot be written; its records are kept and the write is retried"
         at = self._runtime.clock.wall()
         self._runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=at, redactor=self._mask()))
 
     def after_fork(self) -> None:
-        """Stop writing in a forked child: it has neither the thread nor the connection, and opens its own trail."""
+        """Stop writing in a forked child. It has neither the thread nor the connection, so it must open its own trail."""
         self._queue = _Queue(1)
         self._loop = self._thread = self._task = None
         if self._subscription is not None:
@@ -342,7 +344,7 @@ class AuditTrail:
 class _Queue:
     """Events and records that wait to be written, in order, from any thread.
 
-    A number in it stands for that many events that found no room.
+    A number in the queue means that this many events did not fit at that place.
     """
 
     def __init__(self, most: int) -> None:
@@ -350,9 +352,9 @@ class _Queue:
         self._items: list[Event | NewAudit | int] = []
         self._under_way = 0
         self._missing = 0
-        """Events without room since the last one that was queued."""
+        """How many events did not fit since the last item was queued."""
         self.dropped = 0
-        # Reentrant: a signal handler may emit an event while this thread holds the lock.
+        # The lock is reentrant, because a signal handler may emit an event while this thread holds it.
         self._lock = threading.RLock()
 
     def put(self, item: Event | NewAudit) -> bool:
@@ -364,13 +366,13 @@ class _Queue:
                 return False
             self._add_missing()
             self._items.append(item)
-            # Only the first of several needs a wake-up: the writer takes all that is queued.
+            # Only the first item needs a wake-up, because the writer takes all queued items.
             return len(self._items) == 1
 
     def take(self, most: int) -> list[Event | NewAudit | int]:
         """Take the oldest items. They count as queued until `done`."""
         with self._lock:
-            # The number belongs after everything that was queued before the loss.
+            # The number of lost events belongs after everything that was queued before the loss.
             if len(self._items) < most:
                 self._add_missing()
             batch, self._items = self._items[:most], self._items[most:]
@@ -386,7 +388,7 @@ class _Queue:
             return len(self._items) + self._under_way + bool(self._missing)
 
     def give_up(self) -> int:
-        """Count what is left as dropped; return the number."""
+        """Count the remaining items as dropped; return their number."""
         with self._lock:
             left = len(self._items) + self._under_way
             self.dropped += left

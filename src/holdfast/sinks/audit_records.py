@@ -59,11 +59,11 @@ CLASSES: Mapping[type[Event], AuditClass] = {
 def audit_of(event: Event, redactor: Redactor, *, otherwise: str) -> NewAudit:
     """Return the record of an event. `otherwise` is the correlation of an event that belongs to no run."""
     facts = facts_of(event, redactor)
-    # The event's own time: the record's is that of the commit, which may be much later.
+    # Keep the event's own time. The record's time is that of the commit, which may be much later.
     payload: dict[str, Any] = {"event": facts.pop("type"), "at": facts.pop("at")}
     fault = getattr(event, "fault", None)
     if isinstance(fault, Fault):
-        # Auditors search by code and class, so these stand at the top and not inside the fault.
+        # Auditors search by code and class, so these fields are at the top and not inside the fault.
         payload |= {"code": fault.code, "class": fault.entry.classed, "severity": fault.severity.value}
     elif isinstance(event, CircuitStateChange) and event.reason is not None:
         payload["code"] = event.reason

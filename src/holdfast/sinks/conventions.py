@@ -1,4 +1,4 @@
-"""The attribute names of our spans: OpenTelemetry's own at one stated version, and ours where it has no name.
+"""The attribute names of our spans: those of one version of OpenTelemetry, and our own where it has no name.
 
 The GenAI conventions are not stable yet. A new version of them changes this module and nothing else.
 """
@@ -64,7 +64,7 @@ class Ours:
 
 def attributes_of(operation: str) -> Mapping[str, str]:
     """Return the attributes that an operation's name implies: `tool:bash` is a tool, `claude/opus` a provider and a model."""
-    # The name is all a span knows: events carry no provider or model of their own.
+    # We must use the name, because events have no fields for the provider and the model.
     kind, colon, name = operation.partition(":")
     known: dict[str, str] = {Ours.OPERATION: operation} if operation else {}
     if colon and kind == "tool":

@@ -1,10 +1,10 @@
-"""What goes on now, as data: one line per operation that failed and has not ended, and per circuit that is not closed.
+"""The present state as lines: one line per operation that failed and has not ended, and per circuit that is not closed.
 
     with watch_live(show, runtime):     # show(line): `line.text` is "Retrying… (2/3)", `line.mark` is "⟳"
         …
 
 Terminals, pages and remote clients draw the same lines (S1-28). Invariant: a line holds names, codes, counts and times, never
-the text of a failure. A line replaces the earlier one with the same `key`, until one is `over`.
+the text of a failure. A line replaces the earlier line with the same `key`. The last line of a key is `over`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["LONG_WAIT_S", "LiveLine", "LiveState", "LiveWord", "watch_events", "watch_live"]
 
 LONG_WAIT_S = 60.0
-"""A longer wait is shown by the time of day at which it ends: nobody watches a countdown that long."""
+"""For a longer wait we show the time of day at which it ends, because nobody watches such a long countdown."""
 
 
 class LiveWord(StrEnum):
@@ -93,7 +93,7 @@ class LiveLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str = ""
     """The failure: `PROVIDER_OVERLOADED (529)`."""
     note: str = ""
-    """A hint: `server asked for 4s`."""
+    """A hint, such as `server asked for 4s`."""
     over: bool = False
     """There will be no further change."""
 
@@ -103,7 +103,7 @@ class LiveLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return _MARKS[self.state]
 
     def shown(self, now: float, zone: tzinfo | None = None) -> str:
-        """Return the line for a terminal at `now`; times of day are in `zone`, or in the machine's own."""
+        """Return the line for a terminal at `now`; times of day are in `zone`, or in the machine's own time zone."""
         when = self._when(now, zone)
         return " · ".join(part for part in (f"{self.mark} {self.text}{when}", self.name, self.code, self.note) if part)
 
@@ -130,7 +130,7 @@ class LiveState:
 
     def apply(self, event: Event) -> LiveLine | None:
         """Apply an event; return the line that it changed, if any."""
-        # Events of other kinds, attempts above all, change no line.
+        # Events of other kinds, such as attempts, change no line.
         writer = _WRITERS.get(type(event))
         if writer is None:
             return None
@@ -146,12 +146,12 @@ class LiveState:
 
     @property
     def lines(self) -> tuple[LiveLine, ...]:
-        """The lines that are not over, the oldest first."""
+        """The lines that are not over, oldest first."""
         return self._lines.all()
 
 
 def watch_live(show: Callable[[LiveLine], object], runtime: Runtime | None = None) -> Subscription:
-    """Call `show` with every line that changes, until the subscription is cancelled. A call that works has no line.
+    """Call `show` with every line that changes, until the subscription is cancelled. A call without a failure has no line.
 
         with watch_live(lambda line: print(line.text)):
             ...
@@ -171,7 +171,7 @@ def watch_live(show: Callable[[LiveLine], object], runtime: Runtime | None = Non
 
 
 def watch_events(handle: Callable[[Event], object], runtime: Runtime | None = None) -> Subscription:
-    """Call `handle` with the events that change a line; for callers that keep their own `LiveState`."""
+    """Call `handle` with the events that change a line. It is for callers that keep their own `LiveState`."""
     return subscribe(runtime, dict.fromkeys(_WRITERS, handle), replaces_log=True)
 
 

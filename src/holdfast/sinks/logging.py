@@ -1,4 +1,4 @@
-"""Events to the standard library's logging: `log_events`.
+"""Writes events to the standard library's logging: `log_events`.
 
 Invariant: an operation that works at once logs nothing above DEBUG.
 """
@@ -28,11 +28,11 @@ def log_events(
     levels: Levels | None = None,
     attempts: bool | None = None,
 ) -> Subscription:
-    """Log what happens in `runtime`, or in the default one: INFO when an operation recovered, WARNING when it was given up.
+    """Log the events of `runtime`, or of the default runtime: INFO for a recovery, WARNING for an operation that was given up.
 
     The steps between are logged at DEBUG; `levels` changes that. The record's `holdfast` attribute holds the event's JSON,
-    with secrets masked. `attempts` adds a line for the beginning and end of every call, also of calls that work at once; by
-    default it does so if the logger is at DEBUG now. While the subscription lasts, the default runtime's own log is silent.
+    with secrets masked. `attempts` adds a line for the beginning and end of every call, also of calls that work at once. By
+    default `attempts` is on if the logger is at DEBUG now. While the subscription lasts, the default runtime's own log is silent.
 
         with log_events(levels=Levels(step=logging.INFO)):
             ...
@@ -43,7 +43,7 @@ def log_events(
         raise InvalidError.at("logger", "a logger or its name", logger)
     log = logging.getLogger(logger) if isinstance(logger, str) else logger
     lines = LogLines(levels)
-    # Decided now, not per event: reading attempts costs every call, also those that work at once.
+    # Decide this now and not per event: a subscription to attempts makes every call slower, also calls that work at once.
     if attempts is None:
         level = lines.levels.attempt
         attempts = level is not None and log.isEnabledFor(level)

@@ -26,7 +26,8 @@ Source: TypeAlias = Literal["client", "server", "hook"]
 class ErrorMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One error, ready to be counted: `ErrorMetric.of(fault)`.
 
-    It names the session, so that a record can keep that. A metric must not use it as a label: there is no bound on sessions.
+    It names the session, so that a record can keep it. Do not use the session as a label of a metric, because the number of
+    sessions is unlimited.
     """
 
     category: str
@@ -45,7 +46,7 @@ class ErrorMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     ) -> ErrorMetric:
         """Return the metric of a fault."""
         return cls(
-            # The prefix of the code, not the fault's category: document 000 groups errors by it.
+            # Use the prefix of the code, not the fault's category, because document 000 groups errors by the prefix.
             category=fault.code.partition("_")[0],
             code=fault.code,
             severity=fault.severity,
@@ -58,7 +59,7 @@ class ErrorMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def measure_errors(
     *readers: Callable[[ErrorMetric], object], runtime: Runtime | None = None, source: Source = "server"
 ) -> Subscription:
-    """Pass a metric to each reader whenever an operation of `runtime`, or of the default one, is given up.
+    """Pass a metric to each reader whenever an operation of `runtime`, or of the default runtime, is given up.
 
         measure_errors(count_errors(), store_metric)
 

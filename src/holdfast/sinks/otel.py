@@ -1,10 +1,10 @@
-"""Events to OpenTelemetry: one span per operation, a child span per attempt, waits and fallbacks as span events.
+"""Sends events to OpenTelemetry: one span per operation, a child span per attempt, waits and fallbacks as span events.
 
-The status is ERROR only if the operation failed; a failed attempt of an operation that recovered only carries `error.type`.
-The span of a running attempt is current, so spans of the call itself become its children.
+The status is ERROR only if the operation failed. A failed attempt of an operation that recovered only has `error.type`. The
+span of a running attempt is the current span, so spans of the call itself become its children.
 
-Invariant: every span that was started is ended once: when the operation ends or is cancelled, or when too many are open and it
-is the oldest. Spans hold names, codes, counts and times, never the text of a failure, a prompt or an answer.
+Invariant: every span that was started is ended once, when the operation ends or is cancelled. If too many spans are open, the
+oldest is ended. Spans hold names, codes, counts and times, never the text of a failure, a prompt or an answer.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def trace_recoveries(
     *,
     first_attempts: bool = True,
 ) -> Subscription:
-    """Trace every operation, with `tracer_provider` or the process's own.
+    """Trace every operation, with `tracer_provider` or the process's own provider.
 
-    `first_attempts=False` gives a call that works at once one span instead of two: its own spans become children of the
-    operation's span, and the first attempt has a span only if it failed.
+    With `first_attempts=False` the first attempt has a span only if it failed. A call that works at once then has one span
+    instead of two, and its own spans become children of the operation's span.
 
         trace_recoveries(first_attempts=False)
 
@@ -97,13 +97,13 @@ class _Trace:
         self.recording = span.is_recording()
         self.attempt: otel.Span | None = None
         self.inside: Context | None = None
-        """The context during the attempt under way."""
+        """The context during the running attempt."""
         self.outside: Context | None = None
         """The context to return to after the attempt."""
         self.began: float | None = None
-        """When the attempt under way began, if it has no span."""
+        """When the running attempt began, if it has no span."""
         self.has_failed = False
-        """Something failed, so an event of its own reports the operation's end."""
+        """Whether something failed. Then a separate event reports the operation's end."""
         self.waited = 0.0
 
 
@@ -145,7 +145,7 @@ class _Tracing:
                 self._add_attempt(trace, event)
         _end_attempt(trace, None if fault is None else fault.code)
         if not trace.has_failed:
-            # The last event of an operation that works at once: nothing else ends its span.
+            # This is the last event of an operation that works at once, so its span ends here.
             self._traces.take(event.run)
             trace.span.end()
 
@@ -175,11 +175,11 @@ class _Tracing:
         self._end(event, "cancelled", {Ours.ATTEMPTS: event.attempts})
 
     def stop(self) -> None:
-        """End all open spans: their ends are no longer reported."""
+        """End all open spans, because the ends of their operations are no longer reported."""
         self._traces.drop_all()
 
     def failing(self, event: Event) -> _Trace:
-        """Note a failure. It may be the operation's first event: an open circuit lets no attempt begin."""
+        """Note a failure. It may be the operation's first event, because an open circuit allows no attempt."""
         trace = self._traces.get(event.run) or self._begin(event)
         trace.has_failed = True
         self.noted(event)
@@ -197,15 +197,15 @@ class _Tracing:
     def _learn(self, operation: str) -> tuple[str, dict[str, Any]]:
         """Return the name and attributes that a span of this operation starts with."""
         if len(self._known) >= _MOST_NAMES:
-            # Cheaper than an order of use, and the names in use are back with the next calls.
+            # Dropping all is cheaper than tracking which was used last. The next calls add the names in use again.
             self._known.clear()
-        # The attributes of a good end are set from the start: setting them later would cost every call that works.
+        # Set the attributes of a success from the start: setting them later would cost time in every successful call.
         attributes = {**attributes_of(operation), Ours.OUTCOME: "ok", Ours.ATTEMPTS: 1}
         known = self._known[operation] = (f"recover {operation}".rstrip(), attributes)
         return known
 
     def _add_attempt(self, trace: _Trace, event: AttemptEnded) -> None:
-        """Add the span of an attempt that had none while it ran."""
+        """Add the span of an attempt that had no span while it ran."""
         assert trace.began is not None
         trace.attempt = self._tracer.start_span(
             f"attempt {event.attempt}",
@@ -220,7 +220,7 @@ class _Tracing:
         if trace is None:
             if outcome == "cancelled":
                 return  # The operation never started, or its span has ended.
-            # An operation may end without an attempt, at an open circuit: it still gets its span.
+            # An operation may end at an open circuit, without an attempt. It still gets its span.
             trace = self._begin(event)
             self._traces.take(event.run)
         _end_attempt(trace, None)
@@ -235,14 +235,14 @@ class _Tracing:
 
 
 _MOST_NAMES = 1_000
-"""Operations whose attributes are kept. A program that makes up a name per call must not fill the memory."""
+"""The most operations whose attributes are kept. A program that uses a new name per call must not fill the memory."""
 
 _NAMES = frozenset({"action", "because", "circuit", "from_", "how", "reason", "rule", "to", "unit"})
 """Text fields that hold names. Other texts may be content and are left out."""
 
 
 def _attempt(event: AttemptStarted | AttemptEnded) -> dict[str, Any]:
-    # The usual value is left out: each attribute costs every call.
+    # Leave out the usual value, because each attribute costs time in every call.
     if event.via == "primary":
         return {Ours.ATTEMPT: event.attempt}
     return {Ours.ATTEMPT: event.attempt, Ours.VIA: event.via}
@@ -264,10 +264,10 @@ def _attributes(event: Event) -> dict[str, Any]:
 
 
 def _end_attempt(trace: _Trace, code: str | None) -> None:
-    """End the attempt under way, if there is one, and restore the context from before it."""
+    """End the running attempt, if there is one, and restore the context from before it."""
     inside, trace.inside = trace.inside, None
-    # `attach`, not `detach`: a token is valid only in the context that made it, and a call that the garbage collector closes
-    # ends in another context. The current context there is not ours, so it stays.
+    # Use `attach`, not `detach`: a token is valid only in the context that made it. If the garbage collector closes a call,
+    # it ends in another context. That context is not ours, so it stays as it is.
     if inside is not None and trace.outside is not None and get_current() is inside:
         attach(trace.outside)
     trace.began = None

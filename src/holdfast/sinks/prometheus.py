@@ -1,7 +1,7 @@
-"""Events to Prometheus: outcomes of operations, failures of attempts, and the time that recovering took.
+"""Counts events for Prometheus: outcomes of operations, failures of attempts, and the time that recovering took.
 
-Invariant: the number of series is bounded. Labels are targets (the first ones by name, the rest as `other`), codes of the
-catalog and our own fixed words; never a run, a session or a text.
+Invariant: the number of series is bounded. Labels are targets (the first targets by name, later targets as `other`), codes of
+the catalog and our own fixed words. A label is never a run, a session or a text.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ OTHER = "other"
 """The label of every target beyond the limit."""
 
 _BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
-"""From a retry that nobody notices to 900 s, the longest server delay that a policy accepts by default."""
+"""The buckets in seconds. They end at 900 s, the longest server delay that a policy accepts by default."""
 _STATES = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitState.OPEN: 2}
 
 
 def count_events(
     registry: prometheus.CollectorRegistry | None = None, runtime: Runtime | None = None, *, most_targets: int = 100
 ) -> Subscription:
-    """Count what happens, in `registry` or the process's own. Targets beyond `most_targets` are counted as `other`.
+    """Count events in `registry`, or in the process's own registry. Targets beyond `most_targets` are counted as `other`.
 
         count_events(most_targets=50)
 
-    Returns a subscription; cancelling it removes the metrics from the registry. Raises `InvalidError` for a wrong number and
-    `ValueError` where the registry holds metrics of these names already.
+    Returns a subscription; cancelling it removes the metrics from the registry. Raises `InvalidError` for a wrong number, and
+    `ValueError` if the registry holds metrics of these names already.
     """
     options.count("most_targets", most_targets)
     registry = prometheus.REGISTRY if registry is None else registry
@@ -67,7 +67,8 @@ def count_events(
 def count_errors(registry: prometheus.CollectorRegistry | None = None) -> Callable[[ErrorMetric], None]:
     """Return a reader for `measure_errors` that counts errors: `measure_errors(count_errors())`.
 
-    Sessions and clients are not labels: their number has no bound. Raises `ValueError` if the registry holds the metric already.
+    Sessions and clients are not labels, because their number is unlimited. Raises `ValueError` if the registry holds the metric
+    already.
     """
     errors = prometheus.Counter(
         "holdfast_errors",
@@ -77,7 +78,7 @@ def count_errors(registry: prometheus.CollectorRegistry | None = None) -> Callab
     )
 
     def count(metric: ErrorMetric) -> None:
-        # An unknown code may be any text, and so may its prefix: both become `other`.
+        # An unknown code may be any text, and so may its prefix. Both labels become `other`.
         code = _code(metric.code)
         category = OTHER if code == OTHER else metric.category
         errors.labels(category, code, metric.severity.value, metric.source).inc()
@@ -86,19 +87,19 @@ def count_errors(registry: prometheus.CollectorRegistry | None = None) -> Callab
 
 
 def _code(code: str) -> str:
-    """Return the label of a code. A code that this catalog lacks may be any text, so it is not a label."""
+    """Return the label of a code. A code that is not in our catalog may be any text, so its label is `other`."""
     return code if code in CATALOG else OTHER
 
 
 class _Names:
-    """Keeps the first names it meets; all later ones share one label."""
+    """Keeps the first names it gets; all later names share one label."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._known: set[str] = set()
 
     def keeps(self, name: str) -> bool:
-        # Not locked: two threads may both add a name at the limit, and one series more does no harm.
+        # There is no lock: at the limit two threads may both add a name, but one more series does no harm.
         known = self._known
         if name in known:
             return True
@@ -117,7 +118,7 @@ class _Counts:
         self._targets = _Names(most)
         self._circuits = _Names(most)
         self._failing: Tracker[bool] = Tracker()
-        """Operations in which something failed: an event of its own reports their end, so a good attempt is not counted as one."""
+        """Operations in which something failed. A separate event reports their end, so a good attempt does not count as the end."""
         self._collectors: list[Any] = []
         self._operations = self._series(
             prometheus.Counter, "operations", "Operations by how they ended", "target", "outcome"
@@ -213,7 +214,7 @@ class _Counts:
         return target
 
     def _series(self, kind: Any, name: str, text: str, *labels: str, **options: Any) -> Callable[..., Any]:
-        """Register a metric; return a function that finds the series of given labels, and looks each up only once."""
+        """Register a metric; return a function that returns the series of given labels and remembers it."""
         metric = kind(f"holdfast_{name}", text, labels, registry=self._registry, **options)
         self._collectors.append(metric)
         # The library's own lookup takes a lock for every call.

@@ -21,17 +21,17 @@ def subscribe(
     on_cancel: Callable[[], object] | None = None,
     replaces_log: bool = False,
 ) -> Subscription:
-    """Call each handler with the events of its kind, from `runtime` or the default one, until it is cancelled.
+    """Call each handler with the events of its kind, from `runtime` or the default runtime, until it is cancelled.
 
-    There is one handler per kind: a dispatch inside the sink would cost every call that is watched. `on_cancel` runs after
-    the last event. `replaces_log`: people read this sink, so the runtime's own log leaves these kinds out meanwhile.
+    There is one handler per kind, because a dispatch inside the sink would cost time in every watched call. `on_cancel` runs
+    after the last event. With `replaces_log` people read this sink, so the runtime's own log leaves these kinds out meanwhile.
     """
     if runtime is not None and not isinstance(runtime, Runtime):
         raise InvalidError.at("runtime", "a Runtime", runtime)
-    # Resolved once: a sink stays with its runtime even if another one becomes the default.
+    # Find the runtime once: a sink stays with its runtime even if another runtime becomes the default.
     source = runtime or default_runtime()
     subscriptions = [source.on(handler, kind) for kind, handler in handlers.items()]
-    # A token per subscription: two log sinks may be installed, and each removes only its own mark.
+    # Each subscription has its own token: two log sinks may be installed, and each removes only its own mark.
     token = object()
     if replaces_log:
         source.log_readers[token] = frozenset(handlers)

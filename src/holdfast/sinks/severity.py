@@ -1,7 +1,7 @@
 """Severity drives behaviour (S0-4): what is done about an operation that was given up.
 
-Invariant: nothing is ended without the application's consent. Only functions that the application passes in open circuits or
-terminate sessions. If a severity calls for one that was not passed in, the log says so.
+Invariant: nothing is ended without the application's consent. Circuits are opened and sessions are terminated only by functions
+that the application passes in. If a severity needs a function that was not passed in, the log says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["react_to_failures"]
 
-# logging has nothing above CRITICAL, so fatal shares it.
+# The logging module has no level above CRITICAL, so fatal uses it too.
 _LEVELS = {
     Severity.INFO: logging.INFO,
     Severity.WARNING: logging.WARNING,
@@ -35,7 +35,7 @@ _LEVELS = {
     Severity.FATAL: logging.CRITICAL,
 }
 _NEEDED = (Reaction.ALERT, Reaction.CIRCUIT, Reaction.TERMINATE)
-"""Reactions that somebody must perform: the log warns where there is no function for one."""
+"""Reactions that must be performed. The log warns if there is no function for such a reaction."""
 
 
 def react_to_failures(
@@ -48,7 +48,7 @@ def react_to_failures(
     terminate: Callable[[Failed], object] | None = None,
     logger: str | logging.Logger = "holdfast",
 ) -> Subscription:
-    """Log every operation that is given up, and call the functions that its severity calls for.
+    """Log every operation that is given up, and call the functions that its severity requires.
 
     `metrics` counts the failure; `notify` informs the user; `alert` calls somebody; `circuit` stops calls to the target that
     failed (`manager.circuit(...).force_open()`); `terminate` ends the session. They run inside the call that failed, in this
@@ -56,7 +56,7 @@ def react_to_failures(
 
         react_to_failures(notify=show_to_user, alert=page_somebody)
 
-    Returns a subscription: `cancel` it, or use it as a context manager. Raises `InvalidError` for what is not a function.
+    Returns a subscription: `cancel` it, or use it as a context manager. Raises `InvalidError` for anything but a function.
     """
     given = {
         Reaction.METRICS: None if metrics is None else lambda event: metrics(ErrorMetric.of(event.fault)),
@@ -65,7 +65,7 @@ def react_to_failures(
         Reaction.CIRCUIT: circuit,
         Reaction.TERMINATE: terminate,
     }
-    # Checked now: a mistake must not show only when something fails.
+    # Check the functions now, because a mistake must not stay hidden until something fails.
     for reaction, function in given.items():
         if function is not None and not callable(function):
             raise InvalidError.at(f"react.{reaction}", "a function or None", function)
@@ -93,11 +93,11 @@ class _Reactions:
                 self._call(reaction, function, event)
             elif reaction in _NEEDED:
                 self._log.warning(
-                    "%s calls for '%s', and no function was given for that", event.fault.code, reaction.value
+                    "%s requires the reaction '%s', but no function was given for it", event.fault.code, reaction.value
                 )
 
     def _write(self, event: Failed) -> None:
-        # Not the fault's own text: that may quote a prompt or a key. The facts beside it are masked.
+        # Do not write the fault's own text, which may quote a prompt or a key. The facts beside it are masked.
         fault = event.fault
         name = event.operation or "the call"
         line = f"{fault.severity}: {name} failed ({fault.code}); next to act: {fault.next_actor}"

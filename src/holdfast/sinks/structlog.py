@@ -1,4 +1,4 @@
-"""Events to structlog: the same lines and facts as `log_events`, as an event dict."""
+"""Writes events to structlog: the same lines and facts as `log_events`, as an event dict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["log_to_structlog"]
 def log_to_structlog(
     runtime: Runtime | None = None, logger: Any = None, *, levels: Levels | None = None, attempts: bool = False
 ) -> Subscription:
-    """Log what happens to a structlog logger, by default `structlog.get_logger("holdfast")`.
+    """Log events to a structlog logger, by default `structlog.get_logger("holdfast")`.
 
     The event is the line that `log_events` writes; `holdfast` holds the event's JSON, with secrets masked. `attempts` adds
     the beginning and end of every call. While the subscription lasts, the default runtime's own log is silent.
