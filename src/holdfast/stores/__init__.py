@@ -1,13 +1,13 @@
-"""Stores keep what must not be lost: sessions, their logs, checkpoints and audit trails.
+"""Stores keep data that must not be lost: sessions, their logs, checkpoints and audit trails.
 
 store         `Store`, the interface; records: what is stored, as values
 memory        `MemoryStore`: in this process, for tests
 sqlite/       `SqliteStore`: one file, the default; postgres/: many processes and machines
-sql/          statements and their order for both of them, without I/O
+sql/          the statements of both SQL stores and their order, without I/O
 address       `open_store`: a store by its address
 redaction     checks a commit and masks secrets in it before it is written
 errors        the errors of a store; chain: the hashes of the audit trail
-verification  `verify_store`: whether the audit trail is as it was written
+verification  `verify_store`: whether the audit trail was changed
 wakeups       wakes tasks that wait for a log to grow; failpoints: where tests kill the process
 """
 

@@ -1,10 +1,10 @@
 """`open_store`: a store by its address, and the default address.
 
-    memory:                                in this process, gone with it
+    memory:                                in this process, lost when it ends
     sqlite:PATH, or a path                 one file; sqlite:PATH?durability=fast
-    postgresql://user@host/db?schema=NAME  a schema on a server; the rest as PostgreSQL has it
+    postgresql://user@host/db?schema=NAME  a schema on a server; other parameters as in PostgreSQL
 
-Invariant: no message shows a whole address: it may hold a password.
+Invariant: no message shows a whole address, because it may hold a password.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def open_store(url: str | Path | None = None, *, clock: Clock | None = None, red
         async with open_store("sqlite:work.db") as store:
             print(await store.sessions())
 
-    `clock` dates what is written, in place of the store's own clock. `redactor` knows secrets to mask, besides those of the
-    process. Raises `InvalidError` for an address that is not known, and SYS_DEPENDENCY_MISSING without the PostgreSQL driver.
+    `clock` replaces the store's own clock. `redactor` knows secrets to mask, in addition to those of the process. Raises
+    `InvalidError` for an unknown kind of address, and SYS_DEPENDENCY_MISSING without the PostgreSQL driver.
     """
     where = default_url() if url is None else str(url)
     given: dict[str, Any] = {"clock": clock, "redactor": redactor}
-    # A Path is never parsed: a file may be called `memory:`.
+    # A Path is never parsed, because a file may be called `memory:`.
     if isinstance(url, Path):
         return SqliteStore(url, **given)
     match = _SCHEME.match(where)
@@ -59,7 +59,7 @@ def open_store(url: str | Path | None = None, *, clock: Clock | None = None, red
     if scheme in {"", "sqlite"} and where and not where.startswith("sqlite://"):
         return _sqlite(where.removeprefix("sqlite:"), given)
     if scheme == "sqlite":
-        # SQLAlchemy's form. Three slashes are a relative path there, four an absolute one: do not guess.
+        # This is SQLAlchemy's form, in which three slashes mean a relative path and four an absolute path. Do not guess.
         expected = "sqlite:PATH without //: sqlite:work.db, or sqlite:/srv/work.db"
         raise InvalidError.saying("store", expected, repr(where))
     raise InvalidError.saying("store", _EXPECTED, repr(shown(where)))
@@ -90,12 +90,12 @@ def shown(url: str) -> str:
 
 
 def _sqlite(path: str, given: dict[str, Any]) -> Store:
-    # Only this parameter at the very end: `?` is a legal character of a file name.
+    # Only this parameter, at the very end, is recognised, because a file name may contain `?`.
     durability = _DURABILITY.search(path)
     if durability is not None:
         path, given = path[: durability.start()], {**given, "durability": durability[1]}
     if not path:
-        raise InvalidError.saying("store", "a path after sqlite:", "none")
+        raise InvalidError.saying("store", "a path after sqlite:", "no path")
     return SqliteStore(Path(path).expanduser(), **given)
 
 
@@ -103,7 +103,7 @@ def _postgres(url: str, given: dict[str, Any]) -> Store:
     try:
         parts = urlsplit(url)
     except ValueError:
-        # Without the cause: its message repeats the address, and with it a password.
+        # Raise without the cause, because its message repeats the address, which may hold a password.
         raise InvalidError.saying("store", _EXPECTED, "an address that cannot be read") from None
     parameters = parse_qsl(parts.query, keep_blank_values=True)
     schemas = [value for name, value in parameters if name == "schema"]

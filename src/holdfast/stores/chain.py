@@ -1,6 +1,6 @@
 """The hash chain of the audit trail: each record is sealed with the hash of the record before it.
 
-Invariant: changing, removing or reordering records of a chain changes the hash of its last one.
+Invariant: changing, removing or reordering records of a chain changes the hash of its last record.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def session_chain(session: str) -> str:
 
 def link(before: bytes, record: NewAudit | AuditRecord, *, chain: str, seq: int, at: float) -> bytes:
     """Return the hash that seals a record at its place in a chain."""
-    # JSON separates the parts: without it, two different records could have the same bytes.
+    # JSON separates the parts. Without it, two different records could have the same bytes.
     sealed = msgspec.json.encode((chain, seq, at, record.kind, record.correlation))
     return sha256(before + sealed + bytes(record.payload)).digest()
 
@@ -49,7 +49,7 @@ def verify(
     Return the number and hash of the last intact record, and where the chain breaks, if it does.
     """
     for record in records:
-        # The number first: a removed record breaks the hash too, but this says what happened.
+        # Check the number first: a removed record also breaks the hash, but the number shows what happened.
         if record.seq != after + 1:
             reason = f"record {after + 1} is missing: {record.seq} follows {after}"
             return after, before, Broken(chain=record.chain, seq=after + 1, reason=reason)

@@ -1,4 +1,4 @@
-"""The errors of a store: one function per reason, so that all stores raise the same.
+"""The errors of a store: one function per reason, so that all stores raise the same errors.
 
 Invariant: these functions decide from a session's record alone. They read and write nothing.
 """
@@ -33,7 +33,7 @@ __all__ = [
 def admit(commit: Commit, state: str, fence: int) -> None:
     """Raise if a session in this state, with this fence, does not take the commit."""
     session = commit.session or ""
-    # Before the fence: the former owner of a closed session must learn that it is closed, not that it lost it.
+    # Check this before the fence: the former owner of a closed session must get SESS_CLOSED, not SESS_LEASE_LOST.
     if state == SessionState.CLOSED:
         raise _error("SESS_CLOSED", session, state=state)
     if commit.fence is not None and commit.fence != fence:
@@ -55,7 +55,7 @@ def missing(session: str) -> HoldfastError:
 
 
 def already_there(session: str) -> HoldfastError:
-    """Return SESS_ILLEGAL_TRANSITION: a session of that id exists."""
+    """Return SESS_ILLEGAL_TRANSITION: a session with that id exists already."""
     message = f"Session '{session}' exists already: open it, or take another name"
     context = {"session_id": session, "to_state": SessionState.CREATED.value}
     return HoldfastError(Fault.of("SESS_ILLEGAL_TRANSITION", message, context=context))
@@ -95,7 +95,7 @@ def damaged(session: str, reason: str) -> HoldfastError:
 def gap(session: str, requested: int, oldest: int, top: int) -> HoldfastError:
     """Return SESS_GAP: the log does not hold the requested entry any more, or not yet."""
     context = {"session_id": session, "requested": requested, "oldest": oldest, "top": top}
-    # A client that is ahead talks to another log; one that is behind must reload.
+    # A client that is ahead has offsets of another log. A client that is behind must reload.
     context["reason"] = "ahead" if requested > top + 1 else "evicted"
     return HoldfastError(Fault.of("SESS_GAP", context=context))
 

@@ -1,6 +1,6 @@
-"""`MemoryStore`: everything in this process, and gone with it. For tests, and for programs that need no more.
+"""`MemoryStore`: sessions in memory, which are lost when the process ends. It is for tests and simple programs.
 
-It shares no code with the SQL stores on purpose: the conformance suite compares them, and where they differ one of them is wrong.
+It shares no code with the SQL stores on purpose: the conformance suite compares them, and a difference shows a bug.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["MemoryStore"]
 
 KEPT_CLAIMS = 1_000
-"""A session keeps at least this many claims, however old (BRIDGE e.6)."""
+"""A session keeps at least this many claims of any age (BRIDGE e.6)."""
 
 
 class _Kept:
@@ -58,7 +58,7 @@ class _Kept:
 class MemoryStore:
     """Sessions in memory: `async with MemoryStore() as store`. Use it in one event loop at a time.
 
-    `clock` dates what is written. Secrets that `redactor` knows are masked before they are stored.
+    `clock` gives the times of records. Secrets that `redactor` knows are masked before they are stored.
     """
 
     def __init__(self, *, clock: Clock | None = None, redactor: Redactor | None = None) -> None:
@@ -96,7 +96,7 @@ class MemoryStore:
         errors.check_checkpoint(commit, record.top + len(commit.entries))
         # Times of a log never run backwards, even if the clock does.
         receipt = self._write(kept, commit, max(now, record.last_at))
-        # Only now: a commit that was rejected must not leave a session behind.
+        # Add the session only now, because a rejected commit must not create a session.
         self._sessions[commit.session] = kept
         self._wakeups.wake((commit.session,))
         return receipt
@@ -120,7 +120,7 @@ class MemoryStore:
         page: list[Entry] = []
         for entry in kept.entries[after + 1 - record.oldest :][:limit]:
             max_bytes -= len(bytes(entry.body))
-            # `and page`: one entry is returned whatever its size, or its reader would never get past it.
+            # Always return at least one entry (`and page`). Otherwise a reader could never get past a large entry.
             if max_bytes < 0 and page:
                 break
             page.append(entry)
@@ -163,7 +163,7 @@ class MemoryStore:
         record = kept.record
         if fence is not None and fence != record.fence:
             raise errors.lost(session)
-        # Never beyond the checkpoint: what follows it is needed to resume.
+        # Never drop entries after the checkpoint, because they are needed to resume.
         gone = max(0, min(before, (record.checkpoint or 0) + 1) - record.oldest)
         del kept.entries[:gone]
         kept.record = msgspec.structs.replace(record, oldest=record.oldest + gone)
@@ -171,7 +171,7 @@ class MemoryStore:
 
     async def forget_claims(self, session: str, before: float) -> None:
         kept = self._kept(session)
-        # The youngest are kept whatever their age: a client that was offline may still repeat them.
+        # Keep the newest claims at any age: a client that was offline for long may still repeat them.
         by_age = sorted(kept.claims.items(), key=lambda item: item[1][1].at)
         for key, (_, receipt) in by_age[: max(0, len(by_age) - KEPT_CLAIMS)]:
             if receipt.at < before:
@@ -265,7 +265,7 @@ class MemoryStore:
 
 
 def _known(kept: _Kept, claim: Claim) -> Receipt | None:
-    """Return the first receipt of a claim that was made before, or None."""
+    """If the claim was made before, return its first receipt, else None."""
     found = kept.claims.get((claim.client, claim.id))
     if found is None:
         return None

@@ -34,19 +34,19 @@ __all__ = [
 ]
 
 MAX_OFFSET = 2**53 - 1
-"""The largest integer that JavaScript holds exactly: clients in browsers read offsets."""
+"""The largest integer that JavaScript holds exactly. Clients in browsers read offsets."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")
 
 
 def check_name(path: str, name: Any) -> None:
-    """Raise `InvalidError` if `name` is not a valid id: ids end up in SQL, paths, logs and pages."""
+    """Raise `InvalidError` if `name` is not a valid id. Ids are used in SQL, paths, logs and pages."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise InvalidError.at(path, "1 to 128 letters, digits or _.:@- with a letter or digit first", name)
 
 
 class SessionState(StrEnum):
-    """The state of a session; `holdfast.sessions` decides which may follow which."""
+    """The state of a session. `holdfast.sessions` decides which state may follow which."""
 
     CREATED = "created"
     ACTIVE = "active"
@@ -99,7 +99,7 @@ class NewEntry(_Value, frozen=True):
     body: bytes
     """JSON."""
     id: str
-    """Unique in the session. By it a repeated write is recognised."""
+    """Unique in the session. The id shows whether a write was repeated."""
 
 
 class Entry(_Value, frozen=True):
@@ -109,7 +109,7 @@ class Entry(_Value, frozen=True):
     """1, 2, 3 … without gaps."""
     id: str
     at: float
-    """Wall clock of the commit; never less than that of the entry before."""
+    """Wall clock of the commit. It is never less than the time of the entry before."""
     type: str
     body: msgspec.Raw
 
@@ -122,11 +122,11 @@ class NewCheckpoint(_Value, frozen=True):
     snapshot: bytes
     """JSON: the context, and the steps of the turn in flight."""
     offset: int | None = None
-    """It covers the log up to this offset, even if others have written more. None: all of it, with this commit's entries."""
+    """It covers the log up to this offset, even if others have written more. None means the whole log, with this commit."""
 
 
 class Checkpoint(_Value, frozen=True):
-    """The last snapshot of a session: resuming reads the log after it."""
+    """The last snapshot of a session. Resuming reads the snapshot and the log after it."""
 
     offset: int
     """It covers the log up to this offset."""
@@ -164,7 +164,7 @@ class NewAudit(_Value, frozen=True):
     """JSON."""
 
     def __post_init__(self) -> None:
-        # Checked when it is made, in the code that has the mistake, not when a store writes it.
+        # Check the record when it is made, because that is where the mistake is, and not when a store writes it.
         if self.kind not in AUDIT_CLASSES:
             raise HoldfastError(Fault.of("SYS_AUDIT_CLASS_UNKNOWN", context={"received": self.kind}))
         if not self.correlation:
@@ -183,7 +183,7 @@ class AuditRecord(_Value, frozen=True):
     correlation: str
     payload: msgspec.Raw
     hash: str
-    """Over this record and the hash of the one before it."""
+    """The hash of this record and of the hash of the record before it."""
 
 
 class NewSession(_Value, frozen=True):
@@ -202,11 +202,11 @@ class Commit(_Value, frozen=True):
     session: str | None = None
     """None writes to an audit chain only."""
     create: NewSession | None = None
-    """Create the session first. If it exists the commit raises SESS_ILLEGAL_TRANSITION."""
+    """Create the session first. If it exists already, the commit raises SESS_ILLEGAL_TRANSITION."""
     fence: int | None = None
-    """The fence of the writer's lease. If another owner took the session since, the commit raises SESS_LEASE_LOST."""
+    """The fence of the writer's lease. If another owner has taken the session since, the commit raises SESS_LEASE_LOST."""
     expect: tuple[SessionState, ...] = ()
-    """The states that the session may be in; in another one the commit raises. Empty: any state but closed."""
+    """The states that the session may be in. In any other state the commit raises. Empty means any state but closed."""
     state: SessionState | None = None
     """The session's new state."""
     manifest: bytes | None = None
@@ -228,13 +228,13 @@ class Receipt(_Value, frozen=True):
     at: float = 0.0
     epoch: str = ""
     duplicate: bool = False
-    """The claim was made before: nothing was written, and this is the first receipt."""
+    """Whether the claim was made before. Then nothing was written, and this is the first receipt."""
     result: msgspec.Raw = msgspec.Raw(b"null")
     """The result of the claim."""
 
 
 class Lease(_Value, frozen=True):
-    """The right to write to a session, until it ends or another owner takes it over."""
+    """The right to write to a session, until the lease ends or another owner takes it over."""
 
     session: str
     owner: str

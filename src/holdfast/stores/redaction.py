@@ -22,9 +22,9 @@ __all__ = ["Mask", "prepared"]
 S = TypeVar("S", bound=msgspec.Struct)
 
 _CAP_AUDIT = 65_536
-"""Bytes of a payload in the audit trail (N2-16)."""
+"""The most bytes of a payload in the audit trail (N2-16)."""
 _LONGEST_TEXT = 1_024
-"""Characters of an id or type: a database index cannot hold much more."""
+"""The most characters of an id or type. A database index cannot hold much more."""
 
 
 class Mask:
@@ -74,21 +74,21 @@ class Mask:
         return MASK if isinstance(value, str) and is_secret_name(name) else self._walk(value)
 
     def _text(self, text: str) -> str:
-        # Known secrets first: a pattern could mask half of one and leave the rest.
+        # Mask known secrets first, because a pattern could mask only a part of a known secret.
         for secret in self._redactor.secrets:
             text = text.replace(secret, MASK)
         return mask_secrets(text)
 
 
 def prepared(commit: Commit, mask: Mask) -> Commit:
-    """Return the commit to store. Most hold no secret, and are returned as they are."""
+    """Return the commit to store. Most commits hold no secret, and are returned unchanged."""
     _check(commit, mask)
     changed = {name: masked for name, masked in _masked(commit, mask) if masked is not getattr(commit, name)}
     return msgspec.structs.replace(commit, **changed) if changed else commit
 
 
 def _masked(commit: Commit, mask: Mask) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a commit that hold content of the application, masked, by name."""
+    """Yield the parts of a commit that hold content of the application, each with its name and masked."""
     if commit.entries:
         yield "entries", _each(commit.entries, "body", mask.json)
     if commit.claim is not None:
@@ -125,8 +125,8 @@ def _check(commit: Commit, mask: Mask) -> None:
     for path, text in _texts(commit):
         _check_text(path, text)
         if mask.is_in(text):
-            # Ids are not masked: two different ones would become the same.
-            raise InvalidError.saying(path, "no secret in it", "one")
+            # Ids are not masked, because two different ids would become the same.
+            raise InvalidError.saying(path, "a text without a secret", "a text with a secret")
 
 
 def _texts(commit: Commit) -> Iterator[tuple[str, str]]:

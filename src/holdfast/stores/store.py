@@ -1,7 +1,7 @@
 """The interface of every store. A new store has to pass the conformance suite in `holdfast.testing.stores`.
 
-Invariant: when `commit` returns, its data survives the process; in the durable stores it survives the machine too. A failed call
-raises a typed fault and changes nothing: SESS_STORE_UNAVAILABLE if a retry may help.
+Invariant: when `commit` returns, its data is stored. In the durable stores it survives a crash of the process and of the machine. A
+failed call raises a typed fault and changes nothing. The fault is SESS_STORE_UNAVAILABLE if a retry may help.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Store(Protocol):
             for record in await store.sessions(states=[SessionState.PAUSED]):
                 print(record.id)
 
-    Every method may raise SESS_STORE_UNAVAILABLE. Methods that name a session raise SESS_NOT_FOUND if there is none.
+    Every method may raise SESS_STORE_UNAVAILABLE. Methods that name a session raise SESS_NOT_FOUND if it does not exist.
     """
 
     @property
@@ -52,9 +52,9 @@ class Store(Protocol):
     async def commit(self, commit: Commit) -> Receipt:
         """Write all of the commit, or nothing.
 
-        Raises SESS_CLOSED, SESS_LEASE_LOST or SESS_ILLEGAL_TRANSITION if the session does not take it, PROTO_DUPLICATE_ID for a
-        claim with another body, and `InvalidError` for a commit that cannot be stored. A caller that is cancelled cannot know
-        whether it was written: the claim, or the ids in the log, show it.
+        Raises SESS_CLOSED, SESS_LEASE_LOST or SESS_ILLEGAL_TRANSITION if the session does not take the commit, PROTO_DUPLICATE_ID
+        for a claim with another body, and `InvalidError` for a commit that cannot be stored. A cancelled caller cannot know whether
+        the commit was written. Repeating the claim, or reading the ids in the log, shows it.
         """
         ...
 
@@ -65,13 +65,13 @@ class Store(Protocol):
     async def sessions(
         self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
     ) -> list[SessionRecord]:
-        """Return a page of sessions in the order of their ids: those after `after`, in one of `states` if given."""
+        """Return a page of sessions in the order of their ids, after the id `after`, and in one of `states` if given."""
         ...
 
     async def read(
         self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
     ) -> list[Entry]:
-        """Return the entries after an offset, or raise SESS_GAP if some of them are gone."""
+        """Return the entries after an offset, or raise SESS_GAP if some of them were dropped."""
         ...
 
     async def checkpoint(self, session: str) -> Checkpoint | None:
@@ -81,7 +81,7 @@ class Store(Protocol):
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
         """Take the session for `ttl` seconds, or raise SESS_LEASE_LOST while another owner holds it.
 
-        The same owner may take it again, after a crash for example. The fence rises each time.
+        The same owner may take it again, for example after a crash. The fence rises each time.
         """
         ...
 
@@ -110,12 +110,12 @@ class Store(Protocol):
         ...
 
     async def remove(self, session: str) -> None:
-        """Remove a closed or failed session. Its audit chain stays. Raises SESS_ILLEGAL_TRANSITION for others."""
+        """Remove a closed or failed session. Its audit chain stays. Raises SESS_ILLEGAL_TRANSITION in other states."""
         ...
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
-        """Wait until the session's log goes beyond `after`, for at most `seconds`; return whether it did.
+        """Wait until the session's log has entries after `after`, for at most `seconds`; return whether it has.
 
-        The result is a hint: read the log to know.
+        The result is only a hint. Read the log to be sure.
         """
         ...

@@ -1,9 +1,9 @@
 """Verification of the audit trail: follows every chain from its first record to its head.
 
-A hash chain alone cannot show that its end, or all of it, was removed together with its head. An anchor that is kept elsewhere
-shows that: the heads of an earlier verification, or the digest over them.
+If somebody removes the end of a chain, or a whole chain, together with its head, the hashes cannot show that. An anchor that is
+kept elsewhere can: the heads of an earlier verification, or the digest over them.
 
-Invariant: verification only reads. Records that are added meanwhile are left for the next one.
+Invariant: verification only reads. Records that are added meanwhile are checked by the next verification.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     heads: tuple[Head, ...]
     """The last record of each chain when the verification began, by name. Keep them elsewhere as an anchor."""
     digest: str
-    """A hash over all heads: the same as long as nothing was written or changed."""
+    """A hash over all heads. It stays the same as long as nothing is written or changed."""
     records: int
     """How many records are intact."""
     broken: tuple[Broken, ...] = ()
@@ -75,15 +75,15 @@ async def verify_store(
     expect: str | None = None,
     each: Callable[[AuditRecord], object] | None = None,
 ) -> Verification:
-    """Check every chain, or those in `chains`, from its first record to its present head.
+    """Check every chain, or the chains in `chains`, from its first record to its present head.
 
         result = await verify_store(store, anchor=yesterday.heads)
         result.check()
 
-    `anchor` holds the heads of an earlier verification; they must still be in their chains. `expect` is the digest that must come
-    out. `each` is called with every record that is read, intact or not.
+    `anchor` holds the heads of an earlier verification, which must still be in their chains. `expect` is the digest that the result
+    must have. `each` is called with every record that is read, intact or not.
     """
-    # The heads of this moment: records that are added during the check must not count as wrong.
+    # Read the heads first: records that are added during the check must not count as wrong.
     every = [head async for head in heads_of(store)]
     heads = tuple(head for head in every if not chains or head.chain in chains)
     anchored = {head.chain: head for head in anchor}
@@ -94,7 +94,7 @@ async def verify_store(
         records += sound
         broken += found
     broken += await _beside(store, heads)
-    # What is left of the anchor names chains that no longer exist. With a selection they may just not be selected.
+    # The remaining anchors name chains that no longer exist. With a selection those chains may just not be selected.
     if not chains:
         broken += [_broken(gone, 1, "the whole chain is gone") for gone in anchored.values()]
     digest = digest_of(heads)
@@ -128,7 +128,7 @@ async def records_of(store: Store, chain: str, *, after: int = 0) -> AsyncIterat
 
 
 async def unaudited(store: Store) -> list[str]:
-    """Return the sessions without an audit chain: nothing was recorded, or the chain was removed."""
+    """Return the sessions without an audit chain. Either nothing was recorded, or the chain was removed."""
     known = {head.chain async for head in heads_of(store)}
     after, without = "", list[str]()
     page: list[SessionRecord]
@@ -147,7 +147,7 @@ async def _follow(
     last = 0
     while last < head.seq:
         page = await store.audit(head.chain, after=last, limit=min(PAGE_ENTRIES, head.seq - last))
-        # Records beyond the head were added since, or were read early because earlier ones are missing.
+        # Records beyond the head were added since, or were read early because earlier records are missing.
         page = [record for record in page if record.seq <= head.seq]
         if not page:
             break
@@ -155,7 +155,7 @@ async def _follow(
         for record in page:
             if each is not None:
                 each(record)
-            # After the first break every later hash is wrong too: only the first is worth reporting.
+            # After the first break every later hash is wrong too, so report only the first.
             if not broken:
                 seq, sealed, found = verify((record,), after=seq, before=sealed)
                 broken += [] if found is None else [found]
@@ -169,11 +169,11 @@ async def _follow(
 
 
 async def _beside(store: Store, heads: Iterable[Head]) -> list[Broken]:
-    """Return records beyond the head of their chain: somebody wrote them into the table, not through a commit."""
+    """Return records beyond the head of their chain. Somebody wrote them into the table, not through a commit."""
     later = [record for head in heads for record in await store.audit(head.chain, after=head.seq, limit=1)]
     if not later:
         return []
-    # A commit since then has moved the head too, so such a record is not beyond it.
+    # Read the heads again: a commit since then has moved the head too, so its records are not beyond the head.
     now = {head.chain: head.seq async for head in heads_of(store)}
     return [
         Broken(chain=record.chain, seq=record.seq, reason="it was added after the end of the chain")

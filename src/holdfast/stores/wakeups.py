@@ -1,6 +1,7 @@
 """Wakes the tasks of one process that wait for a session's log to grow.
 
-Invariant: a wake-up is only a hint. A task that is woken reads the log; a task that misses one reads it at its own time limit.
+Invariant: a wake-up is only a hint. A task reads the log after a wake-up. If it misses the wake-up, it reads the log at its next
+poll.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ class Wakeups:
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
 
     def wake(self, sessions: Iterable[str]) -> None:
-        """Wake the tasks that wait for one of these sessions. May be called from any thread."""
-        # Without the lock: nearly always nobody waits, and a task that is just coming reads the log itself.
+        """Wake the tasks that wait for one of these sessions. It may be called from any thread."""
+        # Check without the lock, because nearly always nobody waits. A task that begins to wait now reads the log itself.
         if not self._waiting:
             return
         with self._lock:
             woken = [future for session in sessions for future in self._waiting.pop(session, ())]
         for future in woken:
-            # A closed loop raises, and has no tasks any more.
+            # A closed loop raises. It has no tasks any more.
             with suppress(RuntimeError):
                 future.get_loop().call_soon_threadsafe(_set, future)
 
     def wake_all(self) -> None:
-        """Wake all tasks: some wake-ups may have been missed."""
+        """Wake all tasks, because some wake-ups may have been missed."""
         with self._lock:
             sessions = list(self._waiting)
         self.wake(sessions)
@@ -46,7 +47,7 @@ class Wakeups:
     def future(self, session: str) -> asyncio.Future[None]:
         """Return a future that the session's next wake-up completes.
 
-        Call it before reading the log: a wake-up between reading and waiting would be lost.
+        Call it before reading the log. Otherwise a wake-up between reading and waiting would be lost.
         """
         future = asyncio.get_running_loop().create_future()
         with self._lock:
@@ -62,7 +63,7 @@ class Wakeups:
         *,
         look: float = 3_600.0,
     ) -> bool:
-        """Wait until the session's last offset is beyond `after`; return whether it is within `seconds`.
+        """Wait until the session's last offset is beyond `after`, for at most `seconds`; return whether it is.
 
         `read` returns the session's record. It is called after each wake-up, and at least every `look` seconds.
         """
@@ -90,6 +91,6 @@ class Wakeups:
 
 
 def _set(future: asyncio.Future[None]) -> None:
-    # Its task may have been cancelled on the way here.
+    # The waiting task may have been cancelled meanwhile.
     if not future.done():
         future.set_result(None)

@@ -1,7 +1,7 @@
-"""The store on a PostgreSQL server: many processes and machines on the same sessions. Needs the extra `postgres`.
+"""The store on a PostgreSQL server, where many processes and machines share sessions. It needs the extra `postgres`.
 
     store          `PostgresStore`
-    engine         transactions, and the outcome of one whose COMMIT was not answered
+    engine         transactions, and the outcome of a transaction whose COMMIT was not answered
     lanes          one queue of writes per session
     notifications  wakes tasks in other processes, with LISTEN and NOTIFY
     tables         the schema and its versions; failures: PostgreSQL's errors as faults

@@ -1,9 +1,9 @@
 """Transactions on a pool of connections.
 
-Invariant: when `write` returns, the data is stored; when it raises anything but `DoubtError`, it is not. The outcome of a COMMIT
-that was not answered is looked up: every transaction writes its number into a row of its own connection (`slot`). Any other
+Invariant: when `write` returns, the data is stored. When it raises anything but `DoubtError`, the data is not stored. If a COMMIT
+was not answered, we look up its outcome. Every transaction writes its number into a row of its own connection (`slot`). Any other
 connection can read that row and see whether the transaction was committed. The transaction locks the row before COMMIT is sent, and
-the lookup waits for that lock, so a transaction that is still under way does not count as lost.
+the lookup waits for that lock, so a transaction that still runs does not count as lost.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SILENT_S = 10.0
 PATIENCE_S = 15.0
 """How long the outcome of a COMMIT is looked up before the caller gets `DoubtError`."""
 GRACE_S = 0.5
-"""How long a transaction without its client may hold the row's lock before we terminate it."""
+"""How long a transaction whose client is gone may hold the row's lock before we terminate it."""
 MOST_CONFLICTS = 10
 _REPEAT_S = 0.1
 
@@ -51,7 +51,7 @@ _NOTE = (
     " ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, at = excluded.at"
     " RETURNING at, pg_advisory_xact_lock(%s), set_config('search_path', {schema}, true), set_config('lock_timeout', {busy}, true),"
     " set_config('idle_in_transaction_session_timeout', {silent}, true),"
-    # A confirmed commit survives the machine, whatever the role's or database's own setting is.
+    # A confirmed commit must survive a crash of the machine, even if the role or database has this setting off.
     " set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), true)"
 )
 # An upsert waits for the transaction that holds the row, even if that transaction inserts it.
@@ -59,7 +59,7 @@ _LOOKUP = (
     "INSERT INTO {slot} (name, seq, at) VALUES (%s, 0, extract(epoch FROM clock_timestamp())::float8)"
     " ON CONFLICT (name) DO UPDATE SET at = excluded.at RETURNING seq"
 )
-# The holder of the slot's advisory lock is the lost transaction. A process id alone may belong to another one by now.
+# The holder of the slot's advisory lock is the lost transaction. A process id alone may belong to another process by now.
 _END = (
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -69,7 +69,7 @@ _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class Doubt(NamedTuple):
-    """A transaction whose COMMIT was not answered, and what it would have returned."""
+    """A transaction whose COMMIT was not answered, and its results if it was committed."""
 
     slot: str
     lock: int
@@ -98,7 +98,7 @@ class DoubtError(Exception):
 
 
 class _LostError(Exception):
-    """The connection was lost: with a doubt after COMMIT was sent, without one before, when nothing is stored."""
+    """The connection was lost. After COMMIT was sent there is a `doubt`. Before COMMIT it is None, and nothing is stored."""
 
     def __init__(self, doubt: Doubt | None, cause: psycopg.Error) -> None:
         super().__init__(str(cause))
@@ -127,12 +127,12 @@ class Engine:
         self._retire = sql.SQL("DELETE FROM {} WHERE name = ANY(%s)").format(slot)
 
     async def write(self, lane: str, script: Callable[[float], Script[T]]) -> T:
-        """Run a script, made for the server's time, in a transaction. Raise `DoubtError` if its outcome is not known."""
+        """Make a script with the server's time, and run it in a transaction. Raise `DoubtError` if the outcome is unknown."""
         result: T = await self._lanes.do(lane, script)
         return result
 
     async def _perform(self, jobs: list[Job]) -> None:
-        """Run jobs in one transaction; if one of them makes it fail, run each in its own."""
+        """Run jobs in one transaction. If one job makes it fail, run each job in its own transaction."""
         try:
             await self._stored(jobs)
         except DoubtError as error:
@@ -156,7 +156,7 @@ class Engine:
                 conflicts += 1
                 if conflicts > MOST_CONFLICTS:
                     raise
-                # A random pause, or the same two transactions would meet again.
+                # Pause for a random time, or the same two transactions would conflict again.
                 await asyncio.sleep(random.uniform(0.0, 0.01 * conflicts))  # noqa: S311 - jitter, not a secret
             except _LostError as error:
                 if error.doubt is not None and await self.find_out(error.doubt, error.cause):
@@ -164,7 +164,7 @@ class Engine:
                 # Nothing is stored, so a retry is safe.
                 losses += 1
                 if losses > 1:
-                    # Once is a connection that died in the pool. Twice is a server that is away.
+                    # One loss means that a connection died in the pool. Two losses mean that the server is down.
                     raise error.cause from None
                 await self._weed()
 
@@ -205,7 +205,7 @@ class Engine:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
-        """Lend a connection whose transactions are started by hand; return it to the pool as it was, or closed."""
+        """Lend a connection whose transactions are started by hand. It returns to the pool unchanged, or closed."""
         connection = await self.pool.getconn(timeout=self._busy)
         own = connection.autocommit
         try:
@@ -219,14 +219,14 @@ class Engine:
                 if not own and not connection.closed:
                     await connection.set_autocommit(own)
             except psycopg.Error:
-                # Its state is not known, so nobody else may get it.
+                # The state of the connection is not known, so nobody else may get it.
                 await connection.close()
             finally:
                 await self.pool.putconn(connection)
 
     async def _transact(self, jobs: list[Job]) -> None:
         async with self.connection() as connection:
-            # A new number per transaction, also for one that fails: the row must never match an older one.
+            # Every transaction gets a new number, even if it fails: the row must never match an older transaction.
             slot = self._slots.setdefault(connection, _Slot())
             slot.seq += 1
             sent: Doubt | None = None
@@ -239,7 +239,7 @@ class Engine:
                     FAILPOINTS.reach("written")
                     sent = Doubt(slot.name, slot.lock, slot.seq, None)
                     ended = await talk.run("COMMIT")
-                # A transaction that failed before answers COMMIT with ROLLBACK, and no error.
+                # If a transaction has failed before, the server answers COMMIT with ROLLBACK and no error.
                 if ended.statusmessage != "COMMIT":
                     raise psycopg.OperationalError(f"COMMIT was answered with {ended.statusmessage}")
             except psycopg.Error as error:
@@ -269,11 +269,11 @@ class Engine:
         return bool(seq == doubt.seq)
 
     async def _weed(self) -> None:
-        """Drop the pool's dead connections: after a restart of the server all of them are."""
+        """Drop the pool's dead connections. After a restart of the server all connections are dead."""
         try:
             await self.pool.check()
         except psycopg.Error:
-            # The next attempt raises what is wrong.
+            # The next attempt raises the error.
             return
 
 
@@ -311,7 +311,7 @@ async def _talking(connection: AsyncConnection[Any]) -> AsyncIterator[_Talk]:
 
 
 async def _attempt(talk: _Talk, job: Job, now: float) -> None:
-    """Run a job's script. A script that raises has written nothing, so the others of its transaction go on."""
+    """Run a job's script. A script that raises has written nothing, so the other scripts of its transaction continue."""
     job.error = None
     try:
         job.result = await _follow(talk, job.script(now))
@@ -320,7 +320,7 @@ async def _attempt(talk: _Talk, job: Job, now: float) -> None:
 
 
 async def _follow(talk: _Talk, script: Script[T]) -> T:
-    """Run a script's statements in the transaction under way; return its result."""
+    """Run a script's statements in the current transaction; return its result."""
     rows: Any = None
     while True:
         try:

@@ -1,6 +1,6 @@
 """PostgreSQL's errors as faults.
 
-Invariant: no message shows a connection string: it may hold a password.
+Invariant: no message shows a connection string, because it may hold a password.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["CONFLICTS", "typed"]
 
 CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
-"""Two transactions were in conflict and this one was rolled back: it is retried."""
+"""Two transactions were in conflict, and the server rolled this transaction back. It is retried."""
 
 _REASONS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (PoolTimeout, "no connection became free in time"),

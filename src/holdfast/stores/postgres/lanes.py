@@ -1,6 +1,6 @@
-"""Lanes: one queue of writes per session. Writes that arrive during a transaction share the next one.
+"""Lanes: one queue of writes per session. Writes that arrive during a transaction share the next transaction.
 
-Without lanes they would wait for each other at the session's row anyway, and each would occupy a connection meanwhile.
+Without lanes these writes would still wait for each other, at the session's row, and each would occupy a connection.
 
 Invariant: a write that was started runs to its end even if its caller is cancelled, and the jobs of a lane run in order.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Job", "Lanes"]
 
 MOST_JOBS = 128
-"""Jobs in one transaction: a longer one would delay the first of them too much."""
+"""The most jobs in one transaction. More jobs would delay the first of them too much."""
 
 
 class Job:
@@ -57,7 +57,7 @@ class Lanes:
         if waiting is None:
             self._waiting[lane] = deque((job,))
             task = asyncio.create_task(self._drain(lane), name=f"holdfast-postgres-{lane}")
-            # Kept, because asyncio holds tasks only weakly.
+            # Keep the task, because asyncio holds only a weak reference to it.
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
@@ -72,11 +72,11 @@ class Lanes:
     async def _drain(self, lane: str) -> None:
         waiting = self._waiting[lane]
         while waiting:
-            # A job whose caller was cancelled before its transaction is not started.
+            # If a caller was cancelled before its transaction, its job is not started.
             jobs = [job for job in _taken(waiting) if not job.future.done()]
             if jobs:
                 await self._perform_and_settle(jobs)
-        # Lanes of idle sessions are dropped: a process may serve many thousands.
+        # Drop the lane of an idle session, because a process may serve many thousands of sessions.
         del self._waiting[lane]
 
     async def _perform_and_settle(self, jobs: list[Job]) -> None:

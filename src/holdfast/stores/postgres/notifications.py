@@ -1,7 +1,8 @@
 """Wakes tasks in other processes that wait for a log to grow, with LISTEN and NOTIFY.
 
-Invariant: a notification is a hint that is sent after the commit, never inside it: NOTIFY inside a transaction takes a lock that
-makes all commits of the database wait for each other. If one is lost, the waiting task finds out at its next poll.
+Invariant: a notification is only a hint. It is sent after the commit and never inside it, because NOTIFY inside a transaction takes
+a lock that makes all commits of the database wait for each other. If a notification is lost, the waiting task finds the change at
+its next poll.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Listener:
             try:
                 async with await self._connect() as connection:
                     await self._listen(connection)
-            # Whatever the reason: without notifications waiting tasks poll, so this may take its time.
+            # The reason does not matter. Until we are connected again, waiting tasks poll.
             except (psycopg.Error, OSError):
                 if self._heard.is_set():
                     delay = _FIRST_DELAY_S
@@ -62,14 +63,14 @@ class Listener:
     async def _listen(self, connection: AsyncConnection[Any]) -> None:
         await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         self._heard.set()
-        # Notifications from before we listened are lost, so everybody reads the log once.
+        # Earlier notifications are lost, so all waiting tasks read the log once.
         self._wakeups.wake_all()
         async for notification in connection.notifies():
             self._wakeups.wake((notification.payload,))
 
 
 class Notifier:
-    """Notifies other processes which sessions changed. Changes during one notification share the next."""
+    """Notifies other processes which sessions changed. Changes during one notification are sent with the next."""
 
     def __init__(self, engine: Engine, channel: str) -> None:
         self._engine = engine
@@ -85,7 +86,7 @@ class Notifier:
 
     async def close(self) -> None:
         await _end(self._task)
-        # Commits since the last round: their readers would otherwise wait for their next poll.
+        # Notify of commits since the last round. Otherwise their readers would wait until their next poll.
         if self._changed:
             await self._send()
 
@@ -97,7 +98,7 @@ class Notifier:
 
     async def _send(self) -> None:
         changed, self._changed = list(self._changed), set()
-        # A lost notification costs a poll; an error here must not end the task.
+        # An error here must not end the task. Readers find the change at their next poll.
         with suppress(psycopg.Error):
             async with self._engine.connection() as connection:
                 await connection.execute(
@@ -106,7 +107,7 @@ class Notifier:
 
 
 async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel a task until it has ended. Once may not be enough: psycopg uses `asyncio.wait_for`, which may lose it (3.11)."""
+    """Cancel a task until it has ended. In Python 3.11 `asyncio.wait_for`, which psycopg uses, may lose one cancellation."""
     while not task.done():
         task.cancel()
         await asyncio.wait((task,), timeout=_REPEAT_S)

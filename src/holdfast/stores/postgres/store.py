@@ -49,8 +49,8 @@ class PostgresStore(Readable):
 
     `server` is a connection string, or your own open `AsyncConnectionPool`, which stays open when the store closes. `busy` is the
     number of seconds that a call waits for a connection, or for a row that another process holds. `poll` is how often `changed`
-    reads the log if no notification comes. Times are the server's unless a `clock` is given: all machines must agree on the end
-    of a lease. Use it in one event loop at a time.
+    reads the log if no notification comes. Without a `clock` the store uses the server's time, because all machines must agree on
+    the end of a lease. Use the store in one event loop at a time.
 
     Raises `InvalidError` for a wrong name or connection string. Opening raises SESS_STORE_UNAVAILABLE if the server cannot be
     reached, and SESS_MANIFEST_INVALID if the schema is not ours.
@@ -88,14 +88,14 @@ class PostgresStore(Readable):
         return self._id
 
     async def __aenter__(self) -> Self:
-        # Otherwise psycopg would try to connect until its time is up.
+        # With another kind of loop, psycopg would try to connect until its timeout.
         need_selector_loop("The PostgreSQL store", asyncio.get_running_loop())
         own = isinstance(self._server, str)
         pool = self._pool(self._server) if isinstance(self._server, str) else self._server
         engine = Engine(pool, self._schema, self._busy)
         try:
             if own:
-                # Connect by hand first: a pool that cannot connect only reports a timeout, not the reason.
+                # Connect without the pool first, because a pool that cannot connect reports only a timeout, not the reason.
                 async with await self._connect() as connection:
                     self._id = await self._migrated(connection)
                 await pool.open(wait=False)
@@ -119,7 +119,7 @@ class PostgresStore(Readable):
         if engine is None:
             return
         self._engine = None
-        # Before the pool: both use connections of their own or from it.
+        # Close both before the pool, because they use connections.
         await self._listener.close()
         await self._notifier.close()
         # If the server is gone, our rows in `slot` are deleted after some days.
@@ -130,7 +130,7 @@ class PostgresStore(Readable):
 
     async def commit(self, commit: Commit) -> Receipt:
         ready = prepared(commit, self._mask)
-        # Only after an unknown outcome: normally this costs nothing.
+        # This is needed only after an unknown outcome, so normally it costs nothing.
         if self._doubts and (earlier := await self._earlier(ready)) is not None:
             return earlier
         epoch = secrets.token_urlsafe(12) if ready.create is not None else ""
@@ -182,7 +182,7 @@ class PostgresStore(Readable):
         return await self._opened().read(script)
 
     async def _earlier(self, ready: Commit) -> Receipt | None:
-        """Return the receipt of an earlier try of this commit, if that turns out to be stored."""
+        """Return the receipt of an earlier attempt of this commit, if that attempt was stored after all."""
         digest = _digest(ready)
         doubt = self._doubts.get(digest)
         if doubt is None:
@@ -211,7 +211,7 @@ class PostgresStore(Readable):
             min_size=1,
             max_size=self._connections,
             timeout=self._busy,
-            # Give up early: the next caller makes the pool reconnect at once.
+            # Give up early, because the next caller makes the pool reconnect at once.
             reconnect_timeout=self._busy,
             open=False,
             name="holdfast",
@@ -226,7 +226,7 @@ class PostgresStore(Readable):
         return await AsyncConnection.connect(server, **kwargs | self._settings())
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings of our connections. Keepalives notice that the network is gone."""
+        """Return the settings of our connections. Keepalives detect that the network is down."""
         return {
             "autocommit": True,
             "connect_timeout": max(2, round(self._busy)),
@@ -241,7 +241,7 @@ class PostgresStore(Readable):
 
 
 async def _configure(connection: AsyncConnection[Any]) -> None:
-    """Let the server notice within half a minute that our machine is gone: until then it keeps our rows locked."""
+    """Let the server notice within half a minute that our machine is down. Until then it keeps our rows locked."""
     await connection.execute(
         "SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),"
         " set_config('tcp_keepalives_count', '3', false)"
@@ -261,7 +261,7 @@ def _digest(commit: Commit) -> bytes:
 def _unknown() -> Exception:
     return unavailable(
         "the connection broke during COMMIT, and it is not known yet whether the data is stored;"
-        " the same commit again finds out first",
+        " repeat the same commit: it checks this first",
         outcome="unknown",
     )
 
@@ -270,8 +270,10 @@ def _checked(server: str) -> str:
     try:
         conninfo_to_dict(server)
     except psycopg.ProgrammingError:
-        # The driver's message repeats the string, and with it a password.
+        # Leave out the driver's message, because it repeats the string, which may hold a password.
         raise InvalidError.saying(
-            "store", "a connection string such as postgresql://user@host/database", "one that PostgreSQL cannot read"
+            "store",
+            "a connection string such as postgresql://user@host/database",
+            "a string that PostgreSQL cannot read",
         ) from None
     return server

@@ -1,4 +1,4 @@
-"""The PostgreSQL schema: creates it, brings it to our version, and rejects one that is not ours.
+"""Creates the PostgreSQL schema, brings it to our version, and rejects a schema that is not ours.
 
 Invariant: a schema that is not ours, or that a newer Holdfast wrote, raises before anything in it changes.
 """
@@ -30,7 +30,8 @@ DIALECT = Dialect(
 
 _OWN_TABLES = {
     1: (
-        # The number of each connection's last transaction: shows the outcome of a COMMIT without an answer. Updated in place.
+        # The number of each connection's last transaction shows the outcome of an unanswered COMMIT. Rows are updated in
+        # place, so each page keeps free space.
         """CREATE TABLE slot (
             name TEXT PRIMARY KEY,
             seq BIGINT NOT NULL,
@@ -39,12 +40,12 @@ _OWN_TABLES = {
     )
 }
 _FORGOTTEN_AFTER = "7 days"
-"""After this time nobody is left who could ask about a connection's last transaction."""
+"""After this time nobody looks up a connection's last transaction any more."""
 
 
 async def migrate(cursor: AsyncCursor[Any], schema: str) -> str:
-    """Bring the tables to our version, in the transaction under way; return the store's id."""
-    # Other processes that open the same schema wait here. The lock's number has no meaning; it only must be ours.
+    """Bring the tables to our version, in the current transaction; return the store's id."""
+    # Other processes that open the same schema wait here. The lock's number has no meaning, but only Holdfast uses it.
     await cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s), hashtext('holdfast'))", (schema,))
     version = await _version(cursor, schema)
     if version == 0:
@@ -77,7 +78,7 @@ async def _version(cursor: AsyncCursor[Any], schema: str) -> int:
     tables = {name for (name,) in await cursor.fetchall()}
     if not tables:
         return 0
-    # Some tables, but not ours: another program uses this schema.
+    # The schema has tables, but not ours, so another program uses it.
     if not {"meta", "session", "slot"} <= tables:
         raise _invalid(schema, "holds the tables of another program")
     await cursor.execute(sql.SQL("SELECT value FROM {} WHERE name = 'version'").format(sql.Identifier(schema, "meta")))

@@ -1,4 +1,4 @@
-"""The SQL stores without their I/O: the statements and their order, once for every engine.
+"""The SQL stores without their I/O: the statements and their order, the same for every engine.
 
     query     a statement; `Script`: a generator of statements that ends with a result
     schema    the tables and their versions

@@ -39,14 +39,14 @@ _LENGTHEN = "UPDATE chain SET seq = ?, hash = ? WHERE key = ?"
 
 
 def commit_script(commit: Commit, now: float, epoch: str, lock: str = "") -> Script[Receipt]:
-    """Write a checked commit. `epoch` is that of a session it creates; `lock` is the engine's clause that locks a row."""
+    """Write a checked commit. A session that it creates gets `epoch`. `lock` is the engine's clause that locks a row."""
     if commit.session is None:
         yield from _seal(commit.chain, commit.audit, now, lock)
         return Receipt(at=now)
     if commit.create is not None:
         errors.check_checkpoint(commit, len(commit.entries))
         args = (commit.session, epoch, SessionState.CREATED.value, now, now, commit.create.manifest)
-        # ON CONFLICT instead of a SELECT first: two processes may create it at the same instant.
+        # Use ON CONFLICT instead of a SELECT first, because two processes may create the session at the same instant.
         made = yield Query(_NEW, args)
         if not made:
             raise errors.already_there(commit.session)
@@ -82,7 +82,7 @@ def _claim(commit: Commit, key: int, receipt: Receipt) -> Script[Receipt | None]
             raise errors.claimed_otherwise(claim.client, claim.id)
         stored = msgspec.Raw(bytes(result))
         return Receipt(first=first, top=top, at=at, epoch=receipt.epoch, duplicate=True, result=stored)
-    # The receipt is stored with it, so that a repeated claim returns exactly the first answer.
+    # Store the receipt with the claim, so that a repeated claim returns exactly the first receipt.
     args = (key, claim.client, claim.id, claim.body_hash, receipt.at, receipt.first, receipt.top, claim.result)
     yield Query(_CLAIM, args)
     return None
@@ -93,9 +93,9 @@ def _write(commit: Commit, key: int, state: str, receipt: Receipt, lock: str) ->
     if commit.entries:
         first = receipt.first
         rows = [(key, first + n, entry.id, at, entry.type, entry.body) for n, entry in enumerate(commit.entries)]
-        # `executemany` costs more than `execute` for a single row, and most commits have one.
+        # For a single row `executemany` is slower than `execute`, and most commits have a single row.
         yield Query(_APPEND, rows[0]) if len(rows) == 1 else Many(_APPEND, rows)
-    # The usual commit touches two columns: rewriting the manifest each time would cost more than the entry itself.
+    # Most commits change only two columns. Rewriting the manifest each time would cost more than the entry itself.
     if commit.state is None and commit.manifest is None:
         yield Query(_MOVE, (receipt.top, at, key))
     else:
@@ -116,7 +116,7 @@ def _snapshot(new: NewCheckpoint, key: int, receipt: Receipt) -> Script[None]:
 def _seal(chain: str, records: tuple[NewAudit, ...], at: float, lock: str) -> Script[None]:
     rows = yield Query(_CHAIN + lock, (chain,))
     if not rows:
-        # Another process may create it at the same time: read it again after the insert.
+        # Another process may create the chain at the same time, so read it again after the insert.
         yield Query(_NEW_CHAIN, (chain, GENESIS))
         rows = yield Query(_CHAIN + lock, (chain,))
     key, seq, before = rows[0]

@@ -1,4 +1,4 @@
-"""Deletion of what is no longer needed, as scripts. The audit trail is never deleted."""
+"""Scripts that delete data that is no longer needed. The audit trail is never deleted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["KEPT_CLAIMS", "compact_script", "forget_claims_script", "remove_script"]
 
 KEPT_CLAIMS = 1_000
-"""A session keeps at least this many claims, however old (BRIDGE e.6)."""
+"""A session keeps at least this many claims of any age (BRIDGE e.6)."""
 
 _HEAD = "SELECT key, state, oldest, top, checkpoint, fence FROM session WHERE id = ?"
 
@@ -42,7 +42,7 @@ def forget_claims_script(session: str, before: float, lock: str = "") -> Script[
     if not rows:
         raise errors.missing(session)
     key = rows[0][0]
-    # The age of the last claim to keep: with fewer claims than that there is nothing to delete.
+    # Read the time of the oldest claim to keep. With fewer claims there is nothing to delete.
     youngest = yield Query(
         "SELECT at FROM inbox WHERE session = ? ORDER BY at DESC LIMIT 1 OFFSET ?", (key, KEPT_CLAIMS - 1)
     )

@@ -18,12 +18,12 @@ _TAKE = "UPDATE session SET fence = ?, owner = ?, lease_until = ? WHERE key = ?"
 
 
 def acquire_script(session: str, owner: str, ttl: float, now: float, lock: str = "") -> Script[Lease]:
-    """Take a session, unless another owner's lease still holds. The fence rises each time."""
+    """Take a session, unless another owner's lease is still valid. The fence rises each time."""
     rows = yield Query(_HELD + lock, (session,))
     if not rows:
         raise errors.missing(session)
     key, fence, holder, until = rows[0]
-    # The same owner may take it again: it crashed and came back, or takes over from a dead one in its name.
+    # The same owner may take it again, after a crash. Another process also uses a dead owner's name to take over.
     if holder is not None and holder != owner and until > now:
         raise errors.held_by(session, holder, until - now)
     lease = Lease(session=session, owner=owner, fence=fence + 1, until=now + ttl)

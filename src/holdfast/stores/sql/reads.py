@@ -25,7 +25,7 @@ class Readable:
     """The reading half of an SQL store; the engine provides `_read`."""
 
     async def _read(self, script: Callable[[], Script[T]]) -> T:
-        """Run a script that only reads, all its statements on one snapshot."""
+        """Run a script that only reads. All its statements see one snapshot."""
         raise NotImplementedError
 
     async def session(self, session: str) -> SessionRecord:
@@ -72,12 +72,12 @@ def sessions_script(states: Sequence[SessionState], after: str, limit: int) -> S
 
 
 def read_script(session: str, after: int, limit: int, max_bytes: int) -> Script[list[Entry]]:
-    """Read a page of the log. Sizes are read first: they are cheap, and bodies may be large."""
+    """Read a page of the log. Sizes are read first, because bodies may be large."""
     found = yield Query("SELECT key, oldest, top FROM session WHERE id = ?", (session,))
     if not found:
         raise errors.missing(session)
     key, oldest, top = found[0]
-    # Also beyond the end: a reader that is ahead has offsets of another log.
+    # An offset beyond the end is a gap too: such a reader has offsets of another log.
     if after + 1 < oldest or after > top:
         raise errors.gap(session, after + 1, oldest, top)
     sizes = yield Query(
@@ -97,7 +97,7 @@ def _last_within(sizes: Sequence[Sequence[int]], max_bytes: int) -> int | None:
     last: int | None = None
     for pos, size in sizes:
         max_bytes -= size
-        # One entry always fits, or its reader would never get past it.
+        # Always return at least one entry. Otherwise a reader could never get past a large entry.
         if max_bytes < 0 and last is not None:
             break
         last = pos

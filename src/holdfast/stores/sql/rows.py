@@ -22,7 +22,7 @@ SESSION_COLUMNS = (
 
 def session_record(row: Row) -> SessionRecord:
     _, id_, epoch, state, oldest, top, created_at, last_at, manifest, fence, owner, lease_until, at = row
-    # A state of a newer version, or of somebody who edited the table.
+    # A newer version, or somebody who edited the table, may have written an unknown state.
     try:
         known = SessionState(state)
     except ValueError:
@@ -44,7 +44,7 @@ def session_record(row: Row) -> SessionRecord:
 
 
 def listed(row: Row) -> SessionRecord:
-    """Return a session for a list. A damaged one is shown in state `error`, so it does not hide the others (C25)."""
+    """Return a session for a list. A damaged session is shown in state `error`, so it does not hide the others (C25)."""
     try:
         return session_record(row)
     except HoldfastError:
@@ -91,14 +91,14 @@ def audit_record(chain: str, row: Row) -> AuditRecord:
 
 
 def _bytes(stored: Any) -> bytes:
-    """Return the bytes of a column. Somebody who edits the trail by hand may leave text: it must be read to be found."""
+    """Return the bytes of a column. Somebody who edits the trail by hand may leave text, which verification must find."""
     return bytes(stored) if isinstance(stored, (bytes, memoryview)) else str(stored).encode()
 
 
 def _json(session: str, part: str, stored: Any) -> msgspec.Raw:
     if isinstance(stored, memoryview):
         stored = bytes(stored)
-    # Only the type is checked here. Whoever decodes the JSON finds the rest.
+    # Only the type is checked here. Other mistakes are found when the JSON is decoded.
     if not isinstance(stored, bytes) or not stored:
-        raise damaged(session, f"its {part} is no JSON")
+        raise damaged(session, f"its {part} is not JSON")
     return msgspec.Raw(stored)

@@ -1,4 +1,4 @@
-"""The tables, for every engine, and the steps from one version of them to the next."""
+"""The tables for every engine, and the steps from one version of the tables to the next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Dialect(NamedTuple):
     """What differs between engines."""
 
     text: str
-    """A text type that sorts by bytes, as Python does: pages of ids follow that order."""
+    """A text type that sorts by bytes, as Python does. Pages of ids need that order."""
     blob: str
     real: str
     integer: str
@@ -26,7 +26,7 @@ class Dialect(NamedTuple):
 
 
 def migrations(dialect: Dialect) -> dict[int, tuple[str, ...]]:
-    """Return the statements that lead from each version to the next, by the new version."""
+    """Return the statements that lead to each version from the version before it."""
     return {1: tuple(statement.format_map(dialect._asdict()) for statement in _FIRST)}
 
 

@@ -5,7 +5,7 @@
     open_file  opening and closing the file; files: its permissions and versions
     locks      taking turns with other processes; failures: SQLite's errors as faults
 
-Readers have their own connections and threads: a write never waits for a reader, nor a reader for a write.
+Readers have their own connections and threads, so writes and reads never wait for each other.
 """
 
 from __future__ import annotations

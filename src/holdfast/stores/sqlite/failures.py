@@ -19,13 +19,13 @@ _REASONS = {
     sqlite3.SQLITE_BUSY: "another process holds the file",
     sqlite3.SQLITE_LOCKED: "another connection holds the table",
     sqlite3.SQLITE_NOMEM: "there is no memory left",
-    sqlite3.SQLITE_PROTOCOL: "the file's lock could not be had",
+    sqlite3.SQLITE_PROTOCOL: "the file could not be locked",
 }
 
 
 def typed(error: sqlite3.Error, path: str) -> HoldfastError:
     """Return the fault for an error of SQLite, with the error as its cause."""
-    # The low byte is the primary code; the rest tells variants of it apart.
+    # The low byte is the primary code. The other bytes only distinguish variants of it.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     # No retry can help here, so it must not be SESS_STORE_UNAVAILABLE.

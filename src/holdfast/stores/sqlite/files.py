@@ -61,8 +61,8 @@ def prepare(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     if os.name == "posix":
         _check_permissions(path)
-    # Otherwise SQLite would leave a WAL that nobody can write to. The file is not opened to find out: closing it would release
-    # the POSIX locks of another store of this process.
+    # Otherwise SQLite would leave a WAL that nobody can write to. We do not open the file for this check, because closing it would
+    # release the POSIX locks of another store of this process.
     if not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, "it may not be written to")
     check_ours(path)
@@ -70,7 +70,7 @@ def prepare(path: Path) -> None:
 
 def check_ours(path: Path) -> None:
     """Raise SESS_MANIFEST_INVALID for a file that is not ours, or too new, without writing to it."""
-    # An empty file is new. It is not opened: SQLite would remove the WAL of a file that was emptied.
+    # An empty file is new. Do not open it, because SQLite would remove the WAL of a file that was emptied.
     if not path.stat().st_size:
         return
     # `immutable` keeps SQLite from leaving its own files beside a file that may not be ours.
@@ -78,19 +78,19 @@ def check_ours(path: Path) -> None:
     how = "mode=ro" if under_way else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None)) as reading:
         try:
-            # One snapshot: another process may be creating the tables right now.
+            # Read from one snapshot, because another process may be creating the tables right now.
             reading.execute("BEGIN")
             _check(path, reading)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
                 raise
-            # Somebody died while writing without a WAL. We do that only while the file is created and has one page.
+            # A process died while writing without a WAL. We write so only while the file is new and has one page.
             if path.stat().st_size > _FIRST_PAGE:
                 raise _invalid(path, "is a database of another program") from error
 
 
 def check_not_emptied(path: Path, held: str) -> None:
-    """Raise if a file has become empty: treating it as new would hide that its sessions are lost."""
+    """Raise if a file has become empty. Treating it as new would hide that its sessions are lost."""
     if held and not path.stat().st_size:
         raise _invalid(
             path,
@@ -107,7 +107,7 @@ def connect(path: Path, *, durability: str, busy: float) -> sqlite3.Connection:
         # With a WAL readers and the writer never wait for each other.
         connection.execute("PRAGMA journal_mode = WAL")
         set_durability(connection, durability)
-        # The writer decides when to move the WAL: a reader must not do it.
+        # The writer decides when to move the WAL. A reader must not do it.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA foreign_keys = OFF")
     except BaseException:
@@ -124,14 +124,14 @@ def migrate(connection: sqlite3.Connection, path: Path) -> str:
     """Bring the tables to our version, all steps in one transaction; return the store's id."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Since the first check another process, maybe a newer Holdfast, may have changed the file.
+        # Another process, such as a newer Holdfast, may have changed the file since the first check.
         _check(path, connection)
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         for step in range(version + 1, VERSION + 1):
             for statement in migrations(DIALECT)[step]:
                 FAILPOINTS.reach("migrating")
                 connection.execute(statement)
-        # In the same transaction as the tables: a crash leaves the old version or the new one.
+        # Set the version in the same transaction as the tables, so that they match after a crash.
         if version < VERSION:
             connection.execute(f"PRAGMA user_version = {VERSION}")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -146,11 +146,11 @@ def migrate(connection: sqlite3.Connection, path: Path) -> str:
 
 
 def begin(connection: sqlite3.Connection, durability: str, *, alone: bool) -> None:
-    """Note that a store with fast durability is in use; if such a store stopped uncleanly, give its sessions new epochs.
+    """Note that a store with fast durability is in use. If such a store stopped uncleanly, give its sessions new epochs.
 
-    After an unclean stop the last entries may be gone, and offsets may mean something else. Other processes that have the file
-    open now did not stop, so only a process that is alone checks this. Call it while the connection is fully durable: a power
-    cut must not take the note away.
+    After an unclean stop the last entries may be lost, and the same offsets may be used for other entries. If other processes have
+    the file open, it did not stop, so only a process that is alone checks this. Call it while the connection is fully durable: the
+    note must survive a power cut.
     """
     connection.execute("BEGIN IMMEDIATE")
     if alone and connection.execute("DELETE FROM meta WHERE name = 'fast_in_use' RETURNING 1").fetchall():
@@ -169,7 +169,7 @@ def end(connection: sqlite3.Connection, *, alone: bool) -> None:
 def is_affected(version: tuple[int, ...]) -> bool:
     """Whether a SQLite version may lose writes if several processes write and checkpoint at the same instant.
 
-    The WAL-reset bug (sqlite.org/wal.html): fixed in 3.51.3, and in 3.50.7 and 3.44.6 of the older lines.
+    This is the WAL-reset bug (sqlite.org/wal.html). It is fixed in 3.51.3, and in the older lines in 3.50.7 and 3.44.6.
     """
     if version[:2] == (3, 44):
         return version < (3, 44, 6)
@@ -181,7 +181,8 @@ def is_affected(version: tuple[int, ...]) -> bool:
 def log_version(path: Path) -> None:
     """Write to the log that this SQLite should be replaced.
 
-    Only at DEBUG: Holdfast's own processes are safe, and a program's user cannot act on it. `holdfast doctor` reports it.
+    The level is only DEBUG, because Holdfast's own processes are safe and a program's user cannot act on it. `holdfast doctor`
+    reports it too.
     """
     if is_affected(sqlite3.sqlite_version_info):
         _LOG.debug(
@@ -194,7 +195,7 @@ def log_version(path: Path) -> None:
 def _check_permissions(path: Path) -> None:
     for place in (path.parent, path):
         mode = place.stat().st_mode
-        # In a sticky folder such as /tmp nobody can replace the files of others.
+        # In a sticky folder such as /tmp nobody can replace the files of other users.
         if mode & (stat.S_IWGRP | stat.S_IWOTH) and not (place.is_dir() and mode & stat.S_ISVTX):
             message = f"{place} can be written by others (mode {stat.S_IMODE(mode):o}): run chmod go-w on it"
             raise HoldfastError(
@@ -220,7 +221,7 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    # A new file: SQLite has its header, but nobody has made tables yet.
+    # The file is new: it has a header, but no tables yet.
     if not tables and not version:
         return
     if application != APPLICATION_ID:

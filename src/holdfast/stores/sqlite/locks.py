@@ -1,7 +1,7 @@
-"""Locks between processes at the same file: turns, because of SQLite's WAL-reset bug, and the presence of others.
+"""Locks between processes that use the same file. `TurnLock` avoids SQLite's WAL-reset bug; `Presence` shows other processes.
 
 Invariant: on POSIX, at most one Holdfast process at a time opens, closes, writes or tidies a file. A forked child does not share
-its parent's locks: they end with the parent.
+its parent's locks, so they end with the parent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.stores.errors import unavailable
 
 try:
     import fcntl
-except ModuleNotFoundError:  # Windows has no flock: SQLite's own locks have to do
+except ModuleNotFoundError:  # Windows has no flock; SQLite's own locks must be enough
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Presence", "TurnLock", "forget_store"]
@@ -29,12 +29,12 @@ _LONGEST_ID = 256
 
 
 class _LockFile:
-    """A file beside the store's that we lock. On Windows there is none: SQLite's own locks must be enough."""
+    """A file beside the store's file that we lock. On Windows we lock none: SQLite's own locks must be enough."""
 
     def __init__(self, path: Path) -> None:
         self._file: int | None = None
         if fcntl is not None:
-            # flock, not a POSIX lock: those end when any descriptor of the file is closed.
+            # Use flock, not a POSIX lock, because POSIX locks end when any descriptor of the file is closed.
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             _OPEN.add(self)
 
@@ -48,7 +48,8 @@ _OPEN: weakref.WeakSet[_LockFile] = weakref.WeakSet()
 
 
 def _leave_to_parent() -> None:
-    # A lock lives until every process that shares it closes it. Without this, a child would keep its dead parent's.
+    # A lock lives until every process that shares it closes it. Without this function a child would keep the lock of its dead
+    # parent.
     for lock in list(_OPEN):
         lock.close()
 
@@ -68,7 +69,7 @@ class TurnLock(_LockFile):
         if self._file is None:
             return
         end = time.monotonic() + self._limit
-        # Polled, because a blocking flock has no time limit.
+        # Poll, because a blocking flock has no time limit.
         while not _try(self._file):
             if time.monotonic() > end:
                 raise unavailable(f"another process holds {self._path} for more than {self._limit:g} s")
@@ -80,13 +81,13 @@ class TurnLock(_LockFile):
 
 
 class Presence(_LockFile):
-    """Shows whether other processes have the store open: each holds a shared lock. It also notes the store's id."""
+    """Shows whether other processes have the store open, because each holds a shared lock. It also notes the store's id."""
 
     def alone(self) -> bool:
-        """Whether no other process has the store open. Call it while holding the turn; it leaves us with our shared lock."""
+        """Whether no other process has the store open. Call it while holding the turn. Afterwards we hold our shared lock."""
         if self._file is None:
             return True
-        # An exclusive lock succeeds only if nobody shares it; it is turned into our share at once.
+        # We get an exclusive lock only if no other process holds a shared lock. Then we turn it into a shared lock at once.
         alone = _try(self._file)
         fcntl.flock(self._file, fcntl.LOCK_SH)
         return alone
@@ -96,14 +97,14 @@ class Presence(_LockFile):
         return "" if self._file is None else os.pread(self._file, _LONGEST_ID, 0).decode(errors="replace").strip()
 
     def note(self, store_id: str) -> None:
-        """Note which store is here."""
+        """Note the id of the store."""
         if self._file is not None and self.noted() != store_id:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{store_id}\n".encode(), 0)
 
 
 def forget_store(path: Path) -> None:
-    """Forget the noted id: the store's file is gone, and a new one is about to be made."""
+    """Forget the noted id, because the store's file was deleted and a new file is about to be made."""
     if path.exists():
         os.truncate(path, 0)
 

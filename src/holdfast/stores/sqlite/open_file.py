@@ -1,6 +1,6 @@
 """`OpenFile`: the store's file while it is open. One process at a time opens or closes it.
 
-Invariant: if opening fails, nothing stays open. Closing never fails: everything committed is in the WAL.
+Invariant: if opening fails, nothing stays open. Closing never raises, because everything committed is in the WAL.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class OpenFile:
     def __init__(self, path: Path, *, durability: str, busy: float) -> None:
         turn, use = path.with_name(f"{path.name}-turn"), path.with_name(f"{path.name}-use")
         if not path.exists():
-            # The database was deleted: what the lock file noted belongs to the old one.
+            # The database was deleted, so the id in the lock file belongs to the old database.
             forget_store(use)
         with ExitStack() as undo:
             files.prepare(path)
             self._turns = undo.enter_context(closing(TurnLock(turn, busy)))
             self._presence = undo.enter_context(closing(Presence(use)))
-            # Opening is a turn too: checking, migrating and noting must not interleave with another process.
+            # Opening needs the turn lock too: another process must not check, migrate or note at the same time.
             with self._turns:
                 FAILPOINTS.reach("opening")
                 files.check_not_emptied(path, self._presence.noted())
@@ -43,7 +43,7 @@ class OpenFile:
                 FAILPOINTS.reach("connected")
                 self.id = files.migrate(self.connection, path)
                 FAILPOINTS.reach("migrated")
-                # The note is written with full durability: a power cut must not take it away.
+                # Write the note with full durability, because it must survive a power cut.
                 files.begin(self.connection, durability, alone=self._presence.alone())
                 files.set_durability(self.connection, durability)
                 self._presence.note(self.id)
@@ -52,7 +52,7 @@ class OpenFile:
 
     @property
     def turns(self) -> AbstractContextManager[None]:
-        """The lock around each transaction. A SQLite with the WAL-reset bug must not meet another process's checkpoint."""
+        """The lock around each transaction. With the WAL-reset bug, two processes must not write and checkpoint at once."""
         return self._turns if files.is_affected(sqlite3.sqlite_version_info) else nullcontext()
 
     def close(self, readers: Iterable[sqlite3.Connection]) -> None:
@@ -63,7 +63,7 @@ class OpenFile:
             in_turn = self._take_turn(stack)
             FAILPOINTS.reach("closing")
             stack.callback(self.connection.close)
-            # Before the WAL is moved: an open reader would hold it up.
+            # Close readers before the WAL is moved, because an open reader would block that.
             for reader in readers:
                 reader.close()
             if in_turn:
@@ -75,7 +75,7 @@ class OpenFile:
         try:
             stack.enter_context(self._turns)
         except HoldfastError:
-            # Close without our turn: the last process to close, or the next to open, moves the WAL.
+            # Close without the turn lock. The last process that closes, or the next that opens, moves the WAL.
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""`SqliteStore`: the embedded default."""
+"""`SqliteStore`: the default store, in one file."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ __all__ = ["SqliteStore"]
 
 T = TypeVar("T")
 _READERS = 2
-"""Threads that read. Reading is short, and more of them would only compete for the interpreter."""
+"""The number of threads that read. Reads are short, and more threads would only compete for the interpreter."""
 
 
 class SqliteStore(Readable):
     """Sessions in one file: `async with SqliteStore("work.db") as store`.
 
-    With `durability="full"` (the default) every commit is on disk before it returns. With `"fast"` the operating system writes the
-    last moments: a killed process loses nothing, a power cut may lose them, and sessions get a new epoch after an unclean stop.
-    `busy` is the number of seconds that a write waits for another process. `clock` dates what is written. Secrets that `redactor`
-    knows are masked before they are stored.
+    With `durability="full"` (the default) every commit is on disk before it returns. With `"fast"` the operating system writes it to
+    disk a little later. Then a killed process loses nothing, but a power cut may lose the last commits, and after an unclean stop
+    sessions get a new epoch. `busy` is the number of seconds that a write waits for another process. `clock` gives the times of
+    records. Secrets that `redactor` knows are masked before they are stored.
 
     Opening raises SESS_STORE_UNAVAILABLE if the file cannot be opened or others may write to it, and SESS_MANIFEST_INVALID if it is
     damaged, or not ours.
@@ -87,7 +87,7 @@ class SqliteStore(Readable):
         try:
             await wait_to_end(_in_thread(self._open))
         except asyncio.CancelledError:
-            # It may be open by now, and nobody else would close it.
+            # The file may be open by now, and nobody else would close it.
             await wait_to_end(_in_thread(self._close))
             raise
         return self
@@ -130,7 +130,7 @@ class SqliteStore(Readable):
         except OSError as error:
             raise unavailable(f"{self._path}: {error.strerror}", path=str(self._path)) from error
         self._opened, self._id, self._process = opened, opened.id, os.getpid()
-        # A connection per thread: SQLite's must not be used by two threads at once.
+        # Each thread has its own connection, because two threads must not use one at once.
         self._own, self._readers = threading.local(), []
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-sqlite-read")
         self._writer = Writer(opened.connection, str(self._path), turns=opened.turns, on_commit=self._wakeups.wake)
@@ -140,7 +140,7 @@ class SqliteStore(Readable):
         # A forked child has copies of the parent's connections. Only the parent may close them.
         if writer is None or os.getpid() != self._process:
             return
-        # The writer first: it finishes the queued commits while everything is still open.
+        # Close the writer first: it finishes the queued commits while everything is still open.
         writer.close()
         self._pool.shutdown()
         self._opened.close(self._readers)
@@ -149,7 +149,7 @@ class SqliteStore(Readable):
         if self._writer is None:
             raise unavailable(f"{self._path} is not open: use `async with`")
         if os.getpid() != self._process:
-            raise unavailable(f"{self._path} was opened before this process was forked: open it in this one")
+            raise unavailable(f"{self._path} was opened before this process was forked: open it in this process")
         return self._writer
 
     async def _write(self, script: Callable[[], Script[T]], wakes: str | None = None) -> T:
@@ -161,19 +161,19 @@ class SqliteStore(Readable):
         try:
             running = asyncio.get_running_loop().run_in_executor(self._pool, self._run_read, script)
         except RuntimeError:
-            # The pool was shut down between the check and here.
+            # The pool was shut down after the check above.
             raise unavailable(f"{self._path} is closed") from None
         return await running
 
     def _run_read(self, script: Callable[[], Script[T]]) -> T:
         try:
             connection = self._reader()
-            # One snapshot for all statements of the script.
+            # All statements of the script see one snapshot.
             connection.execute("BEGIN")
             try:
                 return run_script(connection, script())
             finally:
-                # Some errors end the transaction: then a ROLLBACK would raise and hide them.
+                # Some errors end the transaction. Then a ROLLBACK would raise and hide the error.
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
         except sqlite3.Error as error:

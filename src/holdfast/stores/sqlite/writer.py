@@ -1,4 +1,4 @@
-"""The one thread that writes. While one transaction is on its way to the disk, jobs gather for the next.
+"""The one thread that writes. While one transaction is written to disk, jobs wait for the next transaction.
 
 Invariant: a future is completed only after its transaction is on disk, or after it is certain that nothing was written. A script
 that raises does not affect the other scripts of its transaction.
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["Job", "Writer", "run_script", "tidy"]
 
 MOST_JOBS = 512
-"""Jobs in one transaction: a longer one would delay the first of them too much."""
+"""The most jobs in one transaction. More jobs would delay the first of them too much."""
 MOST_WAL_BYTES = 8 << 20
-"""The size to which the WAL may grow. At half of it SQLite moves the WAL into the file and reuses it from the start: a file that
-does not grow is synced faster. A reader can hold that up; beyond this size the WAL is emptied as soon as nobody reads."""
+"""The size to which the WAL may grow. At half of this size SQLite moves the WAL into the file and reuses it from the start, because
+a file that does not grow is synced faster. A reader can block this. Beyond this size the WAL is emptied as soon as nobody reads."""
 
 _POLL_S = 0.0001
 _MOST_PATIENCE_S = 0.002
@@ -42,15 +42,15 @@ T = TypeVar("T")
 
 
 def patience(took: float) -> float:
-    """Return how long to wait for more jobs after a transaction that took so long.
+    """Return how long to wait for more jobs after a transaction that took `took` seconds.
 
-    Half of its time: waiting must cost less than a transaction of its own would.
+    It is half of that time: waiting must cost less than another transaction.
     """
     return min(took / 2, _MOST_PATIENCE_S)
 
 
 def run_script(connection: sqlite3.Connection, script: Script[T]) -> T:
-    """Run a script's statements in the transaction under way; return its result."""
+    """Run a script's statements in the current transaction; return its result."""
     rows: Any = None
     while True:
         try:
@@ -78,7 +78,7 @@ class Job:
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.done = False
-        """Its transaction has ended: the script was rejected, or its writes are on disk."""
+        """Whether its transaction has ended: the script was rejected, or its writes are on disk."""
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -103,16 +103,16 @@ class Writer:
         self._closed = False
         self._closing = threading.Lock()
         self._company = 0
-        """How many jobs the last transaction had, with those that were queued at its end."""
+        """How many jobs the last transaction had, plus the jobs that were queued at its end."""
         self._until = 0.0
-        """Until when the next transaction waits for as many."""
+        """Until when the next transaction waits for this many jobs."""
         _reuse_wal(connection)
-        # A daemon: a program that forgets to close the store must still be able to end.
+        # The thread is a daemon: a program that forgets to close the store must still be able to end.
         self._thread = threading.Thread(target=self._run, name="holdfast-sqlite", daemon=True)
         self._thread.start()
 
     async def do(self, job: Job) -> Any:
-        # Under the lock: no job may be queued after the None that ends the thread.
+        # Hold the lock, because no job may be queued after the None that ends the thread.
         with self._closing:
             if self._closed:
                 raise unavailable(f"{self._path} is closed")
@@ -120,7 +120,7 @@ class Writer:
         return await job.future
 
     def close(self) -> None:
-        """Write what is queued, then stop. Blocks until the thread has ended."""
+        """Write the queued jobs, then stop. Block until the thread has ended."""
         with self._closing:
             self._closed = True
             self._queue.put(None)
@@ -137,10 +137,10 @@ class Writer:
                 return
 
     def _fill(self, jobs: list[Job], job: Job | None) -> bool:
-        """Take the queued jobs, and wait a moment for more; return whether the thread goes on.
+        """Take the queued jobs, and wait a moment for more; return whether the thread continues.
 
-        Callers whose writes were just completed are likely to write again. One sync for all of them takes as long as one for half
-        of them, and while their event loop runs, this thread would only compete with it.
+        Callers whose writes were just completed are likely to write again soon. One sync for all of them takes no longer than a sync
+        for half of them. While their event loop runs, this thread would only compete with it.
         """
         while job is not None:
             jobs.append(job)
@@ -168,7 +168,7 @@ class Writer:
         now = time.monotonic()
         self._until = now + patience(now - began)
         self._on_commit({job.wakes for job in jobs if job.wakes is not None and job.error is None})
-        # Last of all: the callers run at once, and this thread would only compete with them.
+        # Do this last: the callers run at once, and this thread would only compete with them.
         _settle(jobs)
         FAILPOINTS.reach("settled")
 
@@ -177,15 +177,15 @@ class Writer:
             # IMMEDIATE takes the write lock now: a later upgrade could fail half-way through the jobs.
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
-            # There is no transaction to be had, so running the jobs one by one would fail too.
+            # No transaction can begin, so running the jobs one by one would fail too.
             raise typed(error, self._path) from error
         if not self._transact(jobs) and len(jobs) > 1:
-            # One job made the whole transaction fail. Alone, only that one fails.
+            # One job made the whole transaction fail. Run each job alone, so that only that job fails.
             for job in jobs:
                 self._write([job])
 
     def _transact(self, jobs: list[Job]) -> bool:
-        """Run jobs in the transaction under way, and end it; return whether it was committed."""
+        """Run jobs in the current transaction, and end it; return whether it was committed."""
         FAILPOINTS.reach("begun")
         connection = self._connection
         failure: BaseException
@@ -195,7 +195,7 @@ class Writer:
                 try:
                     job.result = run_script(connection, job.script())
                 except HoldfastError as rejection:
-                    # A script raises only before its first write, so the transaction can go on.
+                    # A script raises only before its first write, so the transaction can continue.
                     job.error = rejection
             FAILPOINTS.reach("written")
             connection.execute("COMMIT")
@@ -217,11 +217,11 @@ class Writer:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error:
-            # The next BEGIN raises what is wrong with the file.
+            # If the file is damaged, the next BEGIN raises that error.
             pass
 
     def _tidy(self) -> None:
-        """Keep the WAL small. If somebody reads just now, a later commit does it."""
+        """Keep the WAL small. If somebody reads at the moment, a later commit does it."""
         try:
             if self._wal.stat().st_size > MOST_WAL_BYTES:
                 tidy(self._connection)
@@ -236,12 +236,12 @@ def _reuse_wal(connection: sqlite3.Connection) -> None:
 
 
 def tidy(connection: sqlite3.Connection) -> None:
-    """Move the WAL into the file, and empty it if nobody reads just now. It waits for nobody."""
+    """Move the WAL into the file, and empty it if nobody reads at the moment. Never wait for a reader."""
     FAILPOINTS.reach("moving")
     _, log, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     FAILPOINTS.reach("moved")
     if log != moved:
-        # A reader still needs the rest. Emptying the WAL would have to wait for it.
+        # A reader still needs the rest of the WAL. Emptying it would have to wait for the reader.
         return
     (busy,) = connection.execute("PRAGMA busy_timeout").fetchone()
     # TRUNCATE would wait for readers, and meanwhile no commit could be written.
@@ -254,7 +254,7 @@ def tidy(connection: sqlite3.Connection) -> None:
 
 
 def _settle(jobs: list[Job]) -> None:
-    """Complete the futures, with one wake-up per event loop however many jobs it has."""
+    """Complete the futures, with only one wake-up for all jobs of an event loop."""
     if len(jobs) == 1:
         _send(jobs[0].loop, jobs)
         return
@@ -271,7 +271,7 @@ def _send(loop: asyncio.AbstractEventLoop, jobs: list[Job]) -> None:
     try:
         loop.call_soon_threadsafe(_deliver, jobs)
     except RuntimeError:
-        # The loop was closed meanwhile, and its callers with it.
+        # The loop was closed meanwhile, so nobody waits for these jobs any more.
         return
 
 
@@ -286,7 +286,7 @@ def _deliver(jobs: list[Job]) -> None:
 
 
 def _own(error: BaseException) -> BaseException:
-    """Return a copy of the error for one caller: raising the same object several times mixes the tracebacks."""
+    """Return a copy of the error for one caller, because raising the same object several times mixes the tracebacks."""
     if isinstance(error, HoldfastError):
         copy = type(error)(error.fault)
         copy.__cause__ = error.__cause__
