@@ -187,7 +187,7 @@ def test_requests_are_kept_as_they_arrived(provider):
 
 
 def test_a_provider_that_does_not_listen_has_no_address():
-    with pytest.raises(InvalidError, match="expected one that listens"):
+    with pytest.raises(InvalidError, match="expected a provider that listens"):
         _ = FaultProvider().url
 
 

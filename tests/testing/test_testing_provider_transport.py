@@ -116,7 +116,7 @@ def test_a_blocking_client_without_a_limit_is_not_left_hanging():
     provider = FaultProvider("hang")
     with (
         httpx2.Client(transport=provider.transport(), base_url=BASE, headers=HEADERS, timeout=None) as client,
-        pytest.raises(InvalidError, match="expected a limit for reading"),
+        pytest.raises(InvalidError, match="expected a read timeout"),
     ):
         client.post("/v1/messages", json=REQUEST)
 

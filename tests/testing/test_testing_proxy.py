@@ -282,7 +282,7 @@ def test_bad_options_raise_invalid_error():
     proxy = FaultProxy("h:1")
     with pytest.raises(InvalidError, match="remove: expected a toxic that is on, got Reset"):
         proxy.remove(Reset())
-    with pytest.raises(InvalidError, match="proxy: expected one that runs"):
+    with pytest.raises(InvalidError, match="proxy: expected a proxy that runs"):
         _ = proxy.address
     assert proxy.counters == Counters()
 

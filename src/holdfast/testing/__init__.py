@@ -1,12 +1,12 @@
-"""Test tools: time, chance, failures and events under the test's control. Holdfast itself is tested with them.
+"""Test tools: the test controls time, chance, failures and events. Holdfast itself is tested with them.
 
     from holdfast.testing import run, script
 
     calls = script("429;retry-after=7, 503, ok:hello")      # a callable that fails twice and then returns
     run(my_agent(calls.acall))                              # in virtual time: waiting takes no time
 
-pytest loads `holdfast.testing.plugin` by itself. Names are imported when they are first used, so a project that does not use
-them pays almost nothing.
+pytest loads `holdfast.testing.plugin` automatically. Names are imported when they are first used, so the plugin costs almost no
+time in a project that does not use it.
 
 clock      VirtualClock and random sources      provider   a provider that misbehaves on script
 loop       run, VirtualLoop, no_waiting         proxy      a TCP proxy that misbehaves

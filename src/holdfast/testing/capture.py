@@ -67,7 +67,7 @@ class Capture:
         For example:
             capture.assert_recovered(attempts=2, operation="claude")
         """
-        # pytest leaves this frame out, so that the report ends at the line of the test.
+        # This makes pytest leave out this frame, so that the report ends at the line of the test.
         __tracebackhide__ = True
         wanted = "a recovery" if attempts is None else f"a recovery after {attempts} attempts"
         ending = self._last_ending(operation)
@@ -95,8 +95,8 @@ class Capture:
         return "\n".join(f"+{event.at - self.events[0].at:.3f}  {_line(event)}" for event in self.events)
 
     def _last_ending(self, operation: str | None) -> _Ending | None:
-        """Return the last end of an operation; None if there is none, since a call that succeeds at once sends no event."""
-        # The last end counts: nested operations end before the one around them.
+        """Return the event that ended an operation last, or None. A call that succeeds at once sends no such event."""
+        # Take the last such event, because nested operations end before the operation around them.
         for event in reversed(self.events):
             if isinstance(event, _Ending) and operation in (None, event.operation):
                 return event
@@ -115,7 +115,7 @@ def _tag(event: Event) -> str:
 
 
 def _line(event: Event) -> str:
-    """Return the event in one line: a fault by its code, without the fields that all events have."""
+    """Return the event in one line. A fault is shown by its code. Fields that all events have are left out."""
     facts = {name: value for name, value in msgspec.structs.asdict(event).items() if name not in ("at", "v", "run")}
     shown = (
         f"{name.rstrip('_')}={value.code if isinstance(value, Fault) else value}"

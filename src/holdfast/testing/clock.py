@@ -1,6 +1,6 @@
-"""Time and chance under the test's control: the two protocols of `holdfast.clock`, each with a stand-in for tests.
+"""Clocks and random sources that a test controls. They implement the two protocols of `holdfast.clock`.
 
-Invariant: `monotonic()` never goes back; `wall()` moves with it and may be moved alone, as NTP moves a real one (R58).
+Invariant: `monotonic()` never goes back. `wall()` moves with it, and may be moved alone, as NTP moves a real clock (R58).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.faults import InvalidError
 __all__ = ["NEW_YEAR_2025", "Midpoint", "Scripted", "VirtualClock", "seeded"]
 
 NEW_YEAR_2025 = 1_735_689_600.0
-"""Midnight of 1 January 2025 in UTC: a fixed present, so that dates in messages are the same in every run."""
+"""Midnight of 1 January 2025 in UTC. The start is fixed, so that dates in messages are the same in every run."""
 
 
 class VirtualClock:
@@ -33,7 +33,7 @@ class VirtualClock:
         options.seconds("wall", wall, zero=True)
         options.seconds("monotonic", monotonic, zero=True)
         self._monotonic = float(monotonic)
-        # The wall time is kept as a distance: many small steps added to 1.7e9 would be lost to rounding.
+        # Keep the wall time as a difference: adding many small steps to 1.7e9 would lose them to rounding.
         self._wall_at_zero = wall - monotonic
 
     def wall(self) -> float:
@@ -50,7 +50,7 @@ class VirtualClock:
         self._monotonic += seconds
 
     def sleep(self, seconds: float) -> None:
-        """Replace `time.sleep` in blocking code: the time passes, the thread does not wait."""
+        """Replace `time.sleep` in blocking code: the virtual time passes, but the thread does not wait."""
         self.advance(seconds)
 
     def jump(self, seconds: float) -> None:
@@ -64,7 +64,7 @@ class VirtualClock:
 
 
 class Midpoint:
-    """A random source that always returns 0.5, the middle of every range: jitter in both directions cancels out.
+    """A random source that always returns 0.5, the middle of every range, so that jitter has no effect.
 
     For example:
         runtime = Runtime(rng=Midpoint())
@@ -86,15 +86,15 @@ class Scripted:
     For example:
         runtime = Runtime(rng=Scripted(0.0, 0.5, 0.99))
 
-    Raises `InvalidError` for numbers outside 0 ≤ n < 1. Drawing more numbers than given raises `AssertionError`: the code
-    under test drew more often than the test expects.
+    Raises `InvalidError` for numbers outside 0 ≤ n < 1. Drawing more numbers than given raises `AssertionError`, because the
+    code under test drew more often than the test expects.
     """
 
     __slots__ = ("_drawn", "_numbers")
 
     def __init__(self, *numbers: float) -> None:
         for place, number in enumerate(numbers):
-            # Checked now: a wrong number would show up much later, as an odd delay.
+            # Check the numbers now: a wrong number would only show much later, as a strange delay.
             options.share(f"numbers[{place}]", number, zero=True)
             if number == 1:
                 raise InvalidError.at(f"numbers[{place}]", "a number below 1, as random() never returns 1", number)
@@ -122,6 +122,6 @@ def seeded(seed: int) -> Random:
 
     Raises `InvalidError` unless the seed is a whole number from 0.
     """
-    # Random() takes any seed, also None, which means other numbers in every run.
+    # Random() accepts any seed, even None, which would give other numbers in every run.
     options.count("seed", seed, least=0)
     return Random(seed)  # noqa: S311 - chance for tests, not for secrets

@@ -1,10 +1,10 @@
 """Event loops for tests: `VirtualLoop` and `run` in virtual time, `no_waiting` without pauses, `LoopThread` for servers.
 
-Where a real loop sleeps until its next timer, a virtual loop moves its clock there.
+A real loop sleeps until its next timer. A virtual loop moves its clock to the time of that timer instead.
 
-Invariants: the virtual clock moves only while nothing is ready to run. A test on a virtual loop never hangs: it waits for the
-real world for a limited real time only. Inside `run`, event loop and runtime use the same clock: with two clocks, a limit
-could be due by one and not by the other, and would be set again for ever.
+Invariants: the virtual clock moves only while nothing is ready to run. A test on a virtual loop never hangs, because it waits for
+the real world only for a limited real time. Inside `run`, event loop and runtime use the same clock. With two clocks, a limit could
+be due by one clock and not by the other, and would be set again for ever.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 PATIENCE = 5.0
-"""Real seconds without an event from outside after which a loop that depends on one is stuck."""
+"""If a loop waits for an event from outside for this many real seconds, it is stuck."""
 IO_WAIT = 0.1
-"""Real seconds a peer has to answer on a socket before the clock moves: short for a test, long for loopback."""
+"""Real seconds that a peer has to answer on a socket before the clock moves. This is short for a test, but long for loopback."""
 
 _RESOLUTION = 1e-9
 _WAKE_UP_PIPE = 1
 """How many files a loop registers for itself."""
 _THREAD_PATIENCE_S = 10.0
-"""Test servers start and stop at once. If one takes longer it is stuck, and the test must fail instead of hanging."""
+"""Test servers start and stop quickly. A server that takes longer is stuck, and the test must fail instead of hanging."""
 
 
 def run(
@@ -77,7 +77,7 @@ def run(
 
 
 def _runner(clock: VirtualClock, patience: float, io_wait: float) -> asyncio.Runner:
-    # The runner is not entered: entering makes the loop at once, also when it cannot run because another loop does.
+    # Do not enter the runner here: entering makes the loop at once, even if it cannot run because another loop runs.
     return asyncio.Runner(loop_factory=loop_factory(clock, patience=patience, io_wait=io_wait))
 
 
@@ -89,8 +89,8 @@ def _virtual_time(clock: VirtualClock | None) -> Iterator[VirtualClock]:
         yield current.clock
         return
     own = VirtualClock() if clock is None else clock
-    # A fixed seed gives the same jitter in every run. `waits` and `enabled` are kept: a test that switched one off
-    # expects that inside `run` as well.
+    # A fixed seed gives the same jitter in every run. `waits` and `enabled` are kept: if a test switched one of them
+    # off, it expects that inside `run` as well.
     with use_runtime(Runtime(clock=own, rng=seeded(0), waits=current.waits, enabled=current.enabled)):
         yield own
 
@@ -101,7 +101,7 @@ class WaitingOff:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._before = runtime.waits
-        # Off from here on and not from `__enter__`, so that a plain `no_waiting()` in a conftest works.
+        # Switch waiting off here and not in `__enter__`, so that a plain `no_waiting()` in a conftest works.
         runtime.waits = False
 
     def restore(self) -> None:
@@ -122,7 +122,7 @@ def no_waiting(runtime: Runtime | None = None) -> WaitingOff:
         with no_waiting():
             assert fetch() == "hello"
 
-    Without `with`, the pauses stay off until `restore()`. The default is the default runtime.
+    Without `with`, the pauses stay off until `restore()`. Without `runtime`, it applies to the default runtime.
     """
     return WaitingOff(default_runtime() if runtime is None else runtime)
 
@@ -134,19 +134,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
             runner.run(asyncio.sleep(3_600))  # takes no time
 
-    When nothing is ready, in this order:
+    When no task is ready, the loop does this, in this order:
 
-    - work in an executor (`asyncio.to_thread`, name lookups) or a `hold()` is under way: the clock stands still and the
-      loop waits for real, at most `patience` seconds;
-    - sockets or pipes are registered: the loop waits `io_wait` real seconds for them, since a peer in another thread or
-      process needs real time to answer;
-    - then the clock moves to the next timer. If there is none, another thread may still wake the loop: after
-      `patience` real seconds without that, `StuckError` names the tasks and the lines they wait at.
+    - If work runs in an executor (`asyncio.to_thread`, name lookups) or inside `hold()`, the clock stands still and the
+      loop waits for at most `patience` real seconds.
+    - If sockets or pipes are registered, the loop waits `io_wait` real seconds for them. A peer in another thread or
+      process needs real time to answer.
+    - Then the clock moves to the next timer. Without a timer, another thread may still wake the loop. If that does not
+      happen within `patience` real seconds, `StuckError` names the tasks and the lines they wait at.
 
     The loop does not see threads that it did not start, nor child processes: put `with loop.hold():` around the wait.
     """
 
-    _closed = True  # until the base class opens it: if its __init__ fails, there is nothing to close
+    _closed = True  # the base class sets it to False; if its __init__ fails, there is nothing to close
 
     def __init__(
         self, clock: VirtualClock | None = None, *, patience: float = PATIENCE, io_wait: float = IO_WAIT
@@ -164,7 +164,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _clock_resolution(self) -> float:
         """The tolerance within which asyncio calls a timer due.
 
-        It grows with the time. A fixed one would be smaller than the rounding error of a late time, and no timer would be due.
+        It grows with the time. A fixed tolerance would be smaller than the rounding error of a late time, and timers would never
+        be due.
         """
         return max(_RESOLUTION, math.ulp(self.time()))
 
@@ -174,7 +175,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Stop the clock inside the block: work that the loop cannot see is under way in the real world.
+        """Stop the clock inside the block, while work that the loop cannot see runs in the real world.
 
         For example:
             with loop.hold():
@@ -188,7 +189,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """Run `func` in a thread or process; the clock stands still until it is done."""
-        # Only functions for the loop's own threads are wrapped: for a process the wrapper would have to be pickled.
+        # Wrap only functions for the loop's own threads. For a process the wrapper would have to be pickled.
         future = super().run_in_executor(executor, self._tracked(func) if executor is None else func, *args)
         self._outside.expect()
         # The callback runs in the loop's own thread, so the count needs no lock.
@@ -196,7 +197,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
     async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
-        """Wait for the loop's own threads unless one is busy: closing the loop abandons a busy thread, so no test hangs."""
+        """Wait for the loop's own threads. If a thread is busy, do not wait: closing the loop abandons it, so no test hangs."""
         if not self._in_threads:
             with self.hold():  # from 3.12 on asyncio sets a timer for this, which must not fire
                 await super().shutdown_default_executor(*args, **kwargs)
@@ -250,7 +251,7 @@ class _VirtualSelector(selectors.DefaultSelector):
         self._overdue = False
 
     def expect(self) -> None:
-        """Count one more job under way in the real world."""
+        """Count one more job that runs in the real world."""
         self._expected += 1
         self._overdue = False
 
@@ -260,7 +261,7 @@ class _VirtualSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return the files that are ready; `timeout` is virtual."""
-        # Real events come first: a socket that is ready must win over a timer that is only virtually due.
+        # Real events come first: a socket that is ready comes before a timer that is only virtually due.
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
@@ -268,7 +269,7 @@ class _VirtualSelector(selectors.DefaultSelector):
             return ready
         if timeout is None:
             raise StuckError(self._account())
-        # A job that did not end in time is not waited for again at every later timer.
+        # If a job did not end in time, do not wait for it again at every later timer.
         self._overdue = self._expected > 0
         self._clock.advance(timeout)
         return []
@@ -300,7 +301,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        # A daemon: a server that is stuck must not keep the interpreter alive after the tests.
+        # The thread is a daemon: a server that is stuck must not keep the interpreter alive after the tests.
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 

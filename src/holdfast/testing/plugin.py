@@ -1,7 +1,7 @@
 """The pytest plugin: fixtures for virtual time, events and scripted faults, and the marker that scripts them.
 
-pytest loads this module in every project that has Holdfast installed. Invariant: loading it imports only the package's two lazy
-roots, and it changes nothing in a project that uses none of its names.
+pytest loads this module in every project that has Holdfast installed. Invariant: loading it imports only `holdfast` and
+`holdfast.testing`, whose names are lazy. It changes nothing in a project that uses none of its names.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def holdfast_runtime(request: pytest.FixtureRequest) -> Iterator[holdfast.Runtime]:
     """The default runtime during the test, with its own circuits and a random source from the marker's seed."""
-    # The seed of the script is also the seed of the jitter: one number repeats the whole test.
+    # The seed of the script is also the seed of the jitter, so one number repeats the whole test.
     marker = request.node.get_closest_marker("faults")
     seed = marker.kwargs.get("seed", 0) if marker else 0
     with testing.use_runtime(holdfast.Runtime(rng=testing.seeded(seed))) as runtime:
@@ -66,7 +66,7 @@ def holdfast_runtime(request: pytest.FixtureRequest) -> Iterator[holdfast.Runtim
 def virtual_clock(holdfast_runtime: holdfast.Runtime) -> testing.VirtualClock:
     """The clock of the test's runtime. It moves when the test advances it, or when code under `virtual_run` waits."""
     clock = testing.VirtualClock()
-    # Set on the runtime that the other fixtures share, so that all of them measure by the same clock.
+    # Set the clock of the runtime that the other fixtures share, so that all of them use the same clock.
     holdfast_runtime.clock = clock
     return clock
 
@@ -115,7 +115,7 @@ def fault_provider(
 @pytest.fixture
 def fault_proxy() -> Iterator[OpenProxy]:
     """Open TCP proxies with toxics: `fault_proxy("127.0.0.1:8080", "latency=0.05")`. They close when the test ends."""
-    # Closed in reverse order, also if the test fails: a later proxy may lead to an earlier one.
+    # Close the proxies in reverse order, also if the test fails, because a later proxy may lead to an earlier proxy.
     with ExitStack() as stack:
 
         def open_proxy(

@@ -30,10 +30,10 @@ __all__ = ["PrivateServer", "binaries"]
 _DEBIAN = Path("/usr/lib/postgresql")
 _LIMIT_S = 30.0
 _POLL_S = 0.01
-# The packages create the first one; the second one exists on every system.
+# PostgreSQL's packages create the user `postgres`. The user `nobody` exists on every system.
 _UNPRIVILEGED = ("postgres", "nobody")
 _SMALL = {
-    # No TCP port: two test runs on one machine cannot meet.
+    # Without a TCP port, two test runs on one machine cannot disturb each other.
     "listen_addresses": "",
     "max_connections": "100",
     "shared_buffers": "16MB",
@@ -61,7 +61,7 @@ def binaries() -> Path:
         return versions[-1]
     found = shutil.which("initdb")
     if found is None:
-        raise FileNotFoundError("PostgreSQL's initdb is not here (Debian: apt-get install postgresql)")
+        raise FileNotFoundError("PostgreSQL's initdb was not found (Debian: apt-get install postgresql)")
     return Path(found).resolve().parent
 
 
@@ -72,8 +72,8 @@ class PrivateServer:
         with PrivateServer() as server:
             store = open_store(server.url)
 
-    By default it does not sync to disk, which is fast. With `durable=True` it does, for tests that kill it. `settings` override
-    postgresql.conf. Raises `FileNotFoundError` without PostgreSQL's binaries, `OSError` if initdb fails, `TimeoutError` if
+    By default it does not sync to disk, which is fast. With `durable=True` it syncs, for tests that kill it. `settings` override
+    postgresql.conf. Raises `FileNotFoundError` without PostgreSQL's binaries, `OSError` if initdb fails, and `TimeoutError` if
     the server does not start.
     """
 
@@ -90,7 +90,7 @@ class PrivateServer:
         return f"postgresql://holdfast@/postgres?host={self._folder}"
 
     def __enter__(self) -> Self:
-        # Not in pytest's tmp_path: a socket's path must be short, and the server's user must be able to reach it.
+        # Do not use pytest's tmp_path: a socket's path must be short, and the server's user must be able to reach it.
         self._folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
         try:
             user = _unprivileged()
@@ -100,14 +100,14 @@ class PrivateServer:
             self._run("initdb", "-D", self._data, "-U", "holdfast", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
             self.start()
         except BaseException:
-            # `with` does not call it if `__enter__` fails, and the server would stay.
+            # `with` does not call `__exit__` if `__enter__` fails, and the server would keep running.
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        # A process that is just ending may still write there; what it leaves is in a temporary folder.
+        # Ignore errors: a process that is just ending may still write there. The folder is temporary anyway.
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
@@ -115,17 +115,17 @@ class PrivateServer:
         options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
         end = time.monotonic() + _LIMIT_S
         while not self._started(options):
-            # After a kill, the old child processes hold the shared memory for a moment, and the new server gives up.
+            # After a kill, the old child processes hold the shared memory for a moment. The new server then exits, so retry.
             if time.monotonic() > end:
                 raise TimeoutError(f"PostgreSQL did not start: {self._log.read_text()[-2_000:]}")
             time.sleep(_POLL_S)
 
     def stop(self, *, immediate: bool = False) -> None:
-        """Stop the server normally, or `immediate`: all its processes end as in a crash."""
+        """Stop the server normally. With `immediate` all its processes end as in a crash."""
         self._end(signal.SIGQUIT if immediate else signal.SIGINT)
 
     def kill(self) -> None:
-        """Send SIGKILL to the main process; its children end when they notice."""
+        """Send SIGKILL to the main process. Its child processes end when they notice that."""
         self._end(signal.SIGKILL)
 
     @property
@@ -152,7 +152,7 @@ class PrivateServer:
         return False
 
     def _run(self, name: str, *arguments: str) -> None:
-        # In `/`, because the unprivileged user may not enter the current folder.
+        # Run it in `/`, because the unprivileged user may not enter the current folder.
         done = subprocess.run(  # noqa: S603 - our own command
             [*_as_unprivileged(), str(self._bin / name), *arguments],
             cwd="/",
@@ -173,7 +173,7 @@ class PrivateServer:
 
 
 def _unprivileged() -> pwd.struct_passwd | None:
-    """Return the user that runs the server if we are root: PostgreSQL does not run as root."""
+    """Return the user that runs the server if we are root, because PostgreSQL does not run as root."""
     if os.getuid() != 0:
         return None
     known = {user.pw_name: user for user in pwd.getpwall()}
@@ -184,6 +184,6 @@ def _as_unprivileged(*, ends_with_us: bool = False) -> list[str]:
     """Return the prefix of a command. setpriv replaces itself with the command, so signals reach the command itself."""
     user = _unprivileged()
     identity = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"] if user is not None else []
-    # Linux only: on other systems a killed test run leaves its server behind.
+    # This works on Linux only. On other systems the server keeps running after a test run was killed.
     parent = ["--pdeathsig", "QUIT"] if ends_with_us else []
     return ["setpriv", *identity, *parent] if shutil.which("setpriv") and (identity or parent) else []

@@ -4,7 +4,7 @@
 
 A step is written WHAT;option=value%CHANCE*TIMES, and commas separate the steps.
 
-Invariant: a script is checked when it is written, every call plays exactly one step, and a call too many fails the test.
+Invariant: a script is checked when it is made. Every call plays exactly one step. A call after the last step fails the test.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ __all__ = [
 ]
 
 Step: TypeAlias = Callable[[], Any]
-"""Returns a result or raises a failure, a new one each time."""
+"""A function that returns a result or raises a failure. Each call makes a new failure."""
 
 _EXPECTED = (
-    "ok, ok:VALUE, a status from 400 to 599 with headers if need be (429;retry-after=7), "
-    "timeout, reset, refused, hang or code:CODE, each perhaps %CHANCE and *TIMES (503%30*100)"
+    "ok, ok:VALUE, a status from 400 to 599 with optional headers (429;retry-after=7), "
+    "timeout, reset, refused, hang or code:CODE, each with optional %CHANCE and *TIMES (503%30*100)"
 )
 _STATUS = re.compile(r"[45][0-9][0-9]")
-# `what` is not greedy: a `%` or `*` inside a value belongs to it unless it ends the step.
+# `what` is not greedy: a `%` or `*` inside a value belongs to the value unless it ends the step.
 _STEP = re.compile(r"(?P<what>.+?)(?:%(?P<chance>100|[0-9]{1,2}))?(?:\*(?P<times>[1-9][0-9]{0,5}))?", re.DOTALL)
 
 
 class ScriptedHTTPError(Exception):
-    """An HTTP response with an error status, in the shape in which clients raise it: `status_code`, `headers`, `body`.
+    """An HTTP response with an error status. It has the attributes of a client's exception: `status_code`, `headers`, `body`.
 
     For example:
         script([ScriptedHTTPError(429, {"retry-after": "7"}), "ok"])
@@ -98,7 +98,7 @@ class Script:
         self._steps = tuple(steps)
         self._turn = itertools.count()  # next() on it is atomic, so threads may share a script
         self.received: list[Received] = []
-        """The arguments of each call, in order: to check that a request was changed before it was sent again."""
+        """The arguments of each call, in order. A test can check that a request was changed before it was sent again."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Play the next step: return its value or raise its failure."""
@@ -107,7 +107,7 @@ class Script:
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """Play the next step as a coroutine; `hang` waits until it is cancelled."""
         step = self._next(args, kwargs)
-        # The blocking form of `hang` raises instead: a thread that waits for ever would hang the test run.
+        # In blocking code `hang` raises instead, because a thread that waits for ever would block the test run.
         if step is _hang:
             await asyncio.get_running_loop().create_future()
         return step()
@@ -130,7 +130,7 @@ class Script:
 
     def _next(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Step:
         turn = next(self._turn)
-        # Recorded before the check, so that a call too many is seen in `received`, too.
+        # Record the call before the check, so that `received` also shows a call after the last step.
         self.received.append(Received(args, kwargs))
         if turn >= len(self._steps):
             raise ScriptEndedError(f"expected at most {len(self._steps)} calls, got call {turn + 1}")
@@ -143,14 +143,14 @@ def script(steps: str | Iterable[Any], *, seed: int = 0) -> Script:
     For example:
         calls = script("429;retry-after=7, 503*2, timeout, ok:hello")
 
-    In a text, commas separate the steps. In a list, a text is one such step, an exception is raised, and any other value is
-    the result of its call. `503%30*100` is a hundred calls, each of which fails with a chance of 30 % and is `ok` otherwise.
+    In a text, commas separate the steps. In a list, a text is one step, an exception is raised, and any other value is the result
+    of its call. `503%30*100` means a hundred calls. Each of them fails with a chance of 30 % and is `ok` otherwise.
     The same seed makes the same calls fail in every run.
 
     Raises `InvalidError` for a step that it cannot read, and for no steps at all.
     """
     rng = seeded(seed)
-    # A single text is split here; the texts in a list are steps already and may contain commas.
+    # Split a single text into steps. The texts in a list are steps already and may contain commas.
     if isinstance(steps, str):
         steps = split_steps(steps)
     elif not isinstance(steps, Iterable):
@@ -170,7 +170,7 @@ def _read(path: str, step: Any, rng: Rng) -> list[Step]:
     play = _read_word(path, written.what) if written else None
     if written is None or play is None:
         raise InvalidError.at(path, _EXPECTED, step)
-    # The chance is drawn here and not at the call: which call fails must not depend on which thread comes first.
+    # Draw the chance here and not at the call, because the order of threads must not decide which call fails.
     return [play if rng.random() < written.chance else _ok for _ in range(written.times)]
 
 
@@ -191,10 +191,10 @@ def _read_word(path: str, word: str) -> Step | None:
 
 def _read_code(path: str, code: str) -> Step:
     entry = resolve(code)
-    # `resolve` also knows aliases. A script must use the code itself, which is what events and messages show.
+    # `resolve` also knows aliases. A script must use the code itself, because events and messages show the code.
     if entry is None or entry.code != code:
         raise InvalidError.at(path, f"a code of the catalog, perhaps {' or '.join(nearest(code))}", code)
-    # The leaf class where there is one, so that `except CircuitOpenError` works as with a real circuit.
+    # Raise the most specific class of the code, so that `except CircuitOpenError` works as with a real circuit.
     leaf = next((error for error in HoldfastError.__subclasses__() if error.code == code), HoldfastError)
     return lambda: _raise(leaf(Fault.of(entry.code)))
 
@@ -234,7 +234,7 @@ def split_steps(text: str) -> list[str]:
 
 
 def read_step(text: str) -> WrittenStep | None:
-    """Return the parts of a step, or None if the text is no step."""
+    """Return the parts of a step, or None if the text is not a step."""
     parts = _STEP.fullmatch(text.strip())
     return parts and WrittenStep(parts["what"], int(parts["chance"] or 100) / 100, int(parts["times"] or 1))
 
@@ -244,5 +244,5 @@ def read_option(path: str, text: str, what: str = "a header") -> tuple[str, str]
     name, equals, value = text.partition("=")
     if not (name.strip() and equals):
         raise InvalidError.at(path, f"{what} as NAME=VALUE", text)
-    # Header names are not case-sensitive; lower case is what the readers of headers look for.
+    # Header names are not case-sensitive. Our code looks them up in lower case.
     return name.strip().lower(), value.strip()

@@ -1,12 +1,12 @@
-"""A provider that misbehaves on script. It speaks the protocols of Anthropic, OpenAI and xAI, so the real SDKs run against it.
+"""A provider that fails as a script says. It speaks the protocols of Anthropic, OpenAI and xAI, so the real SDKs can call it.
 
     with serve_in_thread("429;retry-after=7, cut;after=3, ok") as provider:
         client = anthropic.Anthropic(base_url=provider.url, api_key="test", max_retries=0)
 
 server, transport    perform plans on sockets and in memory; `FaultProvider` is in `server`
 core                 turns a request into a plan, which is a sequence of acts on the connection
-script               which request meets which fault
-faults, replies      what a plan does, with and without a fault
+script               which request gets which fault
+faults, replies      the plans with a fault, and the replies without a fault
 dialect              what a protocol must supply; `anthropic` and `openai` are the protocols
 http                 requests, acts, and HTTP as bytes
 """

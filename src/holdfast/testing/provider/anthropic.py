@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ANTHROPIC"]
 
-# The texts are those of real responses: what recognises failures is tested against them.
+# The texts are those of real responses, because the classifier is tested against them.
 _ERRORS = {
     "bad-request": ErrorReply(
         400, "invalid_request_error", None, "max_tokens: Input should be greater than or equal to 1"
@@ -33,7 +33,7 @@ _ERRORS = {
         None,
         "There is an issue with your billing or payment information. Please check your payment details.",
     ),
-    # An empty account is a 400 here, so only the message tells it from a wrong request.
+    # An empty account has status 400 here, like a wrong request. Only the message shows the difference.
     "quota": ErrorReply(
         400,
         "invalid_request_error",
@@ -69,7 +69,7 @@ def _prompt(request: Request) -> Prompt:
         tools=tuple(
             Tool(str(tool.get("name", "")), tool.get("input_schema") or {}) for tool in request.list_of("tools")
         ),
-        # About four bytes a token: good enough for usage numbers in tests.
+        # Count about four bytes as a token, which is good enough for usage numbers in tests.
         tokens=len(request.body) // 4,
     )
 
@@ -105,7 +105,7 @@ def _whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
 def _opening_block(reply: Reply, number: int) -> dict[str, Any]:
     if reply.tool:
         return {"type": "tool_use", "id": f"toolu_{number:024d}", "name": reply.tool, "input": {}}
-    # A block starts empty: its content follows in deltas.
+    # A block starts empty, and its content follows in deltas.
     return {"type": "text", "text": ""}
 
 
@@ -113,7 +113,7 @@ def _frames(reply: Reply, request: Request, number: int) -> list[Frame]:
     opening: list[dict[str, Any]] = [
         {"type": "message_start", "message": _message(reply, request, number)},
         {"type": "content_block_start", "index": 0, "content_block": _opening_block(reply, number)},
-        # Real streams have pings in between, and clients must skip them.
+        # Real streams contain pings, and clients must skip them.
         {"type": "ping"},
     ]
     closing: list[dict[str, Any]] = [

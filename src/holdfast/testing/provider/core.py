@@ -1,8 +1,8 @@
-"""The provider without a network: a request in, a plan out. `/_holdfast/` is its control interface.
+"""The provider without a network. It turns a request into a plan. `/_holdfast/` is its control interface.
 
-After calling `Provider.plan` you must perform the plan. Nothing in here waits, and no socket is touched.
+After calling `Provider.plan` you must perform the plan. Nothing in this module waits or uses a socket.
 
-Invariant: every request is answered, meets a fault, or is refused by the provider itself: the three counters add up.
+Invariant: every request is answered, gets a fault, or is refused by the provider itself. The three counters add up.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DIALECTS = {
     "/v1/chat/completions": (OPENAI_CHAT, XAI_CHAT),
     "/v1/responses": (OPENAI_RESPONSES, XAI_RESPONSES),
 }
-"""The protocol of a path: the usual one, and the one for xAI's models."""
+"""The protocols of a path: the usual protocol, and the protocol for xAI's models."""
 _NO_SUCH_PATH = {
     "error": {
         "message": "there is no such path here",
@@ -52,7 +52,7 @@ _NO_SUCH_PATH = {
 
 
 class Counters:
-    """What reached the provider: the proof of how many requests a recovery really sent.
+    """Counts the requests that reached the provider. It proves how many requests a recovery really sent.
 
     For example:
         assert provider.counters.received == 3
@@ -65,9 +65,9 @@ class Counters:
         self.answered = 0
         """Requests that got a good answer."""
         self.injected: Counter[str] = Counter()
-        """Requests that met a fault of the script, by its name."""
+        """Requests that got a fault of the script, by its name."""
         self.refused = 0
-        """Requests that the provider itself refused: no key, no such path, no JSON."""
+        """Requests that the provider itself refused, because they have no key, an unknown path, or no JSON."""
         self.abandoned = 0
         """Requests whose client left before the end of the answer. They are counted above as well."""
         self.connections = 0
@@ -91,10 +91,10 @@ class Counters:
 
 
 class Provider:
-    """Answers requests in the providers' protocols, and misbehaves on script.
+    """Answers requests in the providers' protocols, and fails as its script says.
 
-    Its time is the given clock's, or the default runtime's: virtual if the test's time is virtual. `limit` is the number of
-    requests a minute that its headers announce; it is not enforced.
+    It uses the given clock, or the clock of the default runtime, which is virtual if the test's time is virtual. `limit` is the
+    number of requests a minute that its headers announce; it is not enforced.
     """
 
     def __init__(
@@ -110,16 +110,16 @@ class Provider:
         self._seed = seed
         self._clock = clock
         self._limit = limit
-        # Requests come from several threads through the in-memory transport, and the script must play each step once.
+        # Several threads may use the in-memory transport, and the script must play each step once.
         self._lock = threading.Lock()
         self.set_script(script)
 
     def set_script(self, script: str | Script) -> None:
         """Play another script from its beginning, and reset the counters.
 
-        Raises `InvalidError` for a script that it cannot read; the old script goes on then.
+        Raises `InvalidError` for a script that it cannot read. Then the old script continues.
         """
-        # Read before the lock is taken: a script that cannot be read changes nothing and delays nobody.
+        # Read the script before taking the lock, so that a script that cannot be read changes nothing and delays nobody.
         playback = Playback(read_script(script) if isinstance(script, str) else script, seed=self._seed)
         with self._lock:
             self._playback = playback
@@ -131,16 +131,16 @@ class Provider:
 
     def _restart(self) -> None:
         self.counters = Counters()
-        """What came, and how it was answered."""
-        # Bounded, because `holdfast faults serve` may run for days.
+        """How many requests came, and how they were answered."""
+        # The number is bounded, because `holdfast faults serve` may run for days.
         self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         """The last requests, whole."""
         self._first: float | None = None
         self._minute = (0.0, 0)
 
     def plan(self, request: Request) -> Plan:
-        """Return the acts to perform on the connection that the request came by."""
-        # Control requests take no step and are not counted: looking must not change what is looked at.
+        """Return the acts to perform on the connection of the request."""
+        # Control requests take no step and are not counted, because reading the counters must not change them.
         if request.path.startswith(_CONTROL):
             return _send_json(*self._control(request))
         with self._lock:
@@ -172,7 +172,7 @@ class Provider:
         if wall - minute >= _MINUTE:
             minute, used = wall, 0
         self._minute = (minute, used + 1)
-        # Never announced as used up: clients wait for an empty limit, and the script did not ask for a wait.
+        # Never announce that the limit is used up: clients would wait then, and the script does not contain a wait.
         left = max(1, self._limit - used - 1)
         limits = dialect.limits(self._limit, left, minute + _MINUTE)
         return Answer(request, dialect, reply, number=self.counters.received, limits=limits, wall=wall)
@@ -198,7 +198,7 @@ class Provider:
 
     def _seconds_since_first(self) -> float:
         now = self.clock.monotonic()
-        # A script's time begins with its first request: how long a test takes to start does not matter.
+        # A script's time begins with its first request, so the time that a test takes to start does not matter.
         if self._first is None:
             self._first = now
         return now - self._first
@@ -216,7 +216,7 @@ class Provider:
 
 def _dialect_of(request: Request) -> Dialect | None:
     """Return the protocol of a request, by its path and model; None for an unknown path."""
-    # Both APIs use this path; only Anthropic's clients send this header.
+    # Anthropic and OpenAI both use this path, but only Anthropic's clients send this header.
     if request.path == "/v1/models":
         return ANTHROPIC if "anthropic-version" in request.headers else OPENAI_CHAT
     # xAI uses OpenAI's paths, so the model's name decides.

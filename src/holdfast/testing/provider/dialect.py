@@ -1,4 +1,4 @@
-"""What a provider's protocol must supply, so that the rest of the provider is written once for all protocols."""
+"""The functions that a provider's protocol must supply. The other modules are the same for all protocols."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODELS = ("claude-sonnet-4-5", "claude-haiku-4-5", "gpt-5", "gpt-5-mini", "grok-
 
 
 class Part(Enum):
-    """What a frame of a stream carries: the faults that break a stream count pieces by this."""
+    """What a frame of a stream carries. Faults that break a stream use it to count pieces."""
 
     OPENING = "opening"
     TEXT = "text"
@@ -82,7 +82,7 @@ def event_frame(document: dict[str, Any]) -> bytes:
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message's content: a string, or a list of parts of which some have a text."""
+    """Return the text of a message's content. The content is a string, or a list of parts, of which some have a text."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

@@ -1,7 +1,7 @@
 """The faults: a closed list, each with a real effect on the wire. `holdfast faults list` prints it.
 
-`Answer` is what a request would get if nothing went wrong; a fault turns it into another plan. A fault that breaks a stream also
-breaks an answer that is not streamed: it stops in the middle of the body.
+`Answer` is what a request gets without a fault. A fault turns it into another plan. A fault that breaks a stream also breaks an
+answer that is not streamed, in the middle of its body.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ERRORS = {
     "auth": "the key is wrong",
     "expired": "the token has expired",
     "billing": "the payment failed",
-    "quota": "the money or the plan is used up: waiting does not help",
+    "quota": "the credit or the plan is used up, so waiting does not help",
     "forbidden": "the key may not do this",
     "not-found": "there is no such model",
     "overflow": "the prompt is longer than the context",
@@ -78,7 +78,7 @@ STATUSES = {
 
 
 class Answer:
-    """A reply in one protocol. The bytes are written when a plan uses them: most faults need only a part."""
+    """A reply in one protocol. The bytes are made when a plan uses them, because most faults need only a part."""
 
     def __init__(
         self, request: Request, dialect: Dialect, reply: Reply, *, number: int, limits: Headers, wall: float
@@ -118,7 +118,7 @@ class Answer:
 
     def frames_up_to(self, pieces: int) -> bytes:
         """Return the stream up to this many pieces of text or tool call."""
-        # Opening events do not count as pieces: `after=0` still starts the stream.
+        # Opening events do not count as pieces, so `after=0` still starts the stream.
         sent: list[bytes] = []
         for frame in self.frames:
             if frame.part is Part.CLOSING:
@@ -177,7 +177,7 @@ def error_plan(name: str | None, status: int | None, headers: Callable[[float], 
     def plan(answer: Answer) -> Plan:
         error = _error(answer.dialect, name, status)
         message = error.message.replace("{model}", answer.request.model)
-        # OpenAI writes the delay into the text, and clients have to read it there.
+        # OpenAI writes the delay into the text, and clients must read it there.
         if hint:
             message += f" Please try again in {hint}."
         return send_error(answer, error._replace(message=message), status or error.status, headers(answer.wall))
@@ -189,7 +189,7 @@ def _error(dialect: Dialect, name: str | None, status: int | None) -> ErrorReply
     known = name or STATUSES.get(status or 0)
     if known is not None:
         return dialect.errors[known]
-    # A status without an error of its own gets the envelope of its class, so that SDKs can still read it.
+    # A status without an error of its own gets the usual error of its class, so that SDKs can still read it.
     usual = dialect.errors["internal" if (status or 0) >= 500 else "bad-request"]
     return usual._replace(message=f"HTTP {status}")
 
@@ -200,7 +200,7 @@ def _begin(answer: Answer, pieces: int) -> Plan:
         yield answer.head()
         yield Data(answer.frames_up_to(pieces))
     else:
-        # The full length is announced, so the client knows that half of the body is missing.
+        # The head announces the full length, so the client knows that the rest of the body is missing.
         yield answer.head(length=len(answer.whole))
         yield Data(answer.whole[: len(answer.whole) // 2])
 
@@ -216,7 +216,7 @@ def _cut_tool(answer: Answer, options: Options) -> Plan:
 
 
 def _reset(answer: Answer, options: Options) -> Plan:
-    # Without `after` not even a head is sent: the reset is all that the client gets.
+    # Without `after` the client gets only the reset, without a head.
     if options["after"]:
         yield from _begin(answer, options["after"])
     yield Ending.RESET
@@ -257,7 +257,7 @@ def _truncate(answer: Answer, options: Options) -> Plan:
         yield Data(answer.frames_up_to(options["after"]))
         yield Ending.END
     else:
-        # For a body without a stream, a clean but early end is JSON that breaks off.
+        # Without a stream, a body that ends early but cleanly is JSON that breaks off.
         yield from _malformed_json(answer, options)
 
 
@@ -265,10 +265,10 @@ def _malformed_json(answer: Answer, options: Options) -> Plan:
     if answer.streams:
         broken = next(frame.data for frame in answer.frames if frame.part in (Part.TEXT, Part.TOOL))
         yield answer.head()
-        # The JSON loses its end; the blank line is added again, so that clients take it for a whole event.
+        # Cut the end of the JSON, and add the blank line again, so that clients read it as a whole event.
         yield Data(answer.frames_up_to(options["after"]) + broken[:-6] + b"\n\n")
     else:
-        # With the shorter length: the HTTP is in order, only the JSON is not.
+        # Announce the shorter length: the HTTP is correct, and only the JSON is broken.
         half = answer.whole[: len(answer.whole) // 2]
         yield answer.head(length=len(half))
         yield Data(half)
@@ -287,7 +287,7 @@ def _sse_error(answer: Answer, options: Options) -> Plan:
 
 def _error_200(answer: Answer, options: Options) -> Plan:
     if answer.streams:
-        # A stream has its status already, so the error is its first event.
+        # The status of a stream is already sent, so the error is its first event.
         yield from _sse_error(answer, {**options, "after": 0})
     else:
         yield from send_error(answer, answer.dialect.errors[options["error"]], 200)

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as values and as bytes: the request, the acts of an answer, and both on the wire. No socket, no wait."""
+"""HTTP/1.1 as values and as bytes: the request, and the acts of an answer. This module uses no socket and never waits."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = [
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 
-# Limits, so that a broken client cannot fill the memory of the test run.
+# These limits keep a broken client from filling the memory of the test run.
 MAX_HEAD = 65_536
 MAX_BODY = 67_108_864
 LAST_CHUNK = b"0\r\n\r\n"
-# A client that gets an alert reports a failed handshake; without it, only a closed connection.
+# With this alert a client reports a failed handshake. Without it, the client reports only a closed connection.
 TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x28"
 """A fatal alert: handshake failure."""
 _TLS_HANDSHAKE = 0x16
@@ -53,7 +53,7 @@ class Request:
 
     def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> None:
         self.method = method
-        # The SDKs add parameters such as `?beta=true`, which change nothing here.
+        # The SDKs add parameters such as `?beta=true`, which have no effect here.
         self.path = path.partition("?")[0]
         self.headers = headers
         self.body = body
@@ -64,7 +64,7 @@ class Request:
         """The JSON object of the body; empty if the body is not a JSON object."""
         if self._document is None:
             try:
-                # Read on first use: many faults never look at the body.
+                # Decode the body at its first use, because many faults do not need it.
                 read = msgspec.json.decode(self.body)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 read = None
@@ -100,7 +100,7 @@ class Request:
 
 
 class Pause(NamedTuple):
-    """Send nothing for some seconds; None: as long as the client stays."""
+    """Send nothing for some seconds. None means until the client leaves."""
 
     seconds: float | None
 
@@ -120,7 +120,7 @@ class Data(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """Bytes in place of a head that are not HTTP."""
+    """Bytes that are not HTTP, sent in place of a head."""
 
     data: bytes
 
@@ -128,7 +128,7 @@ class Raw(NamedTuple):
 class Ending(Enum):
     """How the answer ends."""
 
-    END = "the answer is whole; the connection stays"
+    END = "the answer is whole; the connection stays open"
     CLOSE = "the connection is closed"
     RESET = "the connection is reset"
 
@@ -138,7 +138,7 @@ Plan: TypeAlias = Iterator[Act]
 
 
 class BadRequestError(Exception):
-    """The bytes are no request that we can read; `status` is the answer."""
+    """The bytes are not a request that we can read. `status` is the status of the answer."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -171,7 +171,7 @@ class Reader:
 
     def expects_continue(self) -> bool:
         """Whether the client waits for `100 Continue` before it sends its body. True once per request."""
-        # Removed from the headers, so that the client gets only one `100 Continue`.
+        # Remove the header, so that the client gets only one `100 Continue`.
         return self._head is not None and self._head[2].pop("expect", "").lower() == "100-continue"
 
     def _read_head(self) -> bool:
@@ -180,7 +180,7 @@ class Reader:
             if len(self._buffer) > MAX_HEAD:
                 raise BadRequestError(431, f"expected at most {MAX_HEAD} bytes of headers")
             return False
-        # HTTP defines headers as latin-1; any byte can be decoded.
+        # HTTP defines headers as latin-1, which can decode any byte.
         first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
         del self._buffer[: end + len(_END_OF_HEAD)]
         match first.split(" "):
@@ -204,7 +204,7 @@ def head_bytes(head: Head, *, extra: str = "") -> bytes:
     try:
         phrase = HTTPStatus(head.status).phrase
     except ValueError:
-        # 529 is not in the standard, and clients only read the number.
+        # Some statuses, such as 529, are not in the standard. Clients only read the number.
         phrase = "Unknown"
     framing = "transfer-encoding: chunked" if head.length is None else f"content-length: {head.length}"
     lines = "".join([f"{name}: {value}\r\n" for name, value in head.headers])
@@ -228,10 +228,10 @@ def _length(headers: dict[str, str]) -> int:
     if "transfer-encoding" in headers:
         raise BadRequestError(411, "expected a body with content-length")
     given = headers.get("content-length", "0")
-    # isdecimal alone also accepts the digits of other scripts.
+    # `isdecimal` alone also accepts the digits of other writing systems.
     if not given.isdecimal() or not given.isascii():
         raise BadRequestError(400, f"expected content-length to be a number, got {given!r}")
-    # The number of digits is compared first: converting a very long number is slow.
+    # Compare the number of digits first, because converting a very long number is slow.
     if len(given) > len(str(MAX_BODY)) or int(given) > MAX_BODY:
         raise BadRequestError(413, f"expected at most {MAX_BODY} bytes, got {given}")
     return int(given)

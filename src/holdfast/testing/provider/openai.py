@@ -25,7 +25,7 @@ _ERRORS = {
         401, "", "token_expired", "Provided authentication token is expired. Please try signing in again."
     ),
     "billing": ErrorReply(400, _INVALID, "billing_hard_limit_reached", "Billing hard limit has been reached"),
-    # The same status as a rate limit. The code is what says that waiting does not help.
+    # The status is the same as for a rate limit. Only the code shows that waiting does not help.
     "quota": ErrorReply(
         429,
         "insufficient_quota",
@@ -127,14 +127,14 @@ def _limits(limit: int, left: int, _renewed_at: float) -> Headers:
 
 
 _CREATED = 1_735_689_600
-"""A fixed date: replies are the same in every run."""
+"""The date is fixed, so that replies are the same in every run."""
 
 
 def _chat_prompt(request: Request) -> Prompt:
     messages = request.list_of("messages")
     texts = [text_of(each.get("content")) for each in messages if each.get("role") == "user"]
     last = messages[-1] if messages else {}
-    # Other kinds of tools, such as custom ones, have no schema to make arguments from.
+    # Other kinds of tools, such as custom tools, have no schema to make arguments from.
     offered = [tool["function"] for tool in request.list_of("tools") if isinstance(tool.get("function"), dict)]
     return Prompt(
         text=texts[-1] if texts else "",
@@ -188,10 +188,10 @@ def _chat_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
         else:
             frames.append(chunk(Part.TEXT, {"content": piece}))
     frames.append(chunk(Part.CLOSING, {}, _finish_reason(reply)))
-    # OpenAI sends usage only to clients that want it; a client must not rely on it.
+    # OpenAI sends usage only if the request wants it.
     if _wants_usage(request):
         frames.append(Frame(Part.CLOSING, data_frame({**shell, "choices": [], "usage": _chat_usage(reply)})))
-    # This marker ends the stream; one that ends without it was cut.
+    # This marker ends the stream. A stream that ends without it was cut.
     return [*frames, Frame(Part.CLOSING, b"data: [DONE]\n\n")]
 
 
@@ -293,7 +293,7 @@ def _responses_whole(reply: Reply, request: Request, number: int) -> dict[str, A
 
 def _responses_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
     middle = _tool_events(reply, number) if reply.tool else _text_events(reply, number)
-    # The same document twice: the first events carry the response without any output.
+    # The first two events carry the same document, the response without any output.
     begun = _response(request, number, "in_progress")
     events: list[tuple[Part, dict[str, Any]]] = [
         (Part.OPENING, {"type": "response.created", "response": begun}),

@@ -1,9 +1,9 @@
-"""What the provider replies when nothing goes wrong.
+"""The replies of the provider to requests without a fault.
 
 There are three modes. `echo` repeats the user's last text. `tools` calls the first tool on offer and then reports its result.
-A list of turns is played by the number of the assistant's turns in the conversation.
+With a list of turns, the number of the assistant's earlier turns in the conversation selects the reply.
 
-Invariant: the same request always gets the same reply, so a retry gets what the first attempt would have got.
+Invariant: the same request always gets the same reply, so a retry gets the reply of the first attempt.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MODES", "Prompt", "Reply", "Tool", "Turn", "call_first_tool", "reply_to"]
 
-# A schema may refer to itself.
+# The depth is limited, because a schema may be nested very deeply.
 _DEPTH = 8
-# An odd length cuts through JSON tokens, as real deltas do.
+# Fragments of this length cut through JSON tokens, as real deltas do.
 _FRAGMENT = 7
 
 
@@ -80,13 +80,13 @@ def reply_to(prompt: Prompt, mode: str | Sequence[str | Turn]) -> Reply:
     """Return the reply to a prompt in one of the modes above."""
     if isinstance(mode, str):
         return MODES[mode](prompt)
-    # After the last turn the last one repeats, so that a longer conversation does not fail.
+    # The last turn repeats, so that a longer conversation does not fail.
     turn = mode[min(prompt.turns, len(mode) - 1)]
     return _say(prompt, turn) if isinstance(turn, str) else _call(prompt, turn.tool, turn.arguments)
 
 
 def call_first_tool(prompt: Prompt) -> Reply:
-    """Call the first tool on offer; without one, reply with a text."""
+    """Call the first tool on offer. Without a tool, reply with a text."""
     if not prompt.tools:
         return _echo(prompt)
     tool = prompt.tools[0]
@@ -121,7 +121,7 @@ def _example(schema: Any, depth: int = 0) -> Any:
     """Return a value that fits a simple JSON schema: type, enum and properties, no references."""
     if not isinstance(schema, dict) or depth > _DEPTH:
         return {}
-    # An enum is the stricter rule: not every value of its type is allowed.
+    # Check the enum first, because it allows only some values of its type.
     if isinstance(choices := schema.get("enum"), list) and choices:
         return choices[0]
     if schema.get("type", "object") != "object":

@@ -1,7 +1,7 @@
-"""A script: which request meets which fault. One line of steps, or a TOML file with rules.
+"""A script decides which request gets which fault. It is one line of steps, or a TOML file with rules.
 
-The provider goes through the rules in order. The first rule that applies to the request and has a step left decides; without one
-the request gets a good answer.
+The provider goes through the rules in order. The first rule that applies to the request and has a step left decides. Without such
+a rule the request gets a good answer.
 
 Invariant: the same script, seed and requests in the same order give the same faults.
 """
@@ -38,18 +38,18 @@ T = TypeVar("T", "Rule", "Script")
 _LOOP = "loop"
 _EXPECTED = (
     f"ok, a status from 300 to 599 or one of {', '.join([*ERRORS, *FAULTS])}, "
-    "each perhaps ;OPTION=VALUE, %CHANCE and *TIMES (429;retry-after=7*2)"
+    "each with optional ;OPTION=VALUE, %CHANCE and *TIMES (429;retry-after=7*2)"
 )
 _STATUS = re.compile(r"(?!304)[345][0-9][0-9]")  # 304 has no body, so no provider sends it as an error
 _LATER = re.compile(r"(?P<form>date|rfc3339|epoch)\+(?P<seconds>[0-9]{1,9})")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _HINT = "hint"
 _FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
-"""Headers that the server itself writes. There are named faults that break them."""
+"""Headers that the server itself writes. To break them, use one of the named faults."""
 
 
 class Step(NamedTuple):
-    """What one request meets. `plan` is None for a good answer. `name` is the key in the counters."""
+    """What one request gets. `plan` is None for a good answer. `name` is the key in the counters."""
 
     name: str
     plan: Callable[[Answer], Plan] | None
@@ -78,14 +78,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     keys: tuple[str, ...] = ("*",)
 
     def applies_to(self, request: Request, at: float) -> bool:
-        """Whether the rule applies to a request that came `at` seconds after the first one."""
+        """Whether the rule applies to a request that came `at` seconds after the first request."""
         if at < self.since or (self.until is not None and at >= self.until):
             return False
         return _fits(request.model, self.models) and _fits(request.key, self.keys)
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What goes wrong and when, and what is replied otherwise.
+    """What fails and when, and the replies to requests without a fault.
 
     For example:
         Script(rules=(Rule(steps="429;retry-after=7, 503"),), replies=("Hello.", "Goodbye."))
@@ -97,17 +97,17 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Playback:
-    """A script being played: decides for each request which step it meets. Raises `InvalidError` for a wrong script."""
+    """A script that is being played. It decides which step each request gets. Raises `InvalidError` for a wrong script."""
 
     def __init__(self, script: Script, *, seed: int | None = None) -> None:
         self.script = script
         _check(script)
         seed = script.seed if seed is None else seed
-        # Each rule has its own random source: a rule that draws more often does not change the draws of the others.
+        # Each rule has its own random source, so that the draws of one rule do not change those of another.
         self._rules = [_PlayedRule(rule, place, seed + place) for place, rule in enumerate(script.rules)]
 
     def next(self, request: Request, at: float) -> Step:
-        """Return the step for a request that came `at` seconds after the first one."""
+        """Return the step for a request that came `at` seconds after the first request."""
         for rule in self._rules:
             if (step := rule.next(request, at)) is not None:
                 return step
@@ -128,29 +128,29 @@ class _PlayedRule:
         ]
 
     def next(self, request: Request, at: float) -> Step | None:
-        # A rule that is played out, or does not apply, leaves the request to the next rule.
+        # If this rule has no step left, or does not apply, the next rule decides.
         if self._at == len(self._steps) or not self._rule.applies_to(request, at):
             return None
-        # Drawn before a step is taken: a request outside the share takes no step.
+        # Draw before taking a step, because a request outside the share takes no step.
         if self._rule.share < 1 and self._rng.random() >= self._rule.share:
             return None
         step = self._steps[self._at]
         self._at += 1
         if self._rule.loop and self._at == len(self._steps):
             self._at = 0
-        # A step that its chance skips is taken all the same, as in `holdfast.testing.script`.
+        # If chance decides against the fault, the step is still used up, as in `holdfast.testing.script`.
         return step if step.chance == 1 or self._rng.random() < step.chance else OK
 
 
 def read_script(text: str) -> Script:
-    """Read a script: steps separated by commas, of which the last may be `loop`, or TOML.
+    """Read a script. It is TOML, or steps separated by commas, of which the last may be `loop`.
 
     For example:
         read_script("429;retry-after=7, 503*2, loop")
 
-    Raises `InvalidError` that names the field, the line of a TOML text, what was expected and what was found.
+    Raises `InvalidError`. It names the field, the line of a TOML text, what was expected and what was found.
     """
-    # In a line of steps `=` stands only in options, after a `;`. Before that it is TOML.
+    # In a line of steps, `=` occurs only in options, after a `;`. If there is a `=` before the first `;`, the text is TOML.
     if "=" in text.partition(";")[0] or "[[" in text:
         return _read_toml(text, "script")
     written = split_steps(text)
@@ -179,7 +179,7 @@ def _read_toml(text: str, source: str) -> Script:
 
 
 def _convert(tables: dict[str, Any]) -> Script:
-    # One rule at a time: the path in msgspec's error does not say which rule is wrong.
+    # Convert one rule at a time, because the path in msgspec's error does not say which rule is wrong.
     rules = tables.pop("rules", [])
     if not isinstance(rules, list):
         raise InvalidError.at("rules", "tables headed [[rules]]", rules)
@@ -192,7 +192,7 @@ def _read_as(kind: type[T], table: Any, prefix: str) -> T:
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        # msgspec does not list the known fields, which is what helps against a typo.
+        # msgspec does not list the known fields. Our message does, which helps against a typo.
         unknown = re.match(r"Object contains unknown field `(?P<field>[^`]*)`", str(error))
         if unknown:
             known = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
@@ -238,18 +238,18 @@ def _check(script: Script) -> None:
         check.share(f"{path}.share", rule.share)
         check.seconds(f"{path}.from", rule.since, zero=True)
         check.seconds(f"{path}.to", rule.until, optional=True)
-        # Such a window is empty, and the rule would silently never apply.
+        # Such a time window is empty, and the rule would silently never apply.
         if rule.until is not None and rule.until <= rule.since:
             raise InvalidError.at(f"{path}.to", f"a moment after {rule.since:g} s, where the rule begins", rule.until)
 
 
 def _fits(text: str, patterns: tuple[str, ...]) -> bool:
-    # The usual case first: fnmatch is much slower.
+    # Check the usual case first, because fnmatch is much slower.
     return any(pattern == "*" or fnmatchcase(text, pattern) for pattern in patterns)
 
 
 def _read_step(path: str, text: str) -> list[Step]:
-    """Read one step; `*TIMES` makes several of it."""
+    """Read one step. With `*TIMES` it becomes several steps."""
     written = read_step(text)
     if written is None:
         raise InvalidError.at(path, _EXPECTED, text)
@@ -260,7 +260,7 @@ def _read_step(path: str, text: str) -> list[Step]:
 
 
 def _plan(path: str, name: str, given: dict[str, str]) -> Callable[[Answer], Plan] | None:
-    # `ok;…` falls through to the error below: a good answer has no options.
+    # `ok;…` raises the error below, because a good answer has no options.
     if name == OK.name and not given:
         return None
     if name in FAULTS:

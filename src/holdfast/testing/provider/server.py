@@ -2,7 +2,8 @@
 
 The socket server is our own, because resets, half bodies and bytes that are not HTTP cannot be sent through ASGI.
 
-Invariant: one plan at a time per connection, and no task: a pause is a timer, so ten thousand hanging requests cost little.
+Invariant: each connection performs one plan at a time, without a task. A pause is only a timer, so ten thousand hanging requests
+cost little.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ if TYPE_CHECKING:
 
 __all__ = ["HOST", "FaultProvider", "Server", "serve_in_thread"]
 
-# Loopback only: the provider accepts any key.
+# Listen on loopback only, because the provider accepts any key.
 HOST = "127.0.0.1"
 
 
 class FaultProvider(Provider):
-    """A provider that misbehaves on script, in the protocols of Anthropic, OpenAI and xAI.
+    """A provider that fails as a script says, in the protocols of Anthropic, OpenAI and xAI.
 
     For example:
         async with FaultProvider("429;retry-after=7, ok") as provider:
@@ -84,7 +85,7 @@ class FaultProvider(Provider):
         """The port it listens on. Raises `InvalidError` outside the block."""
         if self._port is None:
             raise InvalidError.saying(
-                "provider", "one that listens: async with, or serve_in_thread", "one that does not"
+                "provider", "a provider that listens: use async with, or serve_in_thread", "a provider that does not"
             )
         return self._port
 
@@ -105,7 +106,7 @@ class FaultProvider(Provider):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables that lead the SDKs here."""
+        """The environment variables that make the SDKs call this provider."""
         return {
             "ANTHROPIC_BASE_URL": self.url,
             "ANTHROPIC_API_KEY": "test",
@@ -131,13 +132,13 @@ def serve_in_thread(
     limit: int = 4_000,
     port: int = 0,
 ) -> Iterator[FaultProvider]:
-    """Run a `FaultProvider` in a thread until the block ends: for blocking code, and for tests with their own event loop.
+    """Run a `FaultProvider` in a thread until the block ends. Use it for blocking code, and for tests with their own event loop.
 
     For example:
         with serve_in_thread("503*2, ok") as provider:
             client = anthropic.Anthropic(base_url=provider.url, api_key="test", max_retries=0)
 
-    Raises what `FaultProvider` raises.
+    Raises the same errors as `FaultProvider`.
     """
     provider = FaultProvider(script, seed=seed, clock=clock, limit=limit, port=port)
     thread = LoopThread("holdfast-fault-provider")
@@ -174,11 +175,11 @@ class Server:
         return bound
 
     async def stop(self) -> None:
-        """Stop listening and drop every connection, also those that hang."""
+        """Stop listening and drop every connection, including connections that hang."""
         if self._listening is None:
             return
         self._listening.close()
-        # Before wait_closed: from 3.12 on it also waits for connections, and some hang on purpose.
+        # Drop them before `wait_closed`: from 3.12 on it also waits for connections, and some hang on purpose.
         for connection in list(self.connections):
             connection.drop()
         await self._listening.wait_closed()
@@ -195,7 +196,7 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._reader = Reader()
         self._new = True
-        # Of the request under way: `reset` may replace the provider's counters meanwhile.
+        # Keep the counters of the current request, because `reset` may replace the provider's counters meanwhile.
         self._counters = provider.counters
         self._plan: Plan | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -228,7 +229,7 @@ class _Connection(asyncio.Protocol):
         self._next_request()
 
     def pause_writing(self) -> None:
-        # An oversize answer must not lie in memory while the client reads slowly.
+        # If the client reads slowly, an oversize answer must not fill the memory.
         self._full = True
 
     def resume_writing(self) -> None:
@@ -236,11 +237,11 @@ class _Connection(asyncio.Protocol):
         self._perform()
 
     def drop(self) -> None:
-        """Close at once, whatever is under way."""
+        """Close at once, even during an answer."""
         self._transport.abort()
 
     def _next_request(self) -> None:
-        # A client may send requests without waiting for answers; they are answered one after another.
+        # A client may send several requests without waiting for answers. We answer them one after another.
         while self._plan is None and not self._transport.is_closing():
             try:
                 request = self._reader.next()
@@ -258,9 +259,9 @@ class _Connection(asyncio.Protocol):
             self._perform()
 
     def _perform(self) -> None:
-        """Perform the plan until it ends, pauses, or the client does not read fast enough."""
+        """Perform the plan until it ends or pauses, or until the client reads too slowly."""
         self._timer = None
-        # Everything that is ready goes out in one write: a head and its body are one packet, as from any server.
+        # Send everything that is ready in one write, so that a head and its body are one packet, as from any server.
         ready: list[bytes] = []
         while self._plan is not None and not self._full:
             act = next(self._plan)
@@ -272,7 +273,7 @@ class _Connection(asyncio.Protocol):
             elif isinstance(act, Raw):
                 ready.append(act.data)
             elif isinstance(act, Pause):
-                # Without a timer the plan never goes on; it ends when the client leaves.
+                # Without a timer the plan never continues. It ends when the client leaves.
                 if act.seconds is not None:
                     self._timer = asyncio.get_running_loop().call_later(act.seconds, self._resume)
                 break
@@ -298,7 +299,7 @@ class _Connection(asyncio.Protocol):
             self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self._transport.abort()
             return
-        # The last chunk is missing after CLOSE, so the client sees that the body is not complete.
+        # With CLOSE the last chunk is not sent, so the client sees that the body is not complete.
         if ending is Ending.END and self._chunked:
             self._transport.write(LAST_CHUNK)
         self._chunked = False

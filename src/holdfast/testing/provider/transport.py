@@ -1,6 +1,6 @@
 """The provider as an httpx2 or httpx transport, without a socket, so that time may be virtual.
 
-Invariant: a client sees what it would see over a socket, its own library's exceptions and limits included.
+Invariant: a client sees the same as over a socket, including its own library's exceptions and limits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FOR_EVER = float("inf")
 def memory_transport(provider: Provider, library: ModuleType | None = None) -> Any:
     """Return a transport of the given library, for its sync and its async clients. The default is httpx2."""
     library = importlib.import_module(_USUAL) if library is None else library
-    # Clients check for the base classes of their own library, which is known only here.
+    # Make the class here, because clients check for the base classes of their own library.
     kind = type("MemoryTransport", (_Transport, library.AsyncBaseTransport, library.BaseTransport), {})
     return kind(provider, library)
 
@@ -40,7 +40,7 @@ class _Transport:
     def __init__(self, provider: Provider, library: Any) -> None:
         self._provider = provider
         self._library = library
-        # As above: responses check for the stream classes of their own library.
+        # Responses also check for the stream classes of their own library.
         self._body = type("MemoryBody", (_Body, library.SyncByteStream, library.AsyncByteStream), {})
 
     def handle_request(self, request: Any) -> Any:
@@ -60,14 +60,14 @@ class _Transport:
     def _begin(self, request: Any) -> _Exchange:
         headers = {name.lower(): value for name, value in request.headers.items()}
         plan = self._provider.plan(Request(request.method, request.url.raw_path.decode(), headers, request.content))
-        # Only the read timeout can pass: nothing connects, and writing takes no time.
+        # Only the read timeout matters here, because there is no connection and writing takes no time.
         limits = request.extensions.get("timeout") or {}
         return _Exchange(self._provider, self._library, request, plan, limits.get("read"))
 
     def _response(self, exchange: _Exchange, request: Any) -> Any:
         assert exchange.head is not None
         head = exchange.head
-        # A plan has no framing headers; on a socket the server writes them.
+        # A plan has no framing headers. On a socket the server writes them.
         framing = ("transfer-encoding", "chunked") if head.length is None else ("content-length", str(head.length))
         made = self._library.Response
         return made(head.status, headers=[*head.headers, framing], stream=self._body(exchange), request=request)
@@ -109,12 +109,12 @@ class _Exchange:
         raise self._broken(act)
 
     def sleep(self, seconds: float) -> None:
-        """Wait in blocking code. Raises the client's read timeout if that comes first."""
+        """Wait in blocking code. If the client's read timeout comes first, raise it."""
         bounded = min(seconds, self._limit)
         # A thread cannot be cancelled, so the test would hang.
         if bounded == _FOR_EVER:
-            raise InvalidError.saying("timeout", "a limit for reading, since the script hangs here", "none")
-        # A virtual clock brings its own sleep; with a real one the thread really waits.
+            raise InvalidError.saying("timeout", "a read timeout, because the script hangs here", "none")
+        # A virtual clock has its own `sleep`. With a real clock the thread really waits.
         getattr(self._clock, "sleep", time.sleep)(bounded)
         self._check(seconds)
 
@@ -131,7 +131,7 @@ class _Exchange:
         self._check(seconds)
 
     def abandon(self) -> None:
-        """Count a client that leaves before the end of the answer, once."""
+        """Count, once, that the client left before the end of the answer."""
         if not self._over:
             self._over = True
             self._counters.abandoned += 1
@@ -150,7 +150,7 @@ class _Exchange:
         if self.head is None:
             return self._error("RemoteProtocolError", "Server disconnected without sending a response.")
         kind = " (incomplete chunked read)" if self.head.length is None else ""
-        # The words of a real client: classification reads them.
+        # Use the words of a real client, because the classifier reads them.
         message = f"peer closed connection without sending complete message body{kind}"
         return self._error("RemoteProtocolError", message)
 

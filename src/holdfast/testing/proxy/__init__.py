@@ -1,4 +1,4 @@
-"""A TCP proxy that misbehaves: put it between a client and its server, and switch toxics on and off.
+"""A TCP proxy that disturbs connections. Put it between a client and its server, and switch toxics on and off.
 
 with FaultProxy("127.0.0.1:8080", Latency(seconds=0.05)) as proxy:      # `async with` in a task
     call(proxy.address)

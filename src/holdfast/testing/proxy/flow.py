@@ -1,6 +1,6 @@
-"""Decides what happens to the bytes of one direction of one connection: facts in, the next step out.
+"""Decides what happens to the bytes of one direction of one connection.
 
-Invariant: no I/O and no clock. The same seed, toxics and bytes give the same steps, whatever other connections do.
+Invariant: there is no I/O and no clock. The same seed, toxics and bytes give the same steps. Other connections have no effect.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["End", "Flow", "Step"]
 T = TypeVar("T")
 
 _DRIP_S = 0.02
-"""A bandwidth sends the bytes of this many seconds at once: finer steps would cost more timers than they are worth."""
+"""A bandwidth sends the bytes of this many seconds at once. Smaller steps would need too many timers."""
 
 
 class End(Enum):
@@ -40,11 +40,11 @@ class End(Enum):
     RESET = "reset"
     CLOSE = "close"
     HANG = "hang"
-    """One side is disconnected, the other does not notice."""
+    """One side is disconnected, and the other side does not notice."""
 
 
 class Step(NamedTuple):
-    """Wait `pause` seconds, take `size` bytes, write them or drop them if `lost`, then perform `end` if there is one."""
+    """Wait `pause` seconds, take `size` bytes, write them (or drop them if `lost`), then perform `end` if it is set."""
 
     pause: float
     size: int
@@ -57,7 +57,7 @@ _ENDINGS: tuple[tuple[type[Reset | HalfOpen | Limit], End], ...] = (
     (HalfOpen, End.HANG),
     (Limit, End.CLOSE),
 )
-"""In this order: if two end the connection at the same byte, the more abrupt one wins."""
+"""The toxics that end a connection, the more abrupt first. If two of them apply at the same byte, the first wins."""
 
 
 class Flow:
@@ -68,7 +68,7 @@ class Flow:
     def __init__(self, direction: Direction, rng: Rng) -> None:
         self._direction = direction
         self._rng = rng
-        # Drawn once: a toxic with a share applies to this direction as a whole or not at all.
+        # Draw once: a toxic with a share applies to this direction as a whole or not at all.
         self._draw = rng.random()
         self.passed = 0
         """Bytes that reached the other side."""
@@ -80,7 +80,7 @@ class Flow:
         return steady + sum(toxic.seconds * self._rng.random() for toxic in _of(applicable, Jitter))
 
     def swallows(self, toxics: Iterable[Toxic]) -> bool:
-        """Whether a black hole is on at present."""
+        """Whether a black hole is switched on now."""
         return any(_of(self._applicable(toxics), BlackHole))
 
     def step(self, toxics: Iterable[Toxic], waiting: int) -> Step:
@@ -91,7 +91,7 @@ class Flow:
         applicable = tuple(self._applicable(toxics))
         if any(_of(applicable, BlackHole)):
             return Step(0.0, waiting, lost=True)
-        # Bytes up to the end still pass: `reset=100` delivers exactly 100.
+        # Bytes before the end still pass: `reset=100` delivers exactly 100 bytes.
         room, end = self._room(applicable)
         pause, size = _pace(applicable, min(waiting, room))
         self.passed += size
@@ -99,12 +99,12 @@ class Flow:
 
     def _applicable(self, toxics: Iterable[Toxic]) -> Iterator[Toxic]:
         for toxic in toxics:
-            # One draw for all toxics: with equal shares, they all apply or none does.
+            # All toxics use the same draw: with equal shares, all of them apply or none.
             if toxic.direction in {self._direction, "both"} and self._draw < toxic.share:
                 yield toxic
 
     def _room(self, applicable: tuple[Toxic, ...]) -> tuple[float, End | None]:
-        """Return how many more bytes may pass, and how the connection ends then."""
+        """Return how many more bytes may pass, and how the connection ends after them."""
         room, then = float("inf"), None
         for kind, end in _ENDINGS:
             for toxic in _of(applicable, kind):
@@ -120,7 +120,7 @@ def _pace(applicable: tuple[Toxic, ...], size: float) -> tuple[float, int]:
     for slicing in _of(applicable, Slicing):
         size = min(size, slicing.size)
         pause += slicing.pause
-    # Of several bandwidths the narrowest decides, as on a real path.
+    # If there are several bandwidths, the lowest decides, as on a real network.
     rate = min((bandwidth.rate for bandwidth in _of(applicable, Bandwidth)), default=None)
     if rate is not None:
         size = min(size, max(1, int(rate * _DRIP_S)))

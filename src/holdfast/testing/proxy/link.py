@@ -1,7 +1,7 @@
 """One connection through the proxy: performs the steps of two flows on sockets.
 
-Invariant: whatever the toxics do, a link ends when the remaining side has closed, or when it is cancelled. Then both sockets
-are closed.
+Invariant: with any toxics, a link ends when the remaining side has closed, or when the link is cancelled. Then both sockets are
+closed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHUNK = 65_536
 _IN_FLIGHT = 64
 """How many chunks a slow link holds. The limit makes its sender wait, as a full TCP window does."""
 _CLOSE_S = 1.0
-"""How long a side may go on sending after it got the end of the connection."""
+"""How long a side may continue to send after it got the end of the connection."""
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
@@ -47,11 +47,11 @@ class Link:
         self._server = server
         self._flows = flows
         self._toxics = toxics
-        # Both are called before the bytes or the reset go out, so that a peer that sees them finds them counted.
+        # Both functions are called before the bytes or the reset are sent. So when a peer sees them, they are counted already.
         self._passed = passed
         self._resetting = resetting
         self._hung = False
-        """One side is disconnected and the other must not notice."""
+        """Whether one side is disconnected and the other side must not notice."""
 
     async def run(self) -> None:
         """Carry bytes until both sides have closed, or a toxic ends the connection."""
@@ -70,7 +70,7 @@ class Link:
         finally:
             for pump in pumps:
                 pump.cancel()
-            # Close before the pumps are awaited: a second cancellation may interrupt that wait.
+            # Close before awaiting the pumps, because a second cancellation may interrupt that wait.
             self._close(end)
             await asyncio.gather(*pumps, return_exceptions=True)
 
@@ -84,7 +84,7 @@ class Link:
         try:
             return await self._deliver(direction, flow, travelling, writer)
         except ConnectionError:
-            # A hung side must not learn of anything, not even of a reset.
+            # A side that must not notice anything must not get a reset either.
             return None if self._hung else End.RESET
         finally:
             receiving.cancel()
@@ -93,7 +93,7 @@ class Link:
     async def _receive(
         self, flow: Flow, reader: asyncio.StreamReader, travelling: asyncio.Queue[tuple[float, bytes]]
     ) -> None:
-        """Queue what the sender sends, with the time of its delivery. An empty chunk marks the end."""
+        """Queue the bytes of the sender, with the time of their delivery. An empty chunk marks the end."""
         loop = asyncio.get_running_loop()
         due = 0.0
         while True:
@@ -102,7 +102,7 @@ class Link:
             except ConnectionError:
                 # Bytes sent before the reset still arrive, as they may on a real network.
                 data = b""
-            # Never before the previous chunk: TCP keeps the order, whatever the jitter.
+            # Never deliver a chunk before the previous chunk: jitter must not change the order of TCP.
             due = max(due, loop.time() + flow.delay(self._toxics()))
             await travelling.put((due, data))
             if not data:
@@ -134,7 +134,7 @@ class Link:
                 return None
 
     async def _forward(self, direction: Direction, flow: Flow, data: bytes, writer: asyncio.StreamWriter) -> End | None:
-        """Deliver a chunk piece by piece. The toxics are read before each piece, as they may be switched in between."""
+        """Deliver a chunk piece by piece. The toxics are read before each piece, because they may be switched in between."""
         while True:
             step = flow.step(self._toxics(), len(data))
             await asyncio.sleep(step.pause)
@@ -151,7 +151,7 @@ class Link:
             writer.write_eof()
 
     async def _close_normally(self, going: set[asyncio.Task[End | None]]) -> None:
-        """Send the end to both sides and read on until they close: a socket closed with unread bytes sends a reset."""
+        """Send the end to both sides and read until they close. A socket that is closed with unread bytes would send a reset."""
         for pump in going:
             pump.cancel()
         await asyncio.gather(*going, return_exceptions=True)
@@ -178,12 +178,12 @@ class Link:
 async def _disconnect(writer: asyncio.StreamWriter) -> None:
     """Close one side only."""
     writer.close()
-    # An error while closing changes nothing: the side is disconnected either way.
+    # Ignore an error while closing, because the side is disconnected in any case.
     await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
 
 async def _discard_queue(travelling: asyncio.Queue[tuple[float, bytes]]) -> None:
-    """Discard what the other side still sends, until it closes."""
+    """Discard the bytes that the other side still sends, until it closes."""
     while (await travelling.get())[1]:
         pass
 

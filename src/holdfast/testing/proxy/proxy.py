@@ -1,6 +1,6 @@
 """The fault proxy: a TCP server that forwards connections to another server, with toxics in between.
 
-Invariant: toxics may be switched from any thread at any time; open connections apply them to their next bytes. When the block
+Invariant: toxics may be switched from any thread at any time. Open connections apply them to their next bytes. When the block
 ends, no task, no socket and no thread is left.
 """
 
@@ -34,11 +34,11 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     connections: int = 0
     """Connections accepted from clients."""
     open: int = 0
-    """Of these, the ones that are still open."""
+    """Accepted connections that are still open."""
     bytes_up: int = 0
-    """Delivered to the server."""
+    """Bytes delivered to the server."""
     bytes_down: int = 0
-    """Delivered to clients."""
+    """Bytes delivered to clients."""
     resets: int = 0
     """Connections reset by a toxic or by `cut`."""
     refused: int = 0
@@ -54,8 +54,8 @@ class FaultProxy:
             with proxy.under("reset=100;direction=down"):
                 call(proxy.address)
 
-    Toxics are values or text. `listen` is the address for clients; port 0 takes a free port, which `address` shows. The same seed
-    draws the same jitter, and the same toxics by `share`, for the n-th connection.
+    Toxics are values or text. `listen` is the address for clients; port 0 takes a free port, which `address` shows. With the same
+    seed, the n-th connection always has the same jitter and the same toxics (by `share`).
 
     Raises `InvalidError` for an address or a toxic that it cannot read, and `OSError` if the `listen` address is taken.
     """
@@ -71,9 +71,9 @@ class FaultProxy:
         self._listen = address_of("listen", listen)
         options.count("seed", seed, least=0)
         self._seed = seed
-        # Always replaced, never changed in place: other threads read the tuple without a lock.
+        # Always replace the tuple and never change it in place, because other threads read it without a lock.
         self._toxics = _checked(toxics)
-        # Only the loop's thread writes them, so a plain dict is safe to copy.
+        # Only the loop's thread writes the counters, so a plain dict is safe to copy.
         self._counters: dict[str, int] = dict.fromkeys(Counters.__struct_fields__, 0)
         self._links: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
@@ -91,7 +91,7 @@ class FaultProxy:
     def port(self) -> int:
         """The port that clients connect to. Raises `InvalidError` outside the block."""
         if self._server is None:
-            raise InvalidError.saying("proxy", "one that runs: `async with` or `with`", "one that does not")
+            raise InvalidError.saying("proxy", "a proxy that runs: use `async with` or `with`", "a proxy that does not")
         return int(self._server.sockets[0].getsockname()[1])
 
     @property
@@ -112,11 +112,11 @@ class FaultProxy:
     # --- switches ---
 
     def add(self, *toxics: Toxic | str) -> None:
-        """Switch these toxics on, in addition to those that are on."""
+        """Switch these toxics on, in addition to the toxics that are on already."""
         self._toxics = (*self._toxics, *_checked(toxics))
 
     def remove(self, *toxics: Toxic | str) -> None:
-        """Switch these toxics off. Raises `InvalidError` for one that is not on: that is a mistake in the test."""
+        """Switch these toxics off. Raises `InvalidError` for a toxic that is not on, which is a mistake in the test."""
         kept = list(self._toxics)
         for toxic in _checked(toxics):
             if toxic not in kept:
@@ -140,7 +140,7 @@ class FaultProxy:
     def cut(self) -> None:
         """Reset every open connection."""
         if self._loop is not None:
-            # Sockets belong to the loop's thread; `cut` may come from any.
+            # Sockets belong to the loop's thread, but `cut` may be called from any thread.
             self._loop.call_soon_threadsafe(self._cut)
 
     # --- start and stop ---
@@ -157,7 +157,7 @@ class FaultProxy:
             server.close()
             for task in tuple(self._links):
                 task.cancel()
-            # Their sockets are closed when they have ended; only then nothing is left.
+            # Wait for the links, because their sockets are closed only when they have ended.
             await asyncio.gather(*self._links, return_exceptions=True)
             await server.wait_closed()
 
@@ -188,7 +188,7 @@ class FaultProxy:
         try:
             await self._carry(number, (reader, writer))
         except asyncio.CancelledError:
-            # The proxy ends, or `cut` was called. asyncio would report a cancelled connection handler as an error.
+            # The proxy ends, or `cut` was called. Catch this, because asyncio reports a cancelled handler as an error.
             pass
         finally:
             del self._links[task]
@@ -197,7 +197,7 @@ class FaultProxy:
 
     async def _carry(self, number: int, client: Side) -> None:
         try:
-            # Connected per client and not in advance, so that the server may start, stop and restart meanwhile.
+            # Connect for each client and not in advance, so that the server may start, stop and restart meanwhile.
             server = await asyncio.open_connection(*self._upstream)
         except OSError:
             self._counters["refused"] += 1
@@ -211,7 +211,7 @@ class FaultProxy:
         self._counters["resets"] += 1
 
     def _chance(self, number: int, way: Direction) -> Random:
-        """Return a random source for one direction of one connection: its draws do not depend on the speed of others."""
+        """Return a random source for one direction of one connection. Its draws do not depend on other connections."""
         return Random(f"{self._seed}:{number}:{way}")  # noqa: S311 - chance for tests, not for secrets
 
     def _passed(self, direction: Direction, size: int) -> None:

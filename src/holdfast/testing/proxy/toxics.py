@@ -1,8 +1,8 @@
-"""What can be wrong with a connection, as values and as text: `Latency(seconds=0.05)`, `latency=0.05;direction=down`.
+"""Toxics: the faults of a connection, as values and as text: `Latency(seconds=0.05)`, `latency=0.05;direction=down`.
 
-Invariant: a toxic is checked when it is made. It applies to bytes that go `up` (to the server), `down` (to the client) or
-both ways, and to a share of the connections that the proxy's seed draws. Text that cannot be read raises `InvalidError` with what
-was expected, what was found and where.
+Invariant: a toxic is checked when it is made. It applies to bytes that go `up` (to the server), `down` (to the client) or both
+ways, and to a share of the connections, which the proxy's seed draws. Text that cannot be read raises `InvalidError`, which says
+what was expected, what was found and where.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Latency(_Toxic, frozen=True, kw_only=True, tag="latency"):
 
 
 class Jitter(_Toxic, frozen=True, kw_only=True, tag="jitter"):
-    """Each chunk arrives later by a random time of up to this much, never out of order: `Jitter(seconds=0.02)`."""
+    """Each chunk arrives later by a random time up to this limit, and never out of order: `Jitter(seconds=0.02)`."""
 
     seconds: float
 
@@ -93,7 +93,7 @@ class Slicing(_Toxic, frozen=True, kw_only=True, tag="slicing"):
 
 
 class Reset(_Toxic, frozen=True, kw_only=True, tag="reset"):
-    """After this many bytes both sides get a TCP reset: `Reset(after=100)`. With 0 they get it as soon as they connect."""
+    """After this many bytes both sides get a TCP reset: `Reset(after=100)`. With 0 they get it when they connect."""
 
     after: int = 0
 
@@ -124,7 +124,7 @@ class BlackHole(_Toxic, frozen=True, kw_only=True, tag="black-hole"):
 
 
 Toxic: TypeAlias = Latency | Jitter | Bandwidth | Slicing | Reset | Limit | HalfOpen | BlackHole
-"""Any toxic: `FaultProxy(address, *toxics: Toxic | str)`. Making one raises `InvalidError` for values out of range."""
+"""Any toxic: `FaultProxy(address, *toxics: Toxic | str)`. Making a toxic raises `InvalidError` for values out of range."""
 
 TOXICS: tuple[type[Toxic], ...] = (Latency, Jitter, Bandwidth, Slicing, Reset, Limit, HalfOpen, BlackHole)
 """All kinds of toxics."""
@@ -134,7 +134,7 @@ _MAX_PORT = 65_535
 
 _KINDS: dict[str, type[Toxic]] = {str(kind.__struct_config__.tag): kind for kind in TOXICS}
 _MAIN_FIELD = {word: field for word, kind in _KINDS.items() for field in kind.__struct_fields__[2:3]}
-"""The field that a bare value sets: the first one of each kind, after the two fields that all kinds have."""
+"""The field that a value without a name sets. It is the first field after the two fields that all kinds have."""
 
 
 def toxic_of(text: str) -> Toxic:
@@ -165,11 +165,11 @@ def toxic_of(text: str) -> Toxic:
 
 def _converted(word: str, kind: type[Toxic], fields: dict[str, Any]) -> Toxic:
     try:
-        # Not strict: in a text, numbers are text.
+        # The conversion is not strict, because the numbers are text here.
         return msgspec.convert({"toxic": word, **fields}, kind, strict=False)
     except msgspec.ValidationError as error:
         cause = error.__cause__
-        # Our own check failed inside msgspec, which wraps it; the original says more.
+        # Our own check failed, and msgspec wrapped its error. Raise the original error, which says more.
         if isinstance(cause, InvalidError):
             raise cause from None
         context = InvalidError.from_msgspec(error).fault.context

@@ -1,4 +1,4 @@
-"""The conformance suite of `holdfast.stores`: the promises of a store, as cases that any store can be run through.
+"""The conformance suite of `holdfast.stores`. Its cases check the promises that every store must keep.
 
 from holdfast.testing.stores import StoreConformance
 

@@ -16,7 +16,7 @@ async def a_chain_is_continuous_and_verifies(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         await store.commit(appending("a", audit=(audit(1), audit(2))))
-        # Sequence and hashes must not depend on a wall clock that is set back.
+        # The sequence and the hashes must be correct even if the wall clock is set back.
         kit.clock.jump(-60)
         await store.commit(Commit(session="s1", audit=(audit(3),)))
         records = await store.audit("session:s1")
@@ -33,7 +33,7 @@ async def concurrent_writers_make_one_chain(kit: Kit) -> None:
     async with kit.store() as store:
         for name in ("s1", "s2", "s3"):
             await create(store, name)
-        # Two writers that read the same last hash would make two branches, and neither verifies.
+        # Two writers that read the same last hash would make two branches, and the chain would not verify.
         await asyncio.gather(
             *(
                 store.commit(Commit(session=f"s{1 + n % 3}", chain="shared", audit=(audit(n), audit(n))))
@@ -59,7 +59,7 @@ async def a_chain_needs_no_session(kit: Kit) -> None:
 @case
 async def chains_are_read_by_pages(kit: Kit) -> None:
     async with kit.store() as store:
-        # Both cases of a letter: the order must be that of bytes in every database.
+        # Use lower and upper case, because every database must sort by bytes.
         names = sorted(["b", "A", "a", "B", "c"])
         for name in names:
             await store.commit(Commit(chain=name, audit=tuple(audit(n) for n in range(5))))

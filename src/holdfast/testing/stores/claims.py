@@ -1,4 +1,4 @@
-"""Cases: a claim takes effect once, and its repeat gets the first receipt."""
+"""Cases: a claim takes effect once, and a repeated claim gets the first receipt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.testing.stores.conformance import Kit, appending, case, claim, cre
 __all__: list[str] = []
 
 _KEPT = 1_000
-"""How many claims a session keeps, whatever their age."""
+"""How many claims a session keeps at any age."""
 
 
 @case
@@ -20,7 +20,7 @@ async def the_same_claim_gives_the_first_receipt(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         first = await store.commit(appending("a", claim=claim(result=b'{"answer":42}')))
-        # The repeat must get the time of the first commit, not of its own.
+        # The repeated claim must get the time of the first commit, not a new time.
         kit.clock.advance(60)
         await store.commit(appending("b"))
         again = await store.commit(appending("a2", claim=claim(result=b'{"answer":"another"}')))
@@ -60,7 +60,7 @@ async def ids_belong_to_a_client_and_a_session(kit: Kit) -> None:
 async def one_of_several_concurrent_claims_wins(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
-        # A client that retries in parallel must not cause its effect twice.
+        # If a client retries in parallel, the effect must still happen once.
         receipts = await asyncio.gather(*(store.commit(appending(f"a{n}", claim=claim())) for n in range(8)))
         assert sorted(receipt.duplicate for receipt in receipts) == [False] + [True] * 7
         assert {(receipt.first, receipt.top, receipt.at) for receipt in receipts} == {(1, 1, receipts[0].at)}
@@ -89,7 +89,7 @@ async def a_known_claim_is_rejected_by_a_closed_session(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         await store.commit(appending("a", claim=claim(), state=SessionState.CLOSED))
-        # The session's state comes first: a closed session accepts no write at all.
+        # The session's state is checked first: a closed session accepts no write at all.
         with raises_fault("SESS_CLOSED"):
             await store.commit(appending("a", claim=claim()))
 
@@ -101,7 +101,7 @@ async def old_claims_are_forgotten_but_not_the_last_thousand(kit: Kit) -> None:
         for n in range(3):
             await store.commit(appending(f"old{n}", claim=claim(f"old{n}")))
         kit.clock.advance(60)
-        # Exactly the number that is kept, so the older ones may go.
+        # Add exactly the number of claims that is kept, so that the older claims may be dropped.
         await asyncio.gather(*(store.commit(appending(f"n{n}", claim=claim(f"new{n}"))) for n in range(_KEPT)))
         await store.forget_claims("s1", kit.clock.wall() - 120)
         assert (await store.commit(appending("x", claim=claim("old0")))).duplicate

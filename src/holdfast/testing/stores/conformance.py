@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 CANARY = "canary-Zq81-do-not-store-me"
-"""A secret that the redactor knows: no store may contain it."""
+"""A secret that the redactor knows. No store may contain it."""
 
 _MODULES = tuple(
     f"holdfast.testing.stores.{name}"
@@ -60,7 +60,7 @@ class Case(NamedTuple):
 
 
 class Kit:
-    """What a case gets: a maker of stores at one place, on a virtual clock.
+    """The tools of a case. It makes stores at one place, on a virtual clock.
 
     For example:
         for case in cases():
@@ -71,7 +71,7 @@ class Kit:
     def __init__(self, make: Callable[[Clock, Redactor], Store]) -> None:
         self._make = make
         self.clock = VirtualClock()
-        # A store masks what it is given; this secret is what the cases look for.
+        # A store must mask this secret. The cases search the store for it.
         self.redactor = Redactor.knowing((CANARY,))
 
     def store(self) -> Store:
@@ -80,8 +80,8 @@ class Kit:
 
 
 def cases(*, durable: bool = True) -> tuple[Case, ...]:
-    """Return the cases for runners other than pytest; `durable=False` leaves out those that reopen a store."""
-    # pytest rewrites assertions when a module is imported, so this must come first. Without it a failing case shows no values.
+    """Return the cases for runners other than pytest. `durable=False` leaves out the cases that reopen a store."""
+    # pytest rewrites assertions when a module is imported, so register first. Otherwise a failing case shows no values.
     pytest.register_assert_rewrite(*_MODULES)
     for module in _MODULES:
         import_module(module)
@@ -89,7 +89,7 @@ def cases(*, durable: bool = True) -> tuple[Case, ...]:
 
 
 class StoreConformance:
-    """The promises of a `Store` as a test class. A subclass makes the store, and says whether it is durable.
+    """The promises of a `Store` as a test class. A subclass makes the store, and sets whether it is durable.
 
     For example:
         class TestMyStore(StoreConformance):
@@ -100,7 +100,7 @@ class StoreConformance:
     """
 
     durable = True
-    """Whether a store made again at the same place has the data of the one before it."""
+    """Whether a new store at the same place has the data of the earlier store."""
 
     def make(self, place: Path, clock: Clock, redactor: Redactor) -> Store:
         """Return a store that is not open yet. `place` is an empty folder; a store without files may use its name."""
@@ -113,21 +113,21 @@ class StoreConformance:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # The test is made per subclass, because `durable` decides which cases there are.
+        # Make the test for each subclass, because `durable` decides which cases there are.
         cls.test_conformance = _parametrized(cases(durable=cls.durable))  # type: ignore[attr-defined]
 
 
 def _parametrized(chosen: tuple[Case, ...]) -> Any:
     @pytest.mark.parametrize("case", chosen, ids=lambda case: case.name)
     def test_conformance(self: StoreConformance, case: Case, store_kit: Kit) -> None:
-        # pytest needs a method, the case needs only the kit.
+        # pytest needs a method, but the case needs only the kit.
         del self
         asyncio.run(case.run(store_kit))
 
     return test_conformance
 
 
-# --- the words that cases are written in ---
+# --- helpers for the cases ---
 
 
 def case(function: Callable[[Kit], Coroutine[Any, Any, None]]) -> Callable[[Kit], Coroutine[Any, Any, None]]:
@@ -144,7 +144,7 @@ def durable_case(function: Callable[[Kit], Coroutine[Any, Any, None]]) -> Callab
 
 @contextmanager
 def raises_fault(code: str) -> Iterator[list[Fault]]:
-    """Expect an error with this code; the list holds its fault afterwards."""
+    """Expect an error with this code. After the block the list holds its fault."""
     faults: list[Fault] = []
     try:
         yield faults
@@ -183,7 +183,7 @@ def claim(id_: str = "m1", body: bytes = b"one", result: bytes = b'{"ok":1}') ->
 
 async def everything(store: Store, session: str = "s1") -> list[Entry]:
     """Return the whole log, read by pages."""
-    # From the oldest entry that is left: reading before it raises SESS_GAP.
+    # Start at the oldest entry that is left, because reading before it raises SESS_GAP.
     after = (await store.session(session)).oldest - 1
     found: list[Entry] = []
     while page := await store.read(session, after=after):

@@ -21,7 +21,7 @@ async def a_session_has_one_owner(kit: Kit) -> None:
             await store.acquire("s1", "b", 10)
         assert faults[0].context["owner"] == "a"
         assert faults[0].retry_after is not None
-        # A range: a store may round times.
+        # Check a range, because a store may round times.
         assert 9 <= faults[0].retry_after <= 10
         record = await store.session("s1")
         assert (record.owner, record.fence, record.lease_until) == ("a", 1, lease.until)
@@ -44,7 +44,7 @@ async def a_lease_ends(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         first = await store.acquire("s1", "a", 10)
-        # Past the end by a margin, for stores that round times.
+        # Go a little past the end, because a store may round times.
         kit.clock.advance(10.5)
         second = await store.acquire("s1", "b", 10)
         assert second.fence > first.fence
@@ -64,7 +64,7 @@ async def a_former_owner_cannot_write_renew_or_release(kit: Kit) -> None:
             await store.renew(old, 10)
         with raises_fault("SESS_LEASE_LOST"):
             await store.compact("s1", 1, fence=old.fence)
-        # No error: a former owner shuts down cleanly, and the new owner stays.
+        # This raises no error: a former owner can shut down cleanly, and the new owner keeps the session.
         await store.release(old)
         assert (await store.session("s1")).owner == "b"
         await store.commit(appending("b1", fence=new.fence))
@@ -73,7 +73,7 @@ async def a_former_owner_cannot_write_renew_or_release(kit: Kit) -> None:
 
 @case
 async def an_expired_lease_still_writes_until_it_is_taken(kit: Kit) -> None:
-    """The end of a lease allows others to take it. Until one does, no writer has to be fenced off."""
+    """After the end of a lease others may take the session. Until somebody takes it, the old owner may still write."""
     async with kit.store() as store:
         await create(store)
         lease = await store.acquire("s1", "a", 10)

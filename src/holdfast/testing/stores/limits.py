@@ -11,7 +11,7 @@ __all__: list[str] = []
 
 # Path traversal, spaces, option-like names, excess length, other alphabets, control characters, SQL quotes.
 _INVALID_NAMES = ("", "../s1", "a b", "-a", "x" * 129, "ü", "a\n", "a/b", "a'b", "a\x00b")
-# PostgreSQL stores neither NUL nor lone surrogates; what one store cannot keep, none accepts.
+# PostgreSQL cannot store NUL or lone surrogates. All stores must reject a text that one of them cannot keep.
 _INVALID_TEXTS = ("", "a\x00b", "\ud800", "x" * 1_025)
 _MEGABYTE = 1_000_000
 
@@ -37,7 +37,7 @@ async def an_invalid_name_is_rejected(kit: Kit) -> None:
 @case
 async def a_name_may_have_its_full_length(kit: Kit) -> None:
     async with kit.store() as store:
-        # All allowed characters, 128 of them.
+        # The name has all allowed characters and the full length of 128.
         name = "aA0_.:@-" * 16
         await create(store, name)
         assert (await store.session(name)).id == name
@@ -94,7 +94,7 @@ async def secrets_are_masked_everywhere(kit: Kit) -> None:
             audit=(NewAudit(kind="Turn", correlation="r", payload=body),),
         )
         first = await store.commit(whole)
-        # The stored result of a claim must be masked as well, not only the one returned first.
+        # The stored result of a claim must be masked too, not only the first returned result.
         again = await store.commit(whole)
         (stored,), kept, (sealed,) = (
             await everything(store),
@@ -116,7 +116,7 @@ async def secrets_are_masked_everywhere(kit: Kit) -> None:
 
 @case
 async def bodies_come_back_byte_for_byte(kit: Kit) -> None:
-    # Space, duplicate keys, other scripts, escapes, and the placeholders of SQL drivers.
+    # The bodies contain spaces, duplicate keys, other writing systems, escapes, and placeholders of SQL drivers.
     bodies = [
         b"{ }",
         b'{"b":1,"a":2.50,"a":3}',

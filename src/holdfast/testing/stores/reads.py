@@ -11,7 +11,7 @@ from holdfast.testing.stores.conformance import Kit, appending, case, create, ev
 __all__ = []
 
 _ID_ORDER = sorted(["B2", "a1", "A1", "b_1", "b-1", "b.1", "b:1", "10", "9", "Z", "z"])
-"""The order of bytes, capitals first: databases with a locale would sort them otherwise."""
+"""Ids in the order of bytes, capitals first. A database with a locale would sort them in another order."""
 
 
 @case
@@ -32,7 +32,7 @@ async def a_log_is_read_by_pages(kit: Kit) -> None:
 async def a_page_is_bounded_in_bytes_but_never_empty(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
-        # One entry alone exceeds the limit: an empty page would look like the end of the log.
+        # One entry alone exceeds the limit. An empty page would look like the end of the log.
         sizes = {"small": 10, "huge": 300_000, "after": 10}
         for id_, size in sizes.items():
             body = b'"' + b"x" * (size - 2) + b'"'
@@ -109,7 +109,7 @@ async def a_commit_wakes_all_waiters(kit: Kit) -> None:
         await create(store)
         await create(store, "s2")
         waiting = [asyncio.create_task(store.changed("s1", 0, _LONG)) for _ in range(3)]
-        # The waiters must be waiting before the commit, or nothing is proved.
+        # All tasks must wait before the commit, or the case proves nothing.
         await asyncio.sleep(0.01)
         await store.commit(appending("x", session="s2"))
         assert not any(task.done() for task in waiting)
@@ -148,7 +148,7 @@ async def a_cancelled_commit_is_stored_once_or_not_at_all(kit: Kit) -> None:
         stored: set[str] = set()
         for n in range(12):
             task = asyncio.create_task(store.commit(appending(f"c{n}-a", f"c{n}-b")))
-            # Each commit is cancelled a little later, so that different moments are met.
+            # Cancel each commit a little later than the one before, so that different moments are tested.
             for _ in range(n):
                 await asyncio.sleep(0)
             if task.cancel():

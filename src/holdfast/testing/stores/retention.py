@@ -95,10 +95,10 @@ async def only_a_closed_session_is_removed(kit: Kit) -> None:
             with raises_fault("SESS_NOT_FOUND"):
                 await gone
         assert await store.sessions() == []
-        # The audit trail outlives the session: that is its purpose.
+        # The audit trail must stay after the session is removed.
         assert len(await store.audit("session:s1")) == 1
         again = await create(store)
-        # A reader of the old session must notice that this is another one.
+        # A reader of the old session must notice that this is a new session.
         assert again.epoch != made.epoch
         assert (await store.session("s1")).top == 0
         assert await store.checkpoint("s1") is None

@@ -61,7 +61,7 @@ async def concurrent_writers_get_contiguous_offsets_in_commit_order(kit: Kit) ->
         async def write(writer: int) -> list[tuple[int, str]]:
             own: list[tuple[int, str]] = []
             for n in range(_EACH):
-                # One or two entries, so that a commit's range may be split by others if the store is wrong.
+                # Write one or two entries per commit. A wrong store could put entries of other writers between the two.
                 ids = [f"w{writer}-{n}-{k}" for k in range(1 + n % 2)]
                 receipt = await store.commit(appending(*ids))
                 assert receipt.top - receipt.first + 1 == len(ids)
@@ -88,7 +88,7 @@ async def a_reader_never_sees_half_a_commit(kit: Kit) -> None:
             writing = False
 
         async def watch() -> None:
-            # Every commit has three entries, so any other number is half a commit.
+            # Every commit has three entries, so any number that is not a multiple of three is half a commit.
             while writing:
                 assert len(await store.read("s1")) % 3 == 0
                 await asyncio.sleep(0)
@@ -101,7 +101,7 @@ async def time_never_goes_back_in_a_log(kit: Kit) -> None:
     async with kit.store() as store:
         await create(store)
         first = await store.commit(appending("a"))
-        # NTP may set the clock back; readers sort by time and must not see entries swap.
+        # NTP may set the clock back. Readers sort by time, and entries must keep their order.
         kit.clock.jump(-3_600)
         second = await store.commit(appending("b"))
         kit.clock.jump(7_200)
@@ -156,7 +156,7 @@ async def nothing_of_a_rejected_commit_is_stored(kit: Kit) -> None:
         await store.commit(appending("a", claim=claim()))
         before = await _all_of(store)
         snapshot = NewCheckpoint(message_count=9, last_message_id=None, snapshot=b"{}")
-        # Every part at once: a rejection must undo all of them.
+        # Use a commit with all parts, because a rejection must undo all of them.
         full = appending("x", "y", state=SessionState.PAUSED, manifest=b"{}", checkpoint=snapshot, audit=(audit(),))
         rejections: tuple[tuple[str, dict[str, Any]], ...] = (
             ("PROTO_DUPLICATE_ID", {"claim": claim(body=b"another")}),
