@@ -9,7 +9,7 @@
 
 A recovery without an explicit runtime uses these settings: the default runtime loads them when it is first used.
 
-    problems   what is wrong with a configuration, all of it at once: path, expected, got
+    problems   every mistake in a configuration, listed at once: path, expected, got
     settings   `Config`, the settings as a value; `read`, which makes one from the tables of a file
     sources    the file and the environment: `load`
     schema     the JSON Schema, for editors
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Config", "ConfigError", "LiveConfig", "Problem", "find_file", "json_schema", "load", "read"]
 
-# Every name is loaded at its first use. The runtime imports this package and `live` imports the runtime: loaded here at once,
-# the two would import each other. And a program that makes its own runtime reads no settings, so it must not pay for them.
+# Every name is loaded at its first use. The runtime imports this package and `live` imports the runtime. If the names
+# were loaded here, the two would import each other. And a program that makes its own runtime reads no settings, so it
+# must not pay for them.
 _HOMES = {
     "Config": "holdfast.config.settings",
     "ConfigError": "holdfast.config.problems",

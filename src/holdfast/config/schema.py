@@ -23,7 +23,9 @@ from holdfast.policies.profiles import PROFILES
 
 __all__ = ["json_schema"]
 
-_PHASE = "Instead of both: 1 only classifies failures, 2 adds time limits and retries, 3 supervision, 4 circuits."
+_PHASE = (
+    "Instead of base and profile: 1 only classifies failures, 2 adds limits and retries, 3 supervision, 4 circuits."
+)
 _SCALARS = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 
@@ -76,7 +78,7 @@ def _table(kind: type[msgspec.Struct], tables: dict[str, Any]) -> dict[str, Any]
     """Return a reference to the table of `kind`, in which every option may be left out; add it to `tables` first."""
     name = kind.__name__
     if name not in tables:
-        # Entered before it is described, so that a kind that holds itself would not be described for ever.
+        # Entered before it is described. Otherwise a kind that contains itself would be described for ever.
         tables[name] = {}
         descriptions = _descriptions(kind)
         options = {field.name: _option(field, descriptions, tables) for field in msgspec.structs.fields(kind)}

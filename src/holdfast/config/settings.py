@@ -259,7 +259,7 @@ def _per_code(base: Any, given: Any, path: str, problems: Problems) -> Any:
 
 
 def _build(kind: type[S], base: S | None, changes: dict[str, Any], path: str, problems: Problems) -> S | None:
-    """Make the value. An option it rejects is noted and dropped, then it is made again: each mistake is noted."""
+    """Make the value. If it rejects an option, note it, drop it and try again, so that each mistake is noted."""
     kept = {} if base is None else {name: getattr(base, name) for name in options_of(kind)}
     while True:
         try:

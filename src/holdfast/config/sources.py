@@ -1,7 +1,7 @@
 """Where settings come from: a `holdfast.toml` in this folder or above it, then `HOLDFAST_*` variables, which win.
 
-Invariant: a variable that starts with `HOLDFAST_` and is not known is a mistake. Ignored, a mistyped name would leave the
-program with settings that its user believes changed.
+Invariant: a variable that starts with `HOLDFAST_` and is not known is a mistake. If a mistyped name were ignored, its
+user would believe that a setting has changed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def find_file(folder: Path | None = None) -> Path | None:
 
 def read_text(text: str, source: str) -> dict[str, Any]:
     """Return the tables of a TOML text; raise `ConfigError` if it is not TOML."""
-    # Imported late: most processes have no file.
+    # The import is slow and most processes have no file, so it stands here.
     import tomllib  # noqa: PLC0415
 
     try:

@@ -69,6 +69,6 @@ __all__ = [
     "write_document",
 ]
 
-# A call needs the records; only what stores or sends them needs the JSON, and with it all views.
+# Every call needs the records. Only code that stores or sends them needs the JSON, which loads all views.
 _CODEC = ("decode", "decode_lines", "encode", "encode_lines", "schema", "write_document")
 __getattr__ = loader(__name__, globals(), dict.fromkeys(_CODEC, "holdfast.events.codec"))

@@ -3,7 +3,8 @@
     claude: attempt 1 of 3 failed (PROVIDER_OVERLOADED, 529); next attempt in 1.2 s
     claude recovered after 3 attempts in 3.2 s (PROVIDER_OVERLOADED ×2)
 
-Invariant: a line holds names, codes, counts and times, never the text of a failure: that may quote a prompt or a key.
+Invariant: a line holds names, codes, counts and times. It never holds the text of a failure, which may quote a prompt
+or a key.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class _Failures:
 
 
 class LogLines:
-    """Writes the line of each event. It remembers the failures of an operation until that ends.
+    """Writes the line of each event. It remembers the failures of an operation until the operation ends.
 
     Every event must be passed in, whether its line is shown or not: a summary is made of the events before it.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_UNDER_WAY", "Tracker", "facts_of", "tag_of"]
 
 MOST_UNDER_WAY = 10_000
-"""A program that has more operations open at once leaks them."""
+"""The most open operations that are remembered. A program that has more of them leaks them."""
 
 T = TypeVar("T")
 

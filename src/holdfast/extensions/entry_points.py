@@ -1,8 +1,8 @@
 """The entry points that name extensions, and what the extension behind each one declares.
 
-An entry point of one of the groups names an object, a class that is called without arguments, or a module. It has an
-`id`, a `contract`, the ids it `requires`, and `start(runtime)`, which returns what the extension adds. `stop()` is
-optional.
+An entry point of one of the groups names an object, a class that is called without arguments, or a module. The object
+has an `id`, a `contract`, the ids it `requires`, and `start(runtime)`, which returns what the extension adds. `stop()`
+is optional.
 """
 
 from __future__ import annotations

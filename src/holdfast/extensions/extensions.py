@@ -54,7 +54,7 @@ class Extensions:
         self._limit = limit
         self._without = frozenset(without)
         self._started: list[tuple[Loaded, Callable[[], object]]] = []
-        """Each with the function that takes out what it added."""
+        """The running extensions, each with the function that removes what it added."""
         self.skipped: tuple[Skipped, ...] = ()
         """The extensions that were not started, and why."""
         self.providers: dict[str, Any] = {}
@@ -167,7 +167,7 @@ class Extensions:
     # --- what extensions add ---
 
     def _add(self, group: str, name: str, added: Any) -> Callable[[], object]:
-        """Put in use what an extension adds; return the function that takes it out again."""
+        """Put in use what an extension adds; return the function that removes it again."""
         adders = {
             "holdfast.providers": self._add_provider,
             "holdfast.rules": self._add_rules,
@@ -216,7 +216,7 @@ class _Step:
         threading.Thread(target=self._run_apart, name="holdfast-extension", daemon=True).start()
         if self._finished.wait(limit):
             return True
-        # The step may finish right now: under the lock, exactly one side decides that it is late.
+        # The step may finish at this very moment. Under the lock, only one side decides whether it is late.
         with self._lock:
             self._left_behind = not self._finished.is_set()
         return not self._left_behind

@@ -1,6 +1,6 @@
-"""Which extensions start, in which order, and which are skipped and why. Decided from what they declare; pure.
+"""Which extensions start, in which order, and which are skipped and why. This needs no I/O, only their declarations.
 
-Invariant: a skipped extension takes with it the extensions that require it, and no others (N2-14).
+Invariant: if an extension is skipped, the extensions that require it are skipped too, and no others (N2-14).
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class _Sorting:
     def order(self) -> Iterator[Described]:
         waiting = {name: one for name, one in sorted(self.known.items()) if name not in self.gone}
         while waiting:
-            # There are no circles left, so one is always due: its requirements are started, or one of them is gone.
+            # There are no circles left, so some extension is always due: its requirements are started, or one of them
+            # is gone.
             due = next(one for one in waiting.values() if self._is_due(one, waiting))
             del waiting[due.id]
             fault = unmet_requirement(due, self.gone, self.known)
@@ -156,7 +157,10 @@ def _mismatch(described: Described, contract: int) -> Fault:
 
 
 def _circles(known: Mapping[str, Described]) -> list[tuple[str, ...]]:
-    """Return the circles, each beginning with its first id by name; an extension that only leads to one is in none."""
+    """Return the circles of requirements, each beginning with its first id by name.
+
+    An extension that requires a member of a circle, but is not required by one, is not part of it.
+    """
     circles: list[tuple[str, ...]] = []
     taken: set[str] = set()
     for name in sorted(known):

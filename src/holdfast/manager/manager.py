@@ -123,7 +123,7 @@ class ResilienceManager:
         return value
 
     def outcome(self, operation: Callable[[], T], options: ExecutionOptions = _NO_OPTIONS) -> Outcome[T]:
-        """Execute, and return `Ok` or `Err` instead of raising: with every attempt, and in `via` who answered."""
+        """Execute, and return `Ok` or `Err` instead of raising. It has every attempt, and `via` names who answered."""
         try:
             return _ok(*self._call(operation, options))
         except Exception as error:  # noqa: BLE001 - an outcome holds any failure
@@ -249,7 +249,7 @@ class ResilienceManager:
         key = (per_operation, options.for_plan)
         plan = self._plans.get(key)
         if plan is None:
-            # All at once: keeping track of the oldest would cost every call.
+            # All plans are dropped at once, because keeping track of the oldest would slow down every call.
             if len(self._plans) >= MOST_PLANS:
                 self._plans = {}
             plan = self._plans[key] = self._make_plan(options, per_operation=per_operation)
@@ -270,7 +270,8 @@ class ResilienceManager:
 
     def _with_present_circuit(self, policy: Policy, options: ExecutionOptions) -> Policy:
         """Return the policy with the settings that the circuit already has, if another recovery brought some."""
-        # Two policies that disagree about one circuit raise an error; without own settings, the manager must agree.
+        # Two policies that disagree about one circuit raise an error. So without settings of its own, the manager uses
+        # those of the circuit.
         for _, name in options.target.names:
             state = self._runtime.registry.known(name)
             if state is not None and state.has_current_circuit:
@@ -292,7 +293,7 @@ def _ok(value: T, op: Operation | None) -> Ok[T]:
 def _plain(operation: Callable[[], Any]) -> Any:
     value = operation()
     if inspect.iscoroutine(value):
-        # Closed, or Python warns that it was never awaited.
+        # The coroutine is closed. Otherwise Python warns that it was never awaited.
         value.close()
         raise InvalidError.saying(
             "execute", "an async function, or execute_async", "a plain function that returns a coroutine"

@@ -144,7 +144,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defa
     fallback_chain: FallbackChain | None = None
     """What happens when it has failed for good."""
     skip_circuit_breaker: bool = False
-    """Neither ask the circuit nor count the outcome there."""
+    """Neither check the circuit nor count the outcome there."""
     skip_retry: bool = False
     """Call it once."""
     abort: Abort | None = None

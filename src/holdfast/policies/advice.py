@@ -45,14 +45,14 @@ def _unlimited(policy: Policy) -> Iterator[Advice]:
 
 
 def _waits(policy: Policy) -> Iterator[Advice]:
-    # Schedules that are cut in the same way share one line; four similar warnings would hide the rest.
+    # Schedules that are cut in the same way share one line. Four similar warnings would hide the other warnings.
     cut: dict[tuple[int, int, bool], list[str]] = {}
     for each in outlook(policy):
         if each.reached < len(each.waits):
             cut.setdefault((each.reached + 1, len(each.waits), _is_own(policy, each)), []).append(each.what)
     for (first, of, own), names in cut.items():
         text = (
-            f"{', '.join(names)}: retry {first} of {of} and later never happen, "
+            f"{', '.join(names)}: retry {first} of {of} and later retries never happen, because "
             f"their waits end after the deadline of {policy.deadline:g} s"
         )
         yield (_warning if own else _note)("deadline", text)
@@ -79,12 +79,12 @@ def _circuit(policy: Policy) -> Iterator[Advice]:
     circuit = policy.circuit
     if circuit is None:
         if policy.attempts != 1:
-            yield _note("circuit", "nothing stops calls to what is down")
+            yield _note("circuit", "without a circuit, nothing stops calls to a service that is down")
         return
-    # Without a number of its own, a policy follows the schedules of the codes, which fit the default circuit.
+    # If a policy sets no attempts, the schedules of the codes apply, and these fit the default circuit.
     most = policy.attempts or 0
     if policy.counts == "attempt" and circuit.counted == "consecutive" and circuit.failures and circuit.failures < most:
-        text = f"{circuit.failures} failures open the circuit, and one operation may fail {most} times: the rest is cut off"
+        text = f"{circuit.failures} failures open the circuit, so one operation cannot make all its {most} attempts"
         yield _warning("circuit.failures", text)
     if policy.wait_for_circuit and policy.deadline is not None and circuit.open_for >= policy.deadline:
         text = (
@@ -95,7 +95,7 @@ def _circuit(policy: Policy) -> Iterator[Advice]:
 
 
 def _is_own(policy: Policy, each: Outlook) -> bool:
-    """Whether the numbers behind it were written down, or are a profile's."""
+    """Whether the user chose the numbers behind this outlook. Otherwise they are those of a profile."""
     # Warning about our own defaults would teach users to ignore warnings.
     own_deadline = policy.deadline != _DEFAULT.deadline
     return policy.attempts is not None or policy.backoff is not None or each.what in policy.per_code or own_deadline

@@ -1,4 +1,4 @@
-"""The ledger of a budget: seconds, money, tokens, turns and attempts. Budgets nest; a charge counts in every outer one.
+"""The ledger of a budget: seconds, money, tokens, turns and attempts. A charge counts in every outer budget too.
 
 Invariant: a ledger's spend is what it was charged itself plus what its inner budgets were charged, to the nano-dollar.
 Usage that nobody knows is counted and estimated. It is not zero, and it blocks nothing (R90).
@@ -38,7 +38,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
     estimate_usd: float | None = None
     """What an attempt of unknown cost is charged. None: the mean of the attempts whose cost is known."""
     estimate_tokens: int | None = None
-    """What an attempt of unknown usage is charged in tokens. None: the mean of the known ones."""
+    """What an attempt of unknown usage is charged in tokens. None: the mean of the attempts whose usage is known."""
 
     def __post_init__(self) -> None:
         options.seconds("budget.seconds", self.seconds, zero=True, optional=True)
@@ -82,7 +82,7 @@ class Reached(msgspec.Struct, frozen=True):
     used: float
     limit: float
     level: int = 0
-    """Whose limit it is: 0 for the budget itself, 1 for the one around it, and so on."""
+    """Whose limit it is: 0 for the budget itself, 1 for the budget around it, and so on."""
 
 
 class Ledger:
@@ -233,7 +233,7 @@ class Account:
         """What an attempt uses, as far as this budget has seen."""
         self._counted = _counted(limits)
         self._warn_at = limits.warn_at
-        # A limit is warned of once. A warning for each further attempt would bury the first.
+        # There is one warning per limit. A warning for each further attempt would hide the first one.
         self._warned: set[Unit] = set()
 
     def rest(self, now: float) -> Iterator[tuple[Unit, float]]:

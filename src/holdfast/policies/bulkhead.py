@@ -75,7 +75,7 @@ class BulkheadMachine:
 
     def acquire(self) -> Entry:
         """Take a place, or a ticket of the queue, or learn that the queue is full."""
-        # While a place is free, no call waits: a released place goes to the queue first. So this overtakes nobody.
+        # While a place is free, no call waits: a released place goes to the queue first. So this call overtakes nobody.
         if self.running < self._places:
             self.running += 1
             return _ACQUIRED
@@ -107,7 +107,7 @@ class BulkheadMachine:
         return None
 
     def cancel(self, ticket: int) -> int | None:
-        """Stop waiting. If the ticket had just been woken, its place goes on: return the next ticket to wake."""
+        """Stop waiting. If the ticket was just woken, its place goes to the next ticket: return it, to be woken."""
         if ticket in self._queue:
             del self._queue[ticket]
             return None

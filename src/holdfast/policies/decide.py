@@ -58,7 +58,7 @@ EFFECTS: tuple[Effect, ...] = get_args(Effect)
 NEXT_PROBE_S = 1.0
 """When to look again at a circuit that another caller is probing."""
 LONGEST_CIRCUIT_WAIT_S = 3600.0
-"""How long one operation waits for open circuits in all. An outage without an end must end somewhere."""
+"""How long one operation waits for open circuits in all. Without this limit, an operation could wait for ever."""
 RETURN_SPREAD = 0.2
 """A caller that waited for a circuit returns up to this share of its wait later than it may, so that callers
 return one after the other. Of 600 callers that an outage of ten minutes held up, 28 return in the same second."""
@@ -135,7 +135,7 @@ class Facts(msgspec.Struct, kw_only=True):
     now: float
     rng: Rng
     attempts: int
-    """Calls made so far, the failed one included; calls that moved on to another key are not in it."""
+    """Calls made so far, the failed one included; calls that moved on to another key are not counted."""
     deadline: float | None = None
     effect: Effect | None = None
     override: bool | None = None
@@ -149,7 +149,7 @@ class Facts(msgspec.Struct, kw_only=True):
     budget_spent: bool = False
     waits_for_circuit: bool = False
     open_until: float | None = None
-    """When the circuit ends rejecting calls; infinity while it is held open; None where it rejects nothing."""
+    """When the circuit stops rejecting calls; infinity while it is held open; None if it rejects nothing."""
     reopened_for: float | None = None
     """The failed call was a probe, and its circuit is now open again for so many seconds."""
     first_to_wait: bool = False
@@ -175,7 +175,7 @@ class Decider:
         self._probes = 0
         """Calls that were probes of a circuit this operation waits for. They do not use up its attempts."""
         self._most = 0
-        """Calls in all: as many as the most patient of the schedules met so far allows."""
+        """Calls in all: the largest number that any schedule met so far allows."""
 
     def decide(self, facts: Facts) -> Decision:
         """Return what to do about the failure."""
@@ -214,12 +214,14 @@ class Decider:
         if (reason := self._forbidden(facts)) is not None:
             return GiveUp(reason)
         if facts.reopened_for is not None and facts.waits_for_circuit:
-            # The probe failed, so this operation knows what every waiting caller will learn: the circuit stays open.
+            # This call was a probe, and it failed. So the circuit stays open, and the operation waits for the next
+            # probe.
             self._probes += 1
             return self._wait_for_circuit(facts.reopened_for, facts)
         tries = self.policy.tries(fault, overridden=bool(facts.override))
-        # Each schedule counts its own failures: a rate limit after two blips starts at its first delay, and a blip after a
-        # rate limit that was waited out has all its attempts. The largest of their numbers bounds the whole.
+        # Each schedule counts its own failures. So a rate limit after two network errors starts at its first delay, and
+        # a network error after a rate limit has all its attempts. The schedule with the most attempts limits the whole
+        # operation.
         failures = self._failures[fault.schedule] = self._failures.get(fault.schedule, 0) + 1
         self._most = max(self._most, tries.attempts)
         if failures >= tries.attempts or facts.attempts - self._probes >= self._most:
@@ -227,7 +229,7 @@ class Decider:
         requested = fault.retry_after
         if requested is not None and requested > self.policy.max_retry_after:
             return GiveUp(Reason.RETRY_AFTER)
-        # A server that names its own delay knows more than our curve does, so its delay is never cut short.
+        # A server that names a delay knows more than our backoff curve, so its delay is never shortened.
         delay = (
             tries.backoff.delay(failures, facts.rng, self._last_delay)
             if requested is None
@@ -240,7 +242,7 @@ class Decider:
 
     def _wait_for_circuit(self, until_probe: float | None, facts: Facts) -> Retry | GiveUp:
         """Wait for the next probe. A rejected call is not an attempt, so these waits have a limit of their own."""
-        # Without a time, other callers are probing the circuit, or a person holds it open: look again soon.
+        # If no time is known, other callers are probing the circuit or a person holds it open. Look again soon.
         delay = until_probe or NEXT_PROBE_S
         waited = self._circuit_waited + delay
         if not facts.waits_for_circuit or waited > LONGEST_CIRCUIT_WAIT_S:
@@ -253,12 +255,12 @@ class Decider:
         return Retry(delay, facts.attempts + 1, requested=True)
 
     def _spread(self, waited: float, delay: float, facts: Facts) -> float:
-        """Return how much later than it may this caller returns."""
+        """Return the extra seconds that this caller waits, so that not all waiting callers return at once."""
         later = max(self.policy.spread, RETURN_SPREAD) * waited
         if facts.deadline is not None:
-            # Half of the time is left for the call itself.
+            # Half of the time that is left before the deadline is for the call itself.
             later = min(later, (facts.deadline - facts.now - delay) / 2)
-        # The root makes long delays likelier: callers that waited little crowd the beginning as it is.
+        # The square root makes long delays likelier. Callers that waited only a short time already crowd the beginning.
         return later * math.sqrt(facts.rng.random())
 
     def _forbidden(self, facts: Facts) -> Reason | None:
@@ -327,7 +329,7 @@ class Skip(msgspec.Struct, frozen=True):
     reason: str
 
 
-# A fallback would hide a defect, do again what may have been done, or answer a caller that has left.
+# After these failures a fallback would hide a defect, repeat what may have happened, or answer a caller that has left.
 _NEVER_ANSWERED: frozenset[Code] = frozenset({"SYS_PROGRAMMING_ERROR", "TOOL_OUTCOME_UNKNOWN", "SYS_CANCELLED"})
 
 

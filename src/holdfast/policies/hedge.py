@@ -48,7 +48,7 @@ class Hedge(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
 def next_hedge(
     hedge: Hedge, *, after: float | None, started: float, added: int, now: float, quota_allows: bool
 ) -> float | None:
-    """Return the seconds until the next hedge (0: now); None: there will be none.
+    """Return the seconds until the next hedge (0: now); None: no hedge follows.
 
     `after` is `HedgeMachine.after()`, `started` is when the attempt's first call began, and `added` is the number of hedges
     it has.

@@ -20,7 +20,7 @@ __all__ = ["Outlook", "Wait", "outlook"]
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """The wait before one retry, as chance may have it."""
+    """The shortest and the longest wait before one retry."""
 
     retry: int
     """Counted from 1."""
@@ -39,9 +39,9 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     """Calls at most."""
     waits: tuple[Wait, ...]
     seconds: float | None
-    """The longest it can take, every call at its limit. None: nothing limits it."""
+    """The longest time it can take, if every call reaches its time limit. None: nothing limits it."""
     reached: int
-    """Retries that can happen at all before the deadline, every call failing at once and every wait the shortest."""
+    """Retries that can happen before the deadline, if every call fails at once and every wait is the shortest."""
 
 
 def outlook(policy: Policy) -> tuple[Outlook, ...]:

@@ -101,7 +101,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     profile: ProfileName = "holdfast"
     """The profile that gives the attempts and delays of each kind of failure."""
     max_retry_after: float = 900.0
-    """The longest delay that a service may request, in seconds. Beyond it, Holdfast does not wait but moves on."""
+    """The longest requested delay that is accepted, in seconds. For a longer one, Holdfast gives up or falls back."""
     spread: float = 0.0
     """Add up to this share to a delay that the service requested, so that many callers do not return at once."""
     counts: Counts = "attempt"
@@ -162,7 +162,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         return Tries(attempts=attempts, backoff=self.backoff or usual.backoff)
 
 
-# Schedules of failures that are not retried, or once at most, unless the caller overrides that.
+# Schedules of failures that are retried once at most, or not at all, unless the caller overrides that.
 _RARELY = frozenset({Schedule.NONE, Schedule.ONCE, Schedule.TOOL})
 
 _PARTS: dict[str, type] = {"backoff": Backoff, "circuit": Circuit, "retry_quota": Quota, "hedge": Hedge}

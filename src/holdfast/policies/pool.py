@@ -111,7 +111,7 @@ class PoolMachine:
         self._rest(index, now, DENIED_REST_S, None, denied=True)
 
     def failed(self, index: int, fault: Fault, now: float) -> None:
-        """Record a failure of the key: one that passes by itself is a limit, any other denies the key."""
+        """Record a failure of the key. A temporary failure counts as a rate limit; any other failure denies the key."""
         if fault.kind is Kind.TRANSIENT:
             self.limited(index, now, fault.retry_after)
         else:
@@ -123,8 +123,9 @@ class PoolMachine:
         """Decide whether a call that failed because of its key goes on with another one; None leaves it to the policy.
 
         `moves` counts the moves so far, `attempts` the calls so far, and `allowed` the calls that the failure's schedule
-        allows. A key that is ready is used at once, and that is not a retry: each other key is worth one call. Otherwise the
-        call waits for the first key to be ready, if that is sooner than the delay that the service requested for this key.
+        allows. A key that is ready is used at once. That is not a retry, because each other key gets one call.
+        Otherwise the call waits for the first key to be ready, if that is sooner than the delay that the service
+        requested for this key.
         """
         wait = self.soonest(now, shut=shut)
         if wait is None:
@@ -152,7 +153,8 @@ class PoolMachine:
         for index in candidates:
             keys[index].credit += keys[index].weight
         chosen = max(candidates, key=lambda index: keys[index].credit)
-        # Only the candidates take part in this round. A resting key must not come back with a heap of unused turns.
+        # Only the candidates take part in this round. A resting key must not collect turns, or it would get too many
+        # calls afterwards.
         keys[chosen].credit -= sum(keys[index].weight for index in candidates)
         keys[chosen].pace.reserve(now)
         return chosen

@@ -64,7 +64,7 @@ _TRANSIENT = Tries(attempts=3, backoff=Backoff(initial=1, factor=2, cap=30))
 _OPERATIONS = {"default": 30.0, "llm-call": 60.0, "tool-execution": 120.0, "file-read": 5.0, "web-fetch": 30.0, "agent-spawn": 300.0}  # fmt: skip
 _TOOLS = {"bash": 300.0, "read_file": 10.0, "edit_file": 30.0, "search": 60.0}
 
-# Where the documents differ, it follows the one that is most specific (C1, C6).
+# Where the documents differ, this profile follows the most specific document (C1, C6).
 HOLDFAST = Profile(
     name="holdfast",
     schedules={

@@ -95,7 +95,8 @@ class RateLimitMachine:
             self._next = self._before
             self._last = -_INFINITY
         else:
-            # Later reservations exist. Only a call at exactly this time keeps its distance from its neighbours.
+            # Later reservations exist, so this one cannot be undone. Another call may only start at exactly this time:
+            # so it keeps its distance from the calls before and after it.
             heappush(self._free, start)
 
     def learn(self, limit: float | None, remaining: float | None, reset: float | None, now: float) -> None:

@@ -1,7 +1,7 @@
 """Repairs: what can be changed about a failed request (its size, its credential, its model) before it is sent again.
 
-Invariant: each repair is used at most its number of times in one operation, and no request that was sent and failed is
-sent again unchanged, unless what changed is the credential it is sent with.
+Invariant: each repair is used at most its number of times in one operation, and a request that failed is not sent again
+unchanged, unless its credential was refreshed.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class Repairs:
         self._sent: list[tuple[tuple[Any, ...], Mapping[str, Any]]] = []
 
     def choose(self, fault: Fault) -> int | None:
-        """Return the index of the repair to run for this failure and count it as used; None where none is left."""
-        # The order they were added in decides: several repairs may answer the same code.
+        """Return the index of the repair to run for this failure and count it as used; None if no repair is left."""
+        # Several repairs may answer the same code. Then the repair that was added first is used.
         for index, repair in enumerate(self._repairs):
             if fault.code in repair.codes and self._used[index] < repair.times:
                 self._used[index] += 1

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Moment", "Outage", "Report", "simulate"]
 
-# More would take minutes; the shares in the report hardly change beyond that.
+# A simulation of more operations would take minutes, and the shares in its report would hardly differ.
 MOST_OPERATIONS = 1_000_000
 _METRICS_ONLY = Circuit(mode="metrics-only")
 
@@ -37,7 +37,7 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 10.0
     """Operations per second, at random moments."""
     duration: float = 120.0
-    """Seconds in which operations begin; all of them are seen to their end."""
+    """Seconds in which operations begin; each of them is simulated to its end."""
     answers_in: float = 0.5
     """Seconds a good call takes."""
     fails_in: float = 0.1
@@ -133,7 +133,7 @@ class _Simulation:
         self.fault = Fault.of(outage.code)
         self.verdict = Verdict.IGNORED if counted_by(self.fault, (Scope.PROVIDER,)) is None else Verdict.FAILURE
         self.heap: list[tuple[float, int, _Call | None, bool | None]] = []
-        """When, which, and what: an operation begins (None), an attempt begins (None), or an attempt ends (good or not)."""
+        """Time, order, call (None: a new operation begins), and how an attempt ended (True: well; None: it begins)."""
         self.order = 0
         self.moments: list[Moment] = []
         self.operations = self.calls = self.wasted = self.succeeded = self.hit = self.recovered = self.blocked = 0

@@ -92,7 +92,7 @@ def target_of(target: TargetLike, path: str = "recover.target") -> Target:
 
 
 def _nearly_a_scope(word: str) -> str | None:
-    # Loaded here: only a name with a colon pays for it.
+    # The import is slow and only a name with a colon needs it, so it stands here.
     from difflib import get_close_matches  # noqa: PLC0415
 
     return next(iter(get_close_matches(word, _SCOPES, 1, 0.7)), None)

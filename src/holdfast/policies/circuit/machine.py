@@ -228,7 +228,7 @@ class Breaker:
         )
 
     def force_open(self, now: float) -> None:
-        """Hold it open until `release` was called as many times (R62)."""
+        """Hold it open until `release` was called as often as this method (R62)."""
         self.isolations += 1
         self._obey_mode(now)
 
@@ -389,7 +389,7 @@ class Breaker:
         if state is not _OPEN:
             self.open_until = None
         if state is _HALF_OPEN and self.rejection:
-            # Calls beside the probes are rejected with the old reason; nobody knows when the probes will end.
+            # Other calls are rejected with the old reason while probes run. Nobody knows when the probes will end.
             self.rejection = msgspec.structs.replace(self.rejection, state=_HALF_OPEN, retry_at=None)
         if before is state:
             # `reset` of a closed circuit starts a new generation but is no change that listeners should see.
@@ -425,7 +425,7 @@ class Breaker:
                 self.rejection = Rejection(name=self.name, state=_OPEN, rule=Rule.FORCED)
                 self.open_until = None
                 self._become(_OPEN, now)
-        # A circuit that is held open has no time of its own to end, so without its holder it closes.
+        # A circuit that is held open has no end time. When nobody holds it any more, it closes.
         elif held_open or (mode != "normal" and self.recorded_state is not _CLOSED):
             self._close(now)
 

@@ -78,7 +78,7 @@ class Window:
         """Start the part that contains `now` and forget the parts that are too old."""
         tick = int(now // self.width)
         began = self._tick
-        # A time before the present part, as of a caller that was held up, counts in the present part.
+        # A delayed caller may bring a time before the present part. Its call counts in the present part.
         if tick > began or self.ends == -math.inf:
             self._keep()
             # After a long quiet time each place needs to be forgotten only once, however many parts have passed.
@@ -164,8 +164,8 @@ ENOUGH = 20.0
 class Usual:
     """The usual failure rate of a target, for circuits with adaptive thresholds. Older calls weigh less.
 
-    One failure after a spotless record says more than one more failure of a tool that fails now and then. Only calls that
-    left the window while the circuit was closed are learned from, so that an outage does not become usual.
+    A failure says more about a target that never failed before than about a target that fails now and then. Only calls
+    that left the window while the circuit was closed are learned from, so that an outage does not become usual.
 
     Invariant: the factor stays between `LEAST` and `MOST`, and is 1 until `ENOUGH` calls are known.
     """

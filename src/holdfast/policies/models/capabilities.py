@@ -23,11 +23,15 @@ Capability: TypeAlias = Literal[
 """What a model may be able to do. The names are those of document 002."""
 
 Level: TypeAlias = Literal["hard", "preferred", "probed", "absent"]
-"""How much a capability is needed. Without it: reject the request, warn, continue silently; `absent`: not needed."""
+"""How much a capability is needed.
+
+If it is missing: `hard` rejects the request, `preferred` warns, `probed` continues silently. `absent`: it is not
+needed.
+"""
 
 CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 
-# The codes of missing capabilities. The others have PROVIDER_CAPABILITY_MISSING.
+# The codes of missing capabilities. Capabilities that are not listed have PROVIDER_CAPABILITY_MISSING.
 _CODES: dict[Capability, Code] = {
     "streaming": "PROVIDER_MISSING_STREAMING",
     "toolCalling": "PROVIDER_MISSING_TOOL_CALLING",

@@ -111,7 +111,7 @@ def _checked(table: Any) -> dict[str, Price]:
             raise InvalidError.at("prices", "the name of a model or a pattern with *", pattern)
         if not isinstance(price, Price):
             raise InvalidError.at(f"prices[{pattern}]", "a Price", price)
-    # A copy: whoever gave us the table may change it later, and remembered prices would not follow.
+    # The table is copied, because its owner may change it later, and remembered prices would not follow.
     return dict(table)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["OpenCall"]
 
-# Events of Anthropic's Messages and OpenAI's Responses. Their types have different names, so one table serves both.
+# The event types of Anthropic's Messages and OpenAI's Responses. No name means two things, so one table holds both.
 _BEGINS = frozenset({"content_block_start", "response.output_item.added"})
 _ENDS = frozenset({"content_block_stop", "response.output_item.done", "response.function_call_arguments.done"})
 _FRAGMENTS = frozenset({"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"})
