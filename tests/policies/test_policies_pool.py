@@ -144,17 +144,17 @@ def after(fault, *, keys=3, moves=0, attempts=1, others=(), shut=()):
 
 @pytest.mark.parametrize("fault", [LIMITED, DENIED])
 def test_a_call_whose_key_failed_moves_to_a_ready_key_at_once_and_that_is_no_retry(fault):
-    assert after(fault) == Retry(0.0, 3, elsewhere=True)
-    assert after(fault, moves=1, attempts=3) == Retry(0.0, 4, elsewhere=True)
+    assert after(fault) == Retry(0.0, 3, "another-key")
+    assert after(fault, moves=1, attempts=3) == Retry(0.0, 4, "another-key")
 
 
 def test_each_other_key_is_worth_one_move():
-    assert after(LIMITED, moves=2, attempts=3) == Retry(0.0, 3, requested=True)
+    assert after(LIMITED, moves=2, attempts=3) == Retry(0.0, 3, "requested")
     assert after(DENIED, moves=2, attempts=3) is None
 
 
 def test_a_call_waits_for_the_first_key_that_is_ready_sooner_than_its_own():
-    assert after(LIMITED, others=[9.0, 5.0]) == Retry(5.0, 3, requested=True)
+    assert after(LIMITED, others=[9.0, 5.0]) == Retry(5.0, 3, "requested")
     assert after(LIMITED, others=[40.0, 50.0]) is None
     assert after(LIMITED, others=[9.0, 5.0], attempts=3) is None
     assert after(DENIED, others=[9.0, 5.0]) is None

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Circuit, InvalidError, Policy, Quota
 from holdfast.events import CircuitState
-from holdfast.policies.circuit import Breaker, Permit, Rejection, Verdict
+from holdfast.policies.circuit import Permit, Rejection, Verdict
 from holdfast.runtime.registry import Registry, TargetState
 
 OPENS_AT_ONCE = Policy(circuit=Circuit(failures=1, open_for=10))
@@ -39,9 +39,9 @@ def test_the_circuit_is_read_and_changed_through_methods_only() -> None:
     open_circuit(state)
     assert (state.rejects_until, state.rejects(9.9), state.rejects(10.0)) == (10.0, True, False)
     assert [change.to for change in state.take_transitions()] == [CircuitState.OPEN]
-    state.change_circuit(Breaker.reset, 1.0)
+    state.reset(1.0)
     assert state.circuit_state(1.0) is CircuitState.CLOSED
-    state.change_circuit(Breaker.force_open, 1.0)
+    state.force_open(1.0)
     assert state.is_held
     assert state.rejects_until == float("inf")
 

@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast.events import CircuitState
-from holdfast.policies.circuit import Breaker, BreakerMetrics, Circuit, Permit, Verdict
+from holdfast.policies.circuit import BreakerMetrics, Circuit, Permit, Verdict
+from holdfast.runtime.registry import TargetState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from holdfast.faults import Code
     from holdfast.policies import Policy
     from holdfast.policies.target import Target
-    from holdfast.runtime.registry import TargetState
     from holdfast.runtime.runtime import Runtime
 
     P = ParamSpec("P")
@@ -77,7 +77,7 @@ class CircuitHandle:
         state = self._runtime.registry.known(self.name)
         if state is None:
             # No call used the name yet. A new circuit shows the same zeros, and is not kept.
-            return Breaker(Circuit(), self.name).metrics(self._runtime.clock.monotonic())
+            return TargetState(self.name).metrics(self._runtime.clock.monotonic())
         return state.metrics(self._runtime.clock.monotonic())
 
     @overload
@@ -103,15 +103,15 @@ class CircuitHandle:
 
     def reset(self) -> None:
         """Close it and forget the recent failures; totals stay."""
-        self._change(Breaker.reset)
+        self._change(TargetState.reset)
 
     def force_open(self) -> None:
         """Hold it open. It stays open until `release` is called as often as this was."""
-        self._change(Breaker.force_open)
+        self._change(TargetState.force_open)
 
     def release(self) -> None:
         """Undo one `force_open`."""
-        self._change(Breaker.release)
+        self._change(TargetState.release)
 
     def circuit_for(self, policy: Policy) -> Circuit | None:
         """Return the settings it has; the policy's if it has none yet."""
@@ -129,10 +129,10 @@ class CircuitHandle:
             state.settle(permit, verdict, now, code)
         self._runtime.report_transitions(state)
 
-    def _change(self, change: Callable[[Breaker, float], None]) -> None:
+    def _change(self, change: Callable[[TargetState, float], None]) -> None:
         now = self._runtime.clock.monotonic()
         state = self._serving(now)
-        state.change_circuit(change, now)
+        change(state, now)
         self._runtime.report_transitions(state)
 
     def _serving(self, now: float) -> TargetState:

@@ -46,14 +46,24 @@ __all__ = [
     "Take",
     "can_fall_back",
     "decide_fallback",
+    "gives_up_at_once",
     "is_repeatable",
     "leaves_outcome_unknown",
+    "may_resume",
 ]
 
 Effect: TypeAlias = Literal["read", "idempotent", "keyed", "unsafe"]
 """`read` changes nothing; `idempotent` may be repeated; `keyed` may be repeated with the same key; `unsafe` may not."""
 
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
+
+AfterFirst: TypeAlias = Literal["raise", "continue", "restart"]
+"""What a failure after the first item of a stream does: raise with the items that arrived; go on where it broke off; begin
+again."""
+
+Why: TypeAlias = Literal["backoff", "requested", "circuit", "another-key", "proposed"]
+"""Why a retry waits as long as it does: by its schedule, as the other side requested, for a circuit, because another key is
+tried, or as a driver with rules of its own proposed."""
 
 NEXT_PROBE_S = 1.0
 """When to look again at a circuit that another caller is probing."""
@@ -83,6 +93,8 @@ class Reason(StrEnum):
     """The circuit is open."""
     UNWANTED = "unwanted"
     """The caller does not want this failure retried."""
+    NOT_REPEATABLE = "not-repeatable"
+    """The request cannot be sent twice: its method or its body does not allow it."""
     COMMANDED = "commanded"
     """A person chose the fallbacks."""
     UNREPAIRED = "unrepaired"
@@ -103,10 +115,17 @@ class Retry(msgspec.Struct, frozen=True):
     delay: float
     of: int
     """Calls in all that this failure's schedule allows."""
-    requested: bool = False
-    """The other side requested this wait."""
-    elsewhere: bool = False
-    """The next attempt goes to another key or deployment, so it is not a retry of the same call."""
+    why: Why = "backoff"
+
+    @property
+    def requested(self) -> bool:
+        """Whether the other side, or the circuit in front of it, determined this wait."""
+        return self.why in {"requested", "circuit"}
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the next attempt goes to another key or deployment: then it is not a retry of the same call."""
+        return self.why == "another-key"
 
 
 class RunRepair(msgspec.Struct, frozen=True):
@@ -238,7 +257,7 @@ class Decider:
         if _is_late(facts, delay):
             return GiveUp(Reason.DEADLINE)
         self._last_delay = delay
-        return Retry(delay, self._most, requested is not None)
+        return Retry(delay, self._most, "backoff" if requested is None else "requested")
 
     def _wait_for_circuit(self, until_probe: float | None, facts: Facts) -> Retry | GiveUp:
         """Wait for the next probe. A rejected call is not an attempt, so these waits have a limit of their own."""
@@ -252,7 +271,7 @@ class Decider:
         if not facts.first_to_wait:
             delay += self._spread(waited, delay, facts)
         self._circuit_waited += delay
-        return Retry(delay, facts.attempts + 1, requested=True)
+        return Retry(delay, facts.attempts + 1, "circuit")
 
     def _spread(self, waited: float, delay: float, facts: Facts) -> float:
         """Return the extra seconds that this caller waits, so that not all waiting callers return at once."""
@@ -290,6 +309,11 @@ class Decider:
         if facts.fault.code == "CIRCUIT_OPEN" or facts.withdraw_retry():
             return retry
         return GiveUp(Reason.QUOTA)
+
+
+def gives_up_at_once(*, waits: bool) -> bool:
+    """Whether an operation whose first call a circuit rejected ends there. It goes on only if it waits for circuits."""
+    return not waits
 
 
 def leaves_outcome_unknown(effect: Effect | None, fault: Fault) -> bool:
@@ -333,9 +357,23 @@ class Skip(msgspec.Struct, frozen=True):
 _NEVER_ANSWERED: frozenset[Code] = frozenset({"SYS_PROGRAMMING_ERROR", "TOOL_OUTCOME_UNKNOWN", "SYS_CANCELLED"})
 
 
-def can_fall_back(fault: Fault) -> bool:
-    """Whether a fallback may answer this failure at all."""
-    return fault.code not in _NEVER_ANSWERED
+def can_fall_back(fault: Fault, *, effect: Effect | None = None, wrong_arguments: bool = False) -> bool:
+    """Whether a fallback may answer this failure at all.
+
+    `effect` is that of the function that failed. `wrong_arguments`: it raised a `TypeError`, and no tool was called. Only
+    the arguments of a tool come from a model; other wrong arguments are a defect of the program.
+    """
+    if fault.code == "TOOL_INPUT_INVALID" and wrong_arguments:
+        return False
+    return fault.code not in _NEVER_ANSWERED and not leaves_outcome_unknown(effect, fault)
+
+
+def may_resume(after_first: AfterFirst, *, inside_tool_call: bool) -> bool:
+    """Whether a stream that broke after its first item may go on or begin again, as its caller chose.
+
+    Inside a tool call it may not: the arguments of a call are never put together from two answers.
+    """
+    return after_first != "raise" and not inside_tool_call
 
 
 def decide_fallback(

@@ -45,15 +45,13 @@ class Hedge(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
         options.share("hedge.percentile", self.percentile, optional=True)
 
 
-def next_hedge(
-    hedge: Hedge, *, after: float | None, started: float, added: int, now: float, quota_allows: bool
-) -> float | None:
+def next_hedge(hedge: Hedge, *, after: float | None, started: float, added: int, now: float) -> float | None:
     """Return the seconds until the next hedge (0: now); None: no hedge follows.
 
     `after` is `HedgeMachine.after()`, `started` is when the attempt's first call began, and `added` is the number of hedges
     it has.
     """
-    if after is None or added >= hedge.most or not quota_allows:
+    if after is None or added >= hedge.most:
         return None
     return max(0.0, started + after * (added + 1) - now)
 

@@ -131,9 +131,9 @@ class PoolMachine:
         if wait is None:
             return None
         if wait <= 0.0 and moves < len(self._keys) - 1:
-            return Retry(0.0, max(allowed, attempts + 1), elsewhere=True)
+            return Retry(0.0, max(allowed, attempts + 1), "another-key")
         sooner = fault.retryable and fault.retry_after is not None and wait < fault.retry_after
-        return Retry(wait, allowed, requested=True) if sooner and attempts - moves < allowed else None
+        return Retry(wait, allowed, "requested") if sooner and attempts - moves < allowed else None
 
     def learn(self, index: int, announced: AnnouncedLimit, now: float) -> None:
         """Follow the limit that a response to this key announced."""

@@ -223,7 +223,9 @@ def _sync(plan: Plan, chain: Chain, fn: Callable[..., Any]) -> Any:
 def _outcome_async(plan: Plan, chain: Chain, fn: Any) -> Any:
     async def outcome(*args: Any, **kwargs: Any) -> Outcome[Any]:
         """Make the call and return `Ok` or `Err` with every attempt. It raises only cancellations and interrupts."""
-        op = Operation(plan.fresh())
+        nonlocal plan
+        plan = plan.fresh()
+        op = Operation(plan)
         call = drive_async(op, fn, args, kwargs)
         return await _concluded(op, drive_chain_async(op, chain, call, args, kwargs) if _chains(op, chain) else call)
 
@@ -240,7 +242,9 @@ def _outcome(plan: Plan, chain: Chain, fn: Any) -> Any:
             if isinstance(outcome, Err):
                 print(outcome.fault.code, outcome.fault.attempts)
         """
-        op = Operation(plan.fresh())
+        nonlocal plan
+        plan = plan.fresh()
+        op = Operation(plan)
         try:
             value = drive_chain(op, chain, fn, args, kwargs) if _chains(op, chain) else drive(op, fn, args, kwargs)
         except Exception as error:  # noqa: BLE001 - an outcome holds any error

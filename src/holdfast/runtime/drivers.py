@@ -147,8 +147,8 @@ async def _attempt_async(
         return await limited(op, fn, args, kwargs)
     # The time limit starts after this wait, because the callee is not slow while the call waits for a place.
     ticket = await limiter.acquire_async(op.plan.runtime, op.deadline)
-    op.call_starts()
     try:
+        op.call_starts()
         return await limited(op, fn, args, kwargs)
     finally:
         limiter.release(ticket)
@@ -160,8 +160,8 @@ def _attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwarg
     if limiter is None:
         return _call(op, fn, args, kwargs)
     ticket = limiter.acquire(op.plan.runtime, op.deadline)
-    op.call_starts()
     try:
+        op.call_starts()
         return _call(op, fn, args, kwargs)
     finally:
         limiter.release(ticket)
@@ -219,8 +219,8 @@ def _failed_under_limit(op: Operation, limit: Limit, error: BaseException) -> fl
 def begin_limit(op: Operation) -> Limit | None:
     """Start the clock for the attempt just begun; None if it has no limit."""
     wheels = op.plan.wheels
-    if op.attempts == 1 and op.around is None:
-        # A first attempt without an outer scope always has the whole limit, so all such attempts share one timer.
+    if op.attempts == 1 and op.around is None and not op.eventful:
+        # A first attempt that has not waited and has no outer scope has the whole limit, so all such attempts share one timer.
         return None if wheels is None else wheels.begin(op.attempt_started)
     seconds = op.limit()
     if seconds is None:

@@ -19,21 +19,22 @@ import msgspec
 from holdfast import options
 from holdfast.events import AgentFallback, Degraded, Fallback
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError, Scope
-from holdfast.policies.decide import Ask, Skip, can_fall_back, decide_fallback
+from holdfast.policies.decide import Ask, Skip, can_fall_back, decide_fallback, leaves_outcome_unknown
 from holdfast.policies.fallback import Consent, When, check_when, meets
-from holdfast.runtime import reports
+from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer
 from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
 from holdfast.runtime.callables import is_async, name_of
 from holdfast.runtime.drivers import drive, leave, limited
-from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, fault_of
+from holdfast.runtime.fault_of import FAULT_ATTRIBUTE
 from holdfast.runtime.plan import PLAN_ATTRIBUTE
+from holdfast.runtime.tool import contract_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterator
 
-    from holdfast.policies.decide import Take
+    from holdfast.policies.decide import Effect, Take
     from holdfast.runtime.operation import Operation
 
 __all__ = ["CacheStore", "Chain", "Consent", "Step", "When", "check_step", "drive_chain", "drive_chain_async"]
@@ -222,12 +223,12 @@ class _Walk:
         self.op = op
         self.chain = chain
         self.error: Exception | None = error
-        self.primary = self.latest = fault_of(error)
+        self.primary = self.latest = op.plan.runtime.fault_of(error)
         self.failed: list[dict[str, str]] = []
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[_Call, Any, Any]:
         """Return the first answer; raise the primary's error if no step answers."""
-        if not can_fall_back(self.primary) or self._is_defect(self._primary_error(), self.primary):
+        if not self._can_fall_back(self._primary_error(), self.primary, None):
             raise self._exhausted()
         for step in self.chain.steps:
             # Checked before the step is reported, so that no fallback begins for a caller that has given up.
@@ -242,8 +243,9 @@ class _Walk:
             self.op.begin_step(step.name, last=self.chain.ends_with(step))
             try:
                 value = yield _Call(step.fn, args, kwargs)
-            except Exception as failure:  # noqa: BLE001 - a step may raise anything
-                self._step_failed(step.name, failure)
+            except Exception as failure:
+                if self._must_surface(step, failure):
+                    raise
             else:
                 self.op.step_answered(value)
                 return value
@@ -290,8 +292,9 @@ class _Walk:
         if chain.degraded_answer is not None:
             try:
                 value = yield _Call(chain.degraded_answer, (self.primary, *args), kwargs)
-            except Exception as failure:  # noqa: BLE001 - a step may raise anything
-                self._step_failed("degraded", failure)
+            except Exception as failure:
+                if self._must_surface(Step(name="degraded", fn=chain.degraded_answer), failure):
+                    raise
             else:
                 self._degraded("degraded")
                 return value
@@ -303,25 +306,31 @@ class _Walk:
                 reports.suppressed(self.op, failure, "the notification of a failed chain raised")
         raise self._exhausted()
 
-    def _step_failed(self, name: str, error: Exception) -> None:
-        """Keep a step's error. A defect in its code is raised at once: it must not look like an outage (R74)."""
+    def _must_surface(self, step: Step, error: Exception) -> bool:
+        """Keep a step's error. Return True to raise it: no other step may answer a defect or a caller's abort (R74).
+
+        A step that may have happened and must not happen twice raises `OutcomeUnknownError`.
+        """
         if self.op.passes(error):
             self.op.failed(error)
-            raise error
-        fault = fault_of(error)
-        is_defect = self._is_defect(error, fault)
-        self.op.step_failed(fault, remember=not is_defect)
-        if is_defect:
+            return True
+        fault = self.op.plan.runtime.fault_of(error)
+        contract = contract_of(step.fn)
+        effect = None if contract is None else contract.effect
+        goes_on = self._can_fall_back(error, fault, effect)
+        self.op.step_failed(fault, remember=goes_on)
+        if not goes_on:
             reports.failed(self.op, fault)
-            raise error
+            if leaves_outcome_unknown(effect, fault):
+                raise errors.outcome_unknown(self.op, fault) from error
+            return True
         self.latest = fault
-        self.failed.append({"step": name, "code": fault.code, "message": fault.message})
+        self.failed.append({"step": step.name, "code": fault.code, "message": fault.message})
+        return False
 
-    def _is_defect(self, error: Exception, fault: Fault) -> bool:
-        """Whether the program has a defect. Wrong arguments are a mistake of the model only if a tool was called."""
-        if fault.code == "TOOL_INPUT_INVALID" and isinstance(error, TypeError):
-            return Scope.TOOL not in self.op.plan.scopes
-        return fault.code == "SYS_PROGRAMMING_ERROR"
+    def _can_fall_back(self, error: Exception, fault: Fault, effect: Effect | None) -> bool:
+        wrong_arguments = isinstance(error, TypeError) and Scope.TOOL not in self.op.plan.scopes
+        return can_fall_back(fault, effect=effect, wrong_arguments=wrong_arguments)
 
     def _degraded(self, via: str) -> None:
         op, runtime = self.op, self.op.plan.runtime

@@ -75,7 +75,6 @@ def _next(op: Operation, hedge: Hedge, considered: int) -> float | None:
         started=op.attempt_started,
         added=considered,
         now=op.plan.monotonic(),
-        quota_allows=True,
     )
 
 

@@ -28,7 +28,7 @@ import msgspec
 from holdfast._platform import after_fork
 from holdfast.faults import AbortedError, Attempt, BudgetError, CircuitOpenError, HoldfastError, OutcomeUnknownError
 from holdfast.policies.circuit import Rejection, Verdict, counted_by
-from holdfast.policies.decide import Decider, Facts, GiveUp, Reason, Retry, RunRepair
+from holdfast.policies.decide import Decider, Facts, GiveUp, Reason, Retry, RunRepair, gives_up_at_once
 from holdfast.policies.models.prices import LIST_PRICES
 from holdfast.policies.models.usage import model_of, usage_of
 from holdfast.policies.repair import Repairs
@@ -36,16 +36,16 @@ from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, on_clock
 from holdfast.runtime.budget import Charges
 from holdfast.runtime.commands import Waiting
-from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, fault_of, forget_account, gave_up_in, leave_account
+from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, forget_account, gave_up_in, leave_account
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from holdfast.events import Command
     from holdfast.faults import Fault
     from holdfast.policies.circuit import Permit
     from holdfast.policies.decide import Decision
-    from holdfast.policies.repair import Repair
+    from holdfast.policies.repair import Changed, Repair
     from holdfast.runtime.adapter import Abort, Adapter
     from holdfast.runtime.ambient import Ambient, Monotonic
     from holdfast.runtime.budget import Budget
@@ -61,13 +61,19 @@ _process = os.urandom(4).hex()
 class DueRepair:
     """A repair that the driver must perform before the next attempt."""
 
-    __slots__ = ("error", "fault", "fn", "repair")
+    __slots__ = ("_error", "fault", "fn", "repair")
 
     def __init__(self, repair: Repair, fn: Callable[..., Any], fault: Fault, error: Exception) -> None:
         self.repair = repair
         self.fn = fn
         self.fault = fault
-        self.error = error
+        self._error: Exception | None = error
+
+    def take_error(self) -> Exception:
+        """Return the error of the failed call and forget it: it must not be kept alive by a frame that it passes through."""
+        error, self._error = self._error, None
+        assert error is not None
+        return error
 
 
 class Operation:
@@ -103,7 +109,7 @@ class Operation:
     due_repair: DueRepair | None = None
     outer_deadline: float | None = None
     """The deadline of the scope around."""
-    failed_with: tuple[Exception, Fault] | None = None
+    failed_with: tuple[Exception, Fault, bool] | None = None
     """The failure before the present wait, where there are fallbacks: a person may command them during the wait."""
     charges: Charges | None = None
     """What its attempts cost the budget around; None where there is no budget."""
@@ -256,8 +262,15 @@ class Operation:
         return left if allowed is None or left < allowed else allowed
 
     def call_starts(self) -> None:
-        """The call itself begins now: waiting for the limiter is not the callee's time."""
+        """The call itself begins now: waiting for the limiter is not the callee's time.
+
+        Raises `AbortedError` if the caller's signal was set during that wait.
+        """
+        if self.abort is not None and self.abort.is_set():
+            raise errors.aborted(self)
         self.attempt_started = self.plan.monotonic()
+        # The deadline came nearer during the wait, so the attempt needs a time limit of its own.
+        self.eventful = True
 
     # --- how an attempt ends ---
 
@@ -301,7 +314,7 @@ class Operation:
         if self.passes(error):
             self._passed()
             return None
-        if not self.attempts and isinstance(error, CircuitOpenError) and not self.waits_for_circuit:
+        if not self.attempts and isinstance(error, CircuitOpenError) and gives_up_at_once(waits=self.waits_for_circuit):
             # Nothing was called, so there is nothing to recognise or settle, and the error already says everything.
             self._rejected_at_once(error)
             return None
@@ -442,7 +455,7 @@ class Operation:
         self.waited = decision.delay
         self.moves += decision.elsewhere
         if self.has_fallbacks:
-            self.failed_with = (error, fault)
+            self.failed_with = (error, fault, made)
         return decision.delay
 
     def _note(self, then: str, *, made: bool) -> None:
@@ -456,11 +469,21 @@ class Operation:
         assert due is not None
         return due
 
-    def not_repaired(self, due: DueRepair) -> None:
-        """The repair did not help: the failure of the call is final."""
-        now = self.plan.monotonic()
-        decision = self._decide(due.error, due.fault, now, final=Reason.UNREPAIRED)
-        self._perform(decision, due.error, due.fault, now)
+    def may_send(self, changed: Changed, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether a repaired request differs from every request that failed; `args` and `kwargs` are the latest of those."""
+        assert self.decider is not None
+        repairs = self.decider.repairs
+        assert repairs is not None
+        # The failed request is remembered before the new one is compared with all that were sent.
+        repairs.sent(args, kwargs)
+        return not repairs.repeats(changed)
+
+    def not_repaired(self, due: DueRepair) -> Exception:
+        """The repair did not help: the failure of the call is final. Return the error to raise."""
+        now, error = self.plan.monotonic(), due.take_error()
+        decision = self._decide(error, due.fault, now, final=Reason.UNREPAIRED)
+        self._perform(decision, error, due.fault, now)
+        return error
 
     def _fault(self, error: Exception) -> Fault:
         if self.adapter is not None and (fault := self.adapter.fault_of(error)) is not None:
@@ -468,10 +491,7 @@ class Operation:
         if FAULT_ATTRIBUTE in error.__dict__ and not self._gave_up_inside(error):
             # Another operation raised this very object before; its verdict and history are not ours.
             forget_account(error)
-        runtime = self.plan.runtime
-        return fault_of(
-            error, provider=self.plan.provider, now=runtime.clock.wall(), classifier=runtime.rules.classifier
-        )
+        return self.plan.runtime.fault_of(error, provider=self.plan.provider)
 
     def _gave_up_inside(self, error: Exception) -> bool:
         """Whether a nested recovery gave up on the error. It would have read our run id, which is made at the first read."""
@@ -554,10 +574,10 @@ class Operation:
             self.stopped(stop)
             raise stop
         if command == "fall-back" and failed_with is not None:
-            error, fault = failed_with
+            error, fault, made = failed_with
             del failed_with
             now = self.plan.monotonic()
-            self._perform(self._decide(error, fault, now, final=Reason.COMMANDED), error, fault, now, made=True)
+            self._perform(self._decide(error, fault, now, final=Reason.COMMANDED), error, fault, now, made=made)
             try:
                 raise error
             finally:

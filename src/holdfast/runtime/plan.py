@@ -96,7 +96,7 @@ class Plan:
         self._given_accept = accept
         self._given_policy = policy
         self._given_runtime = runtime
-        self._own_state: TargetState | None = None
+        self._own_state: tuple[Runtime, TargetState] | None = None
         self.look_up()
 
     def look_up(self) -> None:
@@ -154,9 +154,11 @@ class Plan:
         """A sync attempt is nothing but the call."""
 
     def _unshared_state(self, runtime: Runtime) -> TargetState:
-        if self._own_state is None:
-            self._own_state = runtime.registry.unnamed(f"function:{self.name}" if self.name else "")
-        return self._own_state
+        # Its circuit holds readings of its runtime's clock, so it cannot move to another runtime.
+        if self._own_state is None or self._own_state[0] is not runtime:
+            state = runtime.registry.unnamed(f"function:{self.name}" if self.name else "")
+            self._own_state = (runtime, state)
+        return self._own_state[1]
 
     def _with_contract(self, policy: Policy) -> Policy:
         """Apply a tool's own contract, which wins over the policy it is called with."""

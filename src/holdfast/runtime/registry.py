@@ -150,10 +150,20 @@ class TargetState:
         with self._lock:
             return self._breaker.metrics(now)
 
-    def change_circuit(self, change: Callable[[Breaker, float], None], now: float) -> None:
-        """Change the circuit by hand: `Breaker.reset`, `Breaker.force_open`, `Breaker.release`."""
+    def reset(self, now: float) -> None:
+        """Close the circuit by hand and forget what led here; totals stay."""
         with self._lock:
-            change(self._breaker, now)
+            self._breaker.reset(now)
+
+    def force_open(self, now: float) -> None:
+        """Hold the circuit open by hand until it is released as often."""
+        with self._lock:
+            self._breaker.force_open(now)
+
+    def release(self, now: float) -> None:
+        """Take one `force_open` back."""
+        with self._lock:
+            self._breaker.release(now)
 
     def take_transitions(self) -> tuple[Transition, ...]:
         """Return the changes of the circuit since they were last taken, oldest first."""

@@ -54,17 +54,11 @@ def repair(op: Operation, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> R
 
 
 def _repaired(op: Operation, due: DueRepair, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Request:
-    # The failed request is remembered before the new one is compared with all that were sent.
-    assert op.decider is not None
-    repairs = op.decider.repairs
-    assert repairs is not None
-    repairs.sent(args, kwargs)
-    if isinstance(result, Changed) and not repairs.repeats(result):
+    if isinstance(result, Changed) and op.may_send(result, args, kwargs):
         args, kwargs = result.args, result.kwargs
     # A refreshed credential is not among the arguments. So from such a repair, True means: send the same request again.
     elif result is not True or not due.repair.same_request:
-        op.not_repaired(due)
-        raise due.error
+        raise op.not_repaired(due)
     bus, clock = op.plan.runtime.bus, op.plan.runtime.clock
     if bus.wants(Repaired):
         bus.emit(

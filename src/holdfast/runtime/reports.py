@@ -21,7 +21,6 @@ from holdfast.events import (
     SuppressedError,
 )
 from holdfast.policies.decide import Reason
-from holdfast.runtime.fault_of import fault_of
 
 if TYPE_CHECKING:
     from holdfast.faults import Code, Fault
@@ -59,6 +58,7 @@ _WHY = {
     Reason.UNKNOWN: "the failure is not recognised and the call's effect is not declared repeatable",
     Reason.CIRCUIT: "the circuit is open",
     Reason.UNWANTED: "the caller does not want it retried",
+    Reason.NOT_REPEATABLE: "the request cannot be sent twice",
     Reason.COMMANDED: "a person chose the fallbacks",
     Reason.UNREPAIRED: "the repair for it did not help",
     Reason.PARTIAL: "a part was delivered already",
@@ -171,7 +171,7 @@ def suppressed(op: Operation, error: Exception, reason: str) -> None:
     """Report an error that is ignored on purpose, with the reason (S2-10)."""
     # Without a check for readers: this is rare, and no call that works comes here.
     if not op.plan.off:
-        op.plan.runtime.bus.emit(SuppressedError.of(fault_of(error), reason, at=_now(op), run=op.run))
+        op.plan.runtime.bus.emit(SuppressedError.of(op.plan.runtime.fault_of(error), reason, at=_now(op), run=op.run))
 
 
 def fell_back(

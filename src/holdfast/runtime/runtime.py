@@ -33,7 +33,7 @@ from holdfast.faults import InvalidError
 from holdfast.policies.policy import INTERACTIVE
 from holdfast.runtime.bus import Bus, EventStream, Handler, Subscription, log_writer
 from holdfast.runtime.commands import Commands
-from holdfast.runtime.fault_of import Rules, use_rules
+from holdfast.runtime.fault_of import Rules, fault_of, use_rules
 from holdfast.runtime.limits import AbandonedThreads
 from holdfast.runtime.registry import Registry
 
@@ -242,6 +242,10 @@ class Runtime:
         """
         return EventStream(self.bus, kinds or KINDS)
 
+    def fault_of(self, failure: Any, *, provider: str = "") -> Fault:
+        """Return the fault of a failure, by this runtime's clock and rules. See `holdfast.fault_of`."""
+        return fault_of(failure, provider=provider, now=self.clock.wall(), classifier=self.rules.classifier)
+
     def sleep(self, seconds: float, until: threading.Lock | None = None) -> None:
         """For recoveries: sleep in a thread, on this runtime's clock.
 
@@ -307,6 +311,7 @@ def enabled_by_environment() -> bool:
 _runtimes: WeakSet[Runtime] = WeakSet()
 """Every runtime of this process: after a fork, each replaces its locks."""
 _default: Runtime | None = None
+_making_default = threading.Lock()
 
 
 def default_runtime() -> Runtime:
@@ -320,11 +325,14 @@ def default_runtime() -> Runtime:
         default_runtime().on(print)
     """
     if _default is None:
-        # It becomes the default only after its settings were applied: wrong ones must raise again with the next call.
-        runtime = Runtime(log=True)
-        config.load().apply(runtime)
-        _make_default(runtime)
-        return runtime
+        # Two threads that make their first calls at once must share one registry.
+        with _making_default:
+            if _default is None:
+                # It becomes the default only after its settings were applied: wrong ones must raise again with the next call.
+                runtime = Runtime(log=True)
+                config.load().apply(runtime)
+                _make_default(runtime)
+    assert _default is not None
     return _default
 
 

@@ -19,6 +19,7 @@ from holdfast.policies import Policy
 from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.recover import recover
+from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import codec
 from holdfast.sessions.log import EntryBody, SessionMemory, new_entry
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
@@ -109,11 +110,12 @@ _COMMITS: weakref.WeakKeyDictionary[Store, dict[int, tuple[Runtime | None, Calla
 class Journal:
     """Writes to a session's log, and remembers what is in it."""
 
-    __slots__ = ("_commit", "_early", "failed", "fence", "memory", "seen", "session", "store")
+    __slots__ = ("_commit", "_early", "failed", "fence", "memory", "runtime", "seen", "session", "store")
 
     def __init__(self, store: Store, session: str, runtime: Runtime | None) -> None:
         self.store = store
         self.session = session
+        self.runtime = runtime
         self.fence: int | None = None
         self.failed: Fault | None = None
         """Why nothing more is written: the store failed, the lease is lost, or the session was closed or left."""
@@ -123,6 +125,10 @@ class Journal:
         self._early: dict[int, tuple[tuple[EntryBody, str], ...]] = {}
         """Our own writes beyond `seen`, by offset. They wait until the earlier entries of other writers are read."""
         self._commit = _recovering_commit(store, runtime)
+
+    def fault_of(self, error: Exception) -> Fault:
+        """Return the fault of an exception, by the clock and the rules of the session's runtime."""
+        return (self.runtime or default_runtime()).fault_of(error)
 
     async def load(self) -> None:
         """Read the memory from the checkpoint and the log after it."""

@@ -16,7 +16,6 @@ import msgspec
 
 from holdfast import options
 from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
-from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.tool import contract_of
 from holdfast.sessions import codec
 from holdfast.sessions.idempotency import keyed
@@ -114,7 +113,11 @@ class Turn:
                 raise
             return Err(error.fault, error)
         except Exception as error:  # noqa: BLE001 - any failure of an item is its outcome
-            return Err(fault_of(error), error)
+            return Err(self._journal.fault_of(error), error)
+
+    def fault_of(self, error: Exception) -> Fault:
+        """Return the fault of a step's exception, by the rules of the session's runtime."""
+        return self._journal.fault_of(error)
 
     def may_have_happened(self, name: str) -> bool:
         """Whether a step may have happened and must not be repeated automatically."""
@@ -184,7 +187,7 @@ class Turn:
 
     async def _failed(self, step: _Step, error: Exception, *, happened: bool = False) -> None:
         """Store how a step failed, and whether it may have happened nevertheless, if it is unsafe."""
-        fault = fault_of(error)
+        fault = self._journal.fault_of(error)
         happened = happened or fault.maybe_executed or isinstance(error, OutcomeUnknownError)
         unknown = step.effect == "unsafe" and happened
         ended = StepEnded(

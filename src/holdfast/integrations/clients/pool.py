@@ -20,7 +20,6 @@ from holdfast.policies.decide import GiveUp, Reason
 from holdfast.policies.pool import PoolMachine
 from holdfast.policies.target import Target
 from holdfast.runtime.adapter import Adapter
-from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.plan import Plan
 
 if TYPE_CHECKING:
@@ -163,13 +162,13 @@ class KeyChoice(Adapter):
         """Give up on a request that cannot be sent again; use another key if the failure concerns only this key."""
         # This check comes first: no other key can send a body that the first attempt has consumed.
         if not can_replay(self.options):
-            return GiveUp(Reason.UNWANTED)
+            return GiveUp(Reason.NOT_REPEATABLE)
         pool = self.pool
         if not pool.several:
             return None
         self._avoid = self.member.index
         plan, now = op.plan, op.plan.monotonic()
-        fault = fault_of(error, provider=plan.provider, now=plan.runtime.clock.wall())
+        fault = plan.runtime.fault_of(error, provider=plan.provider)
         if fault.scope is not Scope.CREDENTIAL:
             # An overloaded or broken provider fails with every key, so the policy's backoff applies.
             return None

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast.extras import missing_extra
 from holdfast.policies.decide import GiveUp, Reason
 from holdfast.runtime.adapter import Adapter
-from holdfast.runtime.fault_of import fault_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Fault
     from holdfast.policies import Effect
     from holdfast.runtime.operation import Operation
+    from holdfast.runtime.plan import Plan
 
     class Transport(httpx.BaseTransport, httpx2.BaseTransport):  # type: ignore[misc] # each has its own Request
         """A transport of either library."""
@@ -87,7 +87,7 @@ class RequestRules(Adapter):
 
     def propose(self, op: Operation, error: Exception) -> GiveUp | None:  # noqa: ARG002 - an adapter's signature
         """Give up on a request that must not be sent twice."""
-        return None if self._repeats else GiveUp(Reason.UNWANTED)
+        return None if self._repeats else GiveUp(Reason.NOT_REPEATABLE)
 
     def fault_of(self, error: Exception) -> Fault | None:
         """Return the fault that was read from a failed response."""
@@ -152,14 +152,14 @@ def is_failure(response: Any) -> bool:
     return response.status_code >= 500 or response.status_code in _RETRY_LATER
 
 
-def failure_in(response: Any, body: bytes, provider: str, now: float) -> FailedResponse:
+def failure_in(response: Any, body: bytes, plan: Plan) -> FailedResponse:
     """Return the failure that a response reports by its status, headers and body."""
     try:
         # A new response made from the raw body decodes its content encoding, so that the classifier sees plain text.
         plain = type(response)(response.status_code, headers=response.headers, content=body)
     except Exception:  # noqa: BLE001 - the body is not encoded as its header says; the status still says what failed
         plain = response
-    return FailedResponse(fault_of(plain, provider=provider, now=now), response)
+    return FailedResponse(plan.runtime.fault_of(plain, provider=plan.provider), response)
 
 
 # --- bodies ---

@@ -138,7 +138,7 @@ class RecoveringTransport(Transport):
         response = self._inside.handle_request(request)
         body = read(response, whole=is_failure(response))
         if is_failure(response) and body is not None:
-            raise failure_in(response, body, op.plan.provider, op.plan.runtime.clock.wall())
+            raise failure_in(response, body, op.plan)
         return response
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class AsyncRecoveringTransport(AsyncTransport):
         # The request needs no limit of its own: the driver cancels a task that takes too long.
         body = await read_async(response, whole=is_failure(response))
         if is_failure(response) and body is not None:
-            raise failure_in(response, body, op.plan.provider, op.plan.runtime.clock.wall())
+            raise failure_in(response, body, op.plan)
         return response
 
     async def aclose(self) -> None:

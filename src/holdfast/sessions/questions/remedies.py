@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from holdfast.faults import Category, Kind, NextActor, OutcomeUnknownError
-from holdfast.runtime.fault_of import fault_of
 from holdfast.sessions import codec
 from holdfast.sessions.questions.broker import Prompt
 from holdfast.sessions.questions.question import mismatch
@@ -93,7 +92,7 @@ async def step_or_ask(
                 return await turn.perform(attempt, fn, args, kwargs)
             except Exception as error:
                 remedy = _remedy(turn, attempt, error)
-                decided = remedy and await _ask(session, turn, question, remedy, fault_of(error), args=args)
+                decided = remedy and await _ask(session, turn, question, remedy, turn.fault_of(error), args=args)
                 if decided is None:
                     raise
         if isinstance(decided, str):
@@ -112,7 +111,7 @@ def _recorded(session: _Session, question: str) -> str | Literal[True] | None:
 
 
 def _remedy(turn: Turn, attempt: str, error: Exception) -> Remedy | None:
-    fault = fault_of(error)
+    fault = turn.fault_of(error)
     if fault.code in SESSION_FAILURES or isinstance(error, OutcomeUnknownError) or turn.may_have_happened(attempt):
         return None
     return remedy_for(fault)
