@@ -144,3 +144,27 @@ def test_a_fallback_source_that_is_no_source_is_an_error():
         recover("claude").stream(source("a")).fallback(3)
     with pytest.raises(InvalidError, match="when"):
         recover("claude").stream(source("a")).fallback(source("b"), when="NO_SUCH_CODE")
+
+
+def test_a_fallback_stream_begins_again_as_it_chose_itself(capture):
+    plays = iter([("a1", reset()), ("a2", "b2")])
+
+    async def other():
+        for play in next(plays):
+            if isinstance(play, BaseException):
+                raise play
+            yield play
+
+    restarting = recover("openai", Policy(attempts=3)).stream(other, after_first="restart")
+    live = recover("claude", ONCE).stream(source(reset())).fallback(restarting)
+    assert go(live) == ["a1", "a2", "b2"]
+
+
+def test_a_fallback_stream_does_not_go_on_as_the_primary_chose(capture):
+    other = source("x", reset())
+    plain = recover("openai", Policy(attempts=3)).stream(other)
+    live = recover("claude", ONCE).stream(source(reset()), after_first="continue", resume=source("rest"))
+    with pytest.raises(StreamCutError) as cut:
+        go(live.fallback(plain))
+    assert cut.value.partial.payload == "x"
+    assert other.opened == 1, "the consumer has an item, and nobody allowed this stream to begin again"

@@ -213,8 +213,8 @@ class Flow:
         self._used: Used | None = None
         self._reported: Exception | None = None
         """A failure that an item reported. The consumer has seen that item."""
-        self._mode: AfterFirst = of.after_first
-        self._call = OpenCall() if of.after_first == "continue" else None
+        self._mode: AfterFirst = "raise"
+        self._call: OpenCall | None = None
         self._ways = of.ways
         self._primary: Exception | None = None
         """The failure of the first source, while others are used."""
@@ -225,10 +225,16 @@ class Flow:
 
     def begin(self) -> None:
         """Begin the operation."""
-        self.op = self.of.begin()
-        self._began = self.op.plan.monotonic()
+        self._use(self.of)
         if self._ways:
             self.op.expect_fallbacks()
+
+    def _use(self, of: StreamPlan) -> None:
+        """Begin with the first source, or with a fallback. Each has its own limits and its own way to go on."""
+        self.of, self.op = of, of.begin()
+        self._began = self.op.plan.monotonic()
+        self._mode = of.after_first
+        self._call = OpenCall() if of.after_first == "continue" else None
 
     # --- items ---
 
@@ -413,7 +419,8 @@ class Flow:
                 assert isinstance(error, Exception)
                 self._primary = self._primary or error
                 reports.fell_back(self.op, "primary", way.name, latest)
-                before, self.of, self.op = self.op, way.of, way.of.begin()
+                before = self.op
+                self._use(way.of)
                 self.op.take_over(before, way.name, last=not self._ways)
                 return 0.0
         reports.failed(self.op, primary)
