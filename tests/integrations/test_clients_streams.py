@@ -214,6 +214,48 @@ def test_a_stream_that_is_left_early_says_nothing_about_the_provider():
     assert len(heard.of(Cancelled)) == 1
 
 
+@pytest.fixture
+def no_collection():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_a_dropped_stream_is_left_at_once_without_the_garbage_collector():
+    (runtime, heard), wire = world(), Wire(Streaming(*WHOLE))
+    claude = recovering(anthropic_on(wire), runtime=runtime)
+    stream = claude.messages.create(**REQUEST, stream=True)
+    next(stream)
+    del stream
+    assert len(heard.of(Cancelled)) == 1
+    gpt = recovering_openai(openai_on(Wire(Streaming(chunk("Hel"), chunk("lo")))), runtime=runtime)
+    stream = gpt.chat.completions.create(**CHAT)
+    next(stream)
+    del stream
+    assert len(heard.of(Cancelled)) == 2
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_a_dropped_async_stream_is_left_at_once_without_the_garbage_collector():
+    runtime, heard = world()
+    claude = recovering(async_anthropic_on(Wire(Streaming(*WHOLE))), runtime=runtime)
+    gpt = recovering_openai(async_openai_on(Wire(Streaming(chunk("Hel"), chunk("lo")))), runtime=runtime)
+
+    async def drop():
+        stream = await claude.messages.create(**REQUEST, stream=True)
+        await anext(stream)
+        del stream
+        assert len(heard.of(Cancelled)) == 1
+        stream = await gpt.chat.completions.create(**CHAT)
+        await anext(stream)
+        del stream
+        assert len(heard.of(Cancelled)) == 2
+
+    in_time(runtime, drop())
+
+
 def test_a_stream_that_is_closed_early_and_still_held_is_left():
     wire, (runtime, heard) = Wire(Streaming(*WHOLE)), world()
     claude = recovering(anthropic_on(wire), runtime=runtime)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 
 import litellm
 import pytest
 
 from holdfast import Budget, Policy, StreamCutError
-from holdfast.events import AttemptStarted, Failed
+from holdfast.events import AttemptStarted, Cancelled, Failed
 from holdfast.litellm import recovering
 
 pytest_plugins = ["litellm_kit"]
@@ -114,6 +115,23 @@ def test_a_stream_stays_litellms_own(fn, asking, stage, runtime):
         stream.close()
     breaker = runtime.registry.get("provider:it")._breaker
     assert (breaker.successes, breaker.failures, breaker.ignored) == (0, 0, 1)
+
+
+def test_a_dropped_stream_is_left_at_once_without_the_garbage_collector(asking, stage, heard):
+    """Only where LiteLLM itself drops it: its sync streams are in a reference cycle of LiteLLM's own."""
+
+    async def drop():
+        stream = await recovering(litellm.acompletion)(**asking(stage("ok")), stream=True)
+        await anext(stream)
+        del stream
+        assert len(heard.of(Cancelled)) == 1
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(drop())
+    finally:
+        gc.enable()
 
 
 @each_function

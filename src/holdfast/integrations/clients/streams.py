@@ -1,7 +1,7 @@
 """An SDK's own stream object on the stream machine.
 
-The caller gets the SDK's stream object of the last attempt. Only the iterator that the object reads from is ours. It yields
-the events up to the first content, which were read already, and then watches the stream to its end.
+The caller gets a copy of the SDK's stream object of the last attempt. Only the iterator that the copy reads from is ours. It
+yields the events up to the first content, which were read already, and then watches the stream to its end.
 
 Invariant: the operation behind a stream is settled once. This happens at the stream's end, when the stream breaks, when its
 connection is closed, or when nobody holds the stream any more.
@@ -9,6 +9,7 @@ connection is closed, or when nobody holds the stream any more.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -61,22 +62,25 @@ async def only(response: Any) -> AsyncIterator[Any]:
 
 def open_stream(plan: Plan, dialect: Dialect, adapter: Adapter, send: Callable[[Operation], Any]) -> Any:
     """Return the SDK's stream when its first content arrived; `send` makes one request."""
-    live: BlockingStream[Any]
+    this: ref[BlockingStream[Any]]
 
     def opened() -> Any:
+        # By a weak reference: a strong one would be a cycle, and only the garbage collector would notice a dropped stream.
+        live = this()
+        assert live is not None
         stream = send(live.op)
         # A raw response is not a stream: the caller reads it. As the only item of a stream, it is settled at once.
         return _Events(stream) if hasattr(stream, _ITERATOR) else (stream,)
 
-    live = BlockingStream(StreamOf(plan, opened, dialect=dialect, adapter=adapter))
+    live: BlockingStream[Any] = BlockingStream(StreamOf(plan, opened, dialect=dialect, adapter=adapter))
+    this = ref(live)
     events = live.start()
     if not isinstance(events, _Events):
         (response,) = live
         return response
-    # The stream is not wrapped, because the SDK's helpers check its class and use its attributes.
-    setattr(events.stream, _ITERATOR, live)
-    _notice_close(events.stream, live)
-    return events.stream
+    stream = _reading_from(live, events)
+    _notice_close(stream, live)
+    return stream
 
 
 async def open_stream_async(plan: Plan, dialect: Dialect, adapter: Adapter, send: Callable[[], Awaitable[Any]]) -> Any:
@@ -91,9 +95,18 @@ async def open_stream_async(plan: Plan, dialect: Dialect, adapter: Adapter, send
     if not isinstance(events, _Events):
         (response,) = [event async for event in live]
         return response
-    setattr(events.stream, _ITERATOR, live)
-    _notice_close_async(events.stream, live)
-    return events.stream
+    stream = _reading_from(live, events)
+    _notice_close_async(stream, live)
+    return stream
+
+
+def _reading_from(live: Any, events: _Events) -> Any:
+    """Return a stream of the SDK's own class that reads from ours: the SDK's helpers check its class and its attributes."""
+    # A copy, because our iterator holds the original, and OpenAI's iterator does so too. If the original held our iterator,
+    # only the garbage collector would notice that a consumer dropped it.
+    stream = copy(events.stream)
+    setattr(stream, _ITERATOR, live)
+    return stream
 
 
 def _notice_close(stream: Any, live: BlockingStream[Any]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.integrations.clients.openai import OPENAI
@@ -35,21 +36,25 @@ def open_stream(ways: Iterable[tuple[str, Plan, Callable[[Operation], Any]]]) ->
 
     `ways` are the names, plans and requests of the call and of its fallbacks.
     """
-    live: BlockingStream[Any]
+    this: ref[BlockingStream[Any]]
 
     def opened(request: Callable[[Operation], Any]) -> Callable[[], Any]:
         def chunks() -> Any:
+            # By a weak reference: a strong one would be a cycle, and only the garbage collector would notice a dropped stream.
+            live = this()
+            assert live is not None
             stream = request(live.op)
             return _Chunks(stream) if hasattr(type(stream), "__next__") else (stream,)
 
         return chunks
 
-    live = BlockingStream(_source((name, plan, opened(request)) for name, plan, request in ways))
+    live: BlockingStream[Any] = BlockingStream(_source((name, plan, opened(request)) for name, plan, request in ways))
+    this = ref(live)
     chunks = live.start()
     if not isinstance(chunks, _Chunks):
         (response,) = live
         return response
-    return _take_over(chunks.stream, live)
+    return _take_over(chunks, live)
 
 
 async def open_stream_async(ways: Iterable[tuple[str, Plan, Callable[[], Awaitable[Any]]]]) -> Any:
@@ -67,7 +72,7 @@ async def open_stream_async(ways: Iterable[tuple[str, Plan, Callable[[], Awaitab
     if not isinstance(chunks, _Chunks):
         (response,) = [chunk async for chunk in live]
         return response
-    return _take_over(chunks.stream, live)
+    return _take_over(chunks, live)
 
 
 def _source(ways: Iterable[tuple[str, Plan, Callable[[], Any]]]) -> StreamOf[Any, Any]:
@@ -80,7 +85,8 @@ def _source(ways: Iterable[tuple[str, Plan, Callable[[], Any]]]) -> StreamOf[Any
     return first
 
 
-def _take_over(stream: Any, live: Any) -> Any:
+def _take_over(chunks: _Chunks, live: Any) -> Any:
+    stream = chunks.hand_out()
     own = type(stream)
     stream.__dict__["_holdfast_live"] = live
     # Python looks `__next__` up on the class, not on the object, so the object gets a class of its own.
@@ -118,9 +124,21 @@ class _Chunks:
     """The chunks of one attempt, without an end that LiteLLM made up."""
 
     def __init__(self, stream: Any) -> None:
-        self.stream = stream
+        self._opened: Any = stream
+        """Keeps the stream alive until its consumer has it."""
+        self._stream = ref(stream)
         self._class = type(stream)
         self._keeps_reason = self._class.__name__ == _KEEPS_REASON and hasattr(stream, "received_finish_reason")
+
+    def hand_out(self) -> Any:
+        """Return the stream and keep it no longer: it holds our reader, so a dropped stream would be noticed late."""
+        stream, self._opened = self._opened, None
+        return stream
+
+    @property
+    def stream(self) -> Any:
+        """LiteLLM's stream. It is alive whenever it is needed: a consumer reads and closes only a stream that it holds."""
+        return self._stream()
 
     def __iter__(self) -> _Chunks:
         return self
