@@ -40,3 +40,43 @@ def test_a_wait_that_reaches_the_deadline_is_rejected_and_leaves_the_queue() -> 
         assert limiter.try_acquire(0.0)
 
     run(main())
+
+
+def test_a_place_that_is_returned_while_this_thread_holds_the_lock_is_free_afterwards() -> None:
+    """The garbage collector may close a dropped stream, which returns its place, in the middle of any method."""
+    runtime = Runtime(clock=VirtualClock())
+    limiter = limiter_for("provider:a", 1, None, None)
+    held = limiter.acquire(runtime, None)
+    places = limiter._places
+    assert places is not None
+
+    class Collecting:
+        def try_acquire(self) -> bool:
+            limiter.release(held)
+            return places.try_acquire()
+
+        def release(self, ticket: int) -> int | None:
+            return places.release(ticket)
+
+    limiter._places = Collecting()  # type: ignore[assignment] # one method of it is called
+    assert not limiter.try_acquire(0.0), "the place was not free yet"
+    limiter._places = places
+    assert limiter.try_acquire(0.0)
+
+
+def test_a_place_passes_by_waiters_whose_event_loop_is_closed() -> None:
+    runtime = Runtime(clock=VirtualClock())
+    limiter = limiter_for("provider:a", 1, None, None)
+    held = limiter.acquire(runtime, None)
+    loop = asyncio.new_event_loop()
+
+    async def wait() -> None:
+        await limiter.acquire_async(runtime, None)
+
+    waiting = [loop.create_task(wait()) for _ in range(2000)]
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    limiter.release(held)
+    assert limiter.try_acquire(0.0), "all of them are passed by, however many there are"
+    for task in waiting:
+        task._log_destroy_pending = False  # type: ignore[attr-defined] # the loop was closed on purpose

@@ -126,3 +126,18 @@ def test_a_state_without_a_name_is_not_found() -> None:
     lock = state._lock
     registry.after_fork()
     assert state._lock is not lock, "but a fork replaces its lock"
+
+
+def test_a_permit_that_is_given_back_while_this_thread_holds_the_lock_is_settled_later() -> None:
+    """The garbage collector may close a dropped stream in the middle of any change of a circuit."""
+    state = state_with(Policy(circuit=Circuit(failures=1, open_for=10, probes=1)))
+    open_circuit(state)
+    probe = state.admit(10.0)
+    assert isinstance(probe, Permit)
+
+    with state._lock:
+        # If `settle` waited for the lock, the test would never end.
+        assert not state.settle(probe, Verdict.IGNORED, 11.0)
+        assert state._breaker.ignored == 0, "a change that is half done must not be changed from within"
+    assert isinstance(state.admit(11.0), Permit), "the place of the probe is free again"
+    assert state.metrics(11.0).ignored == 1

@@ -7,6 +7,8 @@ place in the queue (R69). Callers of any thread and event loop share one queue.
 from __future__ import annotations
 
 import threading
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast._lazy import lazy_module
@@ -36,17 +38,38 @@ class Sleeper(Protocol):
         ...
 
 
+class _Lock:
+    """A lock that calls a function each time it is free again."""
+
+    __slots__ = ("_freed", "_lock", "release", "try_acquire")
+
+    def __init__(self, freed: Callable[[], None]) -> None:
+        self._freed = freed
+        self._lock = threading.Lock()
+        self.release = self._lock.release
+        self.try_acquire = partial(self._lock.acquire, blocking=False)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        self._freed()
+
+
 class Limiter:
     """The places and the pace of one target."""
 
     def __init__(self, name: str, bulkhead: Bulkhead | None, rate: RateLimit | None) -> None:
         self.name = name
-        self._lock = threading.Lock()
+        self._lock = _Lock(self._pass_on)
         self._bulkhead = bulkhead
         self._places = None if bulkhead is None else BulkheadMachine(bulkhead)
         self._rate = rate
         self._pace = None if rate is None else RateLimitMachine(rate)
         self._wakers: dict[int, Callable[[], None]] = {}
+        self._returned: deque[int] = deque()
+        """Tickets of places that no other caller has yet."""
 
     async def acquire_async(self, runtime: Sleeper, deadline: float | None) -> int:
         """Wait for a place and for the start of the call; return the ticket for `release`.
@@ -100,9 +123,21 @@ class Limiter:
     def release(self, ticket: int) -> None:
         """Give the place to the next waiter."""
         if self._places is not None:
-            with self._lock:
-                following = self._places.release(ticket)
-            # Outside the lock: `_wake` takes it again if the waiter's event loop is closed.
+            self._returned.append(ticket)
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Give returned places to waiters, unless somebody holds the lock: the lock calls this again when it is free."""
+        # It never waits. The garbage collector may close a stream, and so return its place, while this very thread holds the
+        # lock; to wait would then last for ever.
+        while self._returned and self._lock.try_acquire():
+            try:
+                assert self._places is not None
+                # Another thread may have been faster.
+                following = self._places.release(self._returned.popleft()) if self._returned else None
+            finally:
+                self._lock.release()
+            # Outside the lock: a waiter whose event loop is closed returns its place.
             self._wake(following)
 
     # --- places ---
@@ -141,12 +176,14 @@ class Limiter:
     def _place(self, clock: Clock, deadline: float | None) -> int:
         if self._places is None:
             return 0
-        turn = threading.Event()
-        ticket = self._enter(turn.set)
+        # A bare lock: unlike an Event, it can be released while this very thread is about to wait for it.
+        turn = threading.Lock()
+        turn.acquire()
+        ticket = self._enter(turn.release)
         if not ticket:
             return 0
         try:
-            came = turn.wait(None if deadline is None else _left(clock, deadline))
+            came = turn.acquire(timeout=-1 if deadline is None else _left(clock, deadline))
         except BaseException:
             self._cancel(ticket)
             raise
@@ -173,18 +210,15 @@ class Limiter:
             self._wakers.pop(ticket, None)
             following = self._places.cancel(ticket)
         self._wake(following)
+        self._pass_on()
 
     def _wake(self, ticket: int | None) -> None:
-        """Wake a waiter. If its event loop is closed, its place goes to the next waiter."""
-        while ticket is not None and (wake := self._wakers.pop(ticket, None)) is not None:
+        """Wake a waiter. If its event loop is closed, its place is returned: call `_pass_on` after this."""
+        if ticket is not None and (wake := self._wakers.pop(ticket, None)) is not None:
             try:
                 wake()
             except RuntimeError:
-                assert self._places is not None
-                with self._lock:
-                    ticket = self._places.release(ticket)
-            else:
-                return
+                self._returned.append(ticket)
 
     def _full(self) -> HoldfastError:
         limit = 0 if self._bulkhead is None else self._bulkhead.concurrency

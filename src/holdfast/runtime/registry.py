@@ -45,6 +45,8 @@ _NONE: frozenset[str] = frozenset()
 # Every call reads these, and a global is faster than an enum's member.
 _CLOSED: Final = CircuitState.CLOSED
 _SUCCESS: Final = _Verdict.SUCCESS
+_GIVES_BACK: Final = (_Verdict.IGNORED, _Verdict.CANCELLED)
+"""Verdicts that say nothing about the callee: they only give a permit back."""
 
 
 class TargetState:
@@ -65,6 +67,7 @@ class TargetState:
         "_quota_machine",
         "_rejection",
         "_renewed",
+        "_unsettled",
         "admit_if_closed",
         "circuit",
         "limiter",
@@ -90,6 +93,8 @@ class TargetState:
         """The fault of the present rejection. In an outage many callers are rejected, and all get the same fault."""
         self._awaited: Rejection | None = None
         """The rejection whose end a caller already waits for."""
+        self._unsettled: list[tuple[Permit, Verdict, float]] = []
+        """Permits given back while the lock was held. Whoever reads what they change settles them first."""
         self._renewed = _NONE
         """Options in which the next policy may differ from the last one, because the settings were reloaded."""
 
@@ -98,6 +103,7 @@ class TargetState:
     def admit(self, now: float) -> Permit | Rejection:
         """Return a permit for one call, or why the call must not be made."""
         with self._lock:
+            self._settle_given_back()
             return self._breaker.admit(now)
 
     def succeed(self, permit: Permit, now: float) -> bool:
@@ -116,9 +122,29 @@ class TargetState:
         self, permit: Permit, verdict: Verdict, now: float, code: Code | None = None, requested: float | None = None
     ) -> bool:
         """Settle a permit after a call that did not go well; return whether the circuit changed."""
+        if verdict in _GIVES_BACK:
+            self._give_back(permit, verdict, now)
+            return False
         with self._lock:
+            self._settle_given_back()
             self._breaker.settle(permit, verdict, now, code=code, requested=requested)
             return bool(self._breaker.pending)
+
+    def _give_back(self, permit: Permit, verdict: Verdict, now: float) -> None:
+        # The garbage collector may close a dropped stream or coroutine at any allocation, also in a method here that holds
+        # the lock, in the same thread. To wait for the lock would then last for ever, and an RLock would let us into a change
+        # that is half done. So nobody waits: such a verdict never changes the state, and only `admit` and `metrics` need it.
+        self._unsettled.append((permit, verdict, now))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._settle_given_back()
+            finally:
+                self._lock.release()
+
+    def _settle_given_back(self) -> None:
+        """Settle the permits that could not be settled when they were given back. The caller holds the lock."""
+        while self._unsettled:
+            self._breaker.settle(*self._unsettled.pop())
 
     @property
     def is_closed(self) -> bool:
@@ -148,6 +174,7 @@ class TargetState:
     def metrics(self, now: float) -> BreakerMetrics:
         """Return how its circuit is doing, in numbers."""
         with self._lock:
+            self._settle_given_back()
             return self._breaker.metrics(now)
 
     def reset(self, now: float) -> None:
