@@ -36,7 +36,23 @@ AVOIDED_WORDS = re.compile(r"\b(told|said|asked|ditto)\b", re.IGNORECASE)
 # Where a stream's failure after its first item is turned into an error: who does this has a loop of its own.
 CUTS = {"StreamCutError", "cut_off"}
 # Packages whose own page is what users import; the modules beside `holdfast/__init__.py` are such pages too.
-PUBLIC_PACKAGES = {"holdfast", "holdfast.config", "holdfast.extensions", "holdfast.manager", "holdfast.testing"}
+PUBLIC_PACKAGES = {
+    "holdfast",
+    "holdfast.classify",
+    "holdfast.compat.tenacity",
+    "holdfast.config",
+    "holdfast.events",
+    "holdfast.extensions",
+    "holdfast.faults",
+    "holdfast.manager",
+    "holdfast.policies",
+    "holdfast.providers",
+    "holdfast.sessions",
+    "holdfast.sinks",
+    "holdfast.stores",
+    "holdfast.testing",
+    "holdfast.views",
+}
 OPERATION_NAMES = {"op", "_op", "operation", "flow"}
 
 
@@ -170,8 +186,12 @@ def undocumented(modules: list[Module]) -> list[str]:
     """Return the public names without a docstring: what the package root and its facades export, and their methods."""
     by_name = {module.name: module for module in modules}
     missing = []
+    # A package may export modules, as `holdfast.views` does: their names are public as well.
+    exported = {
+        f"{package}.{name}" for package in PUBLIC_PACKAGES & by_name.keys() for name in _exported(by_name[package])
+    }
     for facade in modules:
-        if facade.name in PUBLIC_PACKAGES or (
+        if facade.name in PUBLIC_PACKAGES | exported or (
             facade.room == "(root)" and not facade.name.rpartition(".")[2].startswith("_")
         ):
             for name in _exported(facade):

@@ -1,4 +1,4 @@
-"""When an operator is alerted (S0-33): rates over a sliding window are compared with two thresholds.
+"""When an operator is alerted: rates over a sliding window are compared with two thresholds.
 
 Invariant: only a value above a threshold crosses it, never an equal one. An alert is raised once when it begins, when its
 level changes, and when it ends.

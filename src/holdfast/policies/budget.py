@@ -1,7 +1,7 @@
 """The ledger of a budget: seconds, money, tokens, turns and attempts. A charge counts in every outer budget too.
 
 Invariant: a ledger's spend is what it was charged itself plus what its inner budgets were charged, to the nano-dollar.
-Usage that nobody knows is counted and estimated. It is not zero, and it blocks nothing (R90).
+Usage that nobody knows is counted and estimated. It is not zero, and it blocks nothing.
 """
 
 from __future__ import annotations

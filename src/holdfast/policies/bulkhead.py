@@ -1,7 +1,7 @@
 """The bulkhead: how many calls to one target run at the same time, and which waiting call is next.
 
 Invariant: never more than `concurrency` calls run. Waiting calls get their places in the order of arrival. A released
-place goes to the next waiting call at once, also if the call that was just woken is cancelled (R69).
+place goes to the next waiting call at once, also if the call that was just woken is cancelled.
 """
 
 from __future__ import annotations

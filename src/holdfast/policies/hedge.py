@@ -1,7 +1,7 @@
 """Hedging: start a second call while the first is still running, and use the answer that comes first.
 
 Invariant: an attempt gets at most `most` hedges, none before its time, and none that the retry quota does not grant. A
-spent quota stops no call that is already running (R37).
+spent quota stops no call that is already running.
 """
 
 from __future__ import annotations

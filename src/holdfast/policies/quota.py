@@ -1,7 +1,7 @@
 """The retry quota: retries are limited to a share of traffic, so that callers do not multiply the load of an outage.
 
 Invariant: whenever a retry is granted, the retries of the last `window` seconds that were not given back are at most
-`floor + share x calls` of the same seconds, in whatever order callers come (R35).
+`floor + share x calls` of the same seconds, in whatever order callers come.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class QuotaMachine:
         return True
 
     def succeeded(self, now: float, retries: int = 1) -> None:
-        """Give back the retries of an operation that succeeded, but never more than were withdrawn (R39)."""
+        """Give back the retries of an operation that succeeded, but never more than were withdrawn."""
         self._retries.take_back(now, retries)
 
     def left(self, now: float) -> int:

@@ -1,6 +1,6 @@
 """Adaptive throttling: reject calls locally that an overloaded service would reject anyway (Google SRE book, chapter 21).
 
-Invariant: a call is rejected with a probability below 1, so that some call always notices the recovery (R89).
+Invariant: a call is rejected with a probability below 1, so that some call always notices the recovery.
 """
 
 from __future__ import annotations

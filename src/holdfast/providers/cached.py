@@ -49,9 +49,11 @@ class CachedModel:
 
     @property
     def offers(self) -> Offers:
+        """What the model can do: the same as without the cache."""
         return self._model.offers
 
     async def exchange(self, request: Request) -> Reply:
+        """Return the answer from memory, without usage; or ask the model, and keep its answer if it is complete."""
         kept = self._recall(request)
         if kept is not None:
             return kept
@@ -60,6 +62,7 @@ class CachedModel:
         return reply
 
     def stream(self, request: Request, *, after_first: AfterFirst = "raise") -> Parts:
+        """Return the answer in parts. An answer from memory is one part of text and the reply."""
         kept = self._recall(request)
         return (
             _replayed(kept)

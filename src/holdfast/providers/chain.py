@@ -34,7 +34,7 @@ _ONCE = Policy(attempts=1, timeout=None, deadline=None, circuit=None)
 
 
 class ModelChain:
-    """A model made of several models. With `consent="ask"` the runtime asks for consent before another model answers (C28)."""
+    """A model made of several models. With `consent="ask"` the runtime asks for consent before another model answers."""
 
     def __init__(
         self, models: Sequence[Model], *, consent: Consent = "configured", runtime: Runtime | None = None
@@ -53,6 +53,10 @@ class ModelChain:
         return self._models[0].offers
 
     async def exchange(self, request: Request) -> Reply:
+        """Return the complete answer of the first model that answers.
+
+        Raises the first error if no model answers, and `HoldfastError` if no model can do what the request needs.
+        """
         able, lacks = self._able(request.wants(streamed=False))
         ways = [(model.name, model.exchange) for model in able]
         if lacks is not None:

@@ -170,7 +170,7 @@ def _check(model: Model, needs: Needs, runtime: Runtime | None) -> None:
 
 
 def choose(name: str, models: Sequence[Model], needs: Needs, *, runtime: Runtime | None = None) -> Model:
-    """Return the configured model of that name (S2-1).
+    """Return the configured model of that name.
 
     Raises `InvalidError` if no model has the name, and `HoldfastError` if the model cannot do what is needed. The error
     names the models that can. The function chooses none of them, because that is the user's decision.

@@ -9,7 +9,7 @@ machine      the states of a session, and which may follow which
 scopes       cancellation of session, turn, stage, tool; idempotency: the key of a step's calls
 questions/   questions to people, answered once
 admin        show, pause and close a session from outside
-transfer     a session as JSON Lines, from one store to another; session_file: document 000's file
+transfer     a session as JSON Lines, from one store to another; session_file: sessions as one JSON list
 retention    drops what a store need not keep
 """
 

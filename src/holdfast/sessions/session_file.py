@@ -1,4 +1,4 @@
-"""Document 000's file of sessions: `PersistedSession` records as one JSON list (S0-28), written and read safely (C25).
+"""A file of sessions: `PersistedSession` records as one JSON list, written and read safely.
 
 Invariant: a file that does not exist holds no sessions. A file that cannot be read raises an error that names the place, and is
 never overwritten.
@@ -35,7 +35,7 @@ _Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class PersistedCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A checkpoint as document 000 saves it."""
+    """A checkpoint as a file of sessions holds it."""
 
     message_count: Annotated[int, msgspec.Meta(ge=0, le=MAX_OFFSET)]
     last_message_id: str | None = None
@@ -43,7 +43,7 @@ class PersistedCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="cam
 
 
 class PersistedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A session as document 000 saves it."""
+    """A session as a file of sessions holds it."""
 
     id: str
     agent_type: str
@@ -124,7 +124,7 @@ def parse(content: bytes, place: str) -> Loaded:
 
 
 async def persisted(store: Store, session: str) -> PersistedSession:
-    """Return a session of a store in document 000's form."""
+    """Return a session of a store in the form of the file."""
     record = await store.session(session)
     manifest = decode_manifest(session, bytes(record.manifest))
     checkpoint = await store.checkpoint(session)
@@ -146,7 +146,7 @@ async def persisted(store: Store, session: str) -> PersistedSession:
 
 
 async def put(store: Store, session: PersistedSession) -> None:
-    """Import a session of document 000 into a store, paused at its checkpoint.
+    """Import a session of a file into a store, paused at its checkpoint.
 
     Raise SESS_ILLEGAL_TRANSITION if the session exists already.
     """
@@ -174,7 +174,7 @@ async def put(store: Store, session: PersistedSession) -> None:
 def _new_checkpoint(kept: PersistedCheckpoint) -> NewCheckpoint:
     context = kept.context_snapshot
     if context is not None and not isinstance(context, dict):
-        # Our context is a table; document 000's may be any value.
+        # Our context is a table; the format allows any value.
         context = {_ANYTHING: context}
     memory = SessionMemory(message_count=kept.message_count, last_message_id=kept.last_message_id, context=context)
     return NewCheckpoint(

@@ -81,6 +81,7 @@ class MemoryStore:
         return
 
     async def commit(self, commit: Commit) -> Receipt:
+        """Write all of the commit, or nothing. Raises what `Store.commit` lists."""
         # Nothing below awaits, so a commit is atomic in the event loop.
         commit = prepared(commit, self._mask)
         now = self._wall()
@@ -102,17 +103,20 @@ class MemoryStore:
         return receipt
 
     async def session(self, session: str) -> SessionRecord:
+        """Return the record of a session, or raise SESS_NOT_FOUND."""
         return self._kept(session).record
 
     async def sessions(
         self, *, states: Sequence[SessionState] = (), after: str = "", limit: int = PAGE_ENTRIES
     ) -> list[SessionRecord]:
+        """Return a page of sessions in the order of their ids: those after `after`, in one of `states` if given."""
         found = (kept.record for id_, kept in sorted(self._sessions.items()) if id_ > after)
         return [record for record in found if not states or record.state in states][:limit]
 
     async def read(
         self, session: str, *, after: int = 0, limit: int = PAGE_ENTRIES, max_bytes: int = PAGE_BYTES
     ) -> list[Entry]:
+        """Return the entries after an offset, or raise SESS_GAP if some of them are gone."""
         kept = self._kept(session)
         record = kept.record
         if after + 1 < record.oldest or after > record.top:
@@ -127,9 +131,11 @@ class MemoryStore:
         return page
 
     async def checkpoint(self, session: str) -> Checkpoint | None:
+        """Return the last checkpoint, or None."""
         return self._kept(session).checkpoint
 
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
+        """Take the session for `ttl` seconds, or raise SESS_LEASE_LOST while another owner holds it."""
         kept, now = self._kept(session), self._wall()
         record = kept.record
         if record.owner is not None and record.owner != owner and record.lease_until > now:
@@ -139,6 +145,7 @@ class MemoryStore:
         return lease
 
     async def renew(self, lease: Lease, ttl: float) -> Lease:
+        """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
         kept = self._kept(lease.session)
         if not _holds(kept.record, lease):
             raise errors.lost(lease.session)
@@ -147,18 +154,22 @@ class MemoryStore:
         return renewed
 
     async def release(self, lease: Lease) -> None:
+        """End a lease. If it was taken over meanwhile, nothing happens."""
         kept = self._kept(lease.session)
         if _holds(kept.record, lease):
             self._own(kept, lease.fence, None, 0.0)
 
     async def audit(self, chain: str, *, after: int = 0, limit: int = PAGE_ENTRIES) -> list[AuditRecord]:
+        """Return a page of an audit chain: the records after number `after`."""
         return self._chains.get(chain, [])[after : after + limit]
 
     async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
+        """Return a page of audit chains: name, number of the last record, and its hash."""
         heads = [(name, records[-1].seq, records[-1].hash) for name, records in sorted(self._chains.items())]
         return [head for head in heads if head[0] > after][:limit]
 
     async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
+        """Drop the entries before an offset, up to the checkpoint at most; return how many were dropped."""
         kept = self._kept(session)
         record = kept.record
         if fence is not None and fence != record.fence:
@@ -170,6 +181,7 @@ class MemoryStore:
         return gone
 
     async def forget_claims(self, session: str, before: float) -> None:
+        """Drop claims older than a time (wall clock), but never the last thousand."""
         kept = self._kept(session)
         # Keep the newest claims at any age: a client that was offline for long may still repeat them.
         by_age = sorted(kept.claims.items(), key=lambda item: item[1][1].at)
@@ -178,12 +190,14 @@ class MemoryStore:
                 del kept.claims[key]
 
     async def remove(self, session: str) -> None:
+        """Remove a closed or failed session. Its audit chain stays. Raises SESS_ILLEGAL_TRANSITION for others."""
         state = self._kept(session).record.state
         if state not in (SessionState.CLOSED, SessionState.ERROR):
             raise errors.not_closed(session, state)
         del self._sessions[session]
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
+        """Wait until the session's log goes beyond `after`, for at most `seconds`; return whether it did."""
         return await self._wakeups.beyond(session, after, seconds, self.session)
 
     def _kept(self, session: str) -> _Kept:

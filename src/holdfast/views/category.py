@@ -1,7 +1,7 @@
-"""The category view (document 001): `{category, isRetryable, suggestedDelay, maxRetries, message, originalError}`.
+"""The category view: `{category, isRetryable, suggestedDelay, maxRetries, message, originalError}`.
 
 Invariant: `suggestedDelay` is the delay that the server requested, in milliseconds, or 0. It is never the usual delay
-of a category, because clients would then use a constant instead of a backoff (N1-9).
+of a category, because clients would then use a constant instead of a backoff.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _max_retries(fault: Fault) -> int:
 
 
 def _code(category: str) -> Code:
-    """Return the code of a category. Other names are not resolved: `TIMEOUT` is also a tool's code in document 004."""
+    """Return the code of a category. Other names are not resolved: `TIMEOUT` is also a tool's code in the Response view."""
     # JavaScript clients write the category in either case.
     folded = category.casefold()
     return code_for(folded, "SYS_UNKNOWN") if folded in set(Category) else "SYS_UNKNOWN"

@@ -1,7 +1,7 @@
-"""The classed view (document 002): `{class, code, message, context, cause?}`; `payload` and `errors[]` for a partial result.
+"""The classed view: `{class, code, message, context, cause?}`; `payload` and `errors[]` for a partial result.
 
-Invariant: callers compare class and code, so wrapping never changes them (S2-8, S2-9). The code decides whether a
-failure is retryable, not the class: an adapter may give a 401 a class named transient (N2-20).
+Invariant: callers compare class and code, so wrapping never changes them. The code decides whether a
+failure is retryable, not the class: an adapter may give a 401 a class named transient.
 
 This document is for code in the same process. Use `fault.for_model()` for a model and `fault.for_audit()` for an audit.
 """

@@ -1,4 +1,4 @@
-"""The Response view (document 004): `{success, data, error{type, code, message, retryable, context}, metadata}`.
+"""The Response view: `{success, data, error{type, code, message, retryable, context}, metadata}`.
 
 Invariant: a Response with an error is never a success, and its `data` is the partial result. A recoverable failure has
 the type `validation`. A cancellation has no type of its own. Its type is `permanent`, so it is neither retried nor

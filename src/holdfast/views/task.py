@@ -1,6 +1,6 @@
-"""The task view (document 003): TaskError (`type`, `reason` or `resource`, `message`, `details`) and the failed TaskResult.
+"""The task view: TaskError (`type`, `reason` or `resource`, `message`, `details`) and the failed TaskResult.
 
-Invariant: a failed task keeps its partial result in one place, and `FAILED` marks the result as partial (S3-6).
+Invariant: a failed task keeps its partial result in one place, and `FAILED` marks the result as partial.
 """
 
 from __future__ import annotations

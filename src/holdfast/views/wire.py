@@ -1,7 +1,7 @@
-"""The wire view (document 000): the bridge's `connection_error`, `error` and `tool_error`, HTTP bodies, hook replies.
+"""The wire view: the bridge's `connection_error`, `error` and `tool_error`, HTTP bodies, hook replies.
 
-Invariant: codes are sent unchanged. If an old name of a code was read, the same old name is written again (N0-14). A
-fault's context is the message's `details`, except for the fields that document 000 puts elsewhere.
+Invariant: codes are sent unchanged. If an old name of a code was read, the same old name is written again. A
+fault's context is the message's `details`, except for the fields that have another place in the message.
 
 The sender passes message ids and times as arguments, so there is no clock here.
 """

@@ -228,7 +228,7 @@ class Breaker:
         )
 
     def force_open(self, now: float) -> None:
-        """Hold it open until `release` was called as often as this method (R62)."""
+        """Hold it open until `release` was called as often as this method."""
         self.isolations += 1
         self._obey_mode(now)
 
@@ -256,7 +256,7 @@ class Breaker:
             self._close(now)
 
     def reconfigure(self, config: Circuit, now: float) -> None:
-        """Continue with another configuration. The state, the counts and the running calls survive (R85)."""
+        """Continue with another configuration. The state, the counts and the running calls survive."""
         self._turn_window(now)
         # The grid of the window depends on its length, so the counts move into a new one.
         parts = tuple(self.window.parts(now))

@@ -68,7 +68,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BreakerMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts, rates and times of a circuit (S1-13, N1-6). Counts cover its whole life unless they name the window.
+    """Counts, rates and times of a circuit. Counts cover its whole life unless they name the window.
 
     Every call that was let through and has ended is in exactly one of `failures`, `successes`, `ignored` and `cancelled`.
     """

@@ -1,4 +1,4 @@
-"""Questions to people. A session asks, anybody may answer now or later, and the first answer counts (S2-19, N2-15).
+"""Questions to people. A session asks, anybody may answer now or later, and the first answer counts.
 
 question  the kinds; a question and an answer as values; which answer fits which question
 answers   `answer`, `pending`: answering from anywhere, also from another process, without owning the session

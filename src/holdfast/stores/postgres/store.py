@@ -129,6 +129,11 @@ class PostgresStore(Readable):
             await engine.pool.close()
 
     async def commit(self, commit: Commit) -> Receipt:
+        """Write all of the commit, or nothing, in one transaction.
+
+        Raises what `Store.commit` lists, and SESS_STORE_UNAVAILABLE if the server cannot be used. If the connection breaks
+        during COMMIT, nobody knows yet whether the data is stored: the same commit, made again, finds out first.
+        """
         ready = prepared(commit, self._mask)
         # This is needed only after an unknown outcome, so normally it costs nothing.
         if self._doubts and (earlier := await self._earlier(ready)) is not None:
@@ -146,25 +151,32 @@ class PostgresStore(Readable):
         return receipt
 
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
+        """Take the session for `ttl` seconds, or raise SESS_LEASE_LOST while another owner holds it."""
         check_name("session", session)
         return await self._write(session, lambda now: leases.acquire_script(session, owner, ttl, now, _LOCK))
 
     async def renew(self, lease: Lease, ttl: float) -> Lease:
+        """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
         return await self._write(lease.session, lambda now: leases.renew_script(lease, ttl, now, _LOCK))
 
     async def release(self, lease: Lease) -> None:
+        """End a lease. If it was taken over meanwhile, nothing happens."""
         await self._write(lease.session, lambda _: leases.release_script(lease, _LOCK))
 
     async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
+        """Drop the entries before an offset, up to the checkpoint at most; return how many were dropped."""
         return await self._write(session, lambda _: deletion.compact_script(session, before, fence, _LOCK))
 
     async def forget_claims(self, session: str, before: float) -> None:
+        """Drop claims older than a time (wall clock), but never the last thousand."""
         await self._write(session, lambda _: deletion.forget_claims_script(session, before, _LOCK))
 
     async def remove(self, session: str) -> None:
+        """Remove a closed or failed session. Its audit chain stays. Raises SESS_ILLEGAL_TRANSITION for others."""
         await self._write(session, lambda _: deletion.remove_script(session, _LOCK))
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
+        """Wait until the session's log goes beyond `after`, for at most `seconds`; return whether it did."""
         return await self._wakeups.beyond(session, after, seconds, self.session, look=self._poll)
 
     def _opened(self) -> Engine:

@@ -96,30 +96,41 @@ class SqliteStore(Readable):
         await _in_thread(self._close)
 
     async def commit(self, commit: Commit) -> Receipt:
+        """Write all of the commit, or nothing, and return when it is on disk as `durability` promises.
+
+        Raises what `Store.commit` lists, and SESS_STORE_UNAVAILABLE if the file cannot be written.
+        """
         ready = prepared(commit, self._mask)
         epoch = new_epoch() if ready.create is not None else ""
         return await self._write(lambda: commits.commit_script(ready, self._now(), epoch), wakes=ready.session)
 
     async def acquire(self, session: str, owner: str, ttl: float) -> Lease:
+        """Take the session for `ttl` seconds, or raise SESS_LEASE_LOST while another owner holds it."""
         check_name("session", session)
         return await self._write(lambda: leases.acquire_script(session, owner, ttl, self._now()))
 
     async def renew(self, lease: Lease, ttl: float) -> Lease:
+        """Extend a lease to `ttl` seconds from now, or raise SESS_LEASE_LOST if it was taken over."""
         return await self._write(lambda: leases.renew_script(lease, ttl, self._now()))
 
     async def release(self, lease: Lease) -> None:
+        """End a lease. If it was taken over meanwhile, nothing happens."""
         await self._write(lambda: leases.release_script(lease))
 
     async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
+        """Drop the entries before an offset, up to the checkpoint at most; return how many were dropped."""
         return await self._write(lambda: deletion.compact_script(session, before, fence))
 
     async def forget_claims(self, session: str, before: float) -> None:
+        """Drop claims older than a time (wall clock), but never the last thousand."""
         await self._write(lambda: deletion.forget_claims_script(session, before))
 
     async def remove(self, session: str) -> None:
+        """Remove a closed or failed session. Its audit chain stays. Raises SESS_ILLEGAL_TRANSITION for others."""
         await self._write(lambda: deletion.remove_script(session))
 
     async def changed(self, session: str, after: int, seconds: float) -> bool:
+        """Wait until the session's log goes beyond `after`, for at most `seconds`; return whether it did."""
         return await self._wakeups.beyond(session, after, seconds, self.session)
 
     def _open(self) -> None:
