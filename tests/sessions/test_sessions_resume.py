@@ -550,6 +550,7 @@ def test_a_session_in_sqlite_survives_reopening(tmp_path: Any) -> None:
 
 def test_the_store_may_be_given_by_its_address_and_there_is_a_default(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "default.db"))
+    before = set(threading.enumerate())
 
     async def main() -> None:
         with warnings.catch_warnings():
@@ -565,4 +566,4 @@ def test_the_store_may_be_given_by_its_address_and_there_is_a_default(tmp_path, 
 
     asyncio.run(main())
     assert {path.name for path in tmp_path.glob("*.db")} == {"default.db", "path.db", "url.db"}
-    assert [thread.name for thread in threading.enumerate() if "holdfast" in thread.name] == []
+    assert [thread.name for thread in threading.enumerate() if thread not in before and "holdfast" in thread.name] == []
