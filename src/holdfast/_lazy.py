@@ -34,7 +34,7 @@ def loader(package: str, namespace: dict[str, Any], homes: Mapping[str, str]) ->
 
 
 def lazy_module(name: str, namespace: dict[str, Any]) -> Any:
-    """Return a stand-in for the module `name`, which is imported at its first use and then replaces the stand-in.
+    """Return a stand-in for the module `name`. Its first use imports the module, which then replaces the stand-in.
 
         if TYPE_CHECKING:
             import asyncio

@@ -89,7 +89,7 @@ def test_check_lists_every_mistake_and_exits_2(file):
     assert result.exit_code == 2
     assert "policy.attempts" in result.stdout
     assert "policy.timeot" in result.stdout
-    assert "2 mistakes; a program with it does not start" in result.stderr
+    assert "2 mistakes. A program does not start until they are corrected." in result.stderr
     found = document("check", file(WRONG), status=2)
     assert (found["schema"], found["valid"]) == ("holdfast.policy.check/1", False)
     assert [problem["path"] for problem in found["problems"]] == ["policy.timeot", "policy.attempts"]

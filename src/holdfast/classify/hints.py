@@ -191,7 +191,7 @@ def _seconds_until(value: str, now: float) -> float | None:
 
 
 def _unified_reset(name: str, value: str, evidence: Evidence) -> float | None:
-    """Read the reset of a subscription window. Only rejected windows count; `-unified-reset` belongs to all of them."""
+    """Read the reset of a subscription window. Only rejected windows count. The header `-unified-reset` is for all windows together."""
     window = name.removesuffix("reset")
     status = evidence.headers.get(window + "status")
     if status is not None and status != "rejected":

@@ -89,7 +89,8 @@ def codes_for(word: str) -> tuple[Code, ...]:
             continue
         found[verdict.code] = None
         if verdict.weak or verdict.code == "PROVIDER_RATE_LIMITED":
-            # A rate limit is never certain: providers send the same word for an empty quota and an empty account.
+            # A rate limit is never recognised with certainty: providers send the same word for an empty quota and an empty
+            # account.
             found |= dict.fromkeys(_ALTERNATIVES.get(verdict.code, ()))
         # The first meaning that is recognised decides: `TimeoutError` is a class, although it could also be a word in
         # a text.

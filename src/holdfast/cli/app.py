@@ -264,7 +264,7 @@ def faults_serve(
     script: Annotated[str | None, typer.Option(help="A script in TOML; - reads it from stdin.")] = None,
     steps: Annotated[str, typer.Option(help="A script in one line: '429;retry-after=7, 529*2, ok, loop'.")] = "",
     seed: Annotated[
-        int | None, typer.Option(min=0, help="The same seed gives the same faults; by default, the script's seed.")
+        int | None, typer.Option(min=0, help="The same seed gives the same faults. The default is the script's seed.")
     ] = None,
     # The default port is fixed, so that the address in your program stays valid when the server is started again.
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port on loopback; 0 takes a free one.")] = 8429,

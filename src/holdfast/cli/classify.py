@@ -197,7 +197,7 @@ def fault_facts(fault: Fault) -> list[tuple[str, str]]:
         ("category", fault.category.value),
         ("retryable", _retryable(fault)),
         ("scope", fault.scope.value),
-        # This fact is shown only if it matters: most failures certainly had no effect.
+        # This fact is shown only if the call may have had an effect. For most failures it is certain that it had none.
         ("effect", "may have happened: check before sending again" if fault.maybe_executed else ""),
         ("next", f"{fault.next_actor.value} must act"),
         ("do", fault.entry.suggestions[0]),

@@ -187,7 +187,9 @@ def _show_problems(source: str, problems: tuple[Problem, ...], *, as_json: bool)
     else:
         rows = [(each.path, str(each).removeprefix(f"{each.path}: ")) for each in problems]
         show_table(("path", "what is wrong"), rows)
-        narrate(f"{source} is wrong, {counted(len(problems), 'mistake')}; a program with it does not start")
+        narrate(
+            f"{source} is wrong, {counted(len(problems), 'mistake')}. A program does not start until they are corrected."
+        )
     return Exit.USAGE
 
 

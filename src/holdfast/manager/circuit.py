@@ -76,7 +76,7 @@ class CircuitHandle:
         """Return its counts and times."""
         state = self._runtime.registry.known(self.name)
         if state is None:
-            # No call used the name yet. A new circuit shows the same zeros, and is not kept.
+            # No call has used this name yet. The metrics of a new circuit are all zero; that circuit is not stored.
             return TargetState(self.name).metrics(self._runtime.clock.monotonic())
         return state.metrics(self._runtime.clock.monotonic())
 
@@ -136,7 +136,7 @@ class CircuitHandle:
         self._runtime.report_transitions(state)
 
     def _serving(self, now: float) -> TargetState:
-        """Return the target's state, with the settings it would get from the first call."""
+        """Return the target's state. If no call has used the target yet, give it the settings that a first call would give it."""
         state = self._runtime.registry.get(self.name)
         if state.circuit is None:
             state.serve(self._runtime.policy_for(self.target), now)

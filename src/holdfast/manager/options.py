@@ -49,7 +49,8 @@ class FallbackStep(msgspec.Struct, frozen=True, kw_only=True):
     """What events and messages call it."""
     operation: Callable[[], Any]
     when: When | None = None
-    """The codes or categories it is for, or a function of the latest and the primary fault. None: always."""
+    """When this step is called: for these codes or categories, or if this function of the latest and the first fault returns
+    true. None means always."""
     priority: int = 0
     """Steps with a lower number come first; steps with the same number keep their order."""
     offers: frozenset[str] | None = None

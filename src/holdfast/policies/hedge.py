@@ -16,7 +16,7 @@ __all__ = ["ENOUGH", "Hedge", "HedgeMachine", "next_hedge"]
 
 ENOUGH = 20
 """Answers that must be known before their percentile is used."""
-# Durations that are kept. Older ones would hide that a service has become slower or faster.
+# How many durations are kept. If older ones were kept too, they would hide that a service has become slower or faster.
 _REMEMBERED = 100
 
 

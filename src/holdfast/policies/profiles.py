@@ -104,7 +104,7 @@ _SPEC016_TRIES = Tries(attempts=3, backoff=Backoff(initial=1, factor=2, cap=30, 
 SPEC016 = Profile(
     name="spec016",
     schedules={
-        # First every schedule, so that a schedule added later follows the same backoff; then the exceptions.
+        # All schedules get this backoff first, so that a schedule added later has it too. Then come those that differ.
         **dict.fromkeys(Schedule, _SPEC016_TRIES),
         Schedule.NONE: NEVER,
         Schedule.ONCE: Tries(attempts=2, backoff=_SPEC016_TRIES.backoff),

@@ -138,8 +138,8 @@ async def _attempt_async(
     op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
     """Make one async call behind the target's limiter and with hedges, where the policy has them."""
-    # Hedged calls run behind the limiter and inside the time limit, as a plain call does. Each added call takes its own
-    # place.
+    # Hedged calls run behind the limiter and inside the time limit, as a plain call does. Each added call
+    # takes a place of its own in the limiter.
     if op.plan.hedge is not None:
         fn, args, kwargs = race, (op, fn, args, kwargs), {}
     limiter = op.plan.limiter

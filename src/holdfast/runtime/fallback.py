@@ -88,8 +88,9 @@ class Chain:
 
         `when` limits it to codes or categories (`"rate_limit"`), or is a function of the latest and the first fault. `offers`
         names its capabilities, which must cover `needs` of `recover`. With `consent="ask"` the runtime's `consent` function
-        must agree each time. A fallback that is itself recovered is skipped while its circuit is open. If all fail, the first
-        error is raised. Wrong options, or an async fallback of a plain function, raise `InvalidError`.
+        must agree each time. A fallback with a `@recover` of its own is skipped while its circuit is open. If all fail, the
+        first error is raised. Wrong options raise `InvalidError`, and so does an async fallback for a function that is not
+        async.
 
             @answer.fallback(when="rate_limit")
             async def by_openai(question): ...
@@ -231,7 +232,7 @@ class _Walk:
         if not self._can_fall_back(self._primary_error(), self.primary, None):
             raise self._exhausted()
         for step in self.chain.steps:
-            # Checked before the step is reported, so that no fallback begins for a caller that has given up.
+            # The caller's abort signal is checked before the step is reported, so that no fallback begins after an abort.
             self.op.check_abort()
             decision = self._decide(step)
             if isinstance(decision, Ask) and not (yield from self._consent(step)):

@@ -128,8 +128,8 @@ class Limiter:
 
     def _pass_on(self) -> None:
         """Give returned places to waiters, unless somebody holds the lock: the lock calls this again when it is free."""
-        # It never waits. The garbage collector may close a stream, and so return its place, while this very thread holds the
-        # lock; to wait would then last for ever.
+        # This method never waits for the lock. The garbage collector may close a stream while this same thread holds the lock.
+        # Closing returns the stream's place, and waiting for the lock would then never end.
         while self._returned and self._lock.try_acquire():
             try:
                 assert self._places is not None

@@ -336,7 +336,7 @@ class Operation:
         return delay
 
     def timed_out(self, fault: Fault) -> None:
-        """Count a call that a limit around this operation cancelled at the moment its own limit was due."""
+        """Count a call as timed out. An outer limit cancelled it at the moment when this operation's own limit ended."""
         self._settle_failure(fault, self.plan.monotonic())
 
     def stopped(self, error: BaseException) -> None:

@@ -123,7 +123,7 @@ class Plan:
     def _look_up_limits(self, runtime: Runtime, policy: Policy) -> None:
         self.timeout = None if self.off else policy.timeout
         self.deadline = None if self.off else policy.deadline
-        # The first attempt may take the smaller of the two; `Operation.limit` clips the later ones.
+        # The first attempt gets the smaller of timeout and deadline. `Operation.limit` shortens the limit of later attempts.
         limits = [limit for limit in (self.timeout, self.deadline) if limit is not None]
         self.wheels = Wheels(min(limits), runtime.clock) if limits else None
         # A hedge repeats the call, so it needs an effect that may be repeated.

@@ -118,7 +118,7 @@ def recover(
 class Recovery:
     """What `recover` returns: a policy for one target. One recovery may be used many times, also at the same time.
 
-    Use it as a decorator, with `call`, `outcome` or `stream`, or as a loop of attempts at a block:
+    Use it as a decorator, with `call`, `outcome` or `stream`, or as a loop that runs a block of code once per attempt:
 
         claude = recover("claude")
         reply = claude.call(ask, "hello")
@@ -234,7 +234,9 @@ class Recovery:
         plan = self._fresh()
         if plan.accept is not None:
             raise InvalidError.saying(
-                "recover.accept", "a function, whose answer `accept` can check", "a block, which has no answer"
+                "recover.accept",
+                "a function, because `accept` checks what a function returns",
+                "a block, which has no answer",
             )
         return plan
 

@@ -245,7 +245,7 @@ class TargetState:
     # --- hedges ---
 
     def hedges_after(self) -> float | None:
-        """Return after how many seconds a late call gets a second one; None while too little is known."""
+        """Return the delay in seconds before a slow call gets a hedge; None while too few answers were measured."""
         machine = self._hedge_machine
         if machine is None:
             return None
@@ -346,7 +346,7 @@ class Registry:
         return self._states.get(name)
 
     def unnamed(self, label: str) -> TargetState:
-        """Return a new state for a recovery without a target. It has no name to be found by, and lives as long as its plan."""
+        """Return a new state for a recovery without a target. Nothing can look it up by name. It lives as long as its plan."""
         # A weak reference is kept, so that a forked worker can replace the lock of this state too.
         state = TargetState(label)
         self._unnamed.add(state)

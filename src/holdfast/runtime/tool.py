@@ -73,7 +73,9 @@ def tool(
         try:
             setattr(fn, _ATTRIBUTE, contract)
         except AttributeError:
-            raise InvalidError.at("tool", "a function that can be marked: put a `def` around this one", fn) from None
+            raise InvalidError.at(
+                "tool", "a function with attributes; write a `def` that calls this one, and declare that", fn
+            ) from None
         return fn
 
     return declare

@@ -1,7 +1,7 @@
 """Retention: drops closed sessions, log entries that a checkpoint covers, and message ids that no client sends again.
 
-Invariant: `decide` is pure. A session keeps everything that it needs to be resumed. Each removal is in the audit trail before it is
-done. The caller passes `now`, from the clock of its runtime.
+Invariant: `decide` is pure. A session keeps everything that resuming it requires. Each removal is written to the audit trail before
+it happens. The caller passes `now`, from the clock of its runtime.
 """
 
 from __future__ import annotations

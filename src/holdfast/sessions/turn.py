@@ -1,7 +1,7 @@
 """One turn of a session: its steps, each run once.
 
-Invariant: a step's name is its function's name and the number of its uses in the turn. So the same program gives the same names
-after a crash, and finds the stored results.
+Invariant: a step's name is its function's name and a counter: 1 for its first use in the turn, 2 for the second. The same
+program therefore gives the same names after a crash, and the stored results are found by name.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def _max_retries(fault: Fault) -> int:
 
 def _code(category: str) -> Code:
     """Return the code of a category. Other names are not resolved: `TIMEOUT` is also a tool's code in the Response view."""
-    # JavaScript clients write the category in either case.
+    # JavaScript clients write the category in upper case or in lower case.
     folded = category.casefold()
     return code_for(folded, "SYS_UNKNOWN") if folded in set(Category) else "SYS_UNKNOWN"
 

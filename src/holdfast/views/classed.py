@@ -31,8 +31,8 @@ _STAND_INS: Mapping[str, Code] = {
     "Cancellation": "SYS_CANCELLED",
     "ExtensionHost": "SYS_LIFECYCLE_FAILURE",
 }
-"""The code that replaces an unknown code, by class. Transient classes are missing: a class alone must not allow a
-retry."""
+"""The code that replaces an unknown code, by class. Transient classes are left out on purpose: a class alone must not allow
+a retry."""
 
 # Several codes may share a pair of class and code. The catalog's aliases decide first, see `_code`.
 _PAIRS: Mapping[str, Code] = {entry.classed: entry.code for entry in CATALOG.values()}

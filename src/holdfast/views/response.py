@@ -108,7 +108,7 @@ class Errors:
 
     @staticmethod
     def permanent(code: str, message: str, context: dict[str, Any] | None = None) -> ActorError:
-        """Return the error for a failure that neither waiting nor restarting repairs."""
+        """Return the error for a failure that cannot be repaired by waiting or by restarting."""
         return ActorError(type="permanent", code=code, message=message, retryable=False, context=context)
 
 

@@ -318,7 +318,7 @@ def _build_hook(document: _HookReply) -> Fault:
     errors = given(document.errors, given(document.validation_errors, None))
     if errors is None:
         raise InvalidError.saying("$.errors", "a list of errors", "nothing", "PROTO_INVALID_MESSAGE")
-    # Older hooks have no code of their own, but each error has one.
+    # Messages of older hooks carry no code themselves. The code is on each of their errors.
     first = errors[0].get("code") if errors else None
     name = given(document.code, first if isinstance(first, str) else "")
     return Fault.of(code_for(name, "HOOK_VALIDATION_FAILED"), context={"errors": errors})

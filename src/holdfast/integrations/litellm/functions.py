@@ -204,7 +204,7 @@ def _warn_of_the_rest(kwargs: Mapping[str, Any]) -> None:
     everywhere = getattr(sys.modules.get("litellm"), "num_retries", None)
     if everywhere:
         warn(
-            f"litellm.num_retries={everywhere} lets LiteLLM retry below each attempt: set it to None",
+            f"litellm.num_retries={everywhere} makes LiteLLM retry inside each of our attempts: set it to None",
             above=_ABOVE + 1,
         )
 

@@ -69,7 +69,7 @@ class Circuit(
     rate: float | None = 0.5
     """The share of failed calls in the window that opens it. None: the share does not matter."""
     window: float = 60.0
-    """Seconds of recent calls that rates are computed from."""
+    """The length of the window in seconds. Rates are computed from the calls inside it."""
     volume: int = 10
     """Calls that the window must hold before a count or rate of the window may open the circuit."""
     slow: float | None = None

@@ -111,7 +111,7 @@ class Breaker:
         self.open_until: float | None = None
         """When an open circuit lets a probe through. None: not open, or held open."""
         self.open_time = 0.0
-        """Seconds of the present open time; 0 while the circuit is closed."""
+        """How long the circuit stays open this time, in seconds; 0 while it is closed."""
         self.reopen_time = 0.0
         """Seconds from the start of the latest bad probe to the next. Closing sets it to 0, so growth starts over."""
         self.rejection: Rejection | None = None
@@ -174,7 +174,7 @@ class Breaker:
         self.successes += 1
         self.last_success = now
         self.streak = 0
-        # A good call breaks no rule, so nothing is checked here.
+        # A successful call cannot break a rule, so nothing is checked here.
         window = self.window
         if now >= window.ends:
             window.turn(now)

@@ -94,7 +94,7 @@ def check_not_emptied(path: Path, held: str) -> None:
     if held and not path.stat().st_size:
         raise _invalid(
             path,
-            f"is empty, and held the store {held}: restore a copy of it, or remove it to start anew",
+            f"is empty, but it contained the store {held} before: restore the file from a backup, or delete it to start a new store",
         )
 
 

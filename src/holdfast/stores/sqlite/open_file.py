@@ -52,7 +52,7 @@ class OpenFile:
 
     @property
     def turns(self) -> AbstractContextManager[None]:
-        """The lock around each transaction. With the WAL-reset bug, two processes must not write and checkpoint at once."""
+        """The lock around each transaction. If SQLite has the WAL-reset bug, two processes must not write and checkpoint at once."""
         return self._turns if files.is_affected(sqlite3.sqlite_version_info) else nullcontext()
 
     def close(self, readers: Iterable[sqlite3.Connection]) -> None:

@@ -94,7 +94,7 @@ async def secrets_are_masked_everywhere(kit: Kit) -> None:
             audit=(NewAudit(kind="Turn", correlation="r", payload=body),),
         )
         first = await store.commit(whole)
-        # The stored result of a claim must be masked too, not only the first returned result.
+        # The stored result of a claim must be masked too, not only the result that the first call returns.
         again = await store.commit(whole)
         (stored,), kept, (sealed,) = (
             await everything(store),
