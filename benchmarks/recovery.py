@@ -12,7 +12,7 @@ from operator import sub
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks.inside.askers import ASKERS, BEST, LIMIT_S, MODEL
+from benchmarks.inside.clients import BEST, CLIENTS, LIMIT_S, MODEL
 from benchmarks.inside.overhead import BARE, MEASURED
 from benchmarks.inside.recovery import CALLERS, EVERY_S
 from benchmarks.inside.traces import CHARGED, GOOD_ANSWER_S, Trace, traces
@@ -37,7 +37,7 @@ NOTES = [
     f"back: seconds from the service's return to the first success, the longest; peak: requests in the busiest second of the {_SOON_S:g} s after a return",
     f"$: for a thousand calls that succeeded, list price of {MODEL}; what ended in {' or '.join(CHARGED)} was charged",
     "regret: seconds per call beyond the clairvoyant's; a call that failed is counted until the end of the trace, when somebody must do it over",
-    "holdfast: as it comes, and no fallback; refusing: wait_for_circuit=False, what its calls do where a fallback would answer",
+    "holdfast: the defaults, and no fallback; rejecting: wait_for_circuit=False, as its calls behave where a fallback would answer",
     f"SDK: openai; as it comes: 2 retries, 600 s for a request; 5 retries, tenacity and Router: {LIMIT_S:g} s for a request",
     "tenacity: wait_random_exponential(min=1, max=60), stop_after_attempt(6), the SDK's retries off; Router: one deployment, its default of 2 retries",
     "time is virtual for all: event loop, time.time, time.monotonic, time.sleep; no library is changed",
@@ -61,7 +61,7 @@ def run(*, quick: bool) -> dict[str, Any]:
     chosen = {name: trace for name, trace in traces(SEED).items() if not (quick and name in _LONG)}
     # The slowest first; in virtual time they do not disturb each other.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        results = dict(zip(ASKERS, reversed([*pool.map(_through, reversed(ASKERS), [chosen] * len(ASKERS))]), strict=True))  # fmt: skip
+        results = dict(zip(CLIENTS, reversed([*pool.map(_through, reversed(CLIENTS), [chosen] * len(CLIENTS))]), strict=True))  # fmt: skip
     broken = {name: why for name, (_, why) in results.items() if why}
     played = {name: by_trace for name, (by_trace, why) in results.items() if not why}
     table = {

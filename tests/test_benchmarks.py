@@ -32,7 +32,7 @@ def test_it_runs_and_the_clairvoyant_is_never_beaten(bench: Any):
     best = played(bench, bench.BEST, trace)
     limit = bench.figures(trace, best, best)
     assert (limit.succeeded, limit.wasted, limit.regret) == (limit.calls, 0, 0)
-    for who in ("holdfast", "holdfast, refusing"):
+    for who in ("holdfast", "holdfast, rejecting"):
         ours = played(bench, who, trace)
         got = bench.figures(trace, ours, best)
         assert got.calls == limit.calls

@@ -8,13 +8,13 @@ import logging
 import random
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.inside.askers import ASKERS, ask_plainly
+from benchmarks.inside.clients import CLIENTS, usage_of_answer
 from benchmarks.inside.traces import CHARGED, GOOD, traces
 from benchmarks.inside.virtual import VirtualTime
 from holdfast.testing import FaultProvider, VirtualClock, run
 
 if TYPE_CHECKING:
-    from benchmarks.inside.askers import Asker
+    from benchmarks.inside.clients import Client
     from benchmarks.inside.traces import Trace
 
 CALLERS = 20
@@ -74,7 +74,7 @@ def play(name: str, trace: Trace, seed: int, clock: VirtualClock) -> dict[str, A
 
 
 async def _play(name: str, trace: Trace, seed: int, provider: Watched) -> dict[str, Any]:
-    ask = ASKERS[name](provider, trace)
+    ask = CLIENTS[name](provider, trace)
     calls = [_call(ask, due, provider) for due in due_times(trace.seconds, seed)]
     ended = await asyncio.gather(*calls)
     counted = provider.counters
@@ -86,11 +86,11 @@ async def _play(name: str, trace: Trace, seed: int, provider: Watched) -> dict[s
         "arrivals": provider.arrivals[: counted.received],
         "good": good,
         "charged": good + sum(counted.injected[fault] for fault in CHARGED),
-        "usage": await ask_plainly(provider, QUESTION),
+        "usage": await usage_of_answer(provider, QUESTION),
     }
 
 
-async def _call(ask: Asker, due: float, provider: Watched) -> tuple[float, float, bool]:
+async def _call(ask: Client, due: float, provider: Watched) -> tuple[float, float, bool]:
     await asyncio.sleep(due - provider.now())
     answer = None
     with contextlib.suppress(Exception):

@@ -352,3 +352,11 @@ def test_known_misclassifications_of_others_are_ours_no_more(status: int, body: 
 def test_the_same_evidence_gives_the_same_fault():
     faults = [from_http(429, {"retry-after": "3"}, '{"error": {"message": "slow down"}}', now=5.0) for _ in range(3)]
     assert faults[0] == faults[1] == faults[2]
+
+
+def test_evidence_keeps_its_earlier_names():
+    evidence = Evidence(source=Source.TEXT, delays=(3.0,), matched=5)
+    assert (evidence.waits, evidence.heard) == ((3.0,), 5)
+    assert evidence.hears(4)
+    assert not evidence.hears(2)
+    assert evidence.first_heard((("PROVIDER_OVERLOADED", 2), ("PROVIDER_TIMEOUT", 1))) == "PROVIDER_TIMEOUT"

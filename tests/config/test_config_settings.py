@@ -69,6 +69,17 @@ def test_zero_means_zero():
     assert settings_of("[policy]\nspread = 0\nmax_retry_after = 0\nconcurrency = 1\nwaiting = 0").policy.waiting == 0
 
 
+def test_an_option_that_was_removed_is_ignored_with_a_warning():
+    with pytest.warns(FutureWarning) as caught:
+        config = settings_of("[policy.circuit]\npersist = true\nfailures = 7")
+    assert [str(each.message) for each in caught] == ["policy.circuit.persist has no effect and is ignored: remove it"]
+    assert config == settings_of("[policy.circuit]\nfailures = 7")
+
+
+def test_only_a_circuit_has_the_removed_option():
+    assert problems("[policy]\npersist = true")[0].startswith("policy.persist: unknown option `persist`")
+
+
 # --- mistakes ---
 
 

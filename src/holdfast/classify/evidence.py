@@ -92,6 +92,20 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 return code
         return None
 
+    # The earlier names, for the rules of other packages.
+    hears = matches
+    first_heard = first_match
+
+    @property
+    def waits(self) -> tuple[float, ...]:
+        """The earlier name of `delays`."""
+        return self.delays
+
+    @property
+    def heard(self) -> Phrases:
+        """The earlier name of `matched`."""
+        return self.matched
+
     def named(self, *names: str) -> bool:
         """Whether the exception is one of these classes or derives from one."""
         return self.raised is not None and not set(names).isdisjoint(self.raised.names)

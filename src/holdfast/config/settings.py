@@ -10,6 +10,7 @@ problems before it uses the result.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar, get_args
 
@@ -40,6 +41,10 @@ _TOP = (*_SWITCHES, *STARTS, "policy", "targets", "alerts")
 _INVALID = object()
 _PARTS: tuple[type[msgspec.Struct], ...] = (Backoff, Circuit, Hedge, Quota, Threshold, Tries)
 """The options that are tables themselves."""
+
+
+_WITHOUT_EFFECT: Mapping[type[msgspec.Struct], frozenset[str]] = {Circuit: frozenset({"persist"})}
+"""Options that were removed because they did nothing. A file that still has one works as before, with a warning."""
 
 
 class Configurable(Protocol):
@@ -207,6 +212,10 @@ def _overlay(kind: type[S], base: S | None, table: Any, path: str, problems: Pro
     known = options_of(kind)
     changes: dict[str, Any] = {}
     for name, given in table.items():
+        if name in _WITHOUT_EFFECT.get(kind, ()):
+            # FutureWarning is the one that Python shows to people who run a program, not only to its authors.
+            warnings.warn(f"{path}.{name} has no effect and is ignored: remove it", FutureWarning, stacklevel=2)
+            continue
         if name not in known:
             problems.add_unknown(f"{path}.{name}", "option", name, known, given)
             continue

@@ -1,6 +1,7 @@
-"""How each contender asks the provider a question: the same SDK, the same question, and around it what it recovers with.
+"""The clients that are compared: each sends the same question with the same SDK, and recovers in its own way.
 
-An asker is made inside the loop it runs in. It returns the answer's text, or raises what its user would see.
+A client is a function, made inside the event loop it runs in. It returns the answer's text, or raises the error that a
+user would see.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
     from benchmarks.inside.traces import Trace
     from holdfast import Policy
 
-    Asker = Callable[[str], Awaitable[str]]
-    Making = Callable[[Any, Trace], Asker]
+    Client = Callable[[str], Awaitable[str]]
+    Factory = Callable[[Any, Trace], Client]
 
 MODEL = "gpt-5-mini"
 LIMIT_S = 60.0
-"""Seconds for one request, where a contender leaves that to its user: those that holdfast has by default."""
+"""Seconds for one request where a client has no limit of its own: the default of holdfast."""
 _URL = "http://provider.test/v1"
-_A_HAIR = 1e-6
-"""What the clairvoyant stays on the safe side of a moment that has no exact float."""
+_MARGIN = 1e-6
+"""Seconds that the clairvoyant client waits longer, because a float does not hold every moment exactly."""
 
 
-def _client(provider: Any, **options: Any) -> Any:
+def _sdk_client(provider: Any, **options: Any) -> Any:
     import httpx2
     import openai
 
@@ -35,7 +36,7 @@ def _client(provider: Any, **options: Any) -> Any:
     return openai.AsyncOpenAI(base_url=_URL, api_key="test", http_client=http, **options)
 
 
-def _asking(client: Any) -> Asker:
+def _client_of(client: Any) -> Client:
     async def ask(question: str) -> str:
         answer = await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": question}])
         return answer.choices[0].message.content
@@ -43,46 +44,46 @@ def _asking(client: Any) -> Asker:
     return ask
 
 
-async def ask_plainly(provider: Any, question: str) -> dict[str, int]:
-    """Return the tokens that an answer counts."""
-    client = _client(provider, max_retries=0)
+async def usage_of_answer(provider: Any, question: str) -> dict[str, int]:
+    """Return the tokens of one answer, without any recovery."""
+    client = _sdk_client(provider, max_retries=0)
     answer = await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": question}])
     return {"input": answer.usage.prompt_tokens, "output": answer.usage.completion_tokens}
 
 
-def clairvoyant(provider: Any, trace: Trace) -> Asker:
-    """Knows the trace: asks once, at the first moment at which the answer will be good."""
-    ask = _asking(_client(provider, max_retries=0))
+def clairvoyant(provider: Any, trace: Trace) -> Client:
+    """A client that knows the trace: it sends one request, at the first moment when the provider answers."""
+    ask = _client_of(_sdk_client(provider, max_retries=0))
 
     async def wait_and_ask(question: str) -> str:
         now = provider.now()
         if (wait := trace.next_good(now) - now) > 0:
-            await asyncio.sleep(wait + _A_HAIR)
+            await asyncio.sleep(wait + _MARGIN)
         return await ask(question)
 
     return wait_and_ask
 
 
-def holdfast(policy: Policy = INTERACTIVE) -> Making:
-    def make(provider: Any, _: Trace) -> Asker:
+def holdfast(policy: Policy = INTERACTIVE) -> Factory:
+    def make(provider: Any, _: Trace) -> Client:
         from holdfast.openai import recovering
 
-        return _asking(recovering(_client(provider), policy=policy))
+        return _client_of(recovering(_sdk_client(provider), policy=policy))
 
     return make
 
 
-def sdk(**options: Any) -> Making:
-    def make(provider: Any, _: Trace) -> Asker:
-        return _asking(_client(provider, **options))
+def sdk(**options: Any) -> Factory:
+    def make(provider: Any, _: Trace) -> Client:
+        return _client_of(_sdk_client(provider, **options))
 
     return make
 
 
-def tenacity(attempts: int) -> Making:
-    """The recipe of its documentation and of the SDK's cookbook: exponential waits with jitter, so many attempts."""
+def tenacity(attempts: int) -> Factory:
+    """The recipe of its documentation and of the SDK's cookbook: exponential delays with jitter."""
 
-    def make(provider: Any, _: Trace) -> Asker:
+    def make(provider: Any, _: Trace) -> Client:
         import tenacity
 
         retried = tenacity.retry(
@@ -90,8 +91,8 @@ def tenacity(attempts: int) -> Making:
             stop=tenacity.stop_after_attempt(attempts),
             reraise=True,
         )
-        asker: Asker = retried(_asking(_client(provider, max_retries=0, timeout=LIMIT_S)))
-        return asker
+        client: Client = retried(_client_of(_sdk_client(provider, max_retries=0, timeout=LIMIT_S)))
+        return client
 
     return make
 
@@ -99,12 +100,12 @@ def tenacity(attempts: int) -> Making:
 _routers: list[Any] = []
 
 
-def router(provider: Any, _: Trace) -> Asker:
+def router(provider: Any, _: Trace) -> Client:
     import httpx2
     import litellm
 
     litellm.suppress_debug_info = True
-    # One of the trace before would go on listening, and its client on asking the provider of that trace.
+    # A router of the trace before would keep its client, and send requests to the provider of that trace.
     while _routers:
         _routers.pop().discard()
     litellm.in_memory_llm_clients_cache.flush_cache()
@@ -121,11 +122,11 @@ def router(provider: Any, _: Trace) -> Asker:
 
 
 BEST = "clairvoyant"
-ASKERS: dict[str, Making] = {
+CLIENTS: dict[str, Factory] = {
     BEST: clairvoyant,
     "holdfast": holdfast(),
     "holdfast, PATIENT": holdfast(PATIENT),
-    "holdfast, refusing": holdfast(INTERACTIVE.replace(wait_for_circuit=False)),
+    "holdfast, rejecting": holdfast(INTERACTIVE.replace(wait_for_circuit=False)),
     "SDK, as it comes": sdk(),
     "SDK, 5 retries": sdk(max_retries=5, timeout=LIMIT_S),
     "tenacity, 6 attempts": tenacity(6),
