@@ -241,3 +241,32 @@ def test_a_later_report_of_usage_replaces_the_counts_that_it_has() -> None:
     assert first.then(Used(None, {"input_tokens": None, "output_tokens": 9})) == Used(
         "m", {"input_tokens": 3, "output_tokens": 9}
     )
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["thread", "task"])
+@pytest.mark.parametrize(
+    "items", [["begin", "a"], ["begin", ConnectionResetError("reported")], []], ids=["no end", "a failure", "no item"]
+)
+def test_while_recovery_is_off_items_pass_untouched(is_async: bool, items: list[Any]) -> None:
+    world, scripts = World(enabled=False), Scripts(items)
+    plan = Plan("provider:x", STEADY, runtime=world.runtime)
+
+    async def read() -> list[Any]:
+        async with Stream[Any](StreamOf(plan, scripts.play_async, dialect=WORDS)) as stream:
+            return [item async for item in stream]
+
+    if is_async:
+        assert world.run(read()) == items
+    else:
+        with BlockingStream[Any](StreamOf(plan, scripts.play, dialect=WORDS)) as stream:
+            assert list(stream) == items
+    assert len(world.events) == 0
+
+
+def test_while_recovery_is_off_no_item_is_held_back() -> None:
+    world = World(enabled=False)
+    plan = Plan("provider:x", STEADY, runtime=world.runtime)
+    with BlockingStream[Any](StreamOf(plan, Scripts(["begin", Raise(reset())]).play, dialect=WORDS)) as stream:
+        assert next(stream) == "begin"
+        with pytest.raises(ConnectionResetError):
+            next(stream)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast import Circuit, InvalidError, Policy, Runtime, StreamCutError, fault_of, recover
-from holdfast.events import AttemptStarted, Failed, Fallback, Recovered
+from holdfast import Backoff, Budget, Circuit, InvalidError, Policy, Runtime, StreamCutError, fault_of, recover
+from holdfast.events import AttemptStarted, Failed, Fallback, Recovered, SuppressedError
+from holdfast.runtime.plan import Plan
+from holdfast.runtime.stream import BlockingStream, StreamOf
 from holdfast.testing import Capture, VirtualClock, run
 from holdfast.testing import use_runtime as using
 
 ONCE = Policy(attempts=1)
+PATIENT = Policy(attempts=3, backoff=Backoff(initial=30), deadline=None)
 
 
 @pytest.fixture
@@ -48,6 +52,13 @@ async def read(live, *args):
 
 def go(live, *args):
     return run(read(live, *args))
+
+
+async def command(runtime):
+    """Command the fallback for whatever waits; return what was offered, and whether it is obeyed."""
+    while not (waiting := runtime.commands.waiting()):  # noqa: ASYNC110 - a wait that begins sets no event
+        await asyncio.sleep(0.01)
+    return [(wait.can_fall_back, runtime.commands.fall_back(wait.run)) for wait in waiting]
 
 
 def test_R75_another_source_takes_over_before_the_first_item(capture):
@@ -168,3 +179,99 @@ def test_a_fallback_stream_does_not_go_on_as_the_primary_chose(capture):
         go(live.fallback(plain))
     assert cut.value.partial.payload == "x"
     assert other.opened == 1, "the consumer has an item, and nobody allowed this stream to begin again"
+
+
+def test_a_condition_that_raises_is_reported_and_skips_its_source(capture):
+    def broken(latest, primary):
+        raise KeyError("mine")
+
+    skipped, other = source("x"), source("a")
+    live = recover("claude", ONCE).stream(source(reset())).fallback(skipped, when=broken, name="spare").fallback(other)
+    assert go(live) == ["a"]
+    assert skipped.opened == 0
+    assert [event.reason for event in capture.of(SuppressedError)] == ["the condition of fallback spare raised"]
+
+
+def test_no_fallback_begins_on_a_spent_budget(capture):
+    other = source("x")
+    live = recover("claude", ONCE).stream(source(reset())).fallback(other)
+    with Budget(attempts=1), pytest.raises(ConnectionResetError):
+        go(live)
+    assert other.opened == 0
+    assert capture.of(Fallback) == []
+
+
+def test_the_total_of_a_fallback_counts_from_its_own_start(capture):
+    async def hanging():
+        await asyncio.sleep(5)
+        raise reset()
+        yield
+
+    async def slow():
+        await asyncio.sleep(2)
+        yield "a"
+
+    other = recover("openai", ONCE).stream(slow, total=4)
+    assert go(recover("claude", ONCE).stream(hanging).fallback(other)) == ["a"]
+
+
+def test_a_fallback_has_no_fallbacks_of_its_own(capture):
+    """They would never be used: only those of the first stream are."""
+    primary = recover("claude", ONCE).stream(source(reset()))
+    nested = recover("openai", ONCE).stream(source("a")).fallback(source("b"))
+    with pytest.raises(InvalidError, match="without fallbacks of its own"):
+        primary.fallback(nested)
+    other = recover("openai", ONCE).stream(source("a"))
+    primary.fallback(other)
+    with pytest.raises(InvalidError, match="without fallbacks of its own"):
+        other.fallback(source("b"))
+
+
+def test_a_person_can_choose_the_fallback_while_a_stream_waits():
+    runtime = Runtime()
+    primary, other = source(reset()), source("a")
+    live = recover("claude", PATIENT, runtime=runtime).stream(primary).fallback(other)
+
+    async def main():
+        reading = asyncio.ensure_future(read(live))
+        assert await command(runtime) == [(True, True)]
+        return await asyncio.wait_for(reading, 5)
+
+    assert asyncio.run(main()) == ["a"]
+    assert primary.opened == other.opened == 1
+
+
+def test_a_person_can_choose_the_fallback_while_a_blocking_stream_waits():
+    runtime = Runtime()
+    plays = iter([reset(), "a"])
+
+    def opened():
+        play = next(plays)
+        if isinstance(play, Exception):
+            raise play
+        return iter([play])
+
+    first, other = (StreamOf(Plan(name, PATIENT, runtime=runtime), opened) for name in ("claude", "openai"))
+    commands = ThreadPoolExecutor(1)
+    commanded = commands.submit(lambda: asyncio.run(command(runtime)))
+    with BlockingStream(first.fallback(other)) as stream:
+        assert list(stream) == ["a"]
+    assert commanded.result() == [(True, True)]
+
+
+@pytest.mark.parametrize("plays", [("a", reset()), (reset(),)], ids=["after an item", "in the last source"])
+def test_a_wait_without_a_fallback_to_come_offers_none(plays):
+    runtime = Runtime()
+    waiting = recover("openai", PATIENT, runtime=runtime).stream(source(*plays), after_first="restart")
+    live = (
+        waiting.fallback(source("x")) if "a" in plays else recover("c", ONCE, runtime=runtime).stream(source(reset()))
+    )
+    if live is not waiting:
+        live.fallback(waiting)
+
+    async def main():
+        reading = asyncio.ensure_future(read(live))
+        assert await command(runtime) == [(False, False)]
+        reading.cancel()
+
+    asyncio.run(main())

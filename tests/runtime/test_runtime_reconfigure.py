@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast import INTERACTIVE, Backoff, Circuit, InvalidError, Policy, Runtime, recover
+from holdfast import INTERACTIVE, Backoff, Circuit, DeadlineError, InvalidError, Policy, Runtime, recover
 from holdfast.events import CircuitState, Failed
 from holdfast.testing import Capture, VirtualClock, run
 
@@ -119,3 +120,31 @@ def test_an_outcome_that_is_an_error_is_reported_once(runtime):
 
     recover("claude", runtime=runtime).outcome(fail)
     assert heard.types == ["failed"]
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["the stream", "its fallback"])
+def test_a_stream_has_the_limits_of_the_present_settings(fails: bool) -> None:
+    clock = VirtualClock()
+    runtime = Runtime(clock=clock)
+    runtime.configure(Policy(timeout=30, attempts=1), {})
+
+    async def silent() -> AsyncIterator[str]:
+        await asyncio.sleep(20)
+        yield "late"
+
+    async def broken() -> AsyncIterator[str]:
+        raise ConnectionResetError
+        yield
+
+    live = recover("claude", runtime=runtime).stream(broken if fails else silent)
+    live = live.fallback(silent) if fails else live
+    runtime.configure(Policy(timeout=2, attempts=1), {})
+
+    async def read() -> None:
+        async with live() as stream:
+            async for _ in stream:
+                pass
+
+    with pytest.raises(ConnectionResetError if fails else DeadlineError):
+        run(read(), clock=clock)
+    assert clock.monotonic() == 2.0

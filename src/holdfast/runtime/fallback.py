@@ -37,7 +37,17 @@ if TYPE_CHECKING:
     from holdfast.policies.decide import Effect, Take
     from holdfast.runtime.operation import Operation
 
-__all__ = ["CacheStore", "Chain", "Consent", "Step", "When", "check_step", "drive_chain", "drive_chain_async"]
+__all__ = [
+    "CacheStore",
+    "Chain",
+    "Consent",
+    "Step",
+    "When",
+    "check_step",
+    "drive_chain",
+    "drive_chain_async",
+    "meets_condition",
+]
 
 
 # --- the chain, as it is configured ---
@@ -209,6 +219,15 @@ def check_step(what: str, step: Any, of: Any) -> None:
 # --- the walk down the chain ---
 
 
+def meets_condition(op: Operation, name: str, when: When | None, latest: Fault, primary: Fault) -> bool:
+    """Return whether a fallback's condition is met. A condition that raises is reported, and its fallback is skipped (R25)."""
+    try:
+        return meets(when, latest, primary)
+    except Exception as error:  # noqa: BLE001 - the condition is the user's
+        reports.suppressed(op, error, f"the condition of fallback {name} raised")
+        return False
+
+
 class _Call(msgspec.Struct, frozen=True):
     """What the driver must call next. The driver sends the value, or throws the error, back into the walk."""
 
@@ -255,20 +274,13 @@ class _Walk:
     def _decide(self, step: Step) -> Take | Ask | Skip:
         op = self.op
         return decide_fallback(
-            condition_met=self._meets_condition(step),
+            condition_met=meets_condition(op, step.name, step.when, self.latest, self.primary),
             needs=op.plan.needs,
             offers=step.offers,
             circuit_open=_is_open(step.fn),
             consent=step.consent,
-            budget_spent=op.budget is not None and op.budget.exhausted() is not None,
+            budget_spent=op.is_budget_spent(),
         )
-
-    def _meets_condition(self, step: Step) -> bool:
-        try:
-            return meets(step.when, self.latest, self.primary)
-        except Exception as error:  # noqa: BLE001 - a condition that raises is reported and skips its step (R25)
-            reports.suppressed(self.op, error, f"the condition of fallback {step.name} raised")
-            return False
 
     def _consent(self, step: Step) -> Generator[_Call, Any, bool]:
         """Return whether the user consents. Without a `consent` function, or if it raises, the answer is no (R25)."""

@@ -28,10 +28,11 @@ import msgspec
 
 from holdfast.events import StreamResumed
 from holdfast.faults import AbortedError, Fault, HoldfastError, Partial, StreamCutError
-from holdfast.policies.decide import Take, can_fall_back, decide_fallback
-from holdfast.policies.fallback import When, meets
+from holdfast.policies.decide import Reason, Take, can_fall_back, decide_fallback
+from holdfast.policies.fallback import When
 from holdfast.policies.models.tool_calls import OpenCall
 from holdfast.runtime import errors, reports
+from holdfast.runtime.fallback import meets_condition
 from holdfast.runtime.fault_of import fault_of, forget_account
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """What an item reports about the model and the tokens used so far. Without it the source itself is looked at."""
     timeout_is_silence: bool = False
     """A timeout in the middle of a stream is the HTTP client's own: the server sent nothing for too long."""
+
+
+_ANY_ITEMS = Dialect()
 
 
 class Ending:
@@ -241,9 +245,11 @@ class Flow:
     def source_opened(self) -> None:
         """Forget what is known about the previous source."""
         self.fresh = True
-        self._held = []
+        is_off = self.op.plan.off
+        # While recovery is off, every item passes through untouched: none is held back, and no end is a cut.
+        self._held = None if is_off else []
         # Each source is an answer of its own: the end and the usage of an earlier one say nothing about it.
-        dialect = self.of.dialect
+        dialect = _ANY_ITEMS if is_off else self.of.dialect
         self._looks = any(found is not None for found in (dialect.failure, dialect.ends, dialect.used))
         self._ending = Ending(dialect)
         self._used = self._reported = None
@@ -365,7 +371,17 @@ class Flow:
             can_go_on = is_failure and op.has_fallbacks and not isinstance(error, AbortedError)
             return self._fall_back(error) if can_go_on else None
         self._resumes = is_cut
+        if is_cut or not self._ways:
+            # A consumer that has items never gets those of another source, and the last source has none after it.
+            op.rule_out_fallback()
         return delay
+
+    def falls_back(self, error: Exception) -> bool:
+        """The wait for the next source raised an error. Return whether a person commanded the fallbacks and there is one.
+
+        If so, call `retry`; else let the error through. Where another error surfaces, it is raised from here.
+        """
+        return self.op.reason is Reason.COMMANDED and self._fall_back(error) is not None
 
     def retry(self) -> None:
         """Go on after the wait, with another source."""
@@ -413,7 +429,9 @@ class Flow:
         while self._ways and can_fall_back(latest):
             way, self._ways = self._ways[0], self._ways[1:]
             decision = decide_fallback(
-                condition_met=meets(way.when, latest, primary), circuit_open=way.of.plan.fresh().rejects()
+                condition_met=meets_condition(self.op, way.name, way.when, latest, primary),
+                circuit_open=way.of.plan.fresh().rejects(),
+                budget_spent=self.op.is_budget_spent(),
             )
             if isinstance(decision, Take):
                 assert isinstance(error, Exception)

@@ -427,7 +427,7 @@ class Operation:
             final=final,
             proposal=proposal,
             nested=self._gave_up_inside(error),
-            budget_spent=self.budget is not None and self.budget.exhausted() is not None,
+            budget_spent=self.is_budget_spent(),
             waits_for_circuit=self.waits_for_circuit,
             open_until=plan.state.rejects_until if plan.obeys(plan.state) else None,
             reopened_for=self.reopened_for,
@@ -561,7 +561,7 @@ class Operation:
     def waiting(self, seconds: float) -> Waiting:
         """Return the wait that begins now, as `runtime.commands.waiting()` shows it."""
         until = self.plan.runtime.clock.wall() + seconds
-        return Waiting(self.run, self.plan.name, self.attempts, until, self.has_fallbacks)
+        return Waiting(self.run, self.plan.name, self.attempts, until, self.failed_with is not None)
 
     def waited_for(self, seconds: float, command: Command | None) -> None:
         """The wait is over after `seconds`. If a command ended the wait, obey it: go on at once, or raise."""
@@ -595,6 +595,10 @@ class Operation:
     def expect_fallbacks(self) -> None:
         """Something else answers, or reports the failure, when this operation has failed for good."""
         self.has_fallbacks = True
+
+    def rule_out_fallback(self) -> None:
+        """No fallback can be commanded during the wait that begins now."""
+        self.failed_with = None
 
     def enter(self) -> None:
         """Its scope is in force again: the awaited result or a fallback belongs to it."""
@@ -663,6 +667,10 @@ class Operation:
         self.last_resort = last
 
     # --- the budget around ---
+
+    def is_budget_spent(self) -> bool:
+        """Return whether the budget around allows no further call."""
+        return self.budget is not None and self.budget.exhausted() is not None
 
     def calls_inside(self) -> None:
         """An operation inside the present attempt makes the calls and is charged for them."""

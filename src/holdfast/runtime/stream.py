@@ -88,7 +88,6 @@ class StreamOf(Generic[P, T]):
             raise InvalidError.saying(
                 "stream.resume", 'after_first="continue" beside it', f"after_first={after_first!r}"
             )
-        self.plan = plan
         self.fn: Callable[..., Any] = fn
         self.total = total
         self.after_first: AfterFirst = after_first
@@ -97,7 +96,10 @@ class StreamOf(Generic[P, T]):
         self.ways: tuple[Way, ...] = ()
         self._adapter = adapter
         self._first, self._idle = first, idle
-        self._bind()
+        self._beside: tuple[StreamOf[P, T], ...] = ()
+        """Fallbacks without a policy of their own: they have the limits of this stream."""
+        self._is_fallback = False
+        self._bind(plan)
 
     def fallback(
         self, other: Callable[P, AsyncIterable[T]] | StreamOf[P, T], *, when: When | None = None, name: str = ""
@@ -107,8 +109,12 @@ class StreamOf(Generic[P, T]):
             live = recover("claude").stream(tokens).fallback(other_tokens, when="rate_limit")
 
         `other` is a function like the first, called once under the same limits, or a stream with a policy of its own. `when`
-        limits it to failures with these codes or categories. Raises `InvalidError` for anything else.
+        limits it to failures with these codes or categories. Raises `InvalidError` for anything else, and for a fallback that
+        has fallbacks of its own: add all of them to the first stream.
         """
+        if self._is_fallback or (isinstance(other, StreamOf) and other.ways):
+            got = "a fallback of a fallback, which would never be used"
+            raise InvalidError.saying("stream.fallback", "a stream without fallbacks of its own", got)
         if not isinstance(other, StreamOf):
             other = StreamOf(
                 self.plan.once(),
@@ -119,9 +125,11 @@ class StreamOf(Generic[P, T]):
                 dialect=self.dialect,
                 adapter=self._adapter,
             )
+            self._beside = (*self._beside, other)
         name = name or name_of(other.fn).rpartition(".")[2]
         check_when(f"stream.fallback {name}: when", when)
         self.ways = (*self.ways, Way(name, other, when))
+        other._is_fallback = True
         return self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Stream[T]:
@@ -129,18 +137,19 @@ class StreamOf(Generic[P, T]):
 
     def begin(self) -> Operation:
         """Return the operation of a stream that is entered now."""
-        plan = self.plan = self.plan.fresh()
-        if plan.runtime is not self._runtime:
-            self._bind()
+        plan = self.plan.fresh()
+        if plan is not self.plan:
+            self._bind(plan)
+            for other in self._beside:
+                other._bind(plan.once())  # noqa: SLF001 - its own class
         return Operation(plan, self._adapter)
 
-    def _bind(self) -> None:
-        """Make the limits with the clock of the runtime that is in use."""
-        plan = self.plan
-        runtime = self._runtime = plan.runtime
-        self.first = Wheels(limit, runtime.clock) if (limit := self._first or plan.timeout) else None
-        self.idle = Wheels(limit, runtime.clock) if (limit := self._idle or plan.timeout) else None
-        self.own = Wheels(0.0, runtime.clock)
+    def _bind(self, plan: Plan) -> None:
+        """Use a plan, and make the limits with its timeout and its clock."""
+        self.plan, clock = plan, plan.runtime.clock
+        self.first = Wheels(limit, clock) if (limit := self._first or plan.timeout) else None
+        self.idle = Wheels(limit, clock) if (limit := self._idle or plan.timeout) else None
+        self.own = Wheels(0.0, clock)
 
 
 # --- the drivers ---
@@ -358,7 +367,11 @@ class Stream(_Driver, Generic[T]):
         delay = self._flow.failed(error)
         if delay is None:
             return False
-        await pause_async(self._flow.op, delay)
+        try:
+            await pause_async(self._flow.op, delay)
+        except Exception as stop:
+            if not self._flow.falls_back(stop):
+                raise
         self._flow.retry()
         return True
 
@@ -487,7 +500,11 @@ class BlockingStream(_Driver, Generic[T]):
         delay = self._flow.failed(error)
         if delay is None:
             return False
-        pause(self._flow.op, delay)
+        try:
+            pause(self._flow.op, delay)
+        except Exception as stop:
+            if not self._flow.falls_back(stop):
+                raise
         self._flow.retry()
         return True
 
