@@ -40,7 +40,7 @@ from clients_kit import in_time, world
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 
-from holdfast import Budget, InvalidError, OutcomeUnknownError, Policy, StreamCutError, fault_of, recover, tool
+from holdfast import Budget, InvalidError, OutcomeUnknownError, Policy, Runtime, StreamCutError, fault_of, recover, tool
 from holdfast.events import Cancelled, Failed, Fallback, Recovered, StreamResumed
 from holdfast.openai_agents import RecoveryWarning, recovering, tool_failure
 from holdfast.testing import FaultProvider
@@ -322,6 +322,25 @@ def test_a_stream_that_fails_after_it_is_a_cut_with_what_arrived(kind, late):
     assert caught.value.partial.complete > 0
     assert stage.received == 1
     assert sum(line._breaker.failures for line in stage.runtime.registry) == len(stage.heard.of(Failed)) == 1
+
+
+@each_model
+@pytest.mark.parametrize("step", ["ok", "truncate;after=0", "truncate;after=1", "error-200"])
+def test_while_recovery_is_off_a_stream_is_the_sdks_own(kind, step):
+    stage = Stage(f"{step}, loop")
+    own = kind("gpt-5", stage.client(max_retries=0))
+    disabled = recovering(own, runtime=Runtime(clock=stage.runtime.clock, enabled=False))
+
+    async def read(model):
+        events = []
+        try:
+            async for event in direct(model, "stream_response"):
+                events.append(event.type)  # noqa: PERF401 - events before a failure count too
+        except Exception as error:
+            events.append((type(error), str(error)))
+        return events
+
+    assert in_time(stage.runtime, read(disabled)) == in_time(stage.runtime, read(own))
 
 
 @each_model

@@ -141,7 +141,7 @@ class _Prepared:
             name = name or OPENAI.names.get(host, host)
             credential = credential_of(client)
             self.model = copy.copy(model)
-            self.model._client = checked_client(client, OPENAI)  # noqa: SLF001 - the SDK's models take a client no other way
+            self.model._client = checked_client(client, OPENAI, runtime)  # noqa: SLF001 - the SDK's models take a client no other way
         called = getattr(model, "model", "")
         target = Target(
             provider=name or type(model).__name__,

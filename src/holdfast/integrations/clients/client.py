@@ -21,6 +21,7 @@ from holdfast.integrations.recovery_warnings import warn, warn_of_transport
 from holdfast.policies.pool import check_weights
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.operation import Operation
+from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import credential_of
 
 if TYPE_CHECKING:
@@ -213,43 +214,45 @@ def _close_async(pool: Pool) -> Callable[[], Any]:
 # --- clients for frameworks, which do the recovery themselves ---
 
 
-def checked_client(client: C, sdk: Sdk) -> C:
+def checked_client(client: C, sdk: Sdk, runtime: Runtime | None = None) -> C:
     """Return a client like `client` without retries. It raises for failures that the SDK would return as answers.
 
     To a framework, a stream that ends in the middle of a tool call looks complete, and an error with status 200 looks like
-    an answer without content. Only the client can see the difference.
+    an answer without content. Only the client can see the difference. While recovery is off in `runtime`, or in the default
+    runtime, answers pass unchecked.
     """
     checked: Any = client.with_options(max_retries=0)  # type: ignore[attr-defined] # every client of either SDK has it
     own_copy = checked.copy
 
     def copy(**changes: Any) -> Any:
         # Frameworks sometimes make a copy without retries for one call. This client has no retries already.
-        return checked if changes == {"max_retries": 0} else checked_client(own_copy(**changes), sdk)
+        return checked if changes == {"max_retries": 0} else checked_client(own_copy(**changes), sdk, runtime)
 
     is_sync = isinstance(checked, sdk.sync)
-    checked.request = _checked_request(checked, sdk) if is_sync else _checked_request_async(checked, sdk)
+    checks = _checked_request if is_sync else _checked_request_async
+    checked.request = checks(checked, sdk, runtime)
     checked.copy = checked.with_options = copy
     result: C = checked
     return result
 
 
-def _checked_request(client: Any, sdk: Sdk) -> Any:
+def _checked_request(client: Any, sdk: Sdk, runtime: Runtime | None) -> Any:
     send = client.request
 
     def request(cast_to: Any, options: Any, **how: Any) -> Any:
         answer = send(cast_to, options, **how)
-        is_stream = check_end(answer, sdk.events)
-        return answer if is_stream else Exchange(sdk, client, cast_to, options).checked(answer)
+        unchecked = not (runtime or default_runtime()).enabled or check_end(answer, sdk.events)
+        return answer if unchecked else Exchange(sdk, client, cast_to, options).checked(answer)
 
     return request
 
 
-def _checked_request_async(client: Any, sdk: Sdk) -> Any:
+def _checked_request_async(client: Any, sdk: Sdk, runtime: Runtime | None) -> Any:
     send = client.request
 
     async def request(cast_to: Any, options: Any, **how: Any) -> Any:
         answer = await send(cast_to, options, **how)
-        is_stream = check_end_async(answer, sdk.events)
-        return answer if is_stream else await Exchange(sdk, client, cast_to, options).checked_async(answer)
+        unchecked = not (runtime or default_runtime()).enabled or check_end_async(answer, sdk.events)
+        return answer if unchecked else await Exchange(sdk, client, cast_to, options).checked_async(answer)
 
     return request

@@ -58,7 +58,7 @@ class ModelRecovery:
     ) -> None:
         self._policy = policy
         self._name = name
-        self._runtime = runtime
+        self.runtime = runtime
         self.after_first = after_first
         self.resume = resume
         self._calls: dict[Target, Calls] = {}
@@ -69,7 +69,7 @@ class ModelRecovery:
         known = self._calls.get(target)
         if known is None:
             known = self._calls[target] = Calls(
-                target, self._policy, passing=PASSING, usage=_usage_of, runtime=self._runtime
+                target, self._policy, passing=PASSING, usage=_usage_of, runtime=self.runtime
             )
         return known
 
@@ -121,7 +121,7 @@ def recover_model(
     recovery = ModelRecovery(policy=policy, name=name, after_first=after_first, resume=resume, runtime=runtime)
     # A policy that is not valid must raise here, where the user wrote it, and not at the first call.
     recovery.calls(model, {})
-    copy = without_retries(model, above=2)
+    copy = without_retries(model, runtime, above=2)
     # pydantic's own `__setattr__` sets fields only, so it is bypassed here.
     object.__setattr__(copy, "__class__", _recovering_class(type(model)))
     vars(copy)["recovery"] = recovery
@@ -160,7 +160,7 @@ def _recovering_class(base: type[BaseChatModel]) -> type[BaseChatModel]:
 
 def _checked(name: str, made: Callable[[Any], Any]) -> functools.cached_property[Any]:
     def client(self: Any) -> Any:
-        return checked(made(self))
+        return checked(made(self), None if self.recovery is None else self.recovery.runtime)
 
     # A cached property keeps its value under the name of its function.
     client.__name__ = name

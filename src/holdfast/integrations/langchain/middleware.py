@@ -133,7 +133,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         # The key is the id, because chat models are not hashable. The entry keeps its model alive, so the id stays unique.
         known = self._models.get(id(model))
         if known is None or known[0] is not model:
-            quiet = model if hasattr(model, "recovery") else without_retries(model, above=2)
+            quiet = model if hasattr(model, "recovery") else without_retries(model, self._runtime, above=2)
             calls = Calls(
                 target_of_model(model, self._name),
                 self._policy,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.integrations.clients.sdk import Sdk
+    from holdfast.runtime.runtime import Runtime
 
 __all__ = ["LAZY_CLIENTS", "checked", "is_bound_model", "warn_of_retries_in", "without_retries"]
 
@@ -32,7 +33,7 @@ _EAGER_CLIENTS = (("root_client", "client"), ("root_async_client", "async_client
 """The attributes in which ChatOpenAI and its subclasses keep their clients, and the part of each client that they use."""
 
 
-def without_retries(model: M, *, above: int = 0) -> M:
+def without_retries(model: M, runtime: Runtime | None, *, above: int = 0) -> M:
     """Return a copy of the model whose client does not retry. Warn if the client may still retry."""
     retries = getattr(model, "max_retries", None)
     copy = model.model_copy(update={} if retries is None and not _has_clients(model) else {"max_retries": 0})
@@ -43,7 +44,7 @@ def without_retries(model: M, *, above: int = 0) -> M:
     for root, part in _EAGER_CLIENTS:
         client: Any = held.get(root)
         if hasattr(client, "with_options"):
-            held[root] = checked(client)
+            held[root] = checked(client, runtime)
             held[part] = held[root].chat.completions
     if retries and not _is_known(model):
         warn(
@@ -54,14 +55,14 @@ def without_retries(model: M, *, above: int = 0) -> M:
     return copy
 
 
-def checked(client: Any) -> Any:
+def checked(client: Any, runtime: Runtime | None) -> Any:
     """Return the client without its own retries. A client of the two SDKs also raises for a response that is a failure."""
     name = next((name for cls in type(client).__mro__ if (name := cls.__module__.partition(".")[0]) in _SDKS), None)
     if name is None:
         return client.with_options(max_retries=0)
     # We only know that the SDK of this client is installed, so only that SDK's module may be imported.
     sdk: Sdk = getattr(import_module(f"holdfast.integrations.clients.{name}"), name.upper())
-    return checked_client(client, sdk)
+    return checked_client(client, sdk, runtime)
 
 
 def _has_clients(model: Any) -> bool:

@@ -80,7 +80,8 @@ class RecoveringModel(WrapperModel):
 
         async def attempt() -> ModelResponse:
             answer = await self.wrapped.request(messages, settings, model_request_parameters)
-            check_complete(answer, _READ_FROM_STREAMS)
+            if not self._calls.plan.off:
+                check_complete(answer, _READ_FROM_STREAMS)
             return answer
 
         response: ModelResponse = await self._calls.acall(attempt)
