@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast._lazy import lazy_module
@@ -41,19 +40,18 @@ class Sleeper(Protocol):
 class _Lock:
     """A lock that calls a function each time it is free again."""
 
-    __slots__ = ("_freed", "_lock", "release", "try_acquire")
+    __slots__ = ("_freed", "acquire", "release")
 
     def __init__(self, freed: Callable[[], None]) -> None:
         self._freed = freed
-        self._lock = threading.Lock()
-        self.release = self._lock.release
-        self.try_acquire = partial(self._lock.acquire, blocking=False)
+        lock = threading.Lock()
+        self.acquire, self.release = lock.acquire, lock.release
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self.release()
         self._freed()
 
 
@@ -130,7 +128,7 @@ class Limiter:
         """Give returned places to waiters, unless somebody holds the lock: the lock calls this again when it is free."""
         # This method never waits for the lock. The garbage collector may close a stream while this same thread holds the lock.
         # Closing returns the stream's place, and waiting for the lock would then never end.
-        while self._returned and self._lock.try_acquire():
+        while self._returned and self._lock.acquire(blocking=False):
             try:
                 assert self._places is not None
                 # Another thread may have been faster.
