@@ -15,11 +15,11 @@ from holdfast.faults import CATALOG, Code, InvalidError
 from holdfast.faults.catalog import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from holdfast.faults import Fault
 
-__all__ = ["USUAL", "Action", "Changed", "Repair", "Repairs"]
+__all__ = ["USUAL", "Action", "Changed", "DueRepair", "Repair", "Repairs"]
 
 Action: TypeAlias = Literal["compact", "shrink", "reask", "refresh", "switch", "decompose", "ask"]
 """The known kinds of repair; each has the codes it usually answers."""
@@ -120,3 +120,21 @@ class Repairs:
             except Exception:  # noqa: BLE001, S112 - comparing arrays may raise; then trust the repair that it changed something
                 continue
         return False
+
+
+class DueRepair:
+    """A repair that the driver must perform before the next attempt."""
+
+    __slots__ = ("_error", "fault", "fn", "repair")
+
+    def __init__(self, repair: Repair, fn: Callable[..., Any], fault: Fault, error: Exception) -> None:
+        self.repair = repair
+        self.fn = fn
+        self.fault = fault
+        self._error: Exception | None = error
+
+    def take_error(self) -> Exception:
+        """Return the error of the failed call and forget it: it must not be kept alive by a frame that it passes through."""
+        error, self._error = self._error, None
+        assert error is not None
+        return error

@@ -6,14 +6,18 @@ leaves the scope of that call and stays in the scope around it.
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from holdfast._platform import after_fork
+
 if TYPE_CHECKING:
     from holdfast.runtime.budget import Budget
 
-__all__ = ["AMBIENT", "Ambient", "Monotonic", "in_force", "on_clock"]
+__all__ = ["AMBIENT", "Ambient", "Monotonic", "in_force", "new_run", "on_clock"]
 
 Monotonic: TypeAlias = Callable[[], float]
 """The `monotonic` of a runtime's clock."""
@@ -65,3 +69,20 @@ def on_clock(deadline: float | None, own: Monotonic, other: Monotonic) -> float 
     if deadline is None or own == other:
         return deadline
     return other() + (deadline - own())
+
+
+_runs = itertools.count(1)
+_process = os.urandom(4).hex()
+
+
+def new_run() -> str:
+    """Return the name of a new run: what correlates the events of one operation. No other process gives the same names."""
+    return f"{_process}-{next(_runs):x}"
+
+
+def _new_process() -> None:
+    global _process  # noqa: PLW0603 - a forked worker would repeat its parent's names
+    _process = os.urandom(4).hex()
+
+
+after_fork(_new_process)

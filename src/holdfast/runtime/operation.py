@@ -18,62 +18,38 @@ through uncounted, and the exception that surfaces is the one the call raised, u
 
 from __future__ import annotations
 
-import itertools
-import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._platform import after_fork
 from holdfast.faults import AbortedError, Attempt, BudgetError, CircuitOpenError, HoldfastError, OutcomeUnknownError
 from holdfast.policies.circuit import Rejection, Verdict, counted_by
 from holdfast.policies.decide import Decider, Facts, GiveUp, Reason, Retry, RunRepair, gives_up_at_once
 from holdfast.policies.models.prices import LIST_PRICES
 from holdfast.policies.models.usage import model_of, usage_of
-from holdfast.policies.repair import Repairs
+from holdfast.policies.repair import DueRepair, Repairs
 from holdfast.runtime import errors, reports
-from holdfast.runtime.ambient import AMBIENT, in_force, on_clock
+from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
 from holdfast.runtime.budget import Charges
 from holdfast.runtime.commands import Waiting
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, forget_account, gave_up_in, leave_account
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from holdfast.events import Command
     from holdfast.faults import Fault
     from holdfast.policies.circuit import Permit
     from holdfast.policies.decide import Decision
-    from holdfast.policies.repair import Changed, Repair
+    from holdfast.policies.repair import Changed
     from holdfast.runtime.adapter import Abort, Adapter
     from holdfast.runtime.ambient import Ambient, Monotonic
     from holdfast.runtime.budget import Budget
     from holdfast.runtime.plan import Plan, ScopedPermit
     from holdfast.runtime.registry import TargetState
 
-__all__ = ["DueRepair", "Operation"]
-
-_runs = itertools.count(1)
-_process = os.urandom(4).hex()
-
-
-class DueRepair:
-    """A repair that the driver must perform before the next attempt."""
-
-    __slots__ = ("_error", "fault", "fn", "repair")
-
-    def __init__(self, repair: Repair, fn: Callable[..., Any], fault: Fault, error: Exception) -> None:
-        self.repair = repair
-        self.fn = fn
-        self.fault = fault
-        self._error: Exception | None = error
-
-    def take_error(self) -> Exception:
-        """Return the error of the failed call and forget it: it must not be kept alive by a frame that it passes through."""
-        error, self._error = self._error, None
-        assert error is not None
-        return error
+__all__ = ["Operation"]
 
 
 class Operation:
@@ -145,7 +121,7 @@ class Operation:
         """The id that all events of this operation carry."""
         # Made when it is first read: most operations emit nothing and need none.
         if not self._run:
-            self._run = f"{_process}-{next(_runs):x}"
+            self._run = new_run()
         return self._run
 
     @property
@@ -734,11 +710,3 @@ class Operation:
         """Return a monotonic reading of this operation on the wall clock."""
         clock = self.plan.runtime.clock
         return clock.wall() - (clock.monotonic() - monotonic)
-
-
-def _new_process() -> None:
-    global _process  # noqa: PLW0603 - a forked worker would repeat its parent's run ids
-    _process = os.urandom(4).hex()
-
-
-after_fork(_new_process)

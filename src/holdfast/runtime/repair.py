@@ -15,7 +15,8 @@ from holdfast.runtime import reports
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.runtime.operation import DueRepair, Operation
+    from holdfast.policies.repair import DueRepair
+    from holdfast.runtime.operation import Operation
 
 __all__ = ["repair", "repair_async"]
 
