@@ -33,6 +33,7 @@ __all__ = [
     "LONGEST_CIRCUIT_WAIT_S",
     "NEXT_PROBE_S",
     "RETURN_SPREAD",
+    "AfterFirst",
     "Ask",
     "Decider",
     "Decision",

@@ -28,12 +28,12 @@ import msgspec
 
 from holdfast.events import StreamResumed
 from holdfast.faults import AbortedError, Fault, HoldfastError, Partial, StreamCutError
-from holdfast.policies.decide import Reason, Take, can_fall_back, decide_fallback
+from holdfast.policies.decide import AfterFirst, Reason, Take, can_fall_back, decide_fallback, may_resume
 from holdfast.policies.fallback import When
 from holdfast.policies.models.tool_calls import OpenCall
 from holdfast.runtime import errors, reports
 from holdfast.runtime.fallback import meets_condition
-from holdfast.runtime.fault_of import fault_of, forget_account
+from holdfast.runtime.fault_of import forget_account
 
 if TYPE_CHECKING:
     from holdfast.runtime.limits import Wheels
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.plan import Plan
 
 __all__ = ["ALIVE", "AfterFirst", "AttemptContext", "Delivered", "Dialect", "Ending", "Flow", "Used", "Way", "stalled"]
-
-AfterFirst: TypeAlias = Literal["raise", "continue", "restart"]
-"""What follows a failure after the first item: raise with the items so far, continue from there, or begin again."""
 
 ALIVE: Any = object()
 """A source yields this when something arrived that is not an item yet. The idle limit begins anew; no consumer sees it."""
@@ -401,11 +398,11 @@ class Flow:
 
     def _settle_cut(self, error: BaseException) -> BaseException:
         """Raise `StreamCutError` if the stream may not resume; else return the failure to decide about."""
-        if self.of.dialect.timeout_is_silence and fault_of(error).code == "PROVIDER_TIMEOUT":
+        if self.of.dialect.timeout_is_silence and self.op.plan.runtime.fault_of(error).code == "PROVIDER_TIMEOUT":
             silence = stalled(self.op.plan.name, None)
             silence.__cause__ = error
             error = silence
-        if self._mode == "raise" or (self._call is not None and self._call.inside):
+        if not may_resume(self._mode, inside_tool_call=self._call is not None and self._call.inside):
             assert isinstance(error, Exception)
             self.op.cut_off(error)
             self._raise_cut(error)
@@ -417,15 +414,15 @@ class Flow:
 
     def _raise_cut(self, error: BaseException) -> NoReturn:
         """Raise `StreamCutError` with the delivered items; a defect in the source's own code is raised as it is."""
-        fault = fault_of(error)
+        fault = self.op.plan.runtime.fault_of(error)
         if fault.code == "SYS_PROGRAMMING_ERROR":
             raise error
         raise StreamCutError(self.delivered.on(fault)) from error
 
     def _fall_back(self, error: BaseException) -> float | None:
         """Take the next source whose condition is met (R75); if there is none, let the first source's error surface."""
-        latest = fault_of(error)
-        primary = latest if self._primary is None else fault_of(self._primary)
+        latest = self.op.plan.runtime.fault_of(error)
+        primary = latest if self._primary is None else self.op.plan.runtime.fault_of(self._primary)
         while self._ways and can_fall_back(latest):
             way, self._ways = self._ways[0], self._ways[1:]
             decision = decide_fallback(
