@@ -250,6 +250,22 @@ def test_misuse_raises_and_leaves_nothing_behind(form: str) -> None:
     assert settled(world.state("provider:a")) == len(world.of(AttemptStarted)) == 1
 
 
+def test_FR10_a_plain_with_inside_async_for_is_an_error_that_names_async_with() -> None:
+    world = World()
+    entered: list[int] = []
+
+    async def tenacitys_spelling() -> None:
+        async for attempt in world.recover("a", Policy(timeout=5, concurrency=1)):
+            with attempt:
+                entered.append(attempt.number)
+
+    with pytest.raises(InvalidError, match="expected `async with attempt:` inside `async for`"):
+        world.run(tenacitys_spelling())
+    assert entered == []
+    assert world.of(AttemptStarted) == []
+    assert settled(world.state("provider:a")) == 0
+
+
 def test_one_recovery_serves_many_loops_at_once() -> None:
     world = World()
     recovery = world.recover("a", Policy(circuit=LOOSE))

@@ -37,8 +37,9 @@ __all__ = ["AsyncAttempts", "Attempts", "BlockAttempt"]
 class BlockAttempt:
     """One attempt at a block. Use `with` inside a `for` loop and `async with` inside an `async for` loop."""
 
-    def __init__(self, op: Operation) -> None:
+    def __init__(self, op: Operation, *, in_task: bool) -> None:
         self._op = op
+        self._in_task = in_task
         self._limit: Limit | None = None
         self._token: Token[Ambient | None] | None = None
         self._place: tuple[Limiter, int] | None = None
@@ -51,6 +52,9 @@ class BlockAttempt:
         """Seconds to wait before the next attempt, if this attempt failed."""
 
     def __enter__(self) -> Self:
+        if self._in_task:
+            # A plain `with` cannot cancel the task or wait without blocking the event loop, so it would drop every limit.
+            raise InvalidError.saying("attempt", "`async with attempt:` inside `async for`", "`with attempt:`")
         self._enter_once()
         while (delay := self._admitted()) is not None:
             pause(self._op, delay)
@@ -164,8 +168,8 @@ class _Loop:
             raise InvalidError.saying("attempt", "`with attempt:` around the block", "no `with`")
         return last.delay
 
-    def _next(self) -> BlockAttempt:
-        self._last = BlockAttempt(self._op)
+    def _next(self, *, in_task: bool) -> BlockAttempt:
+        self._last = BlockAttempt(self._op, in_task=in_task)
         return self._last
 
 
@@ -181,7 +185,7 @@ class Attempts(_Loop):
             raise StopIteration
         if delay:
             pause(self._op, delay)
-        return self._next()
+        return self._next(in_task=False)
 
 
 class AsyncAttempts(_Loop):
@@ -196,4 +200,4 @@ class AsyncAttempts(_Loop):
             raise StopAsyncIteration
         if delay:
             await pause_async(self._op, delay)
-        return self._next()
+        return self._next(in_task=True)

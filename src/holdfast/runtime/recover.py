@@ -215,7 +215,8 @@ class Recovery:
     def __aiter__(self) -> AsyncAttempts:
         """Loop over attempts at a block: `async for attempt in recover(…): async with attempt: …`.
 
-        Raises `InvalidError` if the recovery has `accept`: a block has no answer.
+        Raises `InvalidError` if the recovery has `accept`: a block has no answer. A plain `with attempt:` raises it too: a
+        time limit needs `async with`.
         """
         return AsyncAttempts(Operation(self._for_block()))
 
