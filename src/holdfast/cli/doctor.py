@@ -19,6 +19,7 @@ from holdfast import __version__
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import counted, narrate, show_json, show_table
 from holdfast.config import ConfigError, Problem, load
+from holdfast.config.sources import ignored
 from holdfast.extensions import Extensions
 from holdfast.faults import CODES, HoldfastError
 from holdfast.runtime import page_of
@@ -148,6 +149,10 @@ def _config(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
 
 
 def _settings(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
+    if left_out := ignored(environment, None if environment.get("HOLDFAST_CONFIG") else folder):
+        yield Finding(
+            "ignored", "warning", "; ".join(left_out), "fix the name, or remove what is not meant for Holdfast"
+        )
     try:
         config = load(environ=environment, folder=folder)
     except ConfigError as error:
@@ -159,7 +164,7 @@ def _settings(folder: Path, environment: dict[str, str]) -> Iterator[Finding]:
                 yield Finding(what, "failed", "; ".join(problems), fix)
         return
     if config.source == "defaults":
-        yield Finding(_FILE, "info", "none here or above; the defaults apply")
+        yield Finding(_FILE, "info", "none here; the defaults apply")
     else:
         yield Finding(_FILE, "ok", f"{config.source}, {counted(len(config.targets), 'target')}")
 

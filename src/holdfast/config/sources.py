@@ -1,12 +1,13 @@
-"""Where settings come from: a `holdfast.toml` in this folder or above it, then `HOLDFAST_*` variables, which win.
+"""Where settings come from: the `holdfast.toml` of the current folder, then `HOLDFAST_*` variables, which win.
 
-Invariant: a variable that starts with `HOLDFAST_` and is not known is a mistake. If a mistyped name were ignored, its
-user would believe that a setting has changed.
+Invariant: a file that another user can write is never obeyed unless `HOLDFAST_CONFIG` names it. What is left out is logged
+as a warning: unknown variables, a file that cannot be trusted, a file in a folder above.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -15,19 +16,21 @@ import msgspec
 
 from holdfast.config.problems import ConfigError, Problem, Problems
 from holdfast.config.settings import NONE, STARTS, Config, options_of, read_into
+from holdfast.faults import REDACTOR
 from holdfast.policies import Policy
 from holdfast.policies.policy import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FILE_NAME", "find_file", "load", "read_text", "variables"]
+__all__ = ["FILE_NAME", "find_file", "ignored", "load", "read_text", "variables"]
 
 FILE_NAME = "holdfast.toml"
 _PREFIX = "HOLDFAST_"
 _ENABLED = f"{_PREFIX}ENABLED"
 _ENABLED_ALIAS = "RESILIENCE_ENABLED"
-_NOT_SETTINGS = frozenset({"HOLDFAST_CONFIG", "HOLDFAST_SOAK", "HOLDFAST_STORE", "HOLDFAST_TOKEN"})
+_FILE_VARIABLE = f"{_PREFIX}CONFIG"
+_NOT_SETTINGS = frozenset({_FILE_VARIABLE, "HOLDFAST_SOAK", "HOLDFAST_STORE", "HOLDFAST_TOKEN"})
 """Variables that others read: the file's place, the length of our own tests, the store of sessions, a secret."""
 _SCALARS = (int, float, str, bool)
 _FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
@@ -38,8 +41,10 @@ def load(
 ) -> Config:
     """Return the settings of a file and of the environment, `os.environ` by default.
 
-    Without `path`, the file is the one that `HOLDFAST_CONFIG` names, or the nearest `holdfast.toml` in `folder` (by
-    default the current one) and above. Having no file is fine. Raises `ConfigError`, which lists every mistake.
+    Without `path`, the file is the one that `HOLDFAST_CONFIG` names (`none`: no file), or the `holdfast.toml` in `folder`,
+    by default the current one. It must belong to the current user or to root, and only they and its group may write it.
+    Having no file is fine. Raises `ConfigError`, which lists every mistake. Unknown variables and files that are left out
+    are logged as a warning.
 
         from holdfast.config import load
 
@@ -49,8 +54,14 @@ def load(
     environ = os.environ if environ is None else environ
     problems = Problems()
     # A named file must exist; a file that is only looked for need not.
-    named = path or environ.get("HOLDFAST_CONFIG")
-    file = Path(named) if named else find_file(folder)
+    named = path or environ.get(_FILE_VARIABLE)
+    is_off = path is None and named == NONE
+    file = None if is_off else Path(named) if named else find_file(folder)
+    if left_out := ignored(environ, None if named else folder or _current_folder()):
+        # Not `warnings.warn`: with `-W error` a variable that Kubernetes sets would stop the program.
+        import logging  # noqa: PLC0415 - most processes have nothing to warn about
+
+        logging.getLogger("holdfast").warning("%s", REDACTOR.text("; ".join(left_out)))
     source = "the environment" if file is None else str(file)
     tables = {} if file is None else _tables(file, problems)
     variable_of = _apply_environment(tables, environ, problems)
@@ -82,16 +93,81 @@ def variables() -> Mapping[str, Any]:
 
 
 def find_file(folder: Path | None = None) -> Path | None:
-    """Return the nearest `holdfast.toml` in `folder` or above it; None if there is none.
+    """Return the `holdfast.toml` in `folder`, by default the current one; None if there is none that can be trusted.
 
-    The default is the current folder:
+    Folders above are not searched. The file must belong to the current user or to root, and not everybody may write it.
 
         from holdfast.config import find_file
 
-        print(find_file() or "no holdfast.toml here or above")
+        print(find_file() or "no holdfast.toml here")
     """
-    here = Path.cwd() if folder is None else folder
-    return next((path for place in (here, *here.parents) if (path := place / FILE_NAME).exists()), None)
+    here = _current_folder() if folder is None else folder
+    if here is None:
+        return None
+    file = here / FILE_NAME
+    return file if file.exists() and not _distrust(file) else None
+
+
+def ignored(environ: Mapping[str, str], folder: Path | None) -> list[str]:
+    """Return a sentence for each thing that looks like a setting and is left out.
+
+    These are unknown `HOLDFAST_*` variables and the file that an older version would have used. `folder` is None if no
+    file is looked for.
+    """
+    unknown = sorted(
+        name for name in environ if name.startswith(_PREFIX) and name not in _NOT_SETTINGS and name not in variables()
+    )
+    sentences = [f"{name} is not a setting and is ignored{_meant(name)}" for name in unknown]
+    if folder is not None:
+        sentences += _ignored_file(folder)
+    return sentences
+
+
+def _ignored_file(folder: Path) -> list[str]:
+    here = _current_folder()
+    places = [folder] if here is None else [folder := here / folder, *folder.parents]
+    for place in places:
+        file = place / FILE_NAME
+        # Unlike `Path.exists`, this does not raise for a folder that may not be read.
+        if not os.path.exists(file):  # noqa: PTH110
+            continue
+        reason = _distrust(file) if place == folder else "only the current folder is searched"
+        return [f"{file} is ignored: {reason}; to use it, set {_FILE_VARIABLE}={file}"] if reason else []
+    return []
+
+
+def _meant(name: str) -> str:
+    """Return the question that names a similar variable; empty if none is similar."""
+    from difflib import get_close_matches  # noqa: PLC0415 - slow, and only an unknown variable needs it
+
+    # Without the prefix, which makes any two variables similar: `HOLDFAST_PORT` is no misspelling.
+    known = [each.removeprefix(_PREFIX) for each in variables()]
+    alike = get_close_matches(name.removeprefix(_PREFIX), known, 1, cutoff=0.7)
+    return f" (did you mean `{_PREFIX}{alike[0]}`?)" if alike else ""
+
+
+def _current_folder() -> Path | None:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        # The current folder was deleted.
+        return None
+
+
+def _distrust(file: Path) -> str:
+    """Return why a file that was found by its name is not obeyed; empty if it is.
+
+    Settings can turn recovery off and name an address for alerts, so nobody else may slip a file in.
+    """
+    if not hasattr(os, "geteuid"):
+        # Windows has neither such owners nor such modes.
+        return ""
+    # Root owns the files of most container images and can change any program anyway.
+    trusted = {os.geteuid(), 0}
+    # In a shared folder, others can also leave a link to a file of ours.
+    if file.lstat().st_uid not in trusted or file.stat().st_uid not in trusted:
+        return "it belongs to another user"
+    return "everybody may write it" if file.stat().st_mode & stat.S_IWOTH else ""
 
 
 def read_text(text: str, source: str) -> dict[str, Any]:
@@ -131,7 +207,7 @@ def _apply_environment(tables: dict[str, Any], environ: Mapping[str, str], probl
     for name, text in sorted(given.items()):
         meant = _ENABLED if name == _ENABLED_ALIAS else name
         if meant not in variables():
-            problems.add_unknown(name, "variable", name, variables())
+            # Not a mistake: Kubernetes sets `HOLDFAST_PORT` for a service of that name. `ignored` reports it.
             continue
         kind = variables()[meant]
         try:
