@@ -16,6 +16,7 @@ from recover_kit import Always, Flaky, World, reset
 
 from holdfast import (
     Circuit,
+    DeadlineError,
     Policy,
     Runtime,
     recover,
@@ -51,6 +52,43 @@ def test_S1_1_a_hundred_thousand_calls_leave_no_memory_behind() -> None:
     finally:
         tracemalloc.stop()
     assert grown < 50_000
+
+
+@pytest.mark.parametrize("limits", ["the same", "another for each call"])
+def test_FR7_recoveries_made_for_one_call_leave_neither_timers_nor_memory_behind(limits: str) -> None:
+    runtime = Runtime(waits=False)
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+
+    async def some(times: int, since: int = 0) -> None:
+        for number in range(since, since + times):
+            policy = None if limits == "the same" else Policy(timeout=20 + number / 1_000)
+            await recover("a", policy, runtime=runtime).call(work)
+
+    async def main() -> tuple[int, int]:
+        await some(1_000)
+        gc.collect()
+        blocks = sys.getallocatedblocks()
+        await some(3_000, since=1_000)
+        gc.collect()
+        return len(asyncio.get_running_loop()._scheduled), sys.getallocatedblocks() - blocks  # type: ignore[attr-defined] # asyncio's own loop
+
+    timers, grown = asyncio.run(main())
+    assert timers <= (1 if limits == "the same" else 600)
+    assert grown < 3_000
+
+
+def test_FR7_a_shared_timer_still_stops_every_call() -> None:
+    world = World()
+    late = [Flaky(takes=9) for _ in range(3)]
+
+    async def main() -> list[Any]:
+        calls = [world.recover("a", Policy(timeout=5, attempts=1)).call(work.acall) for work in late]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [type(error) for error in world.run(main())] == [DeadlineError] * 3
+    assert world.now == 5
 
 
 def _ends() -> dict[str, Any]:

@@ -4,6 +4,9 @@ In tasks, one timer per event loop and duration serves all calls with that limit
 order they began, so a plain dict is a queue of them and only the first needs a timer. A call that ends in time costs one
 insertion and one deletion. That is how a whole recovered call can cost less than one `asyncio.timeout`.
 
+Recoveries with the same limit share that timer. Otherwise each `recover("x").call(…)` would leave one behind, and the timer
+would keep the call in memory until the limit is over.
+
 A thread cannot be stopped. When its time is over, the caller goes on and the thread is counted until it ends by itself.
 Beyond a cap no new thread is started, so the leak is bounded and visible.
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -72,7 +76,7 @@ class Limit(msgspec.Struct, eq=False):
 class _Wheel:
     """All limits of one duration on one event loop."""
 
-    __slots__ = ("handle", "loop", "monotonic", "running", "seconds", "single")
+    __slots__ = ("__weakref__", "handle", "loop", "monotonic", "running", "seconds", "single")
 
     def __init__(
         self, loop: AbstractEventLoop, seconds: float, monotonic: Callable[[], float], *, single: bool = False
@@ -121,6 +125,13 @@ class _Wheel:
             self.handle.cancel()
 
 
+_LASTING: weakref.WeakValueDictionary[tuple[int, float, Callable[[], float]], _Wheel] = weakref.WeakValueDictionary()
+"""The wheels that recoveries share, by loop, duration and clock. A wheel is in here while it has a timer or a user."""
+
+_MOST_LASTING = 256
+"""With so many wheels, perhaps every call has another limit. From then on a new limit gets a timer that ends with its call."""
+
+
 class Wheels:
     """Limits of one duration, on whichever event loop runs. A recovery made at import serves every loop (R70)."""
 
@@ -146,9 +157,17 @@ class Wheels:
         return wheel.begin(self._monotonic())
 
     def _new(self, loop: AbstractEventLoop) -> _Wheel:
+        # Only the loop's own thread uses this key, so no lock is needed.
+        key = (id(loop), self.seconds, self._monotonic)
+        wheel = _LASTING.get(key)
+        if wheel is None:
+            wheel = _Wheel(loop, self.seconds, self._monotonic, single=len(_LASTING) >= _MOST_LASTING)
+            if wheel.single:
+                return wheel
+            _LASTING[key] = wheel
         # Without this a program that calls `asyncio.run` again and again would keep every loop it ever had.
         live = {key: wheel for key, wheel in self._by_loop.items() if not wheel.loop.is_closed()}
-        wheel = live[id(loop)] = _Wheel(loop, self.seconds, self._monotonic)
+        live[id(loop)] = wheel
         self._by_loop = live
         return wheel
 
