@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import pytest
 from recover_kit import LOOSE, Always, Flaky, World, reset
 
@@ -15,6 +20,7 @@ from holdfast import (
 from holdfast.events import (
     Retry,
 )
+from holdfast.runtime.fault_of import gave_up_in
 
 OFTEN = Circuit(failures=1_000_000, rate=None)
 
@@ -107,3 +113,204 @@ def test_R26_an_error_of_ours_that_is_raised_again_is_judged_anew() -> None:
         assert failing.calls == 3
         assert len(fault_of(error).attempts) == 3
         assert not error.fault.retryable
+
+
+# --- layers ---
+
+
+def _task_group(work: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    async def in_group() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_own(work))
+
+    return in_group
+
+
+def _raised_again(work: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    async def wrapped() -> None:
+        try:
+            await work()
+        except Exception:
+            raise ConnectionError("the SDK's own error")  # noqa: B904 - the missing `from` is the point
+
+    return wrapped
+
+
+def _raised_from_none(work: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    async def wrapped() -> None:
+        try:
+            await work()
+        except Exception:
+            raise ConnectionError("the SDK's own error") from None
+
+    return wrapped
+
+
+def _raised_again_in_a_group(work: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    return _raised_again(_task_group(_task_group(_raised_again(work))))
+
+
+async def _own(work: Callable[[], Awaitable[Any]]) -> None:
+    await work()
+
+
+@pytest.mark.parametrize("wrap", [_task_group, _raised_again, _raised_from_none, _raised_again_in_a_group])
+def test_FR3_layers_do_not_multiply_however_the_error_is_wrapped(wrap: Any) -> None:
+    world = World()
+    policy = Policy(attempts=3, circuit=LOOSE)
+    failing = Always(reset)
+    work = failing.acall
+    for name in ("inner", "middle", "outer"):
+        work = wrap(world.recover(name, policy, effect="read")(work))
+    with pytest.raises(Exception) as failed:
+        world.run(world.recover("outmost", policy, effect="read")(work)())
+    assert failing.calls == 3
+    assert not fault_of(failed.value).retryable
+
+
+def test_FR3_a_group_of_many_members_is_searched_to_the_last() -> None:
+    world = World()
+    policy = Policy(attempts=3, circuit=LOOSE)
+    failing = Always(reset)
+
+    def work() -> None:
+        errors: list[Exception] = [reset() for _ in range(200)]
+        try:
+            world.recover("inner", policy).call(failing)
+        except ConnectionResetError as error:
+            errors.append(error)
+        raise ExceptionGroup("many", errors)
+
+    with pytest.raises(ExceptionGroup):
+        world.recover("outer", policy).call(work)
+    assert failing.calls == 3
+
+
+def test_FR3_errors_that_refer_to_each_other_are_searched_once() -> None:
+    first, second = reset(), reset()
+    first.__context__, second.__cause__ = second, first
+    assert not gave_up_in(first, "run")
+
+
+def test_FR3_an_earlier_failure_in_the_context_does_not_prevent_a_retry_elsewhere() -> None:
+    """Only the recovery around both calls stops. A recovery of its own in the handler retries as usual."""
+    world = World()
+    backup = Flaky(reset(), value="backup")
+
+    def work() -> Any:
+        try:
+            world.recover("inner").call(Always(reset))
+        except ConnectionResetError:
+            return world.recover("backup").call(backup)
+
+    assert world.recover("outer").call(work) == "backup"
+    assert backup.calls == 2
+
+
+# --- exceptions that refuse changes ---
+
+
+@dataclasses.dataclass(frozen=True)
+class _Frozen(ConnectionResetError):
+    status: int = 0
+
+
+class _Immutable(ConnectionResetError):
+    def __setattr__(self, name: str, value: object) -> None:
+        raise TypeError("immutable")
+
+
+class _WithoutNotes(ConnectionResetError):
+    def add_note(self, note: str, /) -> None:
+        raise RuntimeError("no notes, please")
+
+
+class _NotesInATuple(ConnectionResetError):
+    __notes__ = ("mine",)  # type: ignore[assignment]
+
+
+class _NotesInAText(ConnectionResetError):
+    def __init__(self) -> None:
+        self.__notes__ = "mine"  # type: ignore[assignment]
+
+
+class _NotesOfNumbers(ConnectionResetError):
+    def __init__(self) -> None:
+        self.__notes__ = [1, None]  # type: ignore[list-item]
+
+
+class _UnreadableNotes(ConnectionResetError):
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        raise ValueError("unreadable")
+
+
+ODD = [_Frozen, _Immutable, _WithoutNotes, _NotesInATuple, _NotesInAText, _NotesOfNumbers, _UnreadableNotes]
+
+
+async def _caught(call: Awaitable[Any]) -> Exception:
+    # Caught in the loop: the context managers around a virtual loop set `__traceback__` of an exception that passes them.
+    try:
+        return await call  # type: ignore[no-any-return] # the assertion of the test finds an answer
+    except Exception as error:
+        return error
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+@pytest.mark.parametrize("odd", ODD)
+def test_FR5_an_exception_that_refuses_changes_surfaces_itself(odd: type[Exception], form: str) -> None:
+    world = World()
+    failing = Always(odd)
+    recovery = world.recover("a", Policy(attempts=3, circuit=LOOSE))
+    for _ in range(2):
+        if form == "sync":
+            with pytest.raises(odd) as failed:
+                recovery.call(failing)
+            error: Any = failed.value
+        else:
+            error = world.run(_caught(recovery.call(failing.acall)))
+        assert error is failing.raised[-1]
+        assert [attempt.number for attempt in fault_of(error).attempts] == [1, 2, 3]
+    assert failing.calls == 6
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+@pytest.mark.parametrize("odd", ODD)
+def test_FR5_an_exception_that_refuses_changes_has_its_fallbacks(odd: type[Exception], form: str) -> None:
+    world = World()
+    failing, bad, good = Always(odd), Always(odd), Flaky(value="backup")
+    sync = form == "sync"
+    answer = world.recover("a", Policy(attempts=1, circuit=LOOSE))(failing if sync else failing.acall)
+    answer.fallback(bad if sync else bad.acall)
+    if sync:
+        with pytest.raises(odd) as failed:
+            answer()
+        error: Any = failed.value
+    else:
+        error = world.run(_caught(answer()))
+    assert error is failing.raised[0]
+    assert len(fault_of(error).context["fallbacks"]) == 1
+    answer.fallback(good if sync else good.acall)
+    assert (answer() if sync else world.run(answer())) == "backup"
+    assert bad.calls == 2
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_FR5_layers_do_not_multiply_for_an_exception_that_refuses_changes(odd: type[Exception]) -> None:
+    world = World()
+    failing = Always(odd)
+    policy = Policy(attempts=3, circuit=LOOSE)
+    with pytest.raises(odd):
+        world.recover("outer", policy).call(world.recover("inner", policy)(failing))
+    assert failing.calls == 3
+
+
+def test_FR5_one_exception_object_that_refuses_notes_is_judged_anew_each_time() -> None:
+    world = World()
+    error = _NotesOfNumbers()
+    for _ in range(3):
+        failing = Always(lambda: error)
+        with pytest.raises(_NotesOfNumbers):
+            world.recover("a", Policy(attempts=3, circuit=LOOSE)).call(failing)
+        assert failing.calls == 3
+    assert len(error.__notes__) == 3  # two of its own, one of ours

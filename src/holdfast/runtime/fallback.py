@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast import options
 from holdfast.events import AgentFallback, Degraded, Fallback
-from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError, Scope
+from holdfast.faults import AbortedError, Fault, InvalidError, Scope
 from holdfast.policies.decide import Ask, Skip, can_fall_back, decide_fallback, leaves_outcome_unknown
 from holdfast.policies.fallback import Consent, When, check_when, meets
 from holdfast.runtime import errors, reports
@@ -27,12 +26,12 @@ from holdfast.runtime.answers import close_answer
 from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
 from holdfast.runtime.callables import is_async, name_of
 from holdfast.runtime.drivers import drive, leave, limited
-from holdfast.runtime.fault_of import FAULT_ATTRIBUTE
+from holdfast.runtime.fault_of import add_note, leave_fault
 from holdfast.runtime.plan import PLAN_ATTRIBUTE
 from holdfast.runtime.tool import contract_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterator
+    from collections.abc import Awaitable, Callable, Generator
 
     from holdfast.policies.decide import Effect, Take
     from holdfast.runtime.operation import Operation
@@ -368,12 +367,10 @@ class _Walk:
         # The error's traceback refers to this walk. If the walk kept the error, the cycle would keep both alive.
         error = self._primary_error()
         self.error = None
-        error.__dict__[FAULT_ATTRIBUTE] = fault
-        if isinstance(error, HoldfastError):
-            error.fault = fault
+        leave_fault(error, fault)
         for record in self.failed:
             how = record.get("skipped") or f"{record['code']} {record['message']}"
-            error.add_note(f"holdfast: fallback {record['step']}: {how}")
+            add_note(error, f"holdfast: fallback {record['step']}: {how}")
         reports.failed(self.op, fault)
         return error
 
@@ -438,7 +435,7 @@ def drive_chain(op: Operation, chain: Chain, fn: Any, args: tuple[Any, ...], kwa
 
 async def _walk_async(op: Operation, walk: Generator[_Call, Any, Any]) -> Any:
     """Make the calls of a walk in a task; a step has the time limit of an attempt."""
-    with _in_scope(op, walk):
+    with _Scope(op, walk):
         # `return` in the walk arrives as `StopIteration`, and an error that the walk raises surfaces from `throw` or `send`.
         try:
             call = next(walk)
@@ -455,7 +452,7 @@ async def _walk_async(op: Operation, walk: Generator[_Call, Any, Any]) -> Any:
 
 def _walk(op: Operation, walk: Generator[_Call, Any, Any]) -> Any:
     """Make the calls of a walk in a thread."""
-    with _in_scope(op, walk):
+    with _Scope(op, walk):
         try:
             call = next(walk)
             while True:
@@ -469,23 +466,28 @@ def _walk(op: Operation, walk: Generator[_Call, Any, Any]) -> Any:
             return end.value
 
 
-@contextmanager
-def _in_scope(op: Operation, walk: Generator[_Call, Any, Any]) -> Iterator[None]:
-    """Put the operation's scope in force while its fallbacks are called, and close the walk however it ends."""
-    op.enter()
-    token = AMBIENT.set(op)
-    try:
-        yield
-    except Exception:
-        # The walk has already reported this end.
-        raise
-    except BaseException as stop:
-        op.stopped(stop)
-        raise
-    finally:
-        walk.close()
-        op.end()
-        leave(token)
+class _Scope:
+    """Puts the operation's scope in force while its fallbacks are called, and closes the walk however it ends."""
+
+    # This is no `@contextmanager`: that one sets an attribute of the exception that passes, and an immutable exception raises.
+
+    def __init__(self, op: Operation, walk: Generator[_Call, Any, Any]) -> None:
+        self._op = op
+        self._walk = walk
+
+    def __enter__(self) -> None:
+        self._op.enter()
+        self._token = AMBIENT.set(self._op)
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        try:
+            # The walk has already reported an end by an `Exception`.
+            if error is not None and not isinstance(error, Exception):
+                self._op.stopped(error)
+        finally:
+            self._walk.close()
+            self._op.end()
+            leave(self._token)
 
 
 async def _awaited(call: _Call) -> Any:

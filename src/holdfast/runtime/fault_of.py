@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast import classify
@@ -27,10 +28,12 @@ __all__ = [
     "FAULT_ATTRIBUTE",
     "GAVE_UP_IN",
     "Rules",
+    "add_note",
     "fault_of",
     "forget_account",
     "gave_up_in",
     "leave_account",
+    "leave_fault",
     "page_of",
     "use_rules",
 ]
@@ -44,8 +47,8 @@ GAVE_UP_IN = "__holdfast_gave_up_in__"
 _JUDGED_BEFORE = "__holdfast_judged_before__"
 """The attribute with the original fault of one of our own exceptions, while an operation's account replaces it."""
 
-_CAUSES = 10
-"""How many causes of a wrapped error are searched."""
+_MOST_SEARCHED = 1000
+"""How many errors around a failure are searched for an earlier give-up: its causes, its contexts and group members."""
 
 
 class Rules:
@@ -128,36 +131,61 @@ def fault_of(
 
 def leave_account(error: BaseException, fault: Fault, note: str, around: str) -> None:
     """Leave the fault and a short note on the exception that is let through; nothing else about it changes."""
-    notes: list[str] | None = error.__dict__.get("__notes__")
-    if notes and error.__dict__.get(GAVE_UP_IN) is None:
+    attributes = error.__dict__
+    notes = attributes.get("__notes__")
+    if isinstance(notes, list) and attributes.get(GAVE_UP_IN) is None:
         # An exception object that is raised again and again would collect our notes without end.
-        notes[:] = [kept for kept in notes if not kept.startswith("holdfast: ")]
-    error.add_note(note)
-    error.__dict__[FAULT_ATTRIBUTE] = fault
-    error.__dict__[GAVE_UP_IN] = around
+        notes[:] = [kept for kept in notes if not (isinstance(kept, str) and kept.startswith("holdfast: "))]
+    add_note(error, note)
+    attributes[GAVE_UP_IN] = around
     if isinstance(error, HoldfastError):
-        error.__dict__.setdefault(_JUDGED_BEFORE, error.fault)
-        error.fault = fault
+        attributes.setdefault(_JUDGED_BEFORE, error.fault)
+    leave_fault(error, fault)
+
+
+def leave_fault(error: BaseException, fault: Fault) -> None:
+    """Leave the fault on the exception, where `fault_of` finds it."""
+    # Written to `__dict__`: an immutable exception raises in `__setattr__`, and that error would replace it.
+    error.__dict__[FAULT_ATTRIBUTE] = fault
+    if isinstance(error, HoldfastError):
+        error.__dict__["fault"] = fault
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception. An exception that accepts none, such as a frozen dataclass, stays without it."""
+    # `fault_of` still has the whole account. The exception that surfaces must be this one, not the error of its `add_note`.
+    with suppress(Exception):
+        error.add_note(note)
 
 
 def forget_account(error: BaseException) -> None:
     """Remove what an earlier operation left on an exception that is raised again."""
-    error.__dict__.pop(FAULT_ATTRIBUTE, None)
-    error.__dict__.pop(GAVE_UP_IN, None)
+    attributes = error.__dict__
+    attributes.pop(FAULT_ATTRIBUTE, None)
+    attributes.pop(GAVE_UP_IN, None)
     if isinstance(error, HoldfastError):
-        error.fault = error.__dict__.pop(_JUDGED_BEFORE, error.fault)
+        attributes["fault"] = attributes.pop(_JUDGED_BEFORE, error.fault)
 
 
 def gave_up_in(error: BaseException, run: str) -> bool:
-    """Whether a recovery that was part of `run` has given up on this error, or on what caused it."""
-    # An SDK may wrap the error of a recovery that runs inside it, so the causes count too.
-    seen: BaseException | None = error
-    for _ in range(_CAUSES):
-        if seen is None:
-            return False
-        if seen.__dict__.get(GAVE_UP_IN) == run:
+    """Whether a recovery that was part of `run` has given up on this error, or on one that led to it.
+
+    The causes, the contexts and the members of groups are searched: an SDK may wrap the error of a recovery that runs inside
+    it, also without `from`, and a task group wraps every error.
+    """
+    # The context is only searched for our own mark. It must not classify: a defect in an `except` block is not transient.
+    found: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while found and len(seen) < _MOST_SEARCHED:
+        one = found.pop()
+        if one is None or id(one) in seen:
+            continue
+        if one.__dict__.get(GAVE_UP_IN) == run:
             return True
-        seen = seen.__cause__
+        seen.add(id(one))
+        found += (one.__context__, one.__cause__)
+        if isinstance(one, BaseExceptionGroup):
+            found += one.exceptions
     return False
 
 

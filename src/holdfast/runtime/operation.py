@@ -500,8 +500,9 @@ class Operation:
         self.reason = reason
         if self.plan.per_operation:
             self._settle_failure(self.blamed or fault, now)
-        if reason is not Reason.NESTED:
-            # Outer recoveries must not retry this failure: everything that could be tried was tried (S2-14).
+        if reason is not Reason.NESTED or fault.retryable:
+            # Outer recoveries must not retry this failure: everything that could be tried was tried (S2-14). The fault of a
+            # nested recovery says so already and has its own attempts, but not the fault of an error that wraps it.
             fault = msgspec.structs.replace(fault, retryable=False, attempts=self.history)
         surfacing = errors.outcome_unknown(self, fault) if reason is Reason.UNSAFE else error
         fault = surfacing.fault if isinstance(surfacing, OutcomeUnknownError) else fault
