@@ -8,7 +8,8 @@ import gc
 import pytest
 
 from holdfast import Runtime, recover
-from holdfast.events import Recovered, Retry
+from holdfast.events import CircuitState, CircuitStateChange, Recovered, Retry
+from holdfast.manager import ResilienceManager
 from holdfast.testing import VirtualClock, run, script
 
 
@@ -76,3 +77,37 @@ def test_R25_each_raising_hook_is_logged_once_even_if_it_reuses_an_address(runti
             recover("claude", runtime=runtime).call(script("503, ok"))
         gc.collect()
     assert caplog.text.count("a reader's own defect") == 3
+
+
+def test_FR12_a_listener_that_resets_a_circuit_does_not_change_the_order_for_the_next(runtime):
+    manager = ResilienceManager(runtime=runtime)
+    heard = []
+
+    def reset(event):
+        if event.to is CircuitState.OPEN:
+            manager.get_circuit("claude").reset()
+
+    runtime.on(reset, CircuitStateChange)
+    runtime.on(lambda event: heard.append((event.from_, event.to)), CircuitStateChange)
+    manager.get_circuit("claude").force_open()
+    manager.get_circuit("claude").force_open()
+    change, back = (CircuitState.CLOSED, CircuitState.OPEN), (CircuitState.OPEN, CircuitState.CLOSED)
+    assert heard == [change, back, change, back]
+
+
+def test_FR12_events_go_on_after_a_listener_was_interrupted(runtime):
+    heard = []
+
+    def interrupted(_):
+        if not heard:
+            heard.append("interrupted")
+            recover("other", runtime=runtime).call(script("503, ok"))
+            raise KeyboardInterrupt
+
+    runtime.on(interrupted, Recovered)
+    runtime.on(lambda event: heard.append(event.operation), Recovered)
+    with pytest.raises(KeyboardInterrupt):
+        recover("first", runtime=runtime).call(script("503, ok"))
+    recover("second", runtime=runtime).call(script("503, ok"))
+    assert heard[0] == "interrupted"
+    assert heard[-1].startswith("second")

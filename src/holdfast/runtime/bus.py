@@ -1,6 +1,7 @@
 """The event bus: handlers by kind of event, and events as an async iterator.
 
 Invariant: a reader never breaks or delays the call that reports. A handler that raises is reported once and the call goes on.
+All handlers receive the events of one thread in the same order, also those that a handler causes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ QUEUE_SIZE = 1000
 """The most events that wait for one async reader. A slower reader loses the oldest events."""
 
 
+class _Emitting(threading.local):
+    """The events of one thread that wait until the handlers of the present event have returned."""
+
+    waiting: deque[Event] | None = None
+    """None: no event is being delivered in this thread."""
+
+
 class Bus:
     """The handlers of a runtime."""
 
@@ -41,6 +49,7 @@ class Bus:
         self._changed = changed
         self._lock = threading.Lock()
         self._handlers: dict[type[Event], tuple[Handler, ...]] = {}
+        self._emitting = _Emitting()
         self._reported: dict[int, object] = {}
         """Hooks whose failure was reported. They are kept alive so that no other object gets the same id."""
         self.wants_attempts = False
@@ -56,7 +65,22 @@ class Bus:
         return Subscription(lambda: self._change(lambda kept: _without(kept, handler), kinds))
 
     def emit(self, event: Event) -> None:
-        """Call the handlers of an event."""
+        """Call the handlers of an event, or leave it to the `emit` whose handler caused it."""
+        emitting = self._emitting
+        if emitting.waiting is not None:
+            # A handler caused this event, for example by resetting a circuit. Delivered now, the handlers after that
+            # one would receive the effect before its cause.
+            emitting.waiting.append(event)
+            return
+        emitting.waiting = waiting = deque((event,))
+        try:
+            while waiting:
+                self._deliver(waiting.popleft())
+        finally:
+            # Also after an interrupt: this thread must not keep later events back.
+            emitting.waiting = None
+
+    def _deliver(self, event: Event) -> None:
         for handler in self._handlers.get(type(event), ()):
             try:
                 handler(event)
