@@ -53,8 +53,8 @@ def test_a_wrong_field_is_refused_with_path_expected_and_received(given: Any, pa
 
 @pytest.mark.parametrize(
     "raw",
-    ["", " ", "{", '{"id": }', "nonsense", '{"a": 1} trailing', b"\xff\xfe", '{"body": "\ud800"}', "[" * 100_000],
-    ids=["empty", "blank", "cut", "no value", "word", "trailing", "no utf-8", "lone surrogate", "deep"],
+    ["", " ", "{", '{"id": }', "nonsense", '{"a": 1} trailing', b"\xff\xfe", "[" * 100_000],
+    ids=["empty", "blank", "cut", "no value", "word", "trailing", "no utf-8", "deep"],
 )
 def test_what_is_no_json_is_refused(raw: Any):
     with pytest.raises(InvalidError) as refused:

@@ -224,3 +224,139 @@ def test_anthropic_names_the_missing_model_and_says_no_more():
 def test_openai_misses_the_last_event_of_a_stream():
     error = RuntimeError("Didn't receive a `response.completed` event.")
     assert fault_of(error).code == "PROVIDER_STREAM_CUT"
+
+
+# Findings FC1 to FC7
+
+
+@pytest.mark.parametrize("exit_code", [7, 8, 16])
+def test_FC1_an_exit_status_is_not_a_grpc_status(exit_code):
+    message = f"Command '['make']' returned non-zero exit status {exit_code}."
+    exception = {"module": "subprocess", "type": "CalledProcessError", "message": message}
+    record = {"kind": "subprocess", "returncode": exit_code, "exception": exception}
+    assert from_record(read_record(json.dumps(record))).code == "TOOL_EXECUTION_FAILED"
+    assert from_text(f"the worker ended with exit status {exit_code}").code == "TOOL_EXECUTION_FAILED"
+
+
+def test_FC1_a_grpc_status_is_still_read_in_a_text():
+    assert from_text("call failed: grpc-status: 8").code == "PROVIDER_RATE_LIMITED"
+    assert from_text("RpcError: status = UNAVAILABLE").code == "PROVIDER_UNAVAILABLE"
+
+
+@pytest.mark.parametrize("size", [900_000, 1_048_576, 3_000_000])
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_FC2_a_large_body_is_read_if_the_error_comes_first(size, as_bytes):
+    body = '{"error":{"type":"insufficient_quota","message":"You have no credits left"},"request":"' + "x" * size + '"}'
+    assert from_http(429, {}, body.encode() if as_bytes else body).code == "PROVIDER_BILLING"
+    inside = '{"error":{"code":"insufficient_quota","input":"' + "x" * size + '"}}'
+    assert from_http(429, {}, inside.encode() if as_bytes else inside).code == "PROVIDER_BILLING"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"error":{"type":"insufficient_quota","message":"You exceeded your curr',
+        '{"error":{"message":"x","type":"insufficient_quota","par',
+        '{"error":{"message":"x","type":"insufficient_quota","param":nu',
+        '{"error":{"message":"x","type":"insufficient_quota","a":[1,{"b":"c\\\\',
+    ],
+)
+def test_FC2_a_body_that_is_cut_off_is_read_as_far_as_it_goes(body):
+    assert from_http(429, {}, body).code == "PROVIDER_BILLING"
+
+
+_CamelCase = type("_CamelCase", (Exception,), {"statusCode": 429})
+_CamelCaseResponse = type("_CamelCaseResponse", (Exception,), {"response": type("R", (), {"statusCode": 503})()})
+
+
+def test_FC5_the_status_has_the_name_of_javascript_clients():
+    assert from_exception(_CamelCase("x")).code == "PROVIDER_RATE_LIMITED"
+    assert from_exception(_CamelCaseResponse("x")).code == "PROVIDER_UNAVAILABLE"
+    assert from_record(read_record('{"statusCode": 529}')).code == "PROVIDER_OVERLOADED"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("ENOTFOUND", "CONN_DNS_FAILED"),
+        ("max tokens exceeded", "PROVIDER_CONTEXT_OVERFLOW"),
+        ("process killed", "TOOL_KILLED"),
+        ("invalid input", "PROVIDER_BAD_REQUEST"),
+        ("invalid parameter", "PROVIDER_BAD_REQUEST"),
+    ],
+)
+def test_FC5_plain_words_are_known(text, code):
+    assert from_text(text).code == code
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "You have reached the seat limit of this team",
+        "Login required to continue with this workspace",
+        "the given colour is invalid",
+        "Your workspace is not eligible for this preview",
+    ],
+)
+def test_FC4_an_unknown_text_that_names_a_limit_a_login_or_an_invalidity_is_not_retried(text):
+    fault = from_text(text)
+    assert not fault.retryable
+    assert not from_exception(Exception(text)).retryable
+
+
+def test_FC4_other_unknown_text_is_still_retried_once_if_that_is_safe():
+    fault = from_text("the gripper lost its grip on item 7")
+    assert (fault.code, fault.retryable, fault.rule) == ("SYS_UNKNOWN", True, "nothing-matched")
+
+
+@pytest.mark.parametrize("fault", [from_text("{}"), from_http(None, {}, "{}"), from_record(read_record("{}"))])
+def test_FC4_a_failure_that_says_nothing_is_reported_as_such(fault):
+    assert (fault.rule, fault.message) == ("nothing-to-read", "The failure has no status, no code and no text")
+
+
+@pytest.mark.parametrize("status", [0, 99, 600, -1])
+def test_FC4_an_impossible_status_is_reported_and_not_retried(status):
+    fault = from_http(status, {}, "{}")
+    assert (fault.rule, fault.retryable) == ("impossible-status", False)
+    assert "not an HTTP status" in fault.message
+
+
+def test_FC6_a_record_may_begin_with_a_byte_order_mark_and_hold_half_a_character():
+    assert read_record(b'\xef\xbb\xbf{"status": 529}').status == 529
+    assert read_record('\ufeff{"status": 529}').status == 529
+    half = read_record(b'{"id": "a\\ud83d", "status": 503, "body": "cut \\ud83d"}')
+    assert (half.id, half.body) == ("a?", "cut ?")
+    assert read_record(b'{"status": 503, "body": "cut \xed\xa0\xbd"}').status == 503
+
+
+def test_FC7_the_fault_of_a_failed_process_keeps_what_it_printed():
+    fault = fault_of(_called("echo half the work; echo 'no such thing' >&2; exit 3"))
+    assert fault.partial is not None
+    assert fault.partial.payload == {"stdout": "half the work\n", "stderr": "no such thing\n"}
+    done = subprocess.run(["sh", "-c", "echo half; exit 3"], capture_output=True, text=True, check=False)
+    partial = fault_of(done).partial
+    assert partial is not None
+    assert partial.payload == {"stdout": "half\n"}
+
+
+def test_FC7_the_fault_of_a_process_that_timed_out_keeps_what_it_printed():
+    with pytest.raises(subprocess.TimeoutExpired) as raised:
+        raise subprocess.TimeoutExpired(["sleep", "5"], 0.2, output=b"half the work\n")
+    fault = fault_of(raised.value)
+    assert fault.code == "TOOL_TIMEOUT"
+    assert fault.partial is not None
+    assert fault.partial.payload == {"stdout": "half the work\n"}
+
+
+def test_FC7_a_long_output_is_kept_at_its_end_and_secrets_are_masked():
+    error = subprocess.CalledProcessError(1, ["x"], output="x" * 100_000 + "the end")
+    partial = fault_of(error).partial
+    assert partial is not None
+    assert len(partial.payload["stdout"]) == 65_536
+    assert partial.payload["stdout"].endswith("the end")
+    assert fault_of(subprocess.CalledProcessError(1, ["x"])).partial is None
+
+
+def test_FC7_a_finished_process_that_prints_its_error_to_stdout_is_read():
+    done = subprocess.CompletedProcess(["x"], 6, stdout="curl: (6) Could not resolve host: x", stderr="")
+    assert fault_of(done).code == "CONN_DNS_FAILED"

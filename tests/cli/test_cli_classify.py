@@ -191,8 +191,21 @@ def test_a_file_that_is_not_there_is_not_found(tmp_path):
 
 def test_a_folder_cannot_be_read(tmp_path):
     result = holdfast("classify", "--jsonl", str(tmp_path))
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert "Is a directory" in result.stderr
+    assert "give a file" in result.stderr
+
+
+def test_FC6_a_byte_order_mark_and_half_a_character_spoil_no_line():
+    given = b'\xef\xbb\xbf{"id": "a", "status": 529}\n{"id": "b", "status": 503, "body": "cut \\ud83d"}\n'
+    verdicts = [json.loads(line) for line in holdfast("classify", "--jsonl", "-", given=given).stdout.splitlines()]
+    assert [verdict["code"] for verdict in verdicts] == ["PROVIDER_OVERLOADED", "PROVIDER_UNAVAILABLE"]
+
+
+def test_FC6_an_unknown_text_is_not_simply_retryable_and_no_cause_is_promised():
+    shown = " ".join(holdfast("classify", "--text", "hello").stdout.split())
+    assert "once, and only if repeating the call is safe" in shown
+    assert "below" not in shown
 
 
 def test_bytes_of_any_kind_are_a_bad_line_and_no_more():

@@ -130,8 +130,8 @@ def read_object(payload: Any) -> Findings:
 def _read_json(text: str, found: Findings) -> None:
     payload = decode_json(text)
     if payload is None:
-        lines = decode_lines(text)
-        payload = lines if len(lines) > 1 else None
+        lines = decode_lines(text) if len(text) <= MAX_DECODED else []
+        payload = lines if len(lines) > 1 else _decode_cut(text)
     if payload is not None:
         found.payload = payload
         _walk(payload, found, _MAX_DEPTH, top=True)
@@ -326,6 +326,38 @@ def decode_json(text: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError, ValueError):
         return None
+
+
+def _decode_cut(text: str) -> Any:
+    """Return the value of a JSON text that is cut off or too long to decode, as far as its beginning goes.
+
+    Servers put the error before the request that they echo, so the beginning is enough.
+    """
+    text = text[:_MAX_OBJECT]
+    closers: list[str] = []
+    # The last place where a member is complete, with the brackets that are open there.
+    complete, open_there = 0, ""
+    end = 0
+    for token in _JSON_TOKEN.finditer(text):
+        end = token.end()
+        match token[0]:
+            case "{" | "[":
+                closers.append("}" if token[0] == "{" else "]")
+            case "}" | "]":
+                if not closers or closers.pop() != token[0]:
+                    return None
+            case ",":
+                complete, open_there = token.start(), "".join(reversed(closers))
+    quote = text.find('"', end)
+    if quote >= 0:
+        # The text ends inside a string. If the string is a value, such as the message, its beginning counts.
+        value = decode_json(text.rstrip("\\") + '"' + "".join(reversed(closers)))
+        if value is not None:
+            return value
+    return decode_json(text[:complete] + open_there) if complete else None
+
+
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],]', re.DOTALL)
 
 
 def decode_lines(text: str) -> list[Any]:

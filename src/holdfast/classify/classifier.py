@@ -59,6 +59,8 @@ _WORTH_WAITING = frozenset(
 """Failures for which waiting can help. It cannot help for a bad request, even with reset headers, or for an empty
 account."""
 _UNKNOWN = Verdict(code="SYS_UNKNOWN", rule="nothing-matched", weak=True)
+_NOTHING_TO_READ = Verdict(code="SYS_UNKNOWN", rule="nothing-to-read", weak=True)
+_IMPOSSIBLE = Verdict(code="SYS_UNKNOWN", rule="impossible-status", retryable=False)
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
 _VAGUE = frozenset({"SYS_UNKNOWN", "SYS_CANCELLED", "SYS_PROGRAMMING_ERROR"})
 """Causes with these codes do not override the wrapper. Many timeouts cancel the call, and a KeyError is often only a
@@ -141,7 +143,7 @@ class Classifier:
                     verdict = rule(evidence)
                     if verdict is not None:
                         return verdict if verdict.rule else msgspec.structs.replace(verdict, rule=name)
-        return _UNKNOWN
+        return _unknown(evidence)
 
     def fault(self, evidence: Evidence, cause: Cause | None = None) -> Fault:
         """Return the fault that the evidence shows. Raises only if a rule raises."""
@@ -155,7 +157,7 @@ class Classifier:
         context = _context(evidence)
         return Fault(
             code=verdict.code,
-            message=message or fill(entry.message, context),
+            message=_UNSAID.get(verdict.rule, message) or fill(entry.message, context),
             retryable=_retryable(
                 entry.retryable if verdict.retryable is None else verdict.retryable, verdict, evidence, delay
             ),
@@ -380,6 +382,28 @@ def _only_prose(evidence: Evidence, verdict: Verdict) -> bool:
     """Whether only the sentence of an exception was recognised. The real failure may be its cause."""
     family = verdict.rule.partition(".")[0]
     return evidence.raised is not None and evidence.status is None and family in _PROSE
+
+
+_UNSAID = {
+    _NOTHING_TO_READ.rule: "The failure has no status, no code and no text",
+    _IMPOSSIBLE.rule: "The status is not an HTTP status, and no rule recognises the rest",
+}
+"""What a fault says if the failure itself says nothing."""
+
+
+def _unknown(evidence: Evidence) -> Verdict:
+    """Return the verdict for evidence that no rule recognises. It says whether there was anything to recognise."""
+    if evidence.status is not None and not 100 <= evidence.status < 600:
+        return _IMPOSSIBLE
+    # An empty exception at least has a class.
+    if (
+        evidence.message.strip("{}[] \n")
+        or any(evidence.codes)
+        or evidence.status is not None
+        or evidence.raised is not None
+    ):
+        return _UNKNOWN
+    return _NOTHING_TO_READ
 
 
 def _cause_if_readable(defect: BaseException) -> Cause | None:

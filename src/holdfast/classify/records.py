@@ -5,6 +5,7 @@ Invariant: an invalid record raises an error that names the wrong field; a valid
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -50,6 +51,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     exception: RecordedException | None = None
     returncode: int | None = None
     now: str | float | None = None
+    status_code: int | None = msgspec.field(default=None, name="statusCode")
+    """The status under the name that JavaScript clients use. It counts if there is no `status`."""
 
 
 _CODE: Final = "PROTO_INVALID_MESSAGE"
@@ -64,7 +67,7 @@ def read_record(raw: bytes | str) -> Record:
         record = read_record('{"kind": "http", "status": 529}')
     """
     try:
-        record = msgspec.json.decode(raw, type=Record)
+        record = _decoded(raw)
     except msgspec.ValidationError as error:
         raise InvalidError.from_msgspec(error, _CODE) from None
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -76,6 +79,26 @@ def read_record(raw: bytes | str) -> Record:
     return record
 
 
+def _decoded(raw: bytes | str) -> Record:
+    # Windows tools write a byte order mark at the beginning of a file.
+    raw = raw.removeprefix(b"\xef\xbb\xbf") if isinstance(raw, bytes) else raw.removeprefix("\ufeff")
+    try:
+        return msgspec.json.decode(raw, type=Record)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeError):
+        # JavaScript may cut a text between the two halves of a character and write the half that is left. msgspec
+        # rejects the half, json does not.
+        text = raw if isinstance(raw, str) else raw.decode("utf-8", "replace")
+        try:
+            whole = json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "replace")
+        except ValueError:
+            whole = b""
+        if not whole:
+            raise
+        return msgspec.json.decode(whole, type=Record)
+
+
 def from_record(record: Record, *, now: float | None = None, classifier: Classifier = CLASSIFIER) -> Fault:
     """Return the fault of a record; `now` is used if the record has no time of its own. Never raises.
 
@@ -83,6 +106,8 @@ def from_record(record: Record, *, now: float | None = None, classifier: Classif
     'PROVIDER_OVERLOADED'
     """
     try:
+        if record.status is None and record.status_code is not None:
+            record = msgspec.structs.replace(record, status=record.status_code)
         own = parse_rfc3339(record.now) if isinstance(record.now, str) else record.now
         return _from_record(record, now if own is None else own, classifier)
     except Exception as defect:  # noqa: BLE001 - classifying never raises, as in the other entry points

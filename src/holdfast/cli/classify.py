@@ -90,6 +90,9 @@ def classify_lines(source: str, *, now: float, strict: bool) -> Exit:
     """
     try:
         opened = _lines_of(source)
+    except IsADirectoryError:
+        fail(f"cannot read {source}: Is a directory", "give a file of JSON lines, or - for stdin")
+        return Exit.USAGE
     except OSError as error:
         fail(f"cannot read {source or repr(source)}: {error.strerror}")
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
@@ -200,13 +203,23 @@ def fault_facts(fault: Fault) -> list[tuple[str, str]]:
         # This fact is shown only if the call may have had an effect. For most failures it is certain that it had none.
         ("effect", "may have happened: check before sending again" if fault.maybe_executed else ""),
         ("next", f"{fault.next_actor.value} must act"),
-        ("do", fault.entry.suggestions[0]),
+        ("do", _advice(fault)),
         ("rule", fault.rule),
         ("help", f"holdfast explain {fault.code}"),
     ]
 
 
+def _advice(fault: Fault) -> str:
+    if fault.code == "SYS_UNKNOWN" and fault.cause is None:
+        # The catalog's first advice is to read the cause. Flags and records bring none.
+        return "register a classifier rule so that it is recognised next time"
+    return fault.entry.suggestions[0]
+
+
 def _retryable(fault: Fault) -> str:
+    if fault.retryable and fault.code == "SYS_UNKNOWN":
+        # `recover` retries it only if the effect allows it, and a bare `recover` does not know the effect.
+        return "once, and only if repeating the call is safe"
     wait = None if fault.retry_after is None else spell_seconds(fault.retry_after)
     if fault.retryable:
         return "yes" if wait is None else f"yes, after {wait} as the server requested"

@@ -14,8 +14,11 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast import classify
-from holdfast.faults import Err, Fault, HoldfastError
+from holdfast.faults import Err, Fault, HoldfastError, Partial
+from holdfast.faults.redaction import CAP_BYTES
 from holdfast.runtime.secrets import process_redactor
 
 if TYPE_CHECKING:
@@ -203,12 +206,16 @@ def _fault_of(failure: Any, provider: str, now: float, classifier: Classifier) -
                 # A recovery has given up on this error. Its fault holds every attempt, and classifying again would lose
                 # them.
                 return kept
-            return classify.from_exception(failure, provider=provider, now=now, classifier=classifier)
+            return _with_output(
+                failure, classify.from_exception(failure, provider=provider, now=now, classifier=classifier)
+            )
         case str() | bytes() | bytearray():
             text = failure if isinstance(failure, str) else bytes(failure).decode("utf-8", "replace")
             return classify.from_text(text, provider=provider, now=now, classifier=classifier)
     if isinstance(exit_code := _attribute(failure, "returncode"), int):
-        return classify.from_process(exit_code, _stderr(failure), provider=provider, now=now, classifier=classifier)
+        text = _stream(failure, "stderr") or _stream(failure, "stdout")
+        fault = classify.from_process(exit_code, text, provider=provider, now=now, classifier=classifier)
+        return _with_output(failure, fault)
     status = _attribute(failure, "status_code", "status")
     if isinstance(status, int):
         headers, body = _headers(failure), _body(failure)
@@ -247,11 +254,22 @@ def _body(response: Any) -> Any:
     return body if isinstance(body, (str, bytes, bytearray, dict, list)) else ""
 
 
-def _stderr(process: Any) -> str:
-    output = _attribute(process, "stderr")
+def _with_output(failure: Any, fault: Fault) -> Fault:
+    """Return the fault with what the process printed before it failed, if `failure` is a process that failed."""
+    # CalledProcessError and TimeoutExpired both have `cmd`; a finished process has `returncode`.
+    if isinstance(failure, BaseException) and "cmd" not in failure.__dict__:
+        return fault
+    printed = {name: text for name in ("stdout", "stderr") if (text := _stream(failure, name))}
+    return msgspec.structs.replace(fault, partial=Partial(payload=printed)) if printed else fault
+
+
+def _stream(process: Any, name: str) -> str:
+    """Return the end of an output stream of a process; "" if it was not captured."""
+    output = _attribute(process, name)
+    # Of a long output the end is kept, because a program prints last how it failed.
     if isinstance(output, bytes):
-        return output.decode("utf-8", "replace")
-    return output if isinstance(output, str) else ""
+        output = output[-CAP_BYTES:].decode("utf-8", "replace")
+    return output[-CAP_BYTES:] if isinstance(output, str) and output.strip() else ""
 
 
 def page_of(code: Code) -> str:

@@ -210,9 +210,9 @@ def _provider(error: BaseException) -> str:
 
 def _status(error: BaseException, response: Any) -> int | None:
     names = (
-        ("status_code", "status", "code")
+        ("status_code", "status", "statusCode", "code")
         if _module(error).partition(".")[0] in _CODE_IS_STATUS
-        else ("status_code", "status")
+        else ("status_code", "status", "statusCode")
     )
     # `code` on an instance is plain data; `code` on a class may be a deprecated property.
     own = vars(error).get("code") if hasattr(error, "__dict__") else None
@@ -220,6 +220,7 @@ def _status(error: BaseException, response: Any) -> int | None:
         *(_attr(error, name) for name in names),
         _attr(response, "status_code"),
         _attr(response, "status"),
+        _attr(response, "statusCode"),
         own,
     ):
         number = _whole(_attr(value, "value") if isinstance(value, Enum) else value)

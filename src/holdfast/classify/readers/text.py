@@ -28,7 +28,11 @@ _STATUS = re.compile(
 _ADDRESS = re.compile(r"https?://\S+|with url: \S+")
 _COMMAND = re.compile(r"Command .{0,4000}? (?=returned non-zero exit status|died with )", re.DOTALL)
 _AWS = re.compile(r"an error occurred \((\w+)\) when calling", re.IGNORECASE)
-_GRPC = re.compile(r"(?:statuscode\.|status[ =]+|grpc_status:\s*)(" + "|".join(GRPC_NAMES[1:]) + r"|\d{1,2}\b)", re.IGNORECASE)  # fmt: skip
+# A number is a gRPC status only if the text says "grpc": "exit status 7" is the exit code of a program.
+_GRPC = re.compile(
+    r"(?:statuscode\.|status[ =]+)(" + "|".join(GRPC_NAMES[1:]) + r")\b|grpc[-_ ]status[:= ]+(\d{1,2}\b|\w+)",
+    re.IGNORECASE,
+)
 _ERRNO = re.compile(r"[\[(](?:errno|winerror|os error) (-?\d{1,5})[\])]", re.IGNORECASE)
 _RPC = re.compile(r"(?:mcp error|code:?|error)\s*[:(]?\s*(-32\d{3})\b", re.IGNORECASE)
 # The prefix allows the pipes and arrows that exception groups print.
@@ -160,7 +164,7 @@ def _codes_in(message: str) -> list[str]:
     aws, grpc = _AWS.search(message), _GRPC.search(message)
     codes = [] if aws is None else [aws[1].lower()]
     if grpc is not None:
-        word = grpc[1].lower()
+        word = (grpc[1] or grpc[2]).lower()
         if not word.isdigit():
             codes.append(word)
         elif int(word) < len(GRPC_NAMES):

@@ -111,14 +111,11 @@ _AMBIGUOUS_ERRNOS = frozenset({8, 51, 54, 60, 61, 64, 65, 121})
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "CONN_DNS_FAILED",
-        phrases(
-            """
+        phrases("""
         name resolution | getaddrinfo failed | name or service not known | getaddrinfo() thread failed | eai_again
         nodename nor servname | failed to resolve | no address associated | could not resolve host | dns lookup
-        getaddrinfo enotfound | could not contact dns | no such host
-    """,
-            " enotfound",
-        ),
+        enotfound | could not contact dns | no such host
+    """),
     ),
     (
         "CONN_REFUSED",

@@ -26,7 +26,7 @@ _CONTEXT = phrases(
     prompt length | less than max_seq_len | conversation too long | 上下文长度 | 输入过长 | 超过最大长度 | conversation is too long
     sequence length | maximum model length | max model len | max_model_len | prompt exceeds | prompt token
     exceeds the available context | greater than the context | n_ctx | prompt contains
-    exceeds the model's | maximum input | exceeds maximum length | tokens in request
+    exceeds the model's | max tokens exceeded | maximum tokens exceeded | exceeded max tokens | maximum input | exceeds maximum length | tokens in request
 """,
     "tokens > ",
 )

@@ -1,4 +1,4 @@
-"""The last rule: words that any program may use. If it does not match, the failure is unknown."""
+"""The last rules: words that any program may use, then the words that forbid a retry of an unknown failure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         invalid value for | bad request | invalid request | badly formatted | builder error | badscheme
         relative url without a base | invalid url | unsupported protocol | invalid argument | expected a string, got
-        missing required | validation error | validation failed
+        missing required | validation error | validation failed | invalid input | invalid parameter | invalid params
     """),
     ),
     (
@@ -61,7 +61,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         segmentation fault | core dumped | process crashed | process died | sigsegv | sigabrt
     """),
     ),
-    ("TOOL_KILLED", phrases("sigkill", "sigterm", "process was killed")),
+    ("TOOL_KILLED", phrases("sigkill", "sigterm", "process was killed", "process killed")),
 )
 
 
@@ -72,4 +72,29 @@ def by_words(evidence: Evidence) -> Verdict | None:
     return None if code is None else Verdict(code=code, weak=True)
 
 
-RULES = (by_words,)
+# A failure with one of these words is not known, but it names a limit, a login or an invalidity. The same call would
+# meet it again, and a retry could lock an account.
+_LIMIT = phrases("""
+    limit | quota | maximum | exceeded | exceeds | exhausted | too many | too long | too large | too big | allowance
+    upgrade | subscription | credit | billing | payment | tomorrow | not eligible | ineligible | eligibility
+""")
+_LOGIN = phrases("""
+    login | log in | logged in | sign in | signed in | signed out | logged out | authenticate | authentication
+    authorize | authorization | reauthenticate | re-authenticate | credential | password | passphrase | access token
+    api key | api token | inactive | not active | deactivated | blocked | banned | suspended | denied | prohibited
+    not allowed | not permitted
+""")
+_INVALID = phrases("""
+    invalid | illegal | malformed | unsupported | not supported | unrecognized | unrecognised | unknown option
+    not valid | must be | must not | is required | missing | mismatch | incompatible | cannot be used | bad value
+    unexpected argument | does not exist | not found
+""")
+
+
+@applies_when(_LIMIT | _LOGIN | _INVALID)
+def cautious(_: Evidence) -> Verdict | None:
+    """The failure is unknown, but its text names a limit, a login or an invalidity: it is not retried."""
+    return Verdict(code="SYS_UNKNOWN", retryable=False, weak=True)
+
+
+RULES = (by_words, cautious)

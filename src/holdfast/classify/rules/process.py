@@ -50,13 +50,10 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     ("CONN_REFUSED", phrases("econnrefused", "connection refused")),
     (
         "CONN_DNS_FAILED",
-        phrases(
-            """
+        phrases("""
         getaddrinfo() thread failed | could not resolve host | name resolution | eai_again
-        name or service not known
-    """,
-            " enotfound",
-        ),
+        name or service not known | enotfound
+    """),
     ),
     ("CONN_TIMEOUT", phrases("etimedout", "connection timed out")),
     (

@@ -80,7 +80,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     ),
     ("TOOL_FILE_NOT_FOUND", phrases("enoent", "no such file", "file not found", "does not exist", "not found")),
     ("CONN_REFUSED", phrases("econnrefused", "connection refused", "err_connection_refused")),
-    ("CONN_DNS_FAILED", phrases(" enotfound", "err_name_not_resolved", "could not resolve", "name resolution")),
+    ("CONN_DNS_FAILED", phrases("enotfound", "err_name_not_resolved", "could not resolve", "name resolution")),
     (
         "CONN_RESET",
         phrases("""
