@@ -23,6 +23,7 @@ from holdfast import (
     fault_of,
     recover,
 )
+from holdfast.classify import Verdict
 from holdfast.events import Cancelled, Degraded, Failed, Fallback, Recovered, SuppressedError
 from holdfast.runtime.cache import MemoryCache, Missing, key_of
 from holdfast.testing import ScriptedHTTPError, script
@@ -620,3 +621,54 @@ def test_FU3_everything_that_a_decorated_function_has_is_documented(form: str) -
     fn = Chained(World(), form).fn
     for name in ("fallback", "cached", "degraded", "notify", "repair", "outcome", "steps"):
         assert getattr(fn, name).__doc__, name
+
+
+# --- StopIteration ---
+
+
+def test_FR14_a_stop_iteration_surfaces_itself_where_there_are_fallbacks() -> None:
+    world = World()
+    failing = Always(lambda: StopIteration("the value"))
+    chained = Chained(world, "sync", failing)
+    backup = chained.add(Flaky())
+    for _ in range(2):
+        with pytest.raises(StopIteration) as failed:
+            chained()
+        assert failed.value is failing.raised[-1]
+        assert fault_of(failed.value).code == "SYS_PROGRAMMING_ERROR"
+    assert backup.calls == 0
+    assert len(world.of(Failed)) == 2
+
+
+def test_FR14_a_stop_iteration_of_a_fallback_surfaces_itself() -> None:
+    world = World()
+    chained = Chained(world, "sync")
+    backup = chained.add(Always(StopIteration))
+    with pytest.raises(StopIteration) as failed:
+        chained()
+    assert failed.value is backup.raised[0]
+    assert len(world.of(Failed)) == 1
+
+
+def test_FR14_a_stop_iteration_of_the_degraded_answer_surfaces_itself() -> None:
+    world = World()
+    chained = Chained(world, "sync")
+    sorry = chained.fn.degraded(Always(StopIteration))
+    with pytest.raises(StopIteration) as failed:
+        chained()
+    assert failed.value is sorry.raised[0]
+
+
+def test_FR14_a_stop_iteration_that_may_fall_back_surfaces_when_every_step_fails() -> None:
+    """A rule of the user can declare it a failure of the network."""
+    world = World()
+    world.runtime.rules.add((lambda evidence: Verdict(code="CONN_RESET") if "the end" in str(evidence.text) else None,))
+    primary = Always(lambda: StopIteration("the end"))
+    chained = Chained(world, "sync", primary)
+    chained.add(Always(lambda: StopIteration("the end")))
+    chained.fn.notify(Always(lambda: StopIteration("the end")))
+    with pytest.raises(StopIteration) as failed:
+        chained()
+    assert failed.value is primary.raised[0]
+    chained.add(Flaky(value="backup"))
+    assert chained() == "backup"

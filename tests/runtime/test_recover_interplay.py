@@ -240,6 +240,10 @@ class _Trackable(Exception):
     pass
 
 
+class _TrackableStop(StopIteration):
+    pass
+
+
 def _is_freed(make: Any) -> bool:
     gc.disable()
     try:
@@ -273,6 +277,15 @@ def test_a_defect_in_a_fallback_is_not_kept_alive() -> None:
     def broken() -> str:
         raise DefectError("a defect")
 
+    assert _is_freed(lambda: _caught(call))
+
+
+def test_FR14_a_stop_iteration_is_not_kept_alive() -> None:
+    @World().recover("a", ONCE)
+    def call() -> str:
+        raise _TrackableStop
+
+    call.fallback(lambda: "backup")
     assert _is_freed(lambda: _caught(call))
 
 

@@ -235,6 +235,30 @@ class _Call(msgspec.Struct, frozen=True):
     kwargs: Mapping[str, Any]
 
 
+class _Stopped:
+    """A walk that ended with a `StopIteration`, which the driver raises: a generator cannot raise one (PEP 479)."""
+
+    def __init__(self, error: StopIteration) -> None:
+        self._error: StopIteration | None = error
+
+    def take_error(self) -> StopIteration:
+        """Return the error and forget it: it must not be kept alive by a frame that it passes through."""
+        error, self._error = self._error, None
+        assert error is not None
+        return error
+
+
+def _surface(error: Exception) -> _Stopped:
+    """Raise the error with which a walk ends. Python would make a `RuntimeError` of `StopIteration`: return that one."""
+    try:
+        if not isinstance(error, StopIteration):
+            raise error
+        return _Stopped(error)
+    finally:
+        # A frame in an exception's traceback must not refer to the exception: the cycle would keep both alive.
+        del error
+
+
 class _Walk:
     """One walk down the chain: what failed so far, and what comes next."""
 
@@ -248,7 +272,7 @@ class _Walk:
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Generator[_Call, Any, Any]:
         """Return the first answer; raise the primary's error if no step answers."""
         if not self._can_fall_back(self._primary_error(), self.primary, None):
-            raise self._exhausted()
+            return _surface(self._exhausted())
         for step in self.chain.steps:
             # The caller's abort signal is checked before the step is reported, so that no fallback begins after an abort.
             self.op.check_abort()
@@ -262,9 +286,9 @@ class _Walk:
             self.op.begin_step(step.name, last=self.chain.ends_with(step))
             try:
                 value = yield _Call(step.fn, args, kwargs)
-            except Exception as failure:
+            except Exception as failure:  # noqa: BLE001 - the next step may answer, and else it surfaces
                 if self._must_surface(step, failure):
-                    raise
+                    return _surface(failure)
             else:
                 self.op.step_answered(value)
                 return value
@@ -304,9 +328,9 @@ class _Walk:
         if chain.degraded_answer is not None:
             try:
                 value = yield _Call(chain.degraded_answer, (self.primary, *args), kwargs)
-            except Exception as failure:
+            except Exception as failure:  # noqa: BLE001 - the next step may answer, and else it surfaces
                 if self._must_surface(Step(name="degraded", fn=chain.degraded_answer), failure):
-                    raise
+                    return _surface(failure)
             else:
                 self._degraded("degraded")
                 return value
@@ -316,7 +340,7 @@ class _Walk:
                 yield _Call(chain.notification, (self._exhausted_fault(),), {})
             except Exception as failure:  # noqa: BLE001 - the error to raise is the primary's (R25)
                 reports.suppressed(self.op, failure, "the notification of a failed chain raised")
-        raise self._exhausted()
+        return _surface(self._exhausted())
 
     def _must_surface(self, step: Step, error: Exception) -> bool:
         """Keep a step's error. Return True to raise it: no other step may answer a defect or a caller's abort (R74).
@@ -463,7 +487,11 @@ def _walk(op: Operation, walk: Generator[_Call, Any, Any]) -> Any:
                 else:
                     call = walk.send(value)
         except StopIteration as end:
-            return end.value
+            answer = end.value
+    if isinstance(answer, _Stopped):
+        # Only here: a coroutine cannot raise `StopIteration` at all, so no walk in a task ends with one.
+        raise answer.take_error()
+    return answer
 
 
 class _Scope:
