@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
-from recover_kit import Flaky, World, reset, settled
+from recover_kit import Flaky, World, reset
 
 from holdfast import (
     Fault,
     HoldfastError,
+    InvalidError,
+    Partial,
 )
 from holdfast.events import (
     Retry,
@@ -108,20 +111,49 @@ def test_R25_R27_an_answer_that_will_not_close_changes_nothing() -> None:
     assert [event.cause for event in world.of(SuppressedError)] == ["cannot close"]
 
 
+def _raises(answer: Any) -> Any:
+    raise LookupError("a defect of accept")
+
+
+async def _verdict() -> bool:
+    return True
+
+
 @pytest.mark.parametrize("form", ["sync", "async"])
-@pytest.mark.parametrize("accept", ["raises", "nonsense"])
-def test_R25_an_accept_that_raises_or_answers_nonsense_lets_the_answer_through(form: str, accept: str) -> None:
-    world = World()
+@pytest.mark.parametrize(
+    ("accept", "defect"),
+    [
+        (_raises, "raised LookupError"),
+        (lambda _: "NO_SUCH_CODE", "returned a value of type str"),
+        (lambda _: ["a list"], "returned a value of type list"),
+        (lambda _: 1, "returned a value of type int"),
+        (lambda _: _verdict(), "returned a value of type coroutine"),
+    ],
+)
+def test_FR8_an_accept_that_raises_or_returns_nonsense_rejects_and_is_reported_once(
+    form: str, accept: Any, defect: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(log=True)
     work = Flaky(value="answer")
+    recovery = world.recover("a", accept=accept)
+    for _ in range(2):
+        with pytest.raises(HoldfastError, match=f"`accept` {defect}") as failed:
+            recovery.call(work) if form == "sync" else world.run(recovery.call(work.acall))
+        assert failed.value.fault.code == "PROVIDER_OUTPUT_INVALID"
+        assert failed.value.fault.partial == Partial(payload="answer")
+    assert work.calls == 4
+    assert [event.reason for event in world.of(SuppressedError)] == [f"`accept` {defect}, so the answer is rejected"]
+    assert caplog.text.count(f"`accept` {defect}, so the answer is rejected") == 1
+    # The service answered: a defect of `accept` opens no circuit.
+    assert world.state("provider:a")._breaker.failures == 0
 
-    def look(_: Any) -> Any:
-        if accept == "raises":
-            raise LookupError("a defect of the hook")
-        return "NO_SUCH_CODE"
 
-    recovery = world.recover("a", accept=look)
-    got = recovery.call(work) if form == "sync" else world.run(recovery.call(work.acall))
-    assert got == "answer"
-    assert work.calls == 1
-    assert len(world.of(SuppressedError)) == 1
-    assert settled(world.state("provider:a")) == world.state("provider:a")._breaker.successes == 1
+def test_FR8_an_accept_that_raises_about_one_answer_asks_again() -> None:
+    answers = iter([{}, {"ok": True}])
+    assert World().recover("a", accept=lambda answer: answer["ok"]).call(lambda: next(answers)) == {"ok": True}
+
+
+@pytest.mark.parametrize("accept", [_verdict, functools.partial(_verdict)])
+def test_FR8_an_async_accept_is_an_error_when_the_recovery_is_made(accept: Any) -> None:
+    with pytest.raises(InvalidError, match=r"recover\.accept: expected a plain function"):
+        World().recover("a", accept=accept)

@@ -1,6 +1,7 @@
 """Accept or reject an answer, and close an answer that the caller will not get.
 
-Invariant: an answer is closed before it is thrown away. An accepted answer is never closed (R27).
+Invariant: an answer is closed before it is thrown away. An accepted answer is never closed (R27). An answer that could not
+be checked is not accepted.
 """
 
 from __future__ import annotations
@@ -8,12 +9,16 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from holdfast._lazy import lazy_module
 from holdfast.faults import CATALOG, Fault, InvalidError, Partial
 from holdfast.runtime import reports
 
 if TYPE_CHECKING:
+    import logging
+
     from holdfast.runtime.operation import Operation
-    from holdfast.runtime.plan import Accept
+else:
+    logging = lazy_module("logging", globals())
 
 __all__ = ["close_answer", "close_answer_async", "fault_in", "throw_away", "throw_away_async"]
 
@@ -21,14 +26,26 @@ __all__ = ["close_answer", "close_answer_async", "fault_in", "throw_away", "thro
 def fault_in(op: Operation, answer: Any) -> Fault | None:
     """Return why `accept` rejects an answer, as a fault that carries the answer; None if it is accepted.
 
-    If `accept` raises, its error is reported and the answer is accepted (R25).
+    If `accept` raises or returns something else than a verdict, the answer is rejected as if it had returned False. The
+    defect is reported once per recovery.
     """
     accept = op.plan.accept
-    try:
-        return None if accept is None else _fault_in(accept, answer)
-    except Exception as error:  # noqa: BLE001 - `accept` is the user's and may raise anything
-        reports.suppressed(op, error, "`accept` raised")
+    if accept is None:
         return None
+    verdict: Any  # its annotation is a promise of the user's that nobody has checked
+    try:
+        verdict = accept(answer)
+    except Exception as error:  # noqa: BLE001 - `accept` is the user's and may raise anything
+        return _defect(op, answer, f"`accept` raised {type(error).__name__}", error)
+    if verdict is None or verdict is True:
+        return None
+    if verdict is False:
+        return _rejected(answer, "PROVIDER_OUTPUT_INVALID", "The answer was not accepted")
+    if isinstance(verdict, Fault):
+        return verdict
+    if isinstance(verdict, str) and verdict in CATALOG:
+        return _rejected(answer, verdict, "The answer was not accepted")
+    return _senseless(op, answer, verdict)
 
 
 def throw_away(op: Operation, answer: Any) -> None:
@@ -71,14 +88,28 @@ async def close_answer_async(answer: Any) -> None:
             await closing
 
 
-def _fault_in(accept: Accept, answer: Any) -> Fault | None:
-    verdict = accept(answer)
-    if verdict is None or verdict is True:
-        return None
-    if isinstance(verdict, Fault):
-        return verdict
-    code = "PROVIDER_OUTPUT_INVALID" if verdict is False else verdict
-    if code not in CATALOG:
-        # This is a mistake in `accept` itself, so `fault_in` reports it and accepts the answer.
-        raise InvalidError.at("what accept returned", "True, False, None, a code of the catalog or a Fault", verdict)
-    return Fault.of(code, "The answer was not accepted", retryable=True, partial=Partial(payload=answer))
+def _senseless(op: Operation, answer: Any, verdict: object) -> Fault:
+    if inspect.iscoroutine(verdict):
+        # Nobody will await it, and Python warns about a coroutine that is neither awaited nor closed.
+        verdict.close()
+    # Only the type is named: the value may be the answer itself, which belongs into no log.
+    kind = type(verdict).__name__
+    error = InvalidError.saying(
+        "what accept returned", "True, False, None, a code of the catalog or a Fault", f"a value of type {kind}"
+    )
+    return _defect(op, answer, f"`accept` returned a value of type {kind}", error)
+
+
+def _defect(op: Operation, answer: Any, what: str, error: Exception) -> Fault:
+    # An answer that could not be checked is not accepted: a defect of `accept` must not switch the check off.
+    if what not in op.plan.reported:
+        op.plan.reported.add(what)
+        reason = f"{what}, so the answer is rejected"
+        # The runtime's own log has no events of this kind.
+        logging.getLogger("holdfast").error("%s: %s", op.plan.name or "recover", reason)
+        reports.suppressed(op, error, reason)
+    return _rejected(answer, "PROVIDER_OUTPUT_INVALID", f"The answer was not accepted: {what}")
+
+
+def _rejected(answer: Any, code: Any, message: str) -> Fault:
+    return Fault.of(code, message, retryable=True, partial=Partial(payload=answer))

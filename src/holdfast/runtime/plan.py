@@ -15,7 +15,7 @@ from holdfast.policies.circuit import Verdict, counted_by
 from holdfast.policies.decide import is_repeatable
 from holdfast.policies.policy import Policy
 from holdfast.policies.target import Target, target_of
-from holdfast.runtime.callables import name_of
+from holdfast.runtime.callables import is_async, name_of
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
 from holdfast.runtime.tool import ToolContract, contract_of
@@ -40,7 +40,10 @@ _NO_TARGET = ((Scope.PROCESS, ""),)
 """The scope of a recovery without a target."""
 
 Accept: TypeAlias = "Callable[[Any], bool | Code | Fault | None]"
-"""Looks at an answer: True or None accepts it; False, a code or a Fault rejects it, and the call is made again."""
+"""Looks at an answer: True or None accepts it; False, a code or a Fault rejects it, and the call is made again.
+
+An error that it raises, and any other value, rejects the answer too.
+"""
 
 ScopedPermit: TypeAlias = "tuple[TargetState, Permit, Scope]"
 """A permit of a circuit besides the main one."""
@@ -77,6 +80,9 @@ class Plan:
             raise InvalidError.at("recover.policy", "a Policy such as INTERACTIVE", policy)
         if accept is not None and not callable(accept):
             raise InvalidError.at("recover.accept", "a function that looks at the answer", accept)
+        if is_async(accept):
+            # A coroutine object is no verdict, and nothing could await it after a plain call.
+            raise InvalidError.saying("recover.accept", "a plain function of the answer", "an async function")
         options.names("recover.needs", needs)
         options.flag("recover.threads", threads)
         if runtime is not None and not isinstance(runtime, Runtime):
@@ -93,6 +99,8 @@ class Plan:
         self.contract = None if effect is None else ToolContract(effect=effect)
         self.repairs: list[tuple[Repair, Callable[..., Any]]] = []
         """The repairs and the functions that perform them, in the order they were added."""
+        self.reported: set[str] = set()
+        """The defects of `accept` that were reported. Copies of the plan share it, so each is reported once."""
         self._given_accept = accept
         self._given_policy = policy
         self._given_runtime = runtime

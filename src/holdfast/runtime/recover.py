@@ -87,7 +87,8 @@ def recover(
     policy: by default the policy that is configured for the target, else `INTERACTIVE`.
     effect: what the calls do to the world: `read`, `idempotent`, `keyed` or `unsafe`. An `unsafe` call that may have happened
         is not repeated. A function's own `@tool` wins.
-    accept: a function of the answer. True or None accepts it; False, a code or a `Fault` rejects it, and the call is retried.
+    accept: a plain function of the answer. True or None accepts it; False, a code or a `Fault` rejects it, and the call is
+        retried. If it raises or returns anything else, the answer is rejected too, and the defect is reported once.
     needs: capabilities that a fallback must offer, such as `{"vision"}`.
     threads: gives sync functions the policy's time limit. A call that is late is left behind in its thread.
     retry_on, never_retry: exceptions to retry, or not to: a type, several types, or a function of the exception that returns
