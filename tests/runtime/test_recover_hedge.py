@@ -12,6 +12,7 @@ import pytest
 from recover_kit import LOOSE, Always, World, assert_places_free, reset, settled
 
 from holdfast import DeadlineError, Hedge, InvalidError, Policy, Quota, Runtime, recover
+from holdfast.events import SuppressedError
 from holdfast.policies.hedge import ENOUGH
 
 
@@ -244,3 +245,59 @@ def test_R27_the_losing_answer_is_closed(late: str) -> None:
     kept = world.run(world.recover("a", policy, effect="read").call(call))
     assert len(answers) == 2
     assert [answer.closed for answer in answers] == [answer is not kept for answer in answers]
+
+
+@pytest.mark.parametrize("times", [(4, 4), (9, 2), (4, 9)])
+def test_FR11_when_all_fail_the_error_of_the_first_call_surfaces(times: tuple[float, float]) -> None:
+    race = Race((times[0], ValueError("first")), (times[1], ValueError("hedge")))
+    with pytest.raises(ValueError, match="first"):
+        hedged(World(), race, Hedge(after=1), attempts=1)
+    assert len(race.started) == 2
+
+
+def test_FR11_a_loser_that_ignores_its_cancellation_does_not_block_the_winner(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    calls = iter(["stubborn", "quick"])
+
+    async def call() -> str:
+        if next(calls) == "quick":
+            return "quick"
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(10)
+
+    policy = Policy(circuit=LOOSE, hedge=Hedge(after=3))
+    # `run` returns: a call that was left behind does not keep the loop from ending either.
+    assert world.run(world.recover("a", policy, effect="read").call(call)) == "quick"
+    assert world.now == 4
+    assert [event.reason for event in world.of(SuppressedError)] == ["leaked"]
+    assert "leaked: a ignored its cancellation and was left running" in caplog.text
+
+
+def test_FR11_the_late_answer_of_a_call_left_behind_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    calls = iter([60, 0])
+    closed: list[float] = []
+
+    class Answer:
+        def close(self) -> None:
+            closed.append(world.now)
+
+    async def call() -> Answer:
+        ends = world.now + next(calls)
+        while world.now < ends:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(ends - world.now)
+        return Answer()
+
+    async def main() -> None:
+        policy = Policy(circuit=LOOSE, hedge=Hedge(after=3))
+        await world.recover("a", policy, effect="read").call(call)
+        assert (world.now, closed) == (4, [])
+        await asyncio.sleep(100)
+
+    world.run(main())
+    assert closed == [60]
+    assert "leaked" in caplog.text

@@ -1,6 +1,7 @@
 """Hedge: a second call when the first is late. Whichever answers first wins.
 
-Invariant: when the attempt is over, none of its calls is left running, and every added call is charged. Added calls need a
+Invariant: when the attempt is over, none of its calls is left running, except one that ignores its cancellation: it is reported
+and left behind. Every added call is charged. Added calls need a
 place and a start of the target's limiter like any other call, but they never wait for these, because a hedge that waits
 is too late.
 """
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._lazy import lazy_module
 from holdfast.policies.hedge import next_hedge
 from holdfast.runtime.answers import throw_away_async
+from holdfast.runtime.limits import CANCEL_GRACE_S, leave_behind
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,7 +33,8 @@ async def race(
     """Make one attempt, and add calls to it while it is late."""
     hedge = op.plan.hedge
     assert hedge is not None
-    running = {_start(fn, args, kwargs)}
+    first = _start(fn, args, kwargs)
+    running = {first}
     done: set[asyncio.Task[Any]] = set()
     winner: asyncio.Task[Any] | None = None
     added = considered = 0
@@ -39,7 +42,7 @@ async def race(
         while winner is None:
             wait = _next(op, hedge, considered)
             done, running = await asyncio.wait(running, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
-            winner = _winner(done, running)
+            winner = _winner(first, done, running)
             if done:
                 continue
             considered += 1
@@ -58,7 +61,7 @@ async def race(
             _release(op, added)
         # These tasks hold exceptions whose tracebacks refer to this frame. Without `del`, that cycle would keep them
         # alive.
-        del done, winner
+        del done, first, winner
 
 
 def _start(fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> asyncio.Task[Any]:
@@ -106,21 +109,34 @@ def _may_add(op: Operation) -> bool:
     return True
 
 
-def _winner(done: set[asyncio.Task[Any]], running: set[asyncio.Task[Any]]) -> asyncio.Task[Any] | None:
-    """Return the call that decides: a call that answered or, if no other call is left, a failed one."""
+def _winner(
+    first: asyncio.Task[Any], done: set[asyncio.Task[Any]], running: set[asyncio.Task[Any]]
+) -> asyncio.Task[Any] | None:
+    """Return the call that decides: a call that answered or, if all calls failed, the first one.
+
+    The first call is the one that the caller made, so its error surfaces and not that of a copy.
+    """
     # Reading each task's exception marks it as seen; asyncio logs an exception that nobody reads.
     good = [task for task in done if not task.cancelled() and task.exception() is None]
     if good:
         return good[0]
-    return next(iter(done), None) if not running else None
+    return None if running else first
 
 
 async def _stop(op: Operation, others: set[asyncio.Task[Any]]) -> None:
     """Stop the calls that lost. If one of them has answered meanwhile, its answer is closed (R27)."""
+    if not others:
+        return
     for task in others:
         task.cancel()
-    if others:
-        # Waiting for their end keeps the promise that no call runs on after its attempt.
-        for answer in await asyncio.gather(*others, return_exceptions=True):
-            if not isinstance(answer, BaseException):
-                await throw_away_async(op, answer)
+    try:
+        # Waiting for their end keeps the promise that no call runs on after its attempt. A call that ignores its
+        # cancellation must not keep the winner's answer back.
+        await asyncio.wait(others, timeout=CANCEL_GRACE_S)
+    finally:
+        for task in others:
+            if not task.done():
+                leave_behind(op, task)
+    for task in others:
+        if task.done() and not task.cancelled() and task.exception() is None:
+            await throw_away_async(op, task.result())

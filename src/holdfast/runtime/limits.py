@@ -7,6 +7,9 @@ insertion and one deletion. That is how a whole recovered call can cost less tha
 Recoveries with the same limit share that timer. Otherwise each `recover("x").call(…)` would leave one behind, and the timer
 would keep the call in memory until the limit is over.
 
+A task that ignores its cancellation is reported and left behind, so that it blocks neither its caller nor the end of
+`asyncio.run`.
+
 A thread cannot be stopped. When its time is over, the caller goes on and the thread is counted until it ends by itself.
 Beyond a cap no new thread is started, so the leak is bounded and visible.
 
@@ -24,18 +27,32 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._lazy import lazy_module
+from holdfast.events import SuppressedError
 from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.answers import throw_away_async
 
 if TYPE_CHECKING:
     import asyncio
+    import logging
     from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Callable, Mapping
 
     from holdfast.clock import Clock
+    from holdfast.runtime.operation import Operation
 else:
     asyncio = lazy_module("asyncio", globals())
+    logging = lazy_module("logging", globals())
 
-__all__ = ["MOST_ABANDONED", "AbandonedThreads", "Limit", "Wheels", "call_in_thread"]
+__all__ = [
+    "CANCEL_GRACE_S",
+    "MOST_ABANDONED",
+    "AbandonedThreads",
+    "Limit",
+    "Wheels",
+    "call_in_thread",
+    "leave_behind",
+    "report_leak",
+]
 
 _NEARLY = 0.01
 """An outer limit of the same length ends a little earlier. Within this share of the limit, both count as over."""
@@ -250,3 +267,41 @@ class _ThreadCall:
         finally:
             del error  # its traceback refers to this frame: the cycle would keep both alive
         return self._value
+
+
+# --- tasks that ignore their cancellation ---
+
+CANCEL_GRACE_S = 1.0
+"""Seconds that a cancelled call has to end, for example to close its connection."""
+
+_LEFT: set[asyncio.Future[Any]] = set()
+"""The tasks left behind. An event loop refers to its tasks weakly, so a task that nobody holds could vanish midway."""
+
+
+def leave_behind(op: Operation, task: asyncio.Task[Any]) -> None:
+    """Report a task that ignores its cancellation, and let it run without anybody waiting for it."""
+    report_leak(op, "ignored its cancellation and was left running")
+    _LEFT.add(task)
+    # `asyncio.run` waits for every registered task when it ends. It would wait for this one for ever.
+    asyncio.tasks._unregister_task(task)  # noqa: SLF001 - documented for authors of task classes
+    task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - the leak was reported already
+
+    def ended(task: asyncio.Task[Any]) -> None:
+        _LEFT.discard(task)
+        # Reading the exception marks it as seen; asyncio logs an exception that nobody reads.
+        if not task.cancelled() and task.exception() is None:
+            closing = asyncio.ensure_future(throw_away_async(op, task.result()))
+            _LEFT.add(closing)
+            closing.add_done_callback(_LEFT.discard)
+
+    task.add_done_callback(ended)
+
+
+def report_leak(op: Operation, what: str) -> None:
+    """Report in the log and as an event that a call is leaked."""
+    cause = f"{op.plan.name or 'a call'} {what}"
+    logging.getLogger("holdfast").warning("leaked: %s", cause)
+    runtime = op.plan.runtime
+    runtime.bus.emit(
+        SuppressedError(at=runtime.clock.wall(), run=op.run, operation=op.plan.name, reason="leaked", cause=cause)
+    )
