@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from holdfast import Circuit, Runtime, recover
+from holdfast import PATIENT, Circuit, Runtime, recover
 from holdfast.config import ConfigError, LiveConfig
 from holdfast.events import SuppressedError
 from holdfast.policies.target import Target
@@ -75,6 +75,18 @@ def test_R85_breakers_keep_their_state_over_a_reload(runtime, file):
     with pytest.raises(Exception, match="CIRCUIT_OPEN"):
         recover("claude", runtime=runtime).call(fail)
     assert runtime.registry.get("provider:claude").circuit == Circuit(failures=50)
+
+
+def test_FR1_a_reload_that_changes_a_circuit_makes_no_call_raise(runtime, file):
+    live = LiveConfig(runtime, file, environ={})
+    calls = [recover("claude", runtime=runtime), recover("claude", PATIENT, runtime=runtime)]
+    for text in ("[targets.claude.circuit]\nfailures = 9\n", "[policy.circuit]\nfailures = 8\n", ""):
+        file.write_text(text)
+        live.reload()
+        # In both orders: the first call after a reload brings the circuit.
+        calls.reverse()
+        assert [call.call(len, "x") for call in calls] == [1, 1]
+        assert runtime.registry.get("provider:claude").circuit == live.config.policy_of("claude").circuit
 
 
 def test_a_signal_reloads_before_the_next_call(runtime, file):

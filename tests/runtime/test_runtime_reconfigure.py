@@ -7,8 +7,20 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast import INTERACTIVE, Backoff, Circuit, DeadlineError, InvalidError, Policy, Runtime, recover
+from holdfast import (
+    BATCH,
+    INTERACTIVE,
+    PATIENT,
+    Backoff,
+    Circuit,
+    DeadlineError,
+    InvalidError,
+    Policy,
+    Runtime,
+    recover,
+)
 from holdfast.events import CircuitState, Failed
+from holdfast.policies.circuit import PROVIDER
 from holdfast.testing import Capture, VirtualClock, run
 
 THREE = Policy(attempts=3, backoff=Backoff(initial=1, jitter=0), deadline=None, circuit=None)
@@ -85,6 +97,53 @@ def test_R86_after_a_change_two_policies_that_disagree_are_still_a_mistake(runti
     assert recover("claude", other, runtime=runtime).call(len, "x") == 1
     with pytest.raises(InvalidError, match=r"policy.circuit of provider:claude"):
         recover("claude", Policy(circuit=Circuit(failures=4)), runtime=runtime)
+
+
+NINE = Circuit(failures=9, rate=None)
+WAYS = pytest.mark.parametrize("way", ["default", "by name"])
+
+
+def _configure(runtime: Runtime, way: str, policy: Policy) -> None:
+    runtime.configure(*((policy, {}) if way == "default" else (INTERACTIVE, {"provider:claude": policy})))
+
+
+@WAYS
+@pytest.mark.parametrize("policy", [PATIENT, BATCH, Policy(attempts=2), PATIENT.replace(attempts=2)])
+def test_FR1_a_policy_that_names_no_circuit_takes_the_configured_one(runtime, way, policy):
+    plain = recover("claude", runtime=runtime)
+    own = recover("claude", policy, runtime=runtime)
+    for _ in range(2):
+        assert plain.call(len, "x") == own.call(len, "x") == 1
+        _configure(runtime, way, Policy(circuit=NINE))
+    assert own.call(len, "x") == plain.call(len, "x") == 1
+    assert runtime.registry.get("provider:claude").circuit == NINE
+    # It keeps everything else of its own.
+    assert own._plan.fresh().policy == policy.replace(circuit=NINE)
+    runtime.configure(INTERACTIVE, {})
+    assert own.call(len, "x") == plain.call(len, "x") == 1
+    assert runtime.registry.get("provider:claude").circuit == Circuit()
+
+
+@WAYS
+def test_FR1_a_policy_that_names_no_circuit_has_none_where_the_settings_have_none(runtime, way):
+    _configure(runtime, way, Policy(circuit=None))
+
+    @recover("claude", Policy(attempts=1), runtime=runtime)
+    def ask() -> None:
+        raise ConnectionResetError
+
+    for _ in range(20):
+        with pytest.raises(ConnectionResetError):
+            ask()
+
+
+@WAYS
+@pytest.mark.parametrize("named", [None, PROVIDER, Circuit(), Circuit(failures=2)])
+def test_FR1_a_policy_that_names_its_circuit_keeps_it(runtime, way, named):
+    _configure(runtime, way, Policy(circuit=NINE))
+    recovery = recover("claude", Policy(circuit=named), runtime=runtime)
+    assert recovery.call(len, "x") == 1
+    assert runtime.registry.get("provider:claude").circuit == named
 
 
 def test_R69_an_unchanged_limiter_survives_a_reload(runtime):

@@ -14,7 +14,7 @@ from holdfast import options
 from holdfast.faults import CATALOG, Code, InvalidError, Schedule
 from holdfast.faults.catalog import nearest
 from holdfast.policies.backoff import Backoff, Tries
-from holdfast.policies.circuit import PROVIDER, Circuit
+from holdfast.policies.circuit import Circuit
 from holdfast.policies.hedge import Hedge
 from holdfast.policies.profiles import ACTOR, HOLDFAST, PROFILES, Profile, ProfileName
 from holdfast.policies.quota import Quota
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BATCH",
+    "DEFAULT_CIRCUIT",
     "INTERACTIVE",
     "PATIENT",
     "PHASES",
@@ -37,6 +38,13 @@ __all__ = [
 
 Counts: TypeAlias = Literal["attempt", "operation"]
 """What a circuit counts."""
+
+
+DEFAULT_CIRCUIT = Circuit()
+"""The circuit of a policy that names none. The settings may have another for the target, which is used instead.
+
+It equals `PROVIDER` and is another object: a policy that names `PROVIDER` keeps it.
+"""
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -84,7 +92,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     """Seconds for one attempt. None: no limit."""
     deadline: float | None = 120.0
     """Seconds for all attempts and the delays between them. A fallback then has at least `timeout` more. None: no limit."""
-    circuit: Circuit | None = PROVIDER
+    circuit: Circuit | None = DEFAULT_CIRCUIT
     """When to stop calling a target that is down. None: no circuit."""
     concurrency: int | None = None
     """Calls to one target that run at the same time; further calls wait. None: no limit."""

@@ -13,7 +13,7 @@ from holdfast import options
 from holdfast.faults import InvalidError, Schedule, Scope
 from holdfast.policies.circuit import Verdict, counted_by
 from holdfast.policies.decide import is_repeatable
-from holdfast.policies.policy import Policy
+from holdfast.policies.policy import DEFAULT_CIRCUIT, Policy
 from holdfast.policies.target import Target, target_of
 from holdfast.runtime.callables import is_async, name_of
 from holdfast.runtime.limits import Wheels
@@ -116,7 +116,7 @@ class Plan:
         runtime.catch_up()
         self.off = not runtime.enabled
         self.monotonic = runtime.clock.monotonic
-        policy = self.policy = self._with_contract(self._given_policy or runtime.policy_for(self.target))
+        policy = self.policy = self._with_contract(self._chosen_policy(runtime))
         self.effect = None if self.contract is None else self.contract.effect
         self._look_up_limits(runtime, policy)
         self._look_up_states(runtime, policy)
@@ -127,6 +127,17 @@ class Plan:
         self.eventful = not self.off and (self.watched or bool(self.other_states) or self.rationed)
         """Even a successful attempt has more to do than to settle one permit."""
         self.accept = None if self.off else self._given_accept
+
+    def _chosen_policy(self, runtime: Runtime) -> Policy:
+        """Return the policy that the caller gave, else the configured one."""
+        given, configured = self._given_policy, runtime.policy_for(self.target)
+        if given is None:
+            return configured
+        if given.circuit is DEFAULT_CIRCUIT and configured.circuit is not DEFAULT_CIRCUIT:
+            # All calls to a target share its circuit. If the default counted as named, a reload that changes the
+            # circuit in the settings would make this policy and the configured one disagree, and calls would raise.
+            return given.replace(circuit=configured.circuit)
+        return given
 
     def _look_up_limits(self, runtime: Runtime, policy: Policy) -> None:
         self.timeout = None if self.off else policy.timeout
