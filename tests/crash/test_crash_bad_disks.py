@@ -258,7 +258,7 @@ def test_an_emptied_file_is_not_taken_for_a_new_one(path: Path) -> None:
         before = hashes(path.parent)
         failure = await opening(path)
         assert failure.fault.code == "SESS_MANIFEST_INVALID"
-        assert "restore a copy" in failure.fault.message
+        assert "restore the file" in failure.fault.message
         assert hashes(path.parent) == before
         # Somebody who removes it wants a new one.
         path.unlink()
