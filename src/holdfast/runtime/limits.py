@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.runtime.operation import Operation
+    from holdfast.runtime.plan import Plan
 else:
     asyncio = lazy_module("asyncio", globals())
     logging = lazy_module("logging", globals())
@@ -46,6 +47,7 @@ else:
 __all__ = [
     "CANCEL_GRACE_S",
     "MOST_ABANDONED",
+    "STUBBORN",
     "AbandonedThreads",
     "Limit",
     "Wheels",
@@ -69,7 +71,11 @@ class Limit(msgspec.Struct, eq=False):
     cancelling: int
     """Cancellations that were pending when it began."""
     expires: float
+    op: Any = None
+    """The `Operation` whose attempt it limits; it is reported if it ignores the cancellation."""
     expired: bool = False
+    unheeded: asyncio.TimerHandle | None = None
+    """The timer that runs from the cancellation on; it reports an attempt that goes on."""
 
     @property
     def due(self) -> bool:
@@ -86,8 +92,19 @@ class Limit(msgspec.Struct, eq=False):
         wheel.running.pop(self, None)
         if wheel.single:
             wheel.stop()
+        if not self.expired:
+            return False
+        if self.unheeded is not None:
+            self.unheeded.cancel()
         # `uncancel` takes our own cancellation back. If more are pending than at the beginning, one came from outside.
-        return self.expired and self.task.uncancel() <= self.cancelling
+        return self.task.uncancel() <= self.cancelling
+
+    def expire(self) -> None:
+        """Cancel the task, and report it if it goes on."""
+        self.expired = True
+        self.task.cancel()
+        if self.op is not None:
+            self.unheeded = self.wheel.loop.call_later(_UNHEEDED_S, _goes_on, self.op)
 
 
 class _Wheel:
@@ -106,12 +123,12 @@ class _Wheel:
         self.running: dict[Limit, None] = {}
         self.handle: TimerHandle | None = None
 
-    def begin(self, began: float) -> Limit:
+    def begin(self, began: float, op: Operation | None = None) -> Limit:
         """Start the clock in the running task, as of `began`."""
         task = asyncio.current_task(self.loop)
         if task is None:
             raise RuntimeError("a time limit needs a running asyncio task to cancel")
-        limit = Limit(self, task, task.cancelling(), began + self.seconds)
+        limit = Limit(self, task, task.cancelling(), began + self.seconds, op)
         self.running[limit] = None
         if self.handle is None:
             self.set_timer(limit)
@@ -134,8 +151,7 @@ class _Wheel:
             due.append(limit)
         for limit in due:
             del self.running[limit]
-            limit.expired = True
-            limit.task.cancel()
+            limit.expire()
 
     def stop(self) -> None:
         if self.handle is not None:
@@ -159,19 +175,19 @@ class Wheels:
         self._monotonic = clock.monotonic
         self._by_loop: dict[int, _Wheel] = {}
 
-    def begin(self, began: float) -> Limit:
+    def begin(self, began: float, op: Operation | None = None) -> Limit:
         """Start the clock in the running task, as of `began`."""
         loop = asyncio.get_running_loop()
         # A wheel keeps its loop alive, so no other loop can get the same id while the wheel is in this dict.
         wheel = self._by_loop.get(id(loop))
         if wheel is None:
             wheel = self._new(loop)
-        return wheel.begin(began)
+        return wheel.begin(began, op)
 
-    def begin_own(self, seconds: float) -> Limit:
+    def begin_own(self, seconds: float, op: Operation | None = None) -> Limit:
         """Start the clock in the running task for a duration of its own."""
         wheel = _Wheel(asyncio.get_running_loop(), seconds, self._monotonic, single=True)
-        return wheel.begin(self._monotonic())
+        return wheel.begin(self._monotonic(), op)
 
     def _new(self, loop: AbstractEventLoop) -> _Wheel:
         # Only the loop's own thread uses this key, so no lock is needed.
@@ -274,6 +290,12 @@ class _ThreadCall:
 CANCEL_GRACE_S = 1.0
 """Seconds that a cancelled call has to end, for example to close its connection."""
 
+_UNHEEDED_S = 2 * CANCEL_GRACE_S
+"""Seconds after which a cancelled attempt counts as one that goes on. The calls of a hedge may use up their grace before."""
+
+STUBBORN: weakref.WeakSet[Plan] = weakref.WeakSet()
+"""The plans of which an attempt ignored its cancellation. Their calls run in tasks of their own, which can be left behind."""
+
 _LEFT: set[asyncio.Future[Any]] = set()
 """The tasks left behind. An event loop refers to its tasks weakly, so a task that nobody holds could vanish midway."""
 
@@ -295,6 +317,16 @@ def leave_behind(op: Operation, task: asyncio.Task[Any]) -> None:
             closing.add_done_callback(_LEFT.discard)
 
     task.add_done_callback(ended)
+
+
+def _goes_on(op: Operation) -> None:
+    """Report an attempt that ignores its cancellation in its caller's own task, and have the next ones run in other tasks."""
+    # Nothing can take a running coroutine out of the task that awaits it: timeouts and task groups inside it would cancel
+    # the caller later. And a task for every call would make every call several times slower. So only a plan that had such
+    # an attempt pays for it.
+    report_leak(op, "ignored its cancellation and goes on after its time limit; its caller still waits for it")
+    op.plan.is_plain = False
+    STUBBORN.add(op.plan)
 
 
 def report_leak(op: Operation, what: str) -> None:
