@@ -6,6 +6,8 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -319,3 +321,52 @@ def test_a_budget_around_still_holds_while_a_fallback_is_chosen() -> None:
     with Budget(attempts=1, runtime=world.runtime), pytest.raises(ConnectionResetError):
         call()
     assert called == []
+
+
+def test_FR14_a_handler_whose_error_has_no_text_does_not_end_the_call() -> None:
+    class NoText(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    def broken(_event: object) -> None:
+        raise NoText
+
+    world = World()
+    world.runtime.on(broken)
+
+    @world.recover("a")
+    def call() -> str:
+        return "ok"
+
+    assert call() == "ok"
+
+
+def test_FR5_a_frozen_error_surfaces_from_a_stream_whose_fallback_failed_too() -> None:
+    @dataclass(frozen=True)
+    class FrozenError(Exception):
+        code: int = 7
+
+    async def first() -> AsyncIterator[str]:
+        raise FrozenError
+        yield ""
+
+    async def second() -> AsyncIterator[str]:
+        raise reset()
+        yield ""
+
+    world = World()
+    live = world.recover("a", ONCE).stream(first).fallback(second)
+
+    async def main() -> None:
+        async with live() as stream:
+            async for _ in stream:
+                raise AssertionError("nothing is delivered")
+
+    async def caught() -> BaseException:
+        try:
+            await main()
+        except FrozenError as error:
+            return error
+        raise AssertionError("it must raise")
+
+    assert isinstance(world.run(caught()), FrozenError)

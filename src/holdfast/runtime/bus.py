@@ -92,7 +92,10 @@ class Bus:
         if id(hook) in self._reported:
             return
         self._reported[id(hook)] = hook
-        cause = REDACTOR.text(f"{type(error).__name__}: {error}")
+        try:
+            cause = REDACTOR.text(f"{type(error).__name__}: {error}")
+        except Exception:  # noqa: BLE001 - the text of a foreign exception may raise, and the call must go on
+            cause = type(error).__name__
         logging.getLogger("holdfast").error("%s raised and the error is ignored: %s", what, cause)
         self.emit(SuppressedError(at=at, run=run, reason=f"{what} raised", cause=cause))
 

@@ -33,7 +33,7 @@ from holdfast.policies.fallback import When
 from holdfast.policies.models.tool_calls import OpenCall
 from holdfast.runtime import errors, reports
 from holdfast.runtime.fallback import meets_condition
-from holdfast.runtime.fault_of import forget_account
+from holdfast.runtime.fault_of import add_note, forget_account
 
 if TYPE_CHECKING:
     from holdfast.runtime.limits import Wheels
@@ -442,7 +442,7 @@ class Flow:
         surfacing, self._primary = self._primary, None
         if surfacing is None or surfacing is error:
             return None
-        surfacing.add_note(f"holdfast: fallback {self.op.via}: {latest.code} {latest.message}")
+        add_note(surfacing, f"holdfast: fallback {self.op.via}: {latest.code} {latest.message}")
         try:
             raise surfacing
         finally:
