@@ -360,3 +360,59 @@ def test_FC7_a_long_output_is_kept_at_its_end_and_secrets_are_masked():
 def test_FC7_a_finished_process_that_prints_its_error_to_stdout_is_read():
     done = subprocess.CompletedProcess(["x"], 6, stdout="curl: (6) Could not resolve host: x", stderr="")
     assert fault_of(done).code == "CONN_DNS_FAILED"
+
+
+@pytest.mark.parametrize(
+    "stderr",
+    [
+        "sh: -c: line 1: unexpected EOF while looking for matching `\"'",
+        "FAILED tests/test_net.py::test_timeout - assert 1 == 2",
+        "AssertionError: expected i/o timeout, got nothing",
+        "parse error: EOF",
+        "usage: x [--timeout N]",
+    ],
+)
+def test_FC3_a_tool_that_only_quotes_network_words_is_not_retried(stderr):
+    assert from_process(1, stderr).code == "TOOL_EXECUTION_FAILED"
+
+
+def test_FC3_a_network_word_on_stderr_comes_before_the_exit_code():
+    assert from_process(1, "dial tcp 10.0.0.1:443: i/o timeout").code == "CONN_TIMEOUT"
+    assert from_process(126, "sh: ./tool: Text file busy").code == "TOOL_RESOURCE_BUSY"
+    assert from_process(126, "sh: ./tool: Permission denied").code == "TOOL_FORBIDDEN"
+
+
+@pytest.mark.parametrize(
+    ("text", "retryable"),
+    [
+        ("net/http: TLS handshake timeout", True),
+        ("tls handshake eof", True),
+        ("invalid peer certificate: UnknownIssuer", False),
+        ("error sending request: invalid peer certificate: Expired", False),
+        ("remote error: tls: handshake failure", False),
+    ],
+)
+def test_FC3_a_cut_handshake_heals_and_a_refused_certificate_does_not(text, retryable):
+    assert from_text(text).retryable is retryable
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("rpc error: code = NotFound desc = x", "PROVIDER_MODEL_NOT_FOUND"),
+        ("3 INVALID_ARGUMENT: bad field", "PROVIDER_BAD_REQUEST"),
+        ("ConnectError: [invalid_argument] x", "PROVIDER_BAD_REQUEST"),
+        ("ConnectError: [unavailable] x", "PROVIDER_UNAVAILABLE"),
+        ("TypeError: terminated", "PROVIDER_STREAM_CUT"),
+        ("TypeError: terminated is not a function", "SYS_PROGRAMMING_ERROR"),
+    ],
+)
+def test_FC3_codes_and_cut_connections_inside_text(text, code):
+    assert from_text(text).code == code
+
+
+def test_FC3_a_500_that_the_request_causes_is_not_retried_and_an_outage_is():
+    assert not from_http(500, {}, '{"error":"unsupported content part: input_audio"}').retryable
+    assert not from_http(500, {}, '{"error":"error loading model: unknown model architecture"}').retryable
+    assert from_http(503, {}, '{"error":"unsupported content part: input_audio"}').retryable
+    assert from_http(503, {}, '{"error":"model is loading"}').retryable

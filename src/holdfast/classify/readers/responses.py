@@ -221,13 +221,18 @@ def _rpc_code(payload: Any) -> int | None:
 
 
 def _tool_text(payload: Any) -> str | None:
-    """Return the text of a failed tool result; None for anything else."""
+    """Return the text of a tool result that is reported as failed; None for anything else.
+
+    Some servers leave `isError` out, so only a result that says that it is no error is left alone.
+    """
     if not isinstance(payload, dict):
         return None
     result = payload.get("result", payload)
-    if not isinstance(result, dict) or result.get("isError") is not True:
+    if not isinstance(result, dict) or result.get("isError", True) is not True:
         return None
     content = result.get("content")
+    if "isError" not in result and not isinstance(content, list):
+        return None
     parts = content if isinstance(content, list) else []
     texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
     return "\n".join(texts)

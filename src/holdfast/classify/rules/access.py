@@ -33,7 +33,8 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         token has expired | token is expired | token expired | expired token | api key expired | key has expired
         jwt expired | session has expired | credentials have expired
         security token included in the request is expired | login expired | oauth token has expired
-        expired or revoked | refresh token | authentication token is expired | credentials expired
+        expired or revoked | refresh token | authentication token is expired | credentials expired | token is inactive
+        inactive token | token is not active | token inactive
     """),
     ),
     (
@@ -49,7 +50,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         account has been deactivated | account is deactivated | organization has been restricted | has been disabled
         account disabled | organization has been disabled | account has been suspended | account is suspended
         account suspended | has been banned | account is disabled | account has been terminated
-        account was suspended | account has been locked
+        account was suspended | account has been locked | account has been blocked | account is blocked | account blocked
     """),
     ),
     (
@@ -68,7 +69,8 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         authenticationerror | reauthentication is needed | default credentials were not found | malformed api key
         login fail | provide a valid api key | check your api key | invalid_api_key | api secret key
         authorized_error | token not found | authorization header | api_key is not set | key is not set
-        key not set | bad credentials | 无效的令牌 | 令牌无效 | 未授权 | 鉴权失败 | 身份验证
+        key not set | bad credentials | login required | sign in to | not signed in | sign in again | log in again
+        must log in | re-authenticate | reauthenticate | session token invalid | 无效的令牌 | 令牌无效 | 未授权 | 鉴权失败 | 身份验证
     """),
     ),
     (
@@ -82,7 +84,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         allowlist | whitelist | only authorized for use with | just a moment... | enable javascript and cookies
         attention required | sorry, you have been blocked | must accept the | gated repo | access to model
         cannot be used for other | key not authorized | not able to access | key_model_access_denied
-        not allowed to call | can only access models | fair use | unauthorised
+        not allowed to call | can only access models | fair use | unauthorised | not eligible | ineligible
     """),
     ),
 )

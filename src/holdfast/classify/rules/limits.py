@@ -33,7 +33,7 @@ _BILLING = phrases("""
     free tier of the model has been exhausted | free quota | key limit exceeded | insufficient_quota
     exceeded your monthly | depleted your | credit limit reached | no remaining credits
     please check your plan and billing | upgrade your plan to continue | negative balance | payment method on file
-    credit limit exceeded | sufficient credits | sufficient balance | budget has been exceeded | budget exceeded
+    credit limit exceeded | paid credits | crossed budget | budget limit | sufficient credits | sufficient balance | budget has been exceeded | budget exceeded
     free trial limit | trial limit | trial has ended | trial has expired | trial credits | exceededbudget | over budget | max budget | 余额不足 | 欠费 | 额度不足 | 额度已用尽 | 账户余额
 """)
 _ENTITLEMENT = phrases("""
@@ -47,17 +47,17 @@ _WINDOW = phrases("""
     service has been paused | set inference limit | weekly limit | monthly limit | monthly quota | weekly quota
     quota will reset | subscription quota | limit will reset | hit your limit | exhausted your capacity
     weekly/monthly limit exhausted | premium request | monthly request limit | calls / month | calls per month
-    quota exhausted | allocated quota exceeded | reached your monthly | usage cap | usage quota
+    monthly maximum | maximum monthly | quota exhausted | allocated quota exceeded | reached your monthly | usage cap | usage quota
 """)
 _DAILY = phrases("""
-    tpd | rpd | per day | per-day | daily | requests/day | tokens/day | 24 hours | per 86400s | perday
+    tpd | rpd | per day | per-day | daily | requests/day | tokens/day | 24 hours | 24h | 24-hour | tomorrow | per 86400s | perday
 """)
 _RATE = phrases("""
     rate limit | rate-limit | ratelimit | rate_limit | too many requests | too many concurrent | too frequent
     requests per min… | tokens per min… | per minute | per second | max rpm | max tpm | exceeded token rate
     concurrency limit | concurrent requests | concurrent connections | request rate increased too quickly
     throttled | throttling | throttle | quota exceeded | rate exceeded | requests rate | request limit
-    exceeded your usage limits | high frequency | too quickly | frequency limit | too fast | in flight requests
+    exceeded your usage limits | high frequency | too quickly | frequency limit | request frequency | too fast | in flight requests
     slow down | request_limit_exceeded | limit has been exceeded | 并发 | 限流 | 过于频繁 | 频率 | 速率限制 | 请求数过多
 """)
 _WINDOW_CODES = codes("""
@@ -68,7 +68,7 @@ _WINDOW_CODES = codes("""
 _RATE_CODES = codes("""
     base_resp:1002 base_resp:1039 rate_limit_error rate_limit_exceeded rate_limit_reached_error rate_limited 1302
     1303 too_many_requests throttling.ratequota throttling.burstrate ratelimitreached tokens requests rate_limit
-    ratelimitexceeded toomanyrequests credit_limit accountratelimitexceeded dynamic_request_limited
+    ratelimitexceeded toomanyrequests credit_limit accountratelimitexceeded dynamic_request_limited frequency_limit frequency_limited
 """)
 
 _RATE_WORDS = phrases("rate limit", "rate limited", "rate-limited")
@@ -161,7 +161,8 @@ def no_money(evidence: Evidence) -> Verdict | None:
 @applies_when(_DAILY, not_defect=True)
 def daily(evidence: Evidence) -> Verdict | None:
     """The text names a daily limit."""
-    return Verdict(code="PROVIDER_DAILY_LIMIT", only_with_delay=True) if evidence.matches(_LIMITED) else None
+    limited = evidence.status == 429 or evidence.matches(_LIMITED)
+    return Verdict(code="PROVIDER_DAILY_LIMIT", only_with_delay=True) if limited else None
 
 
 @applies_when(_RATE, not_defect=True)

@@ -37,7 +37,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
     """),
     ),
     # This stands after the resets: http.client derives RemoteDisconnected from classes of both groups.
-    ("PROVIDER_MALFORMED_RESPONSE", class_names("BadStatusLine")),
+    ("PROVIDER_MALFORMED_RESPONSE", class_names("BadStatusLine InvalidMessage")),
     (
         "PROVIDER_STREAM_CUT",
         class_names("""
@@ -114,7 +114,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         name resolution | getaddrinfo failed | name or service not known | getaddrinfo() thread failed | eai_again
         nodename nor servname | failed to resolve | no address associated | could not resolve host | dns lookup
-        enotfound | could not contact dns | no such host
+        enotfound | could not contact dns | no such host | dns error | failed to lookup address
     """),
     ),
     (
@@ -141,7 +141,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         incomplete chunked read | incompleteread | peer closed connection | response ended prematurely
         response payload is not completed | invalidchunklength | stream disconnected | socket closed before
-        didn't receive a 'response.completed' event
+        didn't receive a 'response.completed' event | incompletemessage | end of file before message length
+        error reading a body
     """),
     ),
     (
@@ -154,6 +155,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         error sending request | closed by the remote | connection terminated | terminated by other side | goaway
         all connection attempts failed | cannot connect to host | unable to connect | failed to connect
         connection dropped | could not connect | failed to establish a new connection | network connection
+        err_network_changed | err_internet_disconnected | err_network_io_suspended | networkerror when attempting
     """),
     ),
     (
@@ -170,14 +172,18 @@ _TLS = phrases(
     wrong_version_number | tls handshake | self-signed certificate | self signed certificate
     certificate has expired | hostname mismatch | unable to get local issuer | handshake failure
     unable_to_verify_leaf_signature | ssl handshake | certificate is not valid | signed by unknown authority
-    x509: certificate
+    x509: certificate | invalid peer certificate | unknownissuer | certificateunknown | ssl certificate problem
+    unable to verify the first certificate | depth_zero_self_signed_cert | self_signed_cert_in_chain
+    unable_to_get_issuer_cert_locally | cert_has_expired | err_tls_cert_altname_invalid | certificate is not trusted
+    failed to verify certificate | certificate verification failed | before secure tls connection
 """,
     "ssl: ",
 )
 _TLS_CUT = phrases("""
     bad record mac | unexpected_eof_while_reading | eof occurred in violation | unexpected eof
-    decryption_failed_or_bad_record_mac | sslzeroreturnerror
+    decryption_failed_or_bad_record_mac | sslzeroreturnerror | handshake eof | before secure tls connection
 """)
+_TLS_SLOW = phrases("handshake timeout", "handshake timed out", "handshake operation timed out")
 
 _DEFECTS = class_names("""
     KeyError AttributeError NameError IndexError ImportError AssertionError SyntaxError ZeroDivisionError
@@ -261,6 +267,20 @@ def by_words(evidence: Evidence) -> Verdict | None:
     return None if code is None else _placed(code, weak=vague)
 
 
+# The whole text of the TypeError that fetch raises in Node.js, Chrome, Safari and Firefox.
+_FETCH_TEXTS = frozenset({
+    "terminated", "failed to fetch", "load failed", "network error", "networkerror when attempting to fetch resource."
+})  # fmt: skip
+
+
+@applies_when(phrases("terminated", "failed to fetch", "load failed", "network error", "networkerror when attempting"))
+def javascript_fetch(evidence: Evidence) -> Verdict | None:
+    """JavaScript's fetch raises a TypeError if the connection is cut. The text is always the same short sentence."""
+    if evidence.text.strip() not in _FETCH_TEXTS or not (evidence.raised is None or evidence.named("TypeError")):
+        return None
+    return Verdict(code="PROVIDER_STREAM_CUT" if "terminated" in evidence.text else "CONN_RESET")
+
+
 @applies_when(local=True)
 def by_wrapper(evidence: Evidence) -> Verdict | None:
     """The wrapper says only "connection" or "timeout". Its cause may be more exact (R22)."""
@@ -268,7 +288,9 @@ def by_wrapper(evidence: Evidence) -> Verdict | None:
         return None
     for code, classes in _WEAK:
         if not classes.isdisjoint(evidence.raised.names):
-            return Verdict(code=code, weak=True)
+            # Connect's ConnectError has its gRPC status in the text, and the status is more exact than the class.
+            in_text = any(word.startswith("grpc:") for word in evidence.codes)
+            return None if in_text else Verdict(code=code, weak=True)
     return None
 
 
@@ -276,6 +298,8 @@ def _tls(evidence: Evidence) -> Verdict | None:
     """A bad certificate or handshake fails the same way again; a connection that was cut during TLS does not."""
     if evidence.status is not None and evidence.status >= 400:
         return None
+    if evidence.matches(_TLS_SLOW):
+        return Verdict(code="CONN_TIMEOUT")
     cut = evidence.matches(_TLS_CUT) or evidence.named("SSLEOFError", "SSLZeroReturnError")
     return Verdict(code="CONN_RESET" if cut else "CONN_TLS_HANDSHAKE_FAILED")
 
@@ -307,4 +331,14 @@ def _placed(code: Code, *, weak: bool = False) -> Verdict:
     return Verdict(code=code, scope=scope, weak=weak)
 
 
-RULES = (tls_class, tls_words, by_class, websocket_class, websocket_words, by_errno, by_words, by_wrapper)
+RULES = (
+    tls_class,
+    tls_words,
+    by_class,
+    websocket_class,
+    websocket_words,
+    by_errno,
+    javascript_fetch,
+    by_words,
+    by_wrapper,
+)

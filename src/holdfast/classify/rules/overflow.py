@@ -26,7 +26,7 @@ _CONTEXT = phrases(
     prompt length | less than max_seq_len | conversation too long | 上下文长度 | 输入过长 | 超过最大长度 | conversation is too long
     sequence length | maximum model length | max model len | max_model_len | prompt exceeds | prompt token
     exceeds the available context | greater than the context | n_ctx | prompt contains
-    exceeds the model's | max tokens exceeded | maximum tokens exceeded | exceeded max tokens | maximum input | exceeds maximum length | tokens in request
+    exceeds the model's | kv cache size | kv size | context_length | max tokens exceeded | maximum tokens exceeded | exceeded max tokens | maximum input | exceeds maximum length | tokens in request
 """,
     "tokens > ",
 )
@@ -37,7 +37,8 @@ _LARGE = phrases("""
     exceeds the maximum allowed | exceeds the limit of | exceeds size limit | exceeds the maximum number of pages
     maximum of 100 pdf pages | pdf pages | string too long | entity too large | too large
     request exceeds the maximum | exceeds the maximum length | larger than the maximum | size exceeds
-    exceeds the maximum
+    exceeds the maximum | images may be provided | image(s) may be provided | too many documents | number of images
+    number of documents
 """)
 _STRING = re.compile(r"string too long.{0,60}?maximum length (\d+)", re.DOTALL)
 _LONG_STRING = 100_000
@@ -48,6 +49,10 @@ _NOT_OVERFLOW = phrases("""
     please wait before trying
 """)
 
+_SURE = phrases("""
+    exceed context window | exceeds context window | exceeds the context | exceed the context | kv cache size
+    maximum context length | longer than the maximum model length | is too long and exceeds
+""")
 _MAX_TOKENS = phrases("""
     max_tokens | max_completion_tokens | max_output_tokens | max_new_tokens | output tokens | completion tokens
 """)
@@ -73,6 +78,12 @@ def context(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_CONTEXT_OVERFLOW") if _may_overflow(evidence) else None
 
 
+@applies_when(_SURE)
+def context_in_a_value_error(evidence: Evidence) -> Verdict | None:
+    """Local runtimes raise a ValueError with a sentence that only means an overflow."""
+    return Verdict(code="PROVIDER_CONTEXT_OVERFLOW") if evidence.named("ValueError") else None
+
+
 @applies_when(_LARGE, not_outage=True, not_defect=True)
 def large(evidence: Evidence) -> Verdict | None:
     """A body, an image or a file is larger than the server accepts."""
@@ -86,4 +97,4 @@ def _may_overflow(evidence: Evidence) -> bool:
     return evidence.status != 429 and not evidence.matches(_NOT_OVERFLOW)
 
 
-RULES = (parameter_too_high, context, large)
+RULES = (parameter_too_high, context, context_in_a_value_error, large)

@@ -46,13 +46,20 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         invalid value for | bad request | invalid request | badly formatted | builder error | badscheme
         relative url without a base | invalid url | unsupported protocol | invalid argument | expected a string, got
-        missing required | validation error | validation failed | invalid input | invalid parameter | invalid params
+        missing required | validation error | validation failed | could not process image | invalid input | invalid parameter | invalid params
     """),
     ),
+    # The limits that a user set for an agent. They stand before the words of tools.
+    (
+        "TASK_LOOP_BOUND",
+        phrases("iteration limit", "maximum iterations", "max iterations", "number of iterations", "number of steps"),
+    ),
+    ("TASK_TURNS_EXHAUSTED", phrases("max turns", "maximum turns", "number of turns")),
+    ("TOOL_NOT_FOUND", phrases("transport not found", "unknown transport")),
     (
         "TOOL_EXECUTION_FAILED",
         phrases("""
-        execution failed | tool failed | tool error | exited with code | exit status | non-zero exit
+        wrongtype operation | execution failed | tool failed | tool error | exited with code | exit status | non-zero exit
     """),
     ),
     (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
-from holdfast.classify.phrases import class_names, phrases
+from holdfast.classify.phrases import class_names, codes, phrases
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -44,18 +45,28 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_RESOURCE_BUSY",
         phrases("""
         resource busy | text file busy | index.lock | unable to lock | could not get lock | database is locked
-        resource temporarily unavailable
+        resource temporarily unavailable | currently unable to handle the request | leader changed
+        database system is starting up
     """),
+    ),
+    # gRPC's codes stand before the words, because the words after them are any text of the server.
+    ("ACTOR_CLI_NETWORK", codes("grpc:unavailable grpc:aborted")),
+    (
+        "TOOL_TIMEOUT",
+        codes("grpc:deadline_exceeded")
+        | phrases("""
+        unable to return a response in the time allotted | context deadline exceeded | client.timeout exceeded
+        """),
     ),
     ("CONN_REFUSED", phrases("econnrefused", "connection refused")),
     (
         "CONN_DNS_FAILED",
         phrases("""
         getaddrinfo() thread failed | could not resolve host | name resolution | eai_again
-        name or service not known | enotfound
+        name or service not known | enotfound | server misbehaving | temporary failure resolving
     """),
     ),
-    ("CONN_TIMEOUT", phrases("etimedout", "connection timed out")),
+    ("CONN_TIMEOUT", phrases("etimedout", "connection timed out", "i/o timeout", "timeout was reached")),
     (
         # This stands last: command line agents print network words for many reasons. Such a failure is retried only
         # once.
@@ -63,11 +74,16 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         econnreset | socket hang up | fetch failed | network is unreachable | connection reset | connection error
         network error | request timed out | operation timed out | network timeout | unable to access 'http | failed to connect | early eof
-        remote end hung up
+        remote end hung up | closed by remote host | kex_exchange_identification | send disconnect | empty reply from server
+        transfer closed with | connection was reset | ssl_error_syscall | not closed cleanly | client connection lost
+        goaway | transport is closing | connection broken by | read timed out | failure when receiving data | recv failure
     """),
     ),
 )
 
+_GO_EOF = re.compile(r'\b(?:get|post|put|head|patch|delete) "[^\n]{0,200}\beof\s*$')
+"""Go prints `Get "https://…": EOF` if the server closed the connection without an answer."""
+_BUSY = phrases("text file busy")
 _DEFECTS = class_names("LookupError AttributeError NameError ImportError AssertionError SyntaxError ArithmeticError")
 _PROCESS_CLASSES = class_names("CalledProcessError SubprocessError ProcessError")
 _MEMORY = phrases("out of memory", "heap limit", "bad_alloc")
@@ -102,7 +118,7 @@ def shell_codes(evidence: Evidence) -> Verdict | None:
     match evidence.exit_code:
         case 124:
             return Verdict(code="TOOL_TIMEOUT")
-        case 126:
+        case 126 if not evidence.matches(_BUSY):
             return Verdict(code="TOOL_FORBIDDEN")
         case 127:
             return Verdict(code="TOOL_COMMAND_NOT_FOUND")
@@ -115,6 +131,8 @@ def stderr(evidence: Evidence) -> Verdict | None:
     if evidence.source is not Source.PROCESS or evidence.exit_code in (None, 0):
         return None
     code = evidence.first_match(_STDERR)
+    if code is None and _GO_EOF.search(evidence.text):
+        code = "ACTOR_CLI_NETWORK"
     return None if code is None else Verdict(code=code)
 
 

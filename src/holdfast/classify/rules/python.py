@@ -61,7 +61,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         UnsupportedProtocol InvalidURL LocalProtocolError TooManyRedirects InvalidSchema MissingSchema
         ParamValidationError InvalidHeader CookieConflict InvalidRegionError NoRegionError UnprocessableEntityError
         NonHttpUrlClientError InvalidUrlClientError UserError ProxySchemeUnknown LocationParseError
-        UnknownServiceError
+        UnknownServiceError InvalidURI
     """),
     ),
 )
@@ -197,7 +197,12 @@ _ANSWER_KEYS = ("'choices'", "'candidates'", "'completion'", "'content'", "'mess
 _LOCKED = phrases("""
     database is locked | database table is locked | resource temporarily unavailable | lock timeout
     deadlock detected | could not obtain lock | resource busy | text file busy | too many clients already
-    too many connections | could not get lock
+    too many connections | could not get lock | loading the dataset in memory | connection slots are reserved
+    database system is starting up
+""")
+_NO_ANSWER = phrases("""
+    no generations found in stream | no generation chunks were returned | none or empty | empty response
+    returned no choices | returned no content | no candidates | candidates is empty | response is empty
 """)
 _LONG_LINE = phrases("chunk is longer than limit", "separator is not found")
 
@@ -263,6 +268,10 @@ def client_side(evidence: Evidence) -> Verdict | None:
         return None
     if evidence.matches(_LONG_LINE):
         return Verdict(code="TOOL_OUTPUT_TOO_LARGE")
+    if evidence.named("ValueError") and evidence.matches(_NO_ANSWER):
+        # Frameworks report a response that they cannot use in this way. Another sample may be usable. It is not called
+        # empty: an empty stream means that the context is full.
+        return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
     if evidence.named("TypeError") and evidence.matches(_BAD_ARGUMENTS):
         # The model invented an argument. The model can correct its call when it sees the error.
         return Verdict(code="TOOL_INPUT_INVALID")

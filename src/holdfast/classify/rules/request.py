@@ -15,10 +15,10 @@ _POLICY = phrases("""
     output blocked | prompt was blocked | response was blocked | blocked due to | violates our | violation of our
     violate our | potential violation | sensitive words | sensitive content | sensitive information
     potentially unsafe | acceptable use | refused to answer | refused to generate | guardrail intervened | content violates | recitation
-    data may contain | unsafe or sensitive | biological risk | content was flagged | 敏感 | 违规 | 不安全内容
+    data may contain | unsafe or sensitive | can't assist with that | cannot assist with that | due to safety | biological risk | content was flagged | 敏感 | 违规 | 不安全内容
 """)
 
-_ACCOUNT_POLICY = phrases("data policy", "settings/privacy")
+_ACCOUNT_POLICY = phrases("data policy", "settings/privacy", "account is blocked", "account has been blocked")
 _GONE = phrases("""
     model not found | model_not_found | is not found for api version | unknown model | invalid model
     not a valid model | no such model | model does not exist | model not exist | has been deprecated
@@ -27,7 +27,8 @@ _GONE = phrases("""
     model is not available | model is not supported | unsupported model | model not available | failed to load model
     model unavailable | was retired | been retired | no longer exists | model may not exist | model not supported
     unable to access model | could not find model | no models loaded | model isn't available | is not a chat model
-    requested model is not | model you requested | 模型不存在 | 不支持的模型 | 无可用渠道
+    requested model is not | model you requested | models/manifests | model manifest | unable to load model
+    error loading model | could not load model | unknown model architecture | 模型不存在 | 不支持的模型 | 无可用渠道
 """)
 # A model's name may be between the words: "The model `gpt-9` does not exist".
 _MODEL_MISSING = re.compile(
@@ -155,6 +156,25 @@ def missing_capability(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_CAPABILITY_MISSING") if rejected and evidence.raised is None else None
 
 
+_REJECTED_PART = phrases("""
+    unsupported part | unsupported content | unsupported message content | unsupported image | unsupported media type
+""")
+_SERVER_DEFECT = phrases("""
+    object is not subscriptable | object has no attribute | unsupported operand type | object is not iterable
+    object is not callable | cannot read properties of | is not a function
+""")
+
+
+@applies_when(_REJECTED_PART | _SERVER_DEFECT)
+def never_heals(evidence: Evidence) -> Verdict | None:
+    """A 500 that this request causes: a part that the server does not know, or a type error in the server's code."""
+    if evidence.status != 500 or evidence.raised is not None:
+        return None
+    if evidence.matches(_REJECTED_PART):
+        return Verdict(code="PROVIDER_CAPABILITY_MISSING")
+    return Verdict(code="PROVIDER_INTERNAL_ERROR", retryable=False)
+
+
 @applies_when(_GONE | _MISSING | _NOT_FOUND, not_outage=True, not_defect=True)
 def model_missing(evidence: Evidence) -> Verdict | None:
     """The model has a wrong name, is retired, or is not open to this account."""
@@ -175,4 +195,4 @@ def _only_names_it(evidence: Evidence) -> bool:
 # EARLY runs before the rules for overflow and rate limits, because its sentences may contain "too many" and "limit".
 EARLY = (remote_fetch, history, output_check, content_policy, filtered_stream)
 MODELS = (model_missing,)
-LATE = (missing_tools, streaming, tool_schema, missing_capability)
+LATE = (missing_tools, streaming, tool_schema, missing_capability, never_heals)

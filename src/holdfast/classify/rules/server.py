@@ -18,6 +18,7 @@ _LOADING = phrases("""
     loading model | is currently loading | model is loading | model is not ready | still loading | warming up
     model not ready | is being loaded | loading the model
 """)
+_CANNOT_LOAD = phrases("error loading model", "failed to load", "unknown model architecture")
 # The rule requires a status: without a status it is a local process that ran out of memory, which is a tool.
 _MEMORY = phrases("""
     requires more system memory | cuda out of memory | cuda error: out of memory | out of memory
@@ -28,7 +29,7 @@ _CUT = phrases("""
     unexpected eof | stream disconnected | stream closed before | closed before response.completed
     connection ended | stream ended | stream error | incomplete chunked read | stream terminated | stream was reset
     premature close | ended prematurely | stream aborted | before completion | terminated unexpectedly
-    truncated stream | stream interrupted
+    truncated stream | stream interrupted | without sending any chunks | error decoding response body
 """)
 _INTERNAL = phrases("""
     internal server error | server had an error | internal error | an error occurred while processing
@@ -73,9 +74,9 @@ def out_of_memory(evidence: Evidence) -> Verdict | None:
 
 
 @applies_when(_LOADING, not_defect=True)
-def loading(_: Evidence) -> Verdict | None:
+def loading(evidence: Evidence) -> Verdict | None:
     """The model is being loaded and answers soon."""
-    return Verdict(code="PROVIDER_MODEL_LOADING")
+    return None if evidence.matches(_CANNOT_LOAD) else Verdict(code="PROVIDER_MODEL_LOADING")
 
 
 @applies_when(_FULL, not_defect=True)

@@ -67,6 +67,7 @@ _GRPC: dict[str, Code] = {
     "unauthenticated": "AUTH_FAILED",
     "unknown": "PROVIDER_INTERNAL_ERROR",
 }
+_IN_TEXT = codes(" ".join(f"grpc:{name}" for name in _GRPC))
 _GRPC_CLASSES = class_names("RpcError _InactiveRpcError AioRpcError")
 # 409 is a bad request, unless it reports a lock that another client will release.
 _CONTENDED = phrases("in progress", "try again", "lock", "concurrent", "another request")
@@ -75,7 +76,9 @@ _CONTENDED = phrases("in progress", "try again", "lock", "concurrent", "another 
 @applies_when(codes(" ".join(_GRPC)))
 def grpc_status(evidence: Evidence) -> Verdict | None:
     """The gRPC status decides if there is no HTTP status."""
-    if evidence.status is not None or (evidence.source is not Source.GRPC and not evidence.named_in(_GRPC_CLASSES)):
+    if evidence.status is not None:
+        return None
+    if evidence.source is not Source.GRPC and not evidence.named_in(_GRPC_CLASSES) and not evidence.matches(_IN_TEXT):
         return None
     return next((Verdict(code=_GRPC[code]) for code in evidence.codes if code in _GRPC), None)
 
