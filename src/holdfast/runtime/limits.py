@@ -182,7 +182,13 @@ class Wheels:
         wheel = self._by_loop.get(id(loop))
         if wheel is None:
             wheel = self._new(loop)
-        return wheel.begin(began, op)
+        task = asyncio.current_task(loop)
+        if task is None or wheel.handle is None:
+            return wheel.begin(began, op)
+        # This repeats `_Wheel.begin` without its frame, because nearly every call comes this way.
+        limit = Limit(wheel, task, task.cancelling(), began + wheel.seconds, op)
+        wheel.running[limit] = None
+        return limit
 
     def begin_own(self, seconds: float, op: Operation | None = None) -> Limit:
         """Start the clock in the running task for a duration of its own."""
