@@ -231,6 +231,18 @@ def test_STYLE_a_module_is_short():
     assert {path: count for path, count in lines.items() if count > MAX_MODULE_LINES} == {}
 
 
+def test_HOUSE_the_rules_that_scripts_house_measures_hold():
+    house = runpy.run_path(str(ROOT / "scripts" / "house.py"))
+    modules = house["modules_of"](ROOT)
+    assert len(house["largest_knot"](house["import_graph"](modules))) <= 4
+    assert house["writers_of_operation"](modules) == ["holdfast.runtime.operation"]
+    assert house["stream_loops"](modules) == ["holdfast.runtime.flow"]
+    assert house["gerunds"](modules) == []
+    assert house["undocumented"](modules) == []
+    comments, code = sum(module.comments for module in modules), sum(module.code for module in modules)
+    assert comments / code >= 0.04
+
+
 def test_STYLE_a_function_is_short():
     long = [
         _place(path, function)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from recover_kit import LOOSE, Always, Flaky, World, reset
 
-from holdfast import Budget, BudgetError, DeadlineError, Err, Policy, Runtime, fault_of, recover, tool
-from holdfast.events import AttemptEnded, Failed, Retry, SuppressedError
+from holdfast import Budget, BudgetError, DeadlineError, Policy, Runtime, fault_of, recover, tool
+from holdfast.events import AttemptEnded, Failed, Retry
 from holdfast.runtime.runtime import use_runtime
 
 
@@ -323,75 +322,3 @@ def test_a_hang_ended_by_the_outer_limit_counts_on_the_inner_circuit_if_it_was_l
         world.run(outer.call(inner))
     breaker = world.runtime.registry.get("provider:claude")._breaker
     assert (breaker.failures, breaker.cancelled) == (failures, 1 - failures)
-
-
-@pytest.mark.parametrize("limited", [{}, {"concurrency": 1}])
-def test_FR16_an_answer_after_a_swallowed_cancellation_is_late_and_closed(limited: Any) -> None:
-    world = World()
-    closed: list[bool] = []
-
-    class Answer:
-        def close(self) -> None:
-            closed.append(True)
-
-    async def swallows() -> Answer:
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(1000)
-        return Answer()
-
-    async def main() -> None:
-        policy = Policy(timeout=5, attempts=1, circuit=LOOSE, **limited)
-        outcome = await world.recover("a", policy).outcome(swallows)
-        assert isinstance(outcome, Err)
-        assert outcome.fault.code == "PROVIDER_TIMEOUT"
-        task = asyncio.current_task()
-        assert task is not None
-        assert task.cancelling() == 0
-
-    world.run(main())
-    assert (world.now, closed) == (5, [True])
-
-
-def test_FR16_a_call_that_goes_on_after_its_limit_is_reported_and_the_next_one_is_left_behind(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    world = World()
-    recovery = world.recover("a", Policy(timeout=5, attempts=1, circuit=LOOSE))
-
-    async def stubborn(seconds: float) -> str:
-        ends = world.now + seconds
-        while world.now < ends:
-            with suppress(asyncio.CancelledError):
-                await asyncio.sleep(ends - world.now)
-        return "late"
-
-    async def main() -> None:
-        with pytest.raises(DeadlineError):
-            await recovery.call(stubborn, 100)
-        assert world.now == 100
-        assert "leaked: a ignored its cancellation and goes on after its time limit" in caplog.text
-        with pytest.raises(DeadlineError):
-            await recovery.call(stubborn, 10_000)
-        assert world.now == 106
-        assert "leaked: a ignored its cancellation and was left running" in caplog.text
-
-    world.run(main())
-    assert [event.reason for event in world.of(SuppressedError)] == ["leaked", "leaked"]
-
-
-def test_FR16_a_call_that_needs_a_moment_to_end_is_not_reported() -> None:
-    world = World()
-
-    async def tidy() -> None:
-        try:
-            await asyncio.sleep(1000)
-        finally:
-            await asyncio.sleep(0.5)
-
-    async def main() -> None:
-        with pytest.raises(DeadlineError):
-            await world.recover("a", Policy(timeout=5, attempts=1)).call(tidy)
-        await asyncio.sleep(100)
-
-    world.run(main())
-    assert world.of(SuppressedError) == []

@@ -18,6 +18,7 @@ How a call is made:
     operation   the state of one call; it gathers facts for `policies.decide` and performs the decision
     drivers     the loops that call and sleep, in a task and in a thread
     limits      time limits on tasks and threads; limiter: calls at once and per second; hedge: a second call
+    leaks       tasks that ignore their cancellation
     answers     accept an answer, or close it; repair: change the request before the next attempt
     overrides   `retry_on` and `never_retry`
     adapter     what an integration adds to an operation; callables: which functions are async

@@ -6,15 +6,15 @@ Invariant: both drivers are the same loop. Nothing is decided here.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from holdfast._lazy import lazy_module
 from holdfast.runtime import errors
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import fault_in, throw_away, throw_away_async
 from holdfast.runtime.commands import TaskWait, ThreadWait
-from holdfast.runtime.hedge import in_own_task, race
-from holdfast.runtime.limits import STUBBORN, Wheels, call_in_thread
+from holdfast.runtime.hedge import race
+from holdfast.runtime.limits import Wheels, call_in_thread
 from holdfast.runtime.repair import repair, repair_async
 
 if TYPE_CHECKING:
@@ -58,9 +58,8 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
                     # This repeats `limited` without its frame, because nearly every call comes this way.
                     limit = begin_limit(op)
                     value = await fn(*args, **kwargs)
-                    if limit is not None and limit.end():
-                        limit = None
-                        await _reject_late(op, value)
+                    if limit is not None:
+                        limit.end()
                 else:
                     value = await _attempt_async(op, fn, args, kwargs)
             except BaseException as error:
@@ -143,8 +142,6 @@ async def _attempt_async(
     # takes a place of its own in the limiter.
     if op.plan.hedge is not None:
         fn, args, kwargs = race, (op, fn, args, kwargs), {}
-    elif op.plan in STUBBORN:
-        fn, args, kwargs = in_own_task, (op, fn, args, kwargs), {}
     limiter = op.plan.limiter
     if limiter is None:
         return await limited(op, fn, args, kwargs)
@@ -195,19 +192,9 @@ async def limited(
         if limit is not None:
             limit.end()
         raise
-    if limit is not None and limit.end():
-        await _reject_late(op, value)
+    if limit is not None:
+        limit.end()
     return value
-
-
-async def _reject_late(op: Operation, value: Any) -> NoReturn:
-    """Close the answer of a call that swallowed its cancellation, and raise: its time was over before it answered."""
-    late = errors.timed_out(op)
-    try:
-        await throw_away_async(op, value)
-        raise late
-    finally:
-        del late  # its traceback refers to this frame: the cycle would keep both alive
 
 
 def _failed_under_limit(op: Operation, limit: Limit, error: BaseException) -> float | None:
@@ -234,15 +221,13 @@ def begin_limit(op: Operation) -> Limit | None:
     wheels = op.plan.wheels
     if op.attempts == 1 and op.around is None and not op.eventful:
         # A first attempt that has not waited and has no outer scope has the whole limit, so all such attempts share one timer.
-        return None if wheels is None else wheels.begin(op.attempt_started, op)
+        return None if wheels is None else wheels.begin(op.attempt_started)
     seconds = op.limit()
     if seconds is None:
         return None
     if wheels is None:
         wheels = Wheels(seconds, op.plan.runtime.clock)
-    if seconds == wheels.seconds:
-        return wheels.begin(op.attempt_started, op)
-    return wheels.begin_own(seconds, op)
+    return wheels.begin(op.attempt_started) if seconds == wheels.seconds else wheels.begin_own(seconds)
 
 
 # --- waits between attempts ---

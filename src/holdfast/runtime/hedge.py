@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._lazy import lazy_module
 from holdfast.policies.hedge import next_hedge
 from holdfast.runtime.answers import throw_away_async
-from holdfast.runtime.limits import CANCEL_GRACE_S, leave_behind
+from holdfast.runtime.leaks import CANCEL_GRACE_S, leave_behind
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["in_own_task", "race"]
+__all__ = ["race"]
 
 
 async def race(
@@ -62,20 +62,6 @@ async def race(
         # These tasks hold exceptions whose tracebacks refer to this frame. Without `del`, that cycle would keep them
         # alive.
         del done, first, winner
-
-
-async def in_own_task(
-    op: Operation, fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Any:
-    """Make one attempt in a task of its own. If it ignores its cancellation, it is left behind."""
-    task = _start(fn, args, kwargs)
-    try:
-        await asyncio.wait({task})
-        return task.result()
-    finally:
-        if not task.done():
-            await _stop(op, {task})
-        del task  # its exception refers to this frame: the cycle would keep both alive
 
 
 def _start(fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> asyncio.Task[Any]:

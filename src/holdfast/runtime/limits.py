@@ -7,9 +7,6 @@ insertion and one deletion. That is how a whole recovered call can cost less tha
 Recoveries with the same limit share that timer. Otherwise each `recover("x").call(…)` would leave one behind, and the timer
 would keep the call in memory until the limit is over.
 
-A task that ignores its cancellation is reported and left behind, so that it blocks neither its caller nor the end of
-`asyncio.run`.
-
 A thread cannot be stopped. When its time is over, the caller goes on and the thread is counted until it ends by itself.
 Beyond a cap no new thread is started, so the leak is bounded and visible.
 
@@ -27,34 +24,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._lazy import lazy_module
-from holdfast.events import SuppressedError
 from holdfast.faults import Fault, HoldfastError
-from holdfast.runtime.answers import throw_away_async
 
 if TYPE_CHECKING:
     import asyncio
-    import logging
     from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Callable, Mapping
 
     from holdfast.clock import Clock
-    from holdfast.runtime.operation import Operation
-    from holdfast.runtime.plan import Plan
 else:
     asyncio = lazy_module("asyncio", globals())
-    logging = lazy_module("logging", globals())
 
-__all__ = [
-    "CANCEL_GRACE_S",
-    "MOST_ABANDONED",
-    "STUBBORN",
-    "AbandonedThreads",
-    "Limit",
-    "Wheels",
-    "call_in_thread",
-    "leave_behind",
-    "report_leak",
-]
+__all__ = ["MOST_ABANDONED", "AbandonedThreads", "Limit", "Wheels", "call_in_thread"]
 
 _NEARLY = 0.01
 """An outer limit of the same length ends a little earlier. Within this share of the limit, both count as over."""
@@ -71,11 +52,7 @@ class Limit(msgspec.Struct, eq=False):
     cancelling: int
     """Cancellations that were pending when it began."""
     expires: float
-    op: Any = None
-    """The `Operation` whose attempt it limits; it is reported if it ignores the cancellation."""
     expired: bool = False
-    unheeded: asyncio.TimerHandle | None = None
-    """The timer that runs from the cancellation on; it reports an attempt that goes on."""
 
     @property
     def due(self) -> bool:
@@ -92,19 +69,8 @@ class Limit(msgspec.Struct, eq=False):
         wheel.running.pop(self, None)
         if wheel.single:
             wheel.stop()
-        if not self.expired:
-            return False
-        if self.unheeded is not None:
-            self.unheeded.cancel()
         # `uncancel` takes our own cancellation back. If more are pending than at the beginning, one came from outside.
-        return self.task.uncancel() <= self.cancelling
-
-    def expire(self) -> None:
-        """Cancel the task, and report it if it goes on."""
-        self.expired = True
-        self.task.cancel()
-        if self.op is not None:
-            self.unheeded = self.wheel.loop.call_later(_UNHEEDED_S, _goes_on, self.op)
+        return self.expired and self.task.uncancel() <= self.cancelling
 
 
 class _Wheel:
@@ -123,12 +89,12 @@ class _Wheel:
         self.running: dict[Limit, None] = {}
         self.handle: TimerHandle | None = None
 
-    def begin(self, began: float, op: Operation | None = None) -> Limit:
+    def begin(self, began: float) -> Limit:
         """Start the clock in the running task, as of `began`."""
         task = asyncio.current_task(self.loop)
         if task is None:
             raise RuntimeError("a time limit needs a running asyncio task to cancel")
-        limit = Limit(self, task, task.cancelling(), began + self.seconds, op)
+        limit = Limit(self, task, task.cancelling(), began + self.seconds)
         self.running[limit] = None
         if self.handle is None:
             self.set_timer(limit)
@@ -151,7 +117,8 @@ class _Wheel:
             due.append(limit)
         for limit in due:
             del self.running[limit]
-            limit.expire()
+            limit.expired = True
+            limit.task.cancel()
 
     def stop(self) -> None:
         if self.handle is not None:
@@ -175,25 +142,19 @@ class Wheels:
         self._monotonic = clock.monotonic
         self._by_loop: dict[int, _Wheel] = {}
 
-    def begin(self, began: float, op: Operation | None = None) -> Limit:
+    def begin(self, began: float) -> Limit:
         """Start the clock in the running task, as of `began`."""
         loop = asyncio.get_running_loop()
         # A wheel keeps its loop alive, so no other loop can get the same id while the wheel is in this dict.
         wheel = self._by_loop.get(id(loop))
         if wheel is None:
             wheel = self._new(loop)
-        task = asyncio.current_task(loop)
-        if task is None or wheel.handle is None:
-            return wheel.begin(began, op)
-        # This repeats `_Wheel.begin` without its frame, because nearly every call comes this way.
-        limit = Limit(wheel, task, task.cancelling(), began + wheel.seconds, op)
-        wheel.running[limit] = None
-        return limit
+        return wheel.begin(began)
 
-    def begin_own(self, seconds: float, op: Operation | None = None) -> Limit:
+    def begin_own(self, seconds: float) -> Limit:
         """Start the clock in the running task for a duration of its own."""
         wheel = _Wheel(asyncio.get_running_loop(), seconds, self._monotonic, single=True)
-        return wheel.begin(self._monotonic(), op)
+        return wheel.begin(self._monotonic())
 
     def _new(self, loop: AbstractEventLoop) -> _Wheel:
         # Only the loop's own thread uses this key, so no lock is needed.
@@ -289,57 +250,3 @@ class _ThreadCall:
         finally:
             del error  # its traceback refers to this frame: the cycle would keep both alive
         return self._value
-
-
-# --- tasks that ignore their cancellation ---
-
-CANCEL_GRACE_S = 1.0
-"""Seconds that a cancelled call has to end, for example to close its connection."""
-
-_UNHEEDED_S = 2 * CANCEL_GRACE_S
-"""Seconds after which a cancelled attempt counts as one that goes on. The calls of a hedge may use up their grace before."""
-
-STUBBORN: weakref.WeakSet[Plan] = weakref.WeakSet()
-"""The plans of which an attempt ignored its cancellation. Their calls run in tasks of their own, which can be left behind."""
-
-_LEFT: set[asyncio.Future[Any]] = set()
-"""The tasks left behind. An event loop refers to its tasks weakly, so a task that nobody holds could vanish midway."""
-
-
-def leave_behind(op: Operation, task: asyncio.Task[Any]) -> None:
-    """Report a task that ignores its cancellation, and let it run without anybody waiting for it."""
-    report_leak(op, "ignored its cancellation and was left running")
-    _LEFT.add(task)
-    # `asyncio.run` waits for every registered task when it ends. It would wait for this one for ever.
-    asyncio.tasks._unregister_task(task)  # noqa: SLF001 - documented for authors of task classes
-    task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - the leak was reported already
-
-    def ended(task: asyncio.Task[Any]) -> None:
-        _LEFT.discard(task)
-        # Reading the exception marks it as seen; asyncio logs an exception that nobody reads.
-        if not task.cancelled() and task.exception() is None:
-            closing = asyncio.ensure_future(throw_away_async(op, task.result()))
-            _LEFT.add(closing)
-            closing.add_done_callback(_LEFT.discard)
-
-    task.add_done_callback(ended)
-
-
-def _goes_on(op: Operation) -> None:
-    """Report an attempt that ignores its cancellation in its caller's own task, and have the next ones run in other tasks."""
-    # Nothing can take a running coroutine out of the task that awaits it: timeouts and task groups inside it would cancel
-    # the caller later. And a task for every call would make every call several times slower. So only a plan that had such
-    # an attempt pays for it.
-    report_leak(op, "ignored its cancellation and goes on after its time limit; its caller still waits for it")
-    op.plan.is_plain = False
-    STUBBORN.add(op.plan)
-
-
-def report_leak(op: Operation, what: str) -> None:
-    """Report in the log and as an event that a call is leaked."""
-    cause = f"{op.plan.name or 'a call'} {what}"
-    logging.getLogger("holdfast").warning("leaked: %s", cause)
-    runtime = op.plan.runtime
-    runtime.bus.emit(
-        SuppressedError(at=runtime.clock.wall(), run=op.run, operation=op.plan.name, reason="leaked", cause=cause)
-    )

@@ -38,6 +38,7 @@ from holdfast.runtime.limits import AbandonedThreads
 from holdfast.runtime.registry import Registry
 
 if TYPE_CHECKING:
+    import asyncio
     import logging
     from collections.abc import Callable, Iterator, Mapping
 
@@ -132,6 +133,8 @@ class Runtime:
         self.commands = Commands()
         """Commands to operations that wait: retry now, fall back, cancel."""
         self.abandoned_threads = AbandonedThreads()
+        self.leaked_tasks: set[asyncio.Future[Any]] = set()
+        """Tasks that ignored their cancellation and still run."""
         self.rules = Rules()
         """The rules that its operations recognise failures by; extensions add theirs."""
         self.log_readers: dict[object, frozenset[type[Event]]] = {}
