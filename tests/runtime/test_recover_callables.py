@@ -7,8 +7,11 @@ import functools
 import gc
 import inspect
 import pickle
+import sys
+import types
 from typing import Any
 
+import pydantic
 import pytest
 from recover_kit import LOOSE, Always, World, reset
 
@@ -17,6 +20,7 @@ from holdfast import (
     CircuitOpenError,
     DeadlineError,
     InvalidError,
+    Ok,
     Policy,
     recover,
     tool,
@@ -225,6 +229,123 @@ def test_API_methods_static_methods_and_class_methods_recover() -> None:
     assert (agent.plain(), Agent.of_class(), agent.of_nobody("x")) == ("me", "agent", "x")
     assert Agent.outermost("y") == "y"
     assert len(world.of(Recovered)) == 4
+
+
+class Asker:
+    """Its decorated methods are looked at from every side."""
+
+    kind = "asker"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @recover("asker")
+    def ask(self, question: str, *, times: int = 1) -> str:
+        """Ask."""
+        return f"{self.name}: {question * times}"
+
+    @recover("asker")
+    async def ask_later(self, question: str = "hi") -> str:
+        return f"{self.name}: {question}"
+
+    @recover("asker")
+    @classmethod
+    def of_class(cls, question: str) -> str:
+        return f"{cls.kind}: {question}"
+
+    @classmethod
+    @recover("asker")
+    def inner(cls, question: str) -> str:
+        return f"{cls.kind}: {question}"
+
+    @recover("asker")
+    @staticmethod
+    def of_nobody(question: str) -> str:
+        return question
+
+    @staticmethod
+    @recover("asker")
+    def inner_static(question: str) -> str:
+        return question
+
+    @recover("asker", Policy(attempts=1, circuit=None))
+    def fails(self, question: str) -> str:
+        raise reset()
+
+    @fails.fallback
+    def other(self, question: str) -> str:
+        return f"other {self.name}: {question}"
+
+
+class Heir(Asker):
+    kind = "heir"
+
+    def ask(self, question: str, *, times: int = 1) -> str:
+        return f"heir of {super().ask(question, times=times)}"
+
+
+def test_FR6_outcome_is_bound_to_the_object_or_the_class() -> None:
+    me = Asker("me")
+    assert me.ask.outcome("hi", times=2) == Ok("me: hihi", attempts=me.ask.outcome("hi").attempts)
+    assert asyncio.run(me.ask_later.outcome("x")).value == "me: x"
+    assert Asker.ask.outcome(me, "hi").value == me.ask.outcome("hi").value == me.ask("hi") == "me: hi"
+    assert Heir.of_class.outcome("a").value == Heir("me").of_class.outcome("a").value == Heir.of_class("a") == "heir: a"
+    assert Asker.of_nobody.outcome("b").value == me.of_nobody.outcome("b").value == me.of_nobody("b") == "b"
+    assert Asker.inner_static.outcome("b").value == me.inner_static.outcome("b").value == me.inner_static("b") == "b"
+    assert Heir.inner("a") == "heir: a"
+    if sys.version_info < (3, 13):  # from then on `@classmethod` on the outside binds by itself
+        assert Heir.inner.outcome("a").value == "heir: a"
+    assert (me.fails("x"), me.fails.outcome("x").value, me.fails.outcome("x").via) == (
+        "other me: x",
+        "other me: x",
+        "other",
+    )
+    assert Heir("me").ask("hi") == "heir of me: hi"
+    assert Asker.fails.steps() == me.fails.steps() == ("other",)
+
+
+def test_FR6_a_decorated_method_looks_like_a_method() -> None:
+    me = Asker("me")
+    assert inspect.ismethod(me.ask)
+    assert inspect.isfunction(Asker.ask)
+    assert isinstance(vars(Asker)["ask"], types.FunctionType)
+    assert me.ask.__self__ is me
+    assert me.ask == me.ask != Asker("you").ask
+    assert hash(me.ask) == hash(me.ask)
+    assert inspect.iscoroutinefunction(me.ask_later)
+    assert inspect.iscoroutinefunction(Asker.ask_later)
+    assert not inspect.iscoroutinefunction(me.ask)
+    assert (me.ask.__name__, me.ask.__doc__, me.ask.__module__) == ("ask", "Ask.", __name__)
+    assert str(inspect.signature(me.ask)) == "(question: 'str', *, times: 'int' = 1) -> 'str'"
+    assert pickle.loads(pickle.dumps(Asker.ask)) is Asker.ask
+    assert pickle.loads(pickle.dumps(Asker.inner_static)) == Asker.inner_static
+    assert pickle.loads(pickle.dumps(me.ask))("hi") == "me: hi"
+
+
+def test_FR6_a_model_of_pydantic_may_have_decorated_methods() -> None:
+    class Model(pydantic.BaseModel):
+        name: str
+
+        @recover("asker")
+        def ask(self, question: str) -> str:
+            return f"{self.name}: {question}"
+
+        @recover("asker")
+        @classmethod
+        def make(cls, name: str) -> str:
+            return cls(name=name).name
+
+    assert Model(name="me").ask.outcome("hi").value == "me: hi"
+    assert Model.make("me") == "me"
+
+
+def test_FR6_defaults_are_kept() -> None:
+    def fn(first: int, second: int = 2, *, third: int = 3) -> int:
+        return first + second + third
+
+    wrapped = recover("a")(fn)
+    assert (wrapped.__defaults__, wrapped.__kwdefaults__) == ((2,), {"third": 3})  # type: ignore[attr-defined] # a function has them
+    assert (wrapped(1), wrapped(1, 1), wrapped(1, third=1)) == (6, 5, 4)
 
 
 def test_API_decorating_a_generator_function_is_an_error() -> None:

@@ -7,6 +7,7 @@ the same answer. The generics here exist for the type checker only.
 from __future__ import annotations
 
 import functools
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from holdfast.faults import Err, InvalidError, Ok
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     from holdfast.runtime.fallback import CacheStore, Consent, When
     from holdfast.runtime.plan import Plan
 
-__all__ = ["AsyncRecovered", "Recovered", "decorate", "outcome_of"]
+__all__ = ["AsyncClassRecovered", "AsyncRecovered", "ClassRecovered", "Recovered", "decorate", "outcome_of"]
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
+S = TypeVar("S")
 T = TypeVar("T")
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -70,6 +73,17 @@ if TYPE_CHECKING:
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]: ...
 
+        @overload
+        def __get__(self, instance: None, owner: type[Any], /) -> AsyncRecovered[P, T]: ...
+        @overload
+        def __get__(
+            self: AsyncRecovered[Concatenate[S, Q], T], instance: S, owner: type[Any] | None = None, /
+        ) -> AsyncRecovered[Q, T]: ...
+        @overload
+        def __get__(self, instance: object, owner: type[Any] | None = None, /) -> AsyncRecovered[P, T]: ...
+        def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Any:
+            """Bind it to an object, as a method."""
+
         def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Outcome[T]]:
             """Call it and return `Ok` or `Err` with every attempt. It raises only cancellations and interrupts."""
             ...
@@ -108,6 +122,17 @@ if TYPE_CHECKING:
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
+        @overload
+        def __get__(self, instance: None, owner: type[Any], /) -> Recovered[P, T]: ...
+        @overload
+        def __get__(
+            self: Recovered[Concatenate[S, Q], T], instance: S, owner: type[Any] | None = None, /
+        ) -> Recovered[Q, T]: ...
+        @overload
+        def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Recovered[P, T]: ...
+        def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Any:
+            """Bind it to an object, as a method."""
+
         def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
             """Call it and return `Ok` or `Err` with every attempt. It raises only cancellations and interrupts."""
             ...
@@ -130,18 +155,38 @@ if TYPE_CHECKING:
             """Set the function that answers when everything else has failed. See `Chain.degraded`."""
             ...
 
+    class AsyncClassRecovered(AsyncRecovered[Concatenate[type[Any], P], T]):
+        """An async class method that recovers."""
+
+        def __get__(self, instance: object, owner: type[Any] | None = None, /) -> AsyncRecovered[P, T]: ...  # type: ignore[override] # it binds the class, always
+
+    class ClassRecovered(Recovered[Concatenate[type[Any], P], T]):
+        """A class method that recovers."""
+
+        def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Recovered[P, T]: ...  # type: ignore[override] # it binds the class, always
+
 else:
-    AsyncRecovered = Recovered = None
+    AsyncClassRecovered = ClassRecovered = AsyncRecovered = Recovered = None
 
 
-def decorate(plan: Plan, fn: Callable[..., Any]) -> Any:
+def decorate(plan: Plan, fn: Any) -> Any:
     """Return `fn` with recovery around it, as a function of the same kind."""
-    if isinstance(fn, (staticmethod, classmethod)):
-        # Recovery is put around the plain function, and a new static or class method around the result.
-        kind, inner = type(fn), decorate(plan, fn.__func__)
-        method = kind(inner)
-        method.__dict__.update(inner.__dict__)
-        return method
+    if type(fn) is _Method:
+        return _Method(_function(plan, fn._fn), of_class=fn._of_class)  # noqa: SLF001 - of this module
+    if isinstance(fn, staticmethod):
+        # Recovery is put around the plain function, and a new static method around the result.
+        inner = _function(plan, fn.__func__)
+        static = staticmethod(inner)
+        static.__dict__.update(inner.__dict__)
+        return static
+    if isinstance(fn, classmethod):
+        return _Method(_function(plan, fn.__func__), of_class=True)
+    wrapper = _function(plan, fn)
+    # Python binds a method, but not the `outcome` that hangs on it. So a function of a class binds itself.
+    return _Method(wrapper) if _is_in_class(fn) else wrapper
+
+
+def _function(plan: Plan, fn: Any) -> Any:
     if not callable(fn):
         raise InvalidError.at("recover(…)", "a function", fn)
     reject_generator(fn)
@@ -149,6 +194,9 @@ def decorate(plan: Plan, fn: Callable[..., Any]) -> Any:
     chain = Chain(fn)
     wrapper = _async(plan, chain, fn) if is_async(fn) else _sync(plan, chain, fn)
     functools.update_wrapper(wrapper, fn)
+    # `update_wrapper` leaves these out. The wrapper passes every argument on, so they change no call.
+    wrapper.__defaults__ = getattr(fn, "__defaults__", None)
+    wrapper.__kwdefaults__ = getattr(fn, "__kwdefaults__", None)
     wrapper.fallback = chain.fallback
     wrapper.cached = chain.cached
     wrapper.degraded = chain.degraded
@@ -158,6 +206,83 @@ def decorate(plan: Plan, fn: Callable[..., Any]) -> Any:
     wrapper.outcome = outcome_of(plan, chain)
     setattr(wrapper, PLAN_ATTRIBUTE, plan)
     return wrapper
+
+
+def _is_in_class(fn: Any) -> bool:
+    """Whether the function was defined in the body of a class. Its name shows that: `Agent.ask`."""
+    around = str(getattr(fn, "__qualname__", "")).rpartition(".")[0]
+    return isinstance(fn, FunctionType) and bool(around) and not around.endswith("<locals>")
+
+
+class _Proxy:
+    """Stands for a decorated function and passes for a function, also in `isinstance`."""
+
+    __slots__ = ("__dict__", "_fn")
+
+    def __init__(self, fn: Any) -> None:
+        self._fn = fn
+        # Both have one dict: what a class body sets on the method is on the function too.
+        self.__dict__ = fn.__dict__
+
+    @property
+    def __class__(self) -> Any:
+        # Models of pydantic reject attributes that are neither fields nor functions.
+        return FunctionType
+
+    @__class__.setter
+    def __class__(self, kind: Any) -> None:
+        raise TypeError("a function's class cannot be changed")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._fn(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fn, name)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._fn is self._fn
+
+    def __hash__(self) -> int:
+        return hash(self._fn)
+
+    def __reduce_ex__(self, protocol: Any) -> str:
+        return str(self._fn.__qualname__)
+
+    def __repr__(self) -> str:
+        return repr(self._fn)
+
+
+class _Method(_Proxy):
+    """A decorated method in the dict of its class."""
+
+    __slots__ = ("_of_class",)
+
+    def __init__(self, fn: Any, *, of_class: bool = False) -> None:
+        super().__init__(fn)
+        self._of_class = of_class
+        # Our own classes have these two as well, and they would be found first.
+        self.__module__, self.__doc__ = fn.__module__, fn.__doc__
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if self._of_class:
+            instance = type(instance) if owner is None else owner
+        elif instance is None:
+            return self._fn
+        return MethodType(_Bound(self._fn, instance), instance)
+
+
+class _Bound(_Proxy):
+    """The function of a bound method. The method looks for its attributes here, so `outcome` can know the object."""
+
+    __slots__ = ("_instance",)
+
+    def __init__(self, fn: Any, instance: Any) -> None:
+        super().__init__(fn)
+        self._instance = instance
+
+    @property
+    def outcome(self) -> Any:
+        return functools.partial(self._fn.outcome, self._instance)
 
 
 def outcome_of(plan: Plan, chain: Chain) -> Any:

@@ -21,12 +21,12 @@ from holdfast.runtime.stream import StreamOf
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
-    from typing import ParamSpec
+    from typing import Concatenate, ParamSpec
 
     from holdfast.faults import Outcome
     from holdfast.policies import Effect, Policy
     from holdfast.policies.target import TargetLike
-    from holdfast.runtime.decorated import AsyncRecovered, Recovered
+    from holdfast.runtime.decorated import AsyncClassRecovered, AsyncRecovered, ClassRecovered, Recovered
     from holdfast.runtime.overrides import RetryOn
     from holdfast.runtime.plan import Accept
     from holdfast.runtime.runtime import Runtime
@@ -135,11 +135,20 @@ class Recovery:
         self._plan = plan
 
     @overload
+    def __call__(  # type: ignore[overload-overlap] # the first overload that fits counts
+        self, fn: Callable[Concatenate[type[Any], P], Coroutine[Any, Any, T]]
+    ) -> AsyncClassRecovered[P, T]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[type[Any], P], T]) -> ClassRecovered[P, T]: ...
+    @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...  # type: ignore[overload-overlap] # an async function is a function too: the first that fits counts
     @overload
     def __call__(self, fn: Callable[P, T]) -> Recovered[P, T]: ...
     def __call__(self, fn: Callable[..., Any]) -> Any:
         """Decorate a function: the result is a function of the same kind, with `fallback`, `outcome` and so on.
+
+        Methods work too, and `agent.ask.outcome("hi")` is bound as `agent.ask("hi")` is. For class methods and static methods
+        write `@recover(…)` above `@classmethod` or `@staticmethod`.
 
         Raises `InvalidError` for a generator function, which belongs into `stream`.
 
