@@ -277,7 +277,9 @@ class _Bound(_Proxy):
     __slots__ = ("_instance",)
 
     def __init__(self, fn: Any, instance: Any) -> None:
-        super().__init__(fn)
+        # Every call of a method comes here, so it repeats the base class instead of calling it.
+        self._fn = fn
+        self.__dict__ = fn.__dict__
         self._instance = instance
 
     @property
