@@ -42,7 +42,7 @@ def test_python_m_holdfast_is_the_same_command(arguments):
     ("arguments", "status"),
     [
         (("classify", "--status", "529"), 0),
-        (("classify", "--jsonl", "/"), 1),
+        (("classify", "--jsonl", "/"), 2),
         (("classify",), 2),
         (("explain", "NO_SUCH_CODE"), 3),
         (("classify", "--jsonl", "-", "--strict"), 8),

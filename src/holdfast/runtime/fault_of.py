@@ -269,7 +269,10 @@ def _stream(process: Any, name: str) -> str:
     # Of a long output the end is kept, because a program prints last how it failed.
     if isinstance(output, bytes):
         output = output[-CAP_BYTES:].decode("utf-8", "replace")
-    return output[-CAP_BYTES:] if isinstance(output, str) and output.strip() else ""
+    if not isinstance(output, str) or not output.strip():
+        return ""
+    # Bytes of another encoding may arrive as lone surrogates, which no JSON can hold.
+    return output[-CAP_BYTES:].encode("utf-8", "replace").decode("utf-8")
 
 
 def page_of(code: Code) -> str:
