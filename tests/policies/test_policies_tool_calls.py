@@ -5,6 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace as Object
 
 import pytest
+from langchain_core.messages import AIMessageChunk
+from langchain_core.outputs import ChatGenerationChunk
+from pydantic_ai.messages import (
+    PartDeltaEvent,
+    PartEndEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
 
 from holdfast.policies.models.tool_calls import OpenCall
 
@@ -18,6 +29,11 @@ DONE = {"type": "response.function_call_arguments.done", "arguments": "{}"}
 CALLING = {"choices": [{"delta": {"tool_calls": [{"function": {"arguments": "{"}}]}, "finish_reason": None}]}
 SAYING = {"choices": [{"delta": {"content": "hi"}, "finish_reason": None}]}
 FINISHED = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
+CALLING_ONE = {"choices": [{"delta": {"function_call": {"arguments": "{"}}, "finish_reason": None}]}
+CONVERSE_START = {"contentBlockStart": {"start": {"toolUse": {"name": "pay"}}, "contentBlockIndex": 1}}
+CONVERSE_INPUT = {"contentBlockDelta": {"delta": {"toolUse": {"input": "{"}}, "contentBlockIndex": 1}}
+CONVERSE_TEXT = {"contentBlockDelta": {"delta": {"text": "hi"}, "contentBlockIndex": 0}}
+CONVERSE_STOP = {"contentBlockStop": {"contentBlockIndex": 1}}
 
 
 def as_objects(document):
@@ -42,9 +58,17 @@ def as_objects(document):
         ([SAYING], False),
         ([SAYING, CALLING], True),
         ([CALLING, FINISHED], False),
+        ([CALLING_ONE], True),
+        ([CALLING_ONE, FINISHED], False),
+        ([CONVERSE_TEXT], False),
+        ([CONVERSE_START], True),
+        ([CONVERSE_START, CONVERSE_INPUT], True),
+        ([CONVERSE_INPUT], True),
+        ([CONVERSE_START, CONVERSE_INPUT, CONVERSE_STOP], False),
+        ([CONVERSE_START, {"messageStop": {"stopReason": "tool_use"}}], False),
     ],
 )
-def test_inside_a_tool_call(form, items, inside):
+def test_FR15_inside_a_tool_call(form, items, inside):
     call = OpenCall()
     for item in items:
         call.follow(form(item))
@@ -57,3 +81,67 @@ def test_an_item_that_is_no_event_changes_nothing(item):
     call.follow(START)
     call.follow(item)
     assert call.inside
+
+
+def _langchain_chunks():
+    calls = [{"name": "pay", "args": "{", "id": "1", "index": 0}]
+    return (
+        AIMessageChunk("hi"),
+        AIMessageChunk("", tool_call_chunks=calls),
+        AIMessageChunk("", response_metadata={"finish_reason": "tool_calls"}),
+    )
+
+
+def _in_a_generation(chunk):
+    return ChatGenerationChunk(message=chunk)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda chunk: chunk,
+        _in_a_generation,
+        lambda chunk: (chunk, {"langgraph_step": 1}),
+        lambda chunk: (("graph",), "messages", (chunk, {})),
+        lambda chunk: {"event": "on_chat_model_stream", "data": {"chunk": chunk}},
+    ],
+    ids=["chunk", "generation", "langgraph", "subgraphs", "events"],
+)
+def test_FR15_inside_a_tool_call_of_langchain(wrap):
+    text, part, last = _langchain_chunks()
+    call = OpenCall()
+    seen = []
+    for chunk in (text, part, text, last):
+        call.follow(wrap(chunk))
+        seen.append(call.inside)
+    # LangChain joins all fragments of a message, so text between them ends no call.
+    assert seen == [False, True, True, False]
+
+
+def test_FR15_inside_a_tool_call_of_pydantic_ai():
+    part = ToolCallPart("pay", "{")
+    call = OpenCall()
+    seen = []
+    for item in (
+        PartStartEvent(index=0, part=TextPart("hi")),
+        PartDeltaEvent(index=0, delta=TextPartDelta("!")),
+        PartStartEvent(index=1, part=part),
+        PartDeltaEvent(index=1, delta=ToolCallPartDelta(args_delta='"a"')),
+        PartEndEvent(index=1, part=part),
+        PartDeltaEvent(index=2, delta=ToolCallPartDelta(args_delta="{")),
+        PartStartEvent(index=3, part=TextPart("so")),
+        ToolCallPartDelta(args_delta="{"),
+    ):
+        call.follow(item)
+        seen.append(call.inside)
+    assert seen == [False, False, True, True, False, True, False, True]
+
+
+def test_FR15_inside_a_tool_call_of_the_agents_sdk():
+    call = OpenCall()
+    call.follow(Object(type="raw_response_event", data=as_objects(ARGUMENTS)))
+    assert call.inside
+    call.follow(Object(type="run_item_stream_event", item=Object(type="message_output_item")))
+    assert call.inside
+    call.follow(Object(type="raw_response_event", data=as_objects(DONE)))
+    assert not call.inside

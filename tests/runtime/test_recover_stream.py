@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +34,8 @@ from holdfast.events import (
     SuppressedError,
 )
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.stream import ALIVE
+from holdfast.runtime.plan import Plan
+from holdfast.runtime.stream import ALIVE, BlockingStream, StreamOf
 
 STEADY = Policy(circuit=LOOSE)
 
@@ -444,6 +449,7 @@ def test_misuse_raises_an_error_that_names_it() -> None:
         {"after_first": "again"},
         {"resume": len},
         {"resume": 5, "after_first": "continue"},
+        {"resume": None, "after_first": "continue"},
     ],
 )
 def test_R71_bad_options_of_a_stream_fail_where_they_are_written(options: Any) -> None:
@@ -468,3 +474,116 @@ def test_R75_a_stream_that_breaks_after_signs_of_life_only_is_retried_invisibly(
     source = Source([ALIVE, ALIVE, reset()], ["a"])
     got, error = collect(world, source, STEADY)
     assert (got, error, source.opened) == (["a"], None, 2)
+
+
+# --- memory ---
+
+
+class Picture:
+    """An item of a megabyte that can be watched."""
+
+    def __init__(self) -> None:
+        self.data = bytearray(1024 * 1024)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda item: item, lambda item: {"images": [item]}, lambda item: SimpleNamespace(part=(item,))],
+    ids=["itself", "in a document", "in an object"],
+)
+def test_FR15_large_items_are_not_all_kept(wrap: Any) -> None:
+    alive: weakref.WeakSet[Picture] = weakref.WeakSet()
+    most = 0
+
+    async def pictures() -> Any:
+        nonlocal most
+        for _ in range(100):
+            picture = Picture()
+            alive.add(picture)
+            yield wrap(picture)
+            del picture
+            most = max(most, len(alive))
+        raise reset()
+
+    world = World()
+
+    async def main() -> Any:
+        async with world.recover("a", STEADY).stream(pictures)() as stream:
+            async for _ in stream:
+                pass
+
+    with pytest.raises(StreamCutError) as cut:
+        world.run(main())
+    partial = cut.value.partial
+    assert (partial.complete, partial.truncated) == (100, True)
+    assert 10 < len(partial.payload) < 20
+    assert most < 20
+
+
+def test_FR15_one_huge_item_is_not_kept_and_no_later_one_hides_the_gap() -> None:
+    huge = b"x" * 64 * 1024 * 1024
+    _, error = collect(World(), Source([{"n": 1}, huge, {"n": 3}, reset()]))
+    assert error.fault.partial.payload == [{"n": 1}]
+    assert (error.fault.partial.complete, error.fault.partial.truncated) == (3, True)
+
+
+def test_FR15_thousands_of_small_events_are_kept() -> None:
+    events = [{"id": f"chunk-{n}", "choices": [{"index": 0, "delta": {"content": f"word {n} "}}]} for n in range(5_000)]
+    _, error = collect(World(), Source([*events, reset()]))
+    assert error.fault.partial.payload == events
+    assert not error.fault.partial.truncated
+
+
+# --- two consumers ---
+
+
+@pytest.mark.parametrize("recovers", [False, True])
+def test_FR15_a_second_consumer_gets_a_typed_error_and_the_first_all_items(recovers: bool) -> None:
+    world = World()
+    source = Source(*([[1.0, reset()]] if recovers else []), [1.0, "a", 1.0, "b", 1.0, "c"])
+
+    async def main() -> list[Any]:
+        async with world.recover("a", STEADY).stream(source.stream)("hi") as stream:
+
+            async def read(after: float) -> list[Any]:
+                await asyncio.sleep(after)
+                return [item async for item in stream]
+
+            return await asyncio.gather(read(0), read(0.5), read(1.5), return_exceptions=True)
+
+    first, *others = world.run(main())
+    assert first == ["a", "b", "c"]
+    for error in others:
+        assert isinstance(error, InvalidError)
+        assert "one consumer at a time" in str(error)
+    assert source.closed == source.opened
+
+
+def test_FR15_one_consumer_after_the_other_may_read() -> None:
+    world = World()
+
+    async def main() -> list[Any]:
+        async with world.recover("a").stream(Source(["a", "b", "c"]).stream)("hi") as stream:
+            first = await asyncio.create_task(anext(stream))  # type: ignore[arg-type]
+            return [first, *[item async for item in stream]]
+
+    assert world.run(main()) == ["a", "b", "c"]
+
+
+def test_FR15_a_second_thread_gets_a_typed_error() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def items() -> Any:
+        yield "a"
+        begun.set()
+        assert go_on.wait(10)
+        yield "b"
+
+    stream: BlockingStream[str] = BlockingStream(StreamOf(Plan("a", STEADY, runtime=World().runtime), items))
+    with stream, ThreadPoolExecutor() as pool:
+        first = pool.submit(list, stream)
+        assert begun.wait(10)
+        with pytest.raises(InvalidError, match="one consumer at a time"):
+            next(stream)
+        go_on.set()
+        assert first.result() == ["a", "b"]

@@ -76,6 +76,8 @@ class Read:
         self.error: BaseException | None = None
         plan = Plan("a", options.pop("policy", STEADY), runtime=self.world.runtime)
         fn = self.scripts.play_async if is_async else self.scripts.play
+        if options.get("after_first") == "continue":
+            options["resume"] = fn
         of: StreamOf[Any, Any] = StreamOf(plan, fn, dialect=dialect, adapter=Framework(), **options)
         try:
             if is_async:

@@ -19,9 +19,11 @@ Invariant: an operation is settled exactly once, however its stream ends. A tool
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar, Token, copy_context
+from itertools import islice
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias
 
 import msgspec
@@ -47,6 +49,10 @@ ALIVE: Any = object()
 
 _MAX_ITEMS = 100_000
 _MAX_TEXT = 4 * 1024 * 1024
+_MAX_BYTES = 16 * 1024 * 1024
+"""The most memory, roughly, for delivered items that are not text. It holds some thousands of an SDK's events."""
+_MAX_PARTS = 64
+"""How many parts of an item are measured."""
 
 _NOTHING = object()
 
@@ -131,20 +137,29 @@ def stalled(name: str, seconds: float | None) -> HoldfastError:
 class Delivered:
     """The items that the consumer has. Memory is bounded: beyond a limit items are counted only, and `partial` says so."""
 
-    __slots__ = ("_items", "_text", "count")
+    __slots__ = ("_bytes", "_is_full", "_items", "_text", "count")
 
     def __init__(self) -> None:
         self.count = 0
         self._items: list[Any] = []
-        self._text = 0
+        self._text = self._bytes = 0
+        self._is_full = False
 
     def add(self, item: Any) -> None:
         """Remember an item that is handed to the consumer."""
         self.count += 1
-        if len(self._items) < _MAX_ITEMS and self._text < _MAX_TEXT:
+        if self._is_full:
+            return
+        if isinstance(item, str):
+            self._text += len(item)
+        else:
+            self._bytes += _size_of(item)
+        # An item is measured before it is kept: a single one may be larger than everything else. After the first item that
+        # does not fit none is kept, so the kept ones are the beginning of the stream, without a gap.
+        if self._text > _MAX_TEXT or self._bytes > _MAX_BYTES or len(self._items) >= _MAX_ITEMS:
+            self._is_full = True
+        else:
             self._items.append(item)
-            if isinstance(item, str):
-                self._text += len(item)
 
     def partial(self) -> Partial:
         """Return the items: text joined, other items as a list."""
@@ -158,6 +173,43 @@ class Delivered:
             cut = Fault.of("PROVIDER_STREAM_CUT", fault.message, cause=fault.cause, context=fault.context)
             fault = cut.with_attempts(fault.attempts)
         return msgspec.structs.replace(fault, partial=self.partial())
+
+
+_SMALL = frozenset({int, float, bool, type(None)})
+
+
+def _size_of(item: Any) -> int:
+    """Return roughly how many bytes of memory an item takes, with what it holds."""
+    size = looked_at = 0
+    parts = [item]
+    # This runs once per item, so the common kinds are recognised by their exact type. A long item is measured by some of its
+    # parts: a list counts whole in any case, and parts that nobody looked at are small or numerous.
+    while parts and looked_at < _MAX_PARTS:
+        part = parts.pop()
+        kind = type(part)
+        if kind in _SMALL:
+            continue
+        looked_at += 1
+        size += getsizeof(part, 64)
+        if kind is dict:
+            parts += islice(part.values(), _MAX_PARTS)
+        elif kind is list or kind is tuple:
+            parts += islice(part, _MAX_PARTS)
+        elif kind is not str and kind is not bytes:
+            parts += _parts_of(part)
+    return size
+
+
+def _parts_of(part: Any) -> Iterable[Any]:
+    if isinstance(part, dict):
+        return islice(part.values(), _MAX_PARTS)
+    if isinstance(part, (list, tuple, set, frozenset, deque)):
+        return islice(part, _MAX_PARTS)
+    inside = getattr(part, "__dict__", None)
+    if inside is not None:
+        return tuple(inside.values())
+    slots = getattr(type(part), "__slots__", ())
+    return [getattr(part, name, None) for name in ((slots,) if isinstance(slots, str) else slots)]
 
 
 # --- the machine ---

@@ -213,9 +213,8 @@ class Recovery:
         first, idle, total: seconds for the first item, between two items, and for the whole stream.
         after_first: what happens when the stream fails after its first item. `"raise"` raises `StreamCutError`, which holds
             the delivered part. `"restart"` begins again: the items delivered before are void, `stream.restarts` goes up and
-            a `StreamResumed` event is emitted. `"continue"` calls `resume`, or `fn` without one, and takes its items for
-            the rest.
-        resume: a function of the delivered items, then the same arguments.
+            a `StreamResumed` event is emitted. `"continue"` calls `resume` for the rest.
+        resume: a function of the delivered items, then the same arguments; required for `"continue"`.
 
         Wrong options raise `InvalidError`.
         """

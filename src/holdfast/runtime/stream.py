@@ -18,6 +18,7 @@ stream ends.
 from __future__ import annotations
 
 import inspect
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args
 
@@ -87,6 +88,11 @@ class StreamOf(Generic[P, T]):
         if resume is not None and after_first != "continue":
             raise InvalidError.saying(
                 "stream.resume", 'after_first="continue" beside it', f"after_first={after_first!r}"
+            )
+        if resume is None and after_first == "continue":
+            # The function itself begins at the first item again, so the consumer would get the delivered items twice.
+            raise InvalidError.saying(
+                "stream.resume", 'a function that gives the rest, because of after_first="continue"', "None"
             )
         self.fn: Callable[..., Any] = fn
         self.total = total
@@ -172,6 +178,8 @@ class _Driver:
         """Whether it reads for `start`, which hands out the source even if it has ended, so it is not closed."""
         self._busy = False
         """The source is being read or closed."""
+        self._waits = threading.Lock()
+        """Held while a consumer waits for an item."""
 
     @property
     def partial(self) -> Partial:
@@ -230,6 +238,13 @@ class _Driver:
         self._release_place()
         self._flow.op.end()
         return self._source
+
+    def _claim(self) -> None:
+        """Let one consumer wait for an item. Two would read one source at once, and each would get a part of the items."""
+        if not self._waits.acquire(blocking=False):
+            raise InvalidError.saying(
+                "stream", "one consumer at a time", "a second one while the first waits for an item"
+            )
 
     def _admit(self) -> None:
         op = self._flow.op
@@ -291,16 +306,21 @@ class Stream(_Driver, Generic[T]):
         if not self._entered:
             raise InvalidError.saying("stream", "`async with` around it", "a stream that was not entered")
         flow = self._flow
-        while not flow.ready:
-            if flow.over:
-                raise StopAsyncIteration
+        if not flow.ready:
+            self._claim()
             try:
-                if self._source is None:
-                    await self._begin()
-                await self._read()
-            except BaseException as error:
-                if not await self._recover(error):
-                    raise
+                while not flow.ready:
+                    if flow.over:
+                        raise StopAsyncIteration
+                    try:
+                        if self._source is None:
+                            await self._begin()
+                        await self._read()
+                    except BaseException as error:
+                        if not await self._recover(error):
+                            raise
+            finally:
+                self._waits.release()
         item: T = flow.next_item()
         return item
 
@@ -441,16 +461,21 @@ class BlockingStream(_Driver, Generic[T]):
 
     def __next__(self) -> T:
         flow = self._flow
-        while not flow.ready:
-            if flow.over:
-                raise StopIteration
+        if not flow.ready:
+            self._claim()
             try:
-                if self._source is None:
-                    self._begin()
-                self._read()
-            except BaseException as error:
-                if not self._recover(error):
-                    raise
+                while not flow.ready:
+                    if flow.over:
+                        raise StopIteration
+                    try:
+                        if self._source is None:
+                            self._begin()
+                        self._read()
+                    except BaseException as error:
+                        if not self._recover(error):
+                            raise
+            finally:
+                self._waits.release()
         item: T = flow.next_item()
         return item
 
