@@ -68,6 +68,7 @@ def test_serve_prints_its_address_and_its_counters(tmp_path):
         (["--script", "-"], "[[rules]]\nsteps = 3\n", 2, "script:2: rules[0].steps: expected str, got int"),
         (["--steps", "banana"], None, 2, "expected ok, a status"),
         (["--steps", "ok", "--script", "x"], None, 2, "expected --script or --steps, got both"),
+        (["--limit", "requests=0"], None, 2, "limit.requests: expected a finite number ≥ 1, got 0.0"),
         (["--port", "70000"], None, 2, "65535"),
     ],
 )
@@ -99,6 +100,19 @@ def test_serve_prints_lines_to_copy(monkeypatch):
         f"export OPENAI_BASE_URL={url}/v1",
         "export OPENAI_API_KEY=test",
     ]
+
+
+def test_serve_enforces_limits(monkeypatch):
+    seen = {}
+
+    async def at_once(provider, **_):
+        async with provider:
+            seen["limits"] = [limit.kind for limit in provider._limits.limits]
+
+    monkeypatch.setattr(faults, "_serve", at_once)
+    limits = ["--limit", "requests=60;burst=5", "--limit", "concurrency=4;shared"]
+    assert holdfast("faults", "serve", "--port", "0", *limits).exit_code == 0
+    assert seen["limits"] == ["requests", "concurrency"]
 
 
 # --- proxy ---

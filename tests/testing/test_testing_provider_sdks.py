@@ -164,6 +164,7 @@ def test_the_async_clients_work_too():
                 "received": 3,
                 "answered": 2,
                 "injected": {"529": 1},
+                "limited": {},
                 "refused": 0,
                 "abandoned": 0,
                 "connections": 2,

@@ -263,6 +263,12 @@ app.add_typer(faults, name="faults")
 def faults_serve(
     script: Annotated[str | None, typer.Option(help="A script in TOML; - reads it from stdin.")] = None,
     steps: Annotated[str, typer.Option(help="A script in one line: '429;retry-after=7, 529*2, ok, loop'.")] = "",
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A limit that is enforced, repeatable: 'requests=60;burst=5', 'tokens=30000;headers=no', 'concurrency=4;shared'."
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="The same seed gives the same faults. The default is the script's seed.")
     ] = None,
@@ -273,7 +279,7 @@ def faults_serve(
     """Run a fake provider that fails on script, until Ctrl-C."""
     from holdfast.cli.faults import serve
 
-    perform(lambda: serve(script, steps, seed=seed, port=port, as_json=as_json))
+    perform(lambda: serve(script, steps, limits=limit or (), seed=seed, port=port, as_json=as_json))
 
 
 @faults.command("list")

@@ -26,7 +26,9 @@ __all__ = ["list_faults", "proxy", "serve"]
 _MAX_STDIN = 1_048_576
 
 
-def serve(file: str | None, steps: str, *, seed: int | None, port: int, as_json: bool) -> Exit:
+def serve(
+    file: str | None, steps: str, *, limits: Sequence[str] = (), seed: int | None, port: int, as_json: bool
+) -> Exit:
     """Serve until Ctrl-C, then print the counters."""
     # If both were allowed, one of them would be ignored silently.
     if file is not None and steps:
@@ -38,7 +40,7 @@ def serve(file: str | None, steps: str, *, seed: int | None, port: int, as_json:
         fail(f"cannot read {file}: {error.strerror}")
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED
     # The machine's clock is used, not the default runtime's, because a broken configuration must not stop the server.
-    provider = FaultProvider(script, seed=seed, clock=SystemClock(), port=port)
+    provider = FaultProvider(script, seed=seed, clock=SystemClock(), limits=limits, port=port)
     try:
         asyncio.run(_serve(provider, as_json=as_json))
     except OSError as error:

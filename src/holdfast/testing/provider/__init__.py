@@ -6,6 +6,7 @@
 server, transport    perform plans on sockets and in memory; `FaultProvider` is in `server`
 core                 turns a request into a plan, which is a sequence of acts on the connection
 script               which request gets which fault
+limits               which request exceeds a limit
 faults, replies      the plans with a fault, and the replies without a fault
 dialect              what a protocol must supply; `anthropic` and `openai` are the protocols
 http                 requests, acts, and HTTP as bytes
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from holdfast.testing.provider.core import Counters
 from holdfast.testing.provider.http import Request
+from holdfast.testing.provider.limits import Limit, Limits, read_limit
 from holdfast.testing.provider.replies import Turn
 from holdfast.testing.provider.script import Rule, Script, read_file, read_script
 from holdfast.testing.provider.server import FaultProvider, serve_in_thread
@@ -22,11 +24,14 @@ from holdfast.testing.provider.server import FaultProvider, serve_in_thread
 __all__ = [
     "Counters",
     "FaultProvider",
+    "Limit",
+    "Limits",
     "Request",
     "Rule",
     "Script",
     "Turn",
     "read_file",
+    "read_limit",
     "read_script",
     "serve_in_thread",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from holdfast.testing.provider.replies import Prompt, Reply, Tool
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
+    from holdfast.testing.provider.limits import Rejection, Standing
 
 __all__ = ["ANTHROPIC"]
 
@@ -54,6 +56,18 @@ _ERRORS = {
     "timeout": ErrorReply(504, "timeout_error", None, "The request timed out while processing."),
     "overloaded": ErrorReply(529, "overloaded_error", None, "Overloaded"),
 }
+_LIMITED = (
+    "This request would exceed your organization's rate limit of {limit:,} {what} per minute "
+    "(org: 00000000-0000-0000-0000-000000000000, model: {model}). For details, refer to: https://docs.claude.com/en/api/rate-limits. "
+    "You can see the response headers for current usage. Please reduce the prompt length or the maximum tokens requested, or try again "
+    "later. You may also contact sales at https://claude.com/contact-sales to discuss your options for a rate limit increase."
+)
+_CONCURRENCY = (
+    "Number of concurrent connections has exceeded your rate limit. Please try again later or contact sales at "
+    "https://www.anthropic.com/contact-sales to discuss your options for a rate limit increase."
+)
+# A sum of floats may lie a little above a whole second, and rounding up would add a second.
+_SLACK = 1e-6
 
 
 def _prompt(request: Request) -> Prompt:
@@ -156,13 +170,30 @@ def _models() -> dict[str, Any]:
     return {"data": shown, "has_more": False, "first_id": MODELS[0], "last_id": MODELS[-1]}
 
 
-def _limits(limit: int, left: int, renewed_at: float) -> Headers:
-    reset = datetime.fromtimestamp(renewed_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return (
-        ("anthropic-ratelimit-requests-limit", str(limit)),
-        ("anthropic-ratelimit-requests-remaining", str(left)),
-        ("anthropic-ratelimit-requests-reset", reset),
-    )
+def _limits(standings: tuple[Standing, ...], wall: float) -> Headers:
+    headers: list[tuple[str, str]] = []
+    for standing in standings:
+        name = f"anthropic-ratelimit-{standing.kind}"
+        # The time has whole seconds. Rounding up keeps a client from coming back too early.
+        reset = datetime.fromtimestamp(math.ceil(wall + standing.seconds - _SLACK), UTC)
+        headers += [
+            (f"{name}-limit", str(standing.limit)),
+            (f"{name}-remaining", str(standing.remaining)),
+            (f"{name}-reset", reset.strftime("%Y-%m-%dT%H:%M:%SZ")),
+        ]
+    return tuple(headers)
+
+
+def _limited(rejection: Rejection, model: str) -> tuple[ErrorReply, Headers]:
+    if rejection.kind == "concurrency":
+        message = _CONCURRENCY
+    else:
+        what = "input tokens" if rejection.kind == "tokens" else "requests"
+        message = _LIMITED.format(limit=rejection.limit, what=what, model=model)
+    error = _ERRORS["rate-limit"]._replace(message=message)
+    if rejection.seconds is None:
+        return error, ()
+    return error, (("retry-after", str(math.ceil(rejection.seconds - _SLACK))),)
 
 
 ANTHROPIC = Dialect(
@@ -175,5 +206,6 @@ ANTHROPIC = Dialect(
     error=_error,
     error_frame=_error_frame,
     limits=_limits,
+    limited=_limited,
     request_id="request-id",
 )

@@ -2,13 +2,14 @@
 
 After calling `Provider.plan` you must perform the plan. Nothing in this module waits or uses a socket.
 
-Invariant: every request is answered, gets a fault, or is refused by the provider itself. The three counters add up.
+Invariant: every request is answered, gets a fault, is limited, or is refused by the provider itself. The four counters add up.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, deque
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,15 +20,19 @@ from holdfast.runtime.runtime import default_runtime
 from holdfast.testing.provider.anthropic import ANTHROPIC
 from holdfast.testing.provider.dialect import as_json
 from holdfast.testing.provider.faults import JSON, Answer, send, send_error
-from holdfast.testing.provider.http import Data, Ending, Head, Plan
+from holdfast.testing.provider.http import Act, Data, Ending, Head, Plan
+from holdfast.testing.provider.limits import Admission, Limit, Limits, Standing, read_limit
 from holdfast.testing.provider.openai import OPENAI_CHAT, OPENAI_RESPONSES, XAI_CHAT, XAI_RESPONSES
 from holdfast.testing.provider.replies import reply_to
 from holdfast.testing.provider.script import Playback, Script, read_script
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from holdfast.clock import Clock
     from holdfast.testing.provider.dialect import Dialect
     from holdfast.testing.provider.http import Request
+    from holdfast.testing.provider.limits import Rejection
 
 __all__ = ["Counters", "Provider"]
 
@@ -66,6 +71,8 @@ class Counters:
         """Requests that got a good answer."""
         self.injected: Counter[str] = Counter()
         """Requests that got a fault of the script, by its name."""
+        self.limited: Counter[str] = Counter()
+        """Requests that a limit rejected, by what it limits: requests, tokens or concurrency."""
         self.refused = 0
         """Requests that the provider itself refused, because they have no key, an unknown path, or no JSON."""
         self.abandoned = 0
@@ -80,6 +87,7 @@ class Counters:
             "received": self.received,
             "answered": self.answered,
             "injected": dict(self.injected),
+            "limited": dict(self.limited),
             "refused": self.refused,
             "abandoned": self.abandoned,
             "connections": self.connections,
@@ -94,7 +102,8 @@ class Provider:
     """Answers requests in the providers' protocols, and fails as its script says.
 
     It uses the given clock, or the clock of the default runtime, which is virtual if the test's time is virtual. `limit` is the
-    number of requests a minute that its headers announce; it is not enforced.
+    number of requests a minute that its headers announce; it is not enforced. `limits` are enforced, besides those of the script, and
+    only they are announced then.
     """
 
     def __init__(
@@ -104,9 +113,12 @@ class Provider:
         seed: int | None = None,
         clock: Clock | None = None,
         limit: int = 4_000,
+        limits: Sequence[Limit | str] = (),
     ) -> None:
         options.count("limit", limit)
         options.count("seed", seed, least=0, optional=True)
+        self._own = tuple(read_limit(each) if isinstance(each, str) else each for each in limits)
+        Limits(self._own)  # raises for a limit that makes no sense
         self._seed = seed
         self._clock = clock
         self._limit = limit
@@ -135,6 +147,7 @@ class Provider:
         # The number is bounded, because `holdfast faults serve` may run for days.
         self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         """The last requests, whole."""
+        self._limits = Limits((*self._own, *self._playback.script.limits))
         self._first: float | None = None
         self._minute = (0.0, 0)
 
@@ -153,29 +166,50 @@ class Provider:
         if dialect is None:
             self.counters.refused += 1
             return _send_json(404, _NO_SUCH_PATH)
-        answer = self._answer(request, dialect)
+        prompt = dialect.prompt(request)
+        reply = reply_to(prompt, self._playback.script.replies)
+        answer = Answer(request, dialect, reply, number=self.counters.received, limits=(), wall=self.clock.wall())
         # A client's own mistake takes no step, so it does not shift the script for later requests.
         if (mistake := _mistake(request)) is not None:
             self.counters.refused += 1
             return send_error(answer, dialect.errors[mistake], dialect.errors[mistake].status)
-        step = self._playback.next(request, self._seconds_since_first())
+        at = self._seconds_since_first()
+        admission = self._admit(answer, at)
+        answer.limits = dialect.limits(admission.standings, answer.wall)
+        if admission.rejection is not None:
+            self.counters.limited[admission.rejection.kind] += 1
+            return _reject(answer, admission.rejection)
+        plan = self._play(answer, at)
+        return _Held(plan, lambda: self._release(admission)) if admission.held else plan
+
+    def _admit(self, answer: Answer, at: float) -> Admission:
+        """Ask the limits. Without limits, announce the one that is not enforced."""
+        if self._limits.limits:
+            request, reply = answer.request, answer.reply
+            # Lists of models are not limited, because they cost nothing.
+            if request.method == "GET":
+                return Admission(None, ())
+            tokens = reply.input_tokens + reply.output_tokens
+            return self._limits.admit(request.key, request.model, tokens=tokens, at=at)
+        minute, used = self._minute
+        if answer.wall - minute >= _MINUTE:
+            minute, used = answer.wall, 0
+        self._minute = (minute, used + 1)
+        # Never announce that the limit is used up: clients would wait then, and the script does not contain a wait.
+        left = max(1, self._limit - used - 1)
+        return Admission(None, (Standing("requests", self._limit, left, minute + _MINUTE - answer.wall),))
+
+    def _play(self, answer: Answer, at: float) -> Plan:
+        step = self._playback.next(answer.request, at)
         if step.plan is None:
             self.counters.answered += 1
             return send(answer)
         self.counters.injected[step.name] += 1
         return step.plan(answer)
 
-    def _answer(self, request: Request, dialect: Dialect) -> Answer:
-        reply = reply_to(dialect.prompt(request), self._playback.script.replies)
-        wall = self.clock.wall()
-        minute, used = self._minute
-        if wall - minute >= _MINUTE:
-            minute, used = wall, 0
-        self._minute = (minute, used + 1)
-        # Never announce that the limit is used up: clients would wait then, and the script does not contain a wait.
-        left = max(1, self._limit - used - 1)
-        limits = dialect.limits(self._limit, left, minute + _MINUTE)
-        return Answer(request, dialect, reply, number=self.counters.received, limits=limits, wall=wall)
+    def _release(self, admission: Admission) -> None:
+        with self._lock:
+            Limits.release(admission)
 
     def _control(self, request: Request) -> tuple[int, Any]:
         """Perform a request to the control interface; return status and body."""
@@ -212,6 +246,35 @@ class Provider:
     def script(self) -> Script:
         """The script being played."""
         return self._playback.script
+
+
+def _reject(answer: Answer, rejection: Rejection) -> Plan:
+    """Send the answer to a request that a limit rejects. It carries the rate limit headers, as real ones do."""
+    error, headers = answer.dialect.limited(rejection, answer.request.model)
+    return send_error(answer, error, error.status, (*headers, *answer.limits))
+
+
+class _Held(Generator[Act, None, None]):
+    """A plan that frees its place when it is closed.
+
+    A generator with `finally` cannot do this: one that was never started runs no `finally`.
+    """
+
+    def __init__(self, plan: Plan, release: Callable[[], None]) -> None:
+        self._plan = plan
+        self._release: Callable[[], None] | None = release
+
+    def send(self, value: None) -> Act:
+        return self._plan.send(value)
+
+    def throw(self, *error: Any) -> Act:
+        return self._plan.throw(*error)
+
+    def close(self) -> None:
+        self._plan.close()
+        release, self._release = self._release, None
+        if release is not None:
+            release()
 
 
 def _dialect_of(request: Request) -> Dialect | None:

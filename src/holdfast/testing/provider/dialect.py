@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from holdfast.testing.provider.http import Headers, Request
+    from holdfast.testing.provider.limits import Rejection, Standing
     from holdfast.testing.provider.replies import Prompt, Reply
 
 __all__ = ["MODELS", "Dialect", "ErrorReply", "Frame", "Part", "as_json", "data_frame", "event_frame", "text_of"]
@@ -60,8 +61,10 @@ class Dialect(NamedTuple):
     """Writes an error as a body."""
     error_frame: Callable[[ErrorReply], bytes]
     """Writes an error as an event of a stream."""
-    limits: Callable[[int, int, float], Headers]
-    """Writes the rate limit headers: the limit, the rest of it, and the wall time of its renewal."""
+    limits: Callable[[tuple[Standing, ...], float], Headers]
+    """Writes the rate limit headers at a wall time."""
+    limited: Callable[[Rejection, str], tuple[ErrorReply, Headers]]
+    """Writes the error and the headers of a request that a limit rejects. It gets the model's name too."""
     request_id: str
     """The header that carries the request's id."""
 

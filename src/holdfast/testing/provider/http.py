@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from enum import Enum
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeAlias
@@ -134,7 +134,8 @@ class Ending(Enum):
 
 
 Act: TypeAlias = Pause | Head | Data | Raw | Ending
-Plan: TypeAlias = Iterator[Act]
+Plan: TypeAlias = Generator[Act, None, None]
+"""The acts of an answer. Close the plan when the answer has ended or its client has left."""
 
 
 class BadRequestError(Exception):

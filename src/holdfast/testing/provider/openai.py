@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.provider.dialect import MODELS, Dialect, ErrorReply, Frame, Part, data_frame, event_frame, text_of
@@ -9,6 +10,7 @@ from holdfast.testing.provider.replies import Prompt, Reply, Tool
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
+    from holdfast.testing.provider.limits import Rejection, Standing
 
 __all__ = ["OPENAI_CHAT", "OPENAI_RESPONSES", "XAI_CHAT", "XAI_RESPONSES"]
 
@@ -117,13 +119,60 @@ def _xai_error(error: ErrorReply) -> dict[str, Any]:
     return {"code": error.code or error.kind, "error": error.message}
 
 
-def _limits(limit: int, left: int, _renewed_at: float) -> Headers:
+def _limits(standings: tuple[Standing, ...], _wall: float) -> Headers:
     """Write the rate limit headers as OpenAI does: they carry a duration, not a time."""
-    return (
-        ("x-ratelimit-limit-requests", str(limit)),
-        ("x-ratelimit-remaining-requests", str(left)),
-        ("x-ratelimit-reset-requests", "60s"),
-    )
+    headers: list[tuple[str, str]] = []
+    for standing in standings:
+        headers += [
+            (f"x-ratelimit-limit-{standing.kind}", str(standing.limit)),
+            (f"x-ratelimit-remaining-{standing.kind}", str(standing.remaining)),
+            (f"x-ratelimit-reset-{standing.kind}", _duration(standing.seconds)),
+        ]
+    return tuple(headers)
+
+
+def _limited(rejection: Rejection, model: str) -> tuple[ErrorReply, Headers]:
+    error = _ERRORS["rate-limit"]._replace(kind="tokens" if rejection.kind == "tokens" else "requests")
+    if rejection.kind == "concurrency":
+        return error._replace(message=_CONCURRENCY.format(model=model, limit=rejection.limit)), ()
+    unit = "tokens per min (TPM)" if rejection.kind == "tokens" else "requests per min (RPM)"
+    where = f"{model} in organization org-XXXX on {unit}: Limit {rejection.limit}"
+    if rejection.too_large:
+        message = f"Request too large for {where}, Requested {rejection.requested}. {_SMALLER}"
+        return error._replace(message=f"{message} {_VISIT}"), ()
+    message = f"Rate limit reached for {where}, Used {rejection.used}, Requested {rejection.requested}."
+    if rejection.seconds is None:
+        return error._replace(message=f"{message} {_VISIT}"), ()
+    # OpenAI writes the delay three times: in two headers and in the message.
+    again = f"{message} Please try again in {_duration(rejection.seconds)}. {_VISIT}"
+    milliseconds = math.ceil(rejection.seconds * 1000 - _SLACK)
+    headers = (("retry-after-ms", str(milliseconds)), ("retry-after", str(math.ceil(milliseconds / 1000))))
+    return error._replace(message=again), headers
+
+
+def _duration(seconds: float) -> str:
+    """Write a duration as OpenAI does: 174ms, 6.596s, 1m30s, 1h12m0s."""
+    milliseconds = math.ceil(seconds * 1000 - _SLACK)
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    written = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{written}{rest / 1000:g}s"
+
+
+_VISIT = "Visit https://platform.openai.com/account/rate-limits to learn more."
+_SMALLER = "The input or output tokens must be reduced in order to run successfully."
+_CONCURRENCY = "Rate limit reached for {model} in organization org-XXXX on concurrent requests: Limit {limit}. Please try again later."
+# A sum of floats may lie a little above a whole number, and rounding up would add one.
+_SLACK = 1e-6
+
+
+def _xai_limited(rejection: Rejection, model: str) -> tuple[ErrorReply, Headers]:
+    used = f"{rejection.used + rejection.requested}/{rejection.limit}"
+    unit = {"requests": "Requests per Minute", "tokens": "Tokens per Minute", "concurrency": "Concurrent Requests"}
+    message = f"Too many requests for team {_TEAM} and model {model}. Your team's rate limit is — {unit[rejection.kind]} (actual/limit): {used}."
+    return _XAI_ERRORS["rate-limit"]._replace(message=message), _limited(rejection, model)[1]
 
 
 _CREATED = 1_735_689_600
@@ -213,10 +262,11 @@ OPENAI_CHAT = Dialect(
     error=_error,
     error_frame=_chat_error_frame,
     limits=_limits,
+    limited=_limited,
     models=_models,
     request_id="x-request-id",
 )
-XAI_CHAT = OPENAI_CHAT._replace(name="xai-chat", errors=_XAI_ERRORS, error=_xai_error)
+XAI_CHAT = OPENAI_CHAT._replace(name="xai-chat", errors=_XAI_ERRORS, error=_xai_error, limited=_xai_limited)
 
 
 def _responses_prompt(request: Request) -> Prompt:
@@ -338,4 +388,6 @@ OPENAI_RESPONSES = OPENAI_CHAT._replace(
     frames=_responses_frames,
     error_frame=_responses_error_frame,
 )
-XAI_RESPONSES = OPENAI_RESPONSES._replace(name="xai-responses", errors=_XAI_ERRORS, error=_xai_error)
+XAI_RESPONSES = OPENAI_RESPONSES._replace(
+    name="xai-responses", errors=_XAI_ERRORS, error=_xai_error, limited=_xai_limited
+)

@@ -1,4 +1,4 @@
-"""A script decides which request gets which fault. It is one line of steps, or a TOML file with rules.
+"""A script decides which request gets which fault. It is one line of steps, or a TOML or JSON file with rules and limits.
 
 The provider goes through the rules in order. The first rule that applies to the request and has a step left decides. Without such
 a rule the request gets a good answer.
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from datetime import UTC, datetime
 from email.utils import formatdate
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ from holdfast import options as check
 from holdfast.faults import InvalidError
 from holdfast.testing.clock import seeded
 from holdfast.testing.provider.faults import ERRORS, FAULTS, error_plan
+from holdfast.testing.provider.limits import Limit, Limits, fits
 from holdfast.testing.provider.replies import MODES, Turn
 from holdfast.testing.scripts import read_option, read_step, split_steps
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OK", "Playback", "Rule", "Script", "Step", "read_file", "read_script"]
 
-T = TypeVar("T", "Rule", "Script")
+T = TypeVar("T", "Rule", "Script", Limit)
 
 _LOOP = "loop"
 _EXPECTED = (
@@ -81,7 +82,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Whether the rule applies to a request that came `at` seconds after the first request."""
         if at < self.since or (self.until is not None and at >= self.until):
             return False
-        return _fits(request.model, self.models) and _fits(request.key, self.keys)
+        return fits(request.model, self.models) and fits(request.key, self.keys)
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,6 +95,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seed: int = 0
     replies: str | tuple[str | Turn, ...] = "echo"
     rules: tuple[Rule, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    """Limits that depend on the load. They are checked before the rules; a request that is limited takes no step."""
 
 
 class Playback:
@@ -143,13 +146,15 @@ class _PlayedRule:
 
 
 def read_script(text: str) -> Script:
-    """Read a script. It is TOML, or steps separated by commas, of which the last may be `loop`.
+    """Read a script. It is TOML, JSON, or steps separated by commas, of which the last may be `loop`.
 
     For example:
         read_script("429;retry-after=7, 503*2, loop")
 
     Raises `InvalidError`. It names the field, the line of a TOML text, what was expected and what was found.
     """
+    if text.lstrip().startswith("{"):
+        return _read_json(text)
     # In a line of steps, `=` occurs only in options, after a `;`. If there is a `=` before the first `;`, the text is TOML.
     if "=" in text.partition(";")[0] or "[[" in text:
         return _read_toml(text, "script")
@@ -178,14 +183,26 @@ def _read_toml(text: str, source: str) -> Script:
     return script
 
 
+def _read_json(text: str) -> Script:
+    try:
+        tables = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidError.saying("script", "JSON", str(error)) from error
+    script = _convert(tables)
+    Playback(script)
+    return script
+
+
 def _convert(tables: dict[str, Any]) -> Script:
-    # Convert one rule at a time, because the path in msgspec's error does not say which rule is wrong.
-    rules = tables.pop("rules", [])
-    if not isinstance(rules, list):
-        raise InvalidError.at("rules", "tables headed [[rules]]", rules)
+    # Convert one table at a time, because the path in msgspec's error does not say which one is wrong.
+    lists = {name: tables.pop(name, []) for name in ("rules", "limits")}
+    for name, found in lists.items():
+        if not isinstance(found, list):
+            raise InvalidError.at(name, f"tables headed [[{name}]]", found)
     script = _read_as(Script, tables, "")
-    read = tuple(_read_as(Rule, rule, f"rules[{place}].") for place, rule in enumerate(rules))
-    return msgspec.structs.replace(script, rules=read)
+    rules = tuple(_read_as(Rule, rule, f"rules[{place}].") for place, rule in enumerate(lists["rules"]))
+    limits = tuple(_read_as(Limit, limit, f"limits[{place}].") for place, limit in enumerate(lists["limits"]))
+    return msgspec.structs.replace(script, rules=rules, limits=limits)
 
 
 def _read_as(kind: type[T], table: Any, prefix: str) -> T:
@@ -213,16 +230,18 @@ def _placed(error: InvalidError, text: str, source: str) -> InvalidError:
 
 def _line(text: str, path: str) -> int:
     """Return the line of a field, or of its table. It searches the text, because `tomllib` keeps no line numbers."""
-    inside = re.match(r"rules\[(?P<place>\d+)\]\.?", path)
+    inside = re.match(r"(?P<list>rules|limits)\[(?P<place>\d+)\]\.?", path)
     field = re.match(r"\w+", path[inside.end() :] if inside else path)
-    table = -1
+    wanted = (inside["list"], int(inside["place"])) if inside else None
+    current: tuple[str, int] | None = None
+    tables: Counter[str] = Counter()
     header = 1
     for number, line in enumerate(text.splitlines(), 1):
-        if re.match(r"\s*\[\[\s*rules\s*\]\]", line):
-            table += 1
-            header = number if inside and table == int(inside["place"]) else header
-        here = table == (int(inside["place"]) if inside else -1)
-        if here and field and re.match(rf"\s*\"?{field[0]}\"?\s*=", line):
+        if heading := re.match(r"\s*\[\[\s*(?P<list>\w+)\s*\]\]", line):
+            current = (heading["list"], tables[heading["list"]])
+            tables[heading["list"]] += 1
+            header = number if current == wanted else header
+        if current == wanted and field and re.match(rf"\s*\"?{field[0]}\"?\s*=", line):
             return number
     return header
 
@@ -233,6 +252,7 @@ def _check(script: Script) -> None:
         check.one_of("replies", script.replies, MODES)
     elif not script.replies:
         raise InvalidError.at("replies", "at least one turn", "none")
+    Limits(script.limits)  # raises for a limit that makes no sense
     for place, rule in enumerate(script.rules):
         path = f"rules[{place}]"
         check.share(f"{path}.share", rule.share)
@@ -241,11 +261,6 @@ def _check(script: Script) -> None:
         # Such a time window is empty, and the rule would silently never apply.
         if rule.until is not None and rule.until <= rule.since:
             raise InvalidError.at(f"{path}.to", f"a moment after {rule.since:g} s, where the rule begins", rule.until)
-
-
-def _fits(text: str, patterns: tuple[str, ...]) -> bool:
-    # Check the usual case first, because fnmatch is much slower.
-    return any(pattern == "*" or fnmatchcase(text, pattern) for pattern in patterns)
 
 
 def _read_step(path: str, text: str) -> list[Step]:

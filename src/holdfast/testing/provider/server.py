@@ -35,10 +35,11 @@ from holdfast.testing.provider.http import (
 from holdfast.testing.provider.transport import memory_transport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import ModuleType
 
     from holdfast.clock import Clock
+    from holdfast.testing.provider.limits import Limit
     from holdfast.testing.provider.script import Script
 
 __all__ = ["HOST", "FaultProvider", "Server", "serve_in_thread"]
@@ -55,7 +56,7 @@ class FaultProvider(Provider):
             client = AsyncAnthropic(base_url=provider.url, api_key="test", max_retries=0)
 
     It listens on loopback until the block ends. `transport()` needs neither block nor socket. Raises `InvalidError` for a script
-    that it cannot read, and `OSError` if `port` is taken. See `Provider` for `clock` and `limit`.
+    that it cannot read, and `OSError` if `port` is taken. See `Provider` for `clock`, `limit` and `limits`.
     """
 
     def __init__(
@@ -65,9 +66,10 @@ class FaultProvider(Provider):
         seed: int | None = None,
         clock: Clock | None = None,
         limit: int = 4_000,
+        limits: Sequence[Limit | str] = (),
         port: int = 0,
     ) -> None:
-        super().__init__(script, seed=seed, clock=clock, limit=limit)
+        super().__init__(script, seed=seed, clock=clock, limit=limit, limits=limits)
         self._server = Server(self)
         self._wanted = port
         self._port: int | None = None
@@ -130,6 +132,7 @@ def serve_in_thread(
     seed: int | None = None,
     clock: Clock | None = None,
     limit: int = 4_000,
+    limits: Sequence[Limit | str] = (),
     port: int = 0,
 ) -> Iterator[FaultProvider]:
     """Run a `FaultProvider` in a thread until the block ends. Use it for blocking code, and for tests with their own event loop.
@@ -140,7 +143,7 @@ def serve_in_thread(
 
     Raises the same errors as `FaultProvider`.
     """
-    provider = FaultProvider(script, seed=seed, clock=clock, limit=limit, port=port)
+    provider = FaultProvider(script, seed=seed, clock=clock, limit=limit, limits=limits, port=port)
     thread = LoopThread("holdfast-fault-provider")
     try:
         # If this fails, there is a thread to close but no provider to stop.
@@ -215,7 +218,7 @@ class _Connection(asyncio.Protocol):
             self._timer.cancel()
         if self._plan is not None:
             self._counters.abandoned += 1
-            self._plan = None
+            self._close_plan()
 
     def data_received(self, data: bytes) -> None:
         # Only the first bytes can be a handshake; later ones are the body of a request.
@@ -292,8 +295,13 @@ class _Connection(asyncio.Protocol):
             self._transport.write(b"".join(ready))
             ready.clear()
 
+    def _close_plan(self) -> None:
+        if self._plan is not None:
+            self._plan.close()
+            self._plan = None
+
     def _end(self, ending: Ending) -> None:
-        self._plan = None
+        self._close_plan()
         if ending is Ending.RESET:
             # SO_LINGER with zero seconds makes the kernel send a reset instead of a normal close.
             self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)

@@ -104,7 +104,7 @@ class _Exchange:
         if isinstance(act, Pause):
             return _seconds(act)
         if act is Ending.END:
-            self._over = True
+            self._finish()
             return None
         raise self._broken(act)
 
@@ -113,6 +113,7 @@ class _Exchange:
         bounded = min(seconds, self._limit)
         # A thread cannot be cancelled, so the test would hang.
         if bounded == _FOR_EVER:
+            self._finish()
             raise InvalidError.saying("timeout", "a read timeout, because the script hangs here", "none")
         # A virtual clock has its own `sleep`. With a real clock the thread really waits.
         getattr(self._clock, "sleep", time.sleep)(bounded)
@@ -133,8 +134,13 @@ class _Exchange:
     def abandon(self) -> None:
         """Count, once, that the client left before the end of the answer."""
         if not self._over:
-            self._over = True
+            self._finish()
             self._counters.abandoned += 1
+
+    def _finish(self) -> None:
+        self._over = True
+        # A closed plan frees its place in a limit.
+        self._plan.close()
 
     def _check(self, seconds: float) -> None:
         if seconds > self._limit:
@@ -142,7 +148,7 @@ class _Exchange:
             raise self._library.ReadTimeout("timed out", request=self._request)
 
     def _broken(self, act: Act) -> Exception:
-        self._over = True
+        self._finish()
         if act is Ending.RESET:
             return self._error("ReadError", "[Errno 104] Connection reset by peer")
         if isinstance(act, Raw):
