@@ -54,6 +54,6 @@ spec016 = SPEC016
 stud = STUD
 """The same numbers as the default profile."""
 task = TASK
-"""For task systems that retry themselves: nothing is retried automatically, and a script has 300 s."""
+"""For task systems that retry themselves: only a search for context is retried, once, and a script has 300 s."""
 actor = ACTOR
 """For actors: three attempts with short delays."""

@@ -14,7 +14,7 @@ VOCABULARIES = {
     Severity: "info warning error critical fatal",
     NextActor: "machine model user operator developer",
     Scope: "request model credential provider tool agent session connection process",
-    Schedule: "none once transient rate_limit store connect reconnect tool_server tool",
+    Schedule: "none once matching transient rate_limit store connect reconnect tool_server tool",
     Category: (
         "rate_limit timeout network unavailable auth invalid not_found overflow tool_error agent_crash validation unknown"
         " cancelled"

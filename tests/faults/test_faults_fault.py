@@ -12,7 +12,7 @@ from faults_strategies import faults, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.faults import CATALOG, CODES, Attempt, Cause, Fault, Partial, Scope
+from holdfast.faults import CATALOG, CODES, Attempt, Cause, Fault, NextActor, Partial, Scope
 from holdfast.faults.codes import MAY_HAVE_HAPPENED
 from holdfast.faults.surfaces import fill
 
@@ -27,6 +27,19 @@ def test_of_takes_its_verdict_from_the_catalog(code):
     assert (fault.retry_after, fault.rule, fault.context) == (None, "", {})
     assert fault.maybe_executed is (code in MAY_HAVE_HAPPENED)
     assert (fault.partial, fault.cause, fault.attempts) == (None, None, ())
+
+
+def test_FM6_S2_1_after_an_operation_gave_up_the_operator_acts_instead_of_the_machine():
+    made = (Attempt(number=1, code="PROVIDER_OVERLOADED", then="attempts"),)
+    passing = Fault.of("PROVIDER_OVERLOADED")
+    assert passing.next_actor is NextActor.MACHINE
+    assert passing.with_attempts(made).next_actor is NextActor.MACHINE
+    final = Fault.of("PROVIDER_OVERLOADED", retryable=False).with_attempts(made)
+    assert final.next_actor is NextActor.OPERATOR
+    assert final.for_audit()["next_actor"] == "operator"
+    assert "You cannot fix this" in final.for_model()["context"]["advice"]
+    # Whoever acts on a failure that no machine retries acts on it after the attempts, too.
+    assert Fault.of("AUTH_FAILED").with_attempts(made).next_actor is CATALOG["AUTH_FAILED"].next_actor
 
 
 def test_of_is_overridden_by_what_this_failure_is():

@@ -22,6 +22,7 @@ SPOKEN_SCHEDULES = {
     Schedule.TOOL_SERVER: r"at once, then after 250 ms, doubling up to 4 s; five attempts",
     Schedule.TOOL: r"tool's own contract",
     Schedule.ONCE: r"(?:retries|tries|asks|repeats|sends)(?: the call)? once|once more",
+    Schedule.MATCHING: r"one more attempt under every profile",
 }
 ASKED_AGAIN_DIFFERENTLY = {"AUTH_TOKEN_EXPIRED"}
 """Not retried, yet their pages tell of one more call: with another token."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import INTERACTIVE, InvalidError, profiles
-from holdfast.faults import CATALOG, Schedule
+from holdfast import INTERACTIVE, InvalidError, Policy, Tries, profiles
+from holdfast.faults import CATALOG, Fault, Schedule
 from holdfast.policies.profiles import ACTOR, BRIDGE, HOLDFAST, PROFILES, SPEC016, STUD, TASK, Profile
 from holdfast.profiles import phase, policy_of
 from holdfast.testing import Midpoint, seeded
@@ -31,6 +31,7 @@ def waits(profile: Profile, schedule: Schedule) -> list[float]:
         pytest.param(BRIDGE, Schedule.RECONNECT, [1, 2, 5, 10, 30], id="S0-5"),
         pytest.param(BRIDGE, Schedule.CONNECT, [1, 2, 5, 10], id="S0-12"),
         pytest.param(TASK, Schedule.TRANSIENT, [], id="C30"),
+        pytest.param(TASK, Schedule.ONCE, [], id="C30 nothing else"),
         pytest.param(ACTOR, Schedule.TRANSIENT, [1, 2], id="S4-9"),
         pytest.param(HOLDFAST, Schedule.ONCE, [1], id="an unknown failure, once"),
         pytest.param(HOLDFAST, Schedule.NONE, [], id="never"),
@@ -38,6 +39,47 @@ def waits(profile: Profile, schedule: Schedule) -> list[float]:
 )
 def test_part_9_waits_of_each_schedule(profile: Profile, schedule: Schedule, expected: list[float]) -> None:
     assert waits(profile, schedule) == expected
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
+@pytest.mark.parametrize("attempts", [None, 7])
+def test_FM3_C30_a_search_for_context_is_tried_once_more_under_every_profile(
+    profile: Profile, attempts: int | None
+) -> None:
+    fault = Fault.of("TASK_CONTEXT_MATCHING_FAILED")
+    assert fault.retryable
+    assert Policy(profile=profile.name, attempts=attempts).tries(fault).attempts == 2
+
+
+@pytest.mark.parametrize(
+    ("tries", "expected"),
+    [
+        (ACTOR.tries["claude"], [5]),
+        (ACTOR.tries["claude-send"], [2]),
+        (BRIDGE.tries["recovery"], [1, 2, 3, 4]),
+    ],
+    ids=["S4-10 phase 2", "S4-10 send", "S0-29"],
+)
+def test_FM3_part_8_the_operations_that_have_their_own_tries(tries: Tries, expected: list[float]) -> None:
+    assert [tries.backoff.delay(retry, Midpoint()) for retry in range(1, tries.attempts)] == expected
+
+
+def test_FM3_part_8_the_other_numbers_of_the_documents() -> None:
+    assert (ACTOR.tries["claude"].backoff.cap, ACTOR.tries["claude-send"].backoff.cap) == (10, 5)
+    limits = BRIDGE.limits
+    assert (limits["session_grace_s"], limits["replay_age_s"], limits["replay_bytes"]) == (300, 1800, 100_000)
+    assert (limits["heartbeat_s"], limits["pong_s"], limits["event_queue"]) == (15, 10, 1000)
+    assert (ACTOR.limits["restarts"], ACTOR.limits["restart_window_s"]) == (3, 60)
+    assert (TASK.limits["loop_iterations"], TASK.limits["depth"], TASK.limits["resource_warning"]) == (5, 5, 0.8)
+
+
+def test_FM3_C4_the_actor_curve_is_jittered_before_the_cap() -> None:
+    backoff, rng = ACTOR.schedules[Schedule.TRANSIENT].backoff, seeded(4)
+    # The curve is at 16 s before the fifth retry. Half of it is still 8 s; a capped curve would give 5 s.
+    draws = [backoff.delay(5, rng) for _ in range(2000)]
+    assert 8 <= min(draws) < 8.2
+    assert max(draws) == 10
+    assert [backoff.shortest(5), backoff.longest(5), backoff.shortest(1), backoff.longest(1)] == [8, 10, 0.5, 1.5]
 
 
 @pytest.mark.parametrize(("profile", "share"), [(SPEC016, 0.2), (STUD, 0.2), (ACTOR, 0.5)])

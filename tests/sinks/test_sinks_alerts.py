@@ -116,7 +116,7 @@ def test_S0_32_prometheus_counts_without_session_and_client():
     count(
         ErrorMetric(category="FUTURE", code="FUTURE_CODE", severity=Fault.of("AUTH_FAILED").severity, source="client")
     )
-    labels = {"category": "HOOK", "code": "HOOK_VALIDATION_FAILED", "severity": "warning", "source": "hook"}
+    labels = {"category": "HOOK_", "code": "HOOK_VALIDATION_FAILED", "severity": "warning", "source": "hook"}
     assert registry.get_sample_value("holdfast_errors_total", labels) == 2
     other = {"category": "other", "code": "other", "severity": "error", "source": "client"}
     assert registry.get_sample_value("holdfast_errors_total", other) == 1

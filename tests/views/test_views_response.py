@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 import msgspec
 import pytest
 
+from holdfast import Policy, Runtime, recover
 from holdfast.faults import Err, Fault, InvalidError, Kind, Ok, Partial
-from holdfast.views import ActorError, Errors, Strategy, decide, response
+from holdfast.testing import Midpoint, VirtualClock, run
+from holdfast.views import ActorError, Errors, Strategy, category, decide, response
 
 
 def failure(**error):
@@ -221,3 +224,94 @@ def test_S4_2_the_decision_tree_asks_in_order():
 )
 def test_S4_1_each_answer_belongs_to_a_kind(strategy, kind):
     assert Strategy(strategy).kind is kind
+
+
+LITERAL = {
+    "PROTO_INVALID_MESSAGE": ({"field": "id"}, "Message payload is invalid", None),
+    "CIRCUIT_OPEN": ({"circuit": "claude"}, "Service temporarily unavailable", None),
+    "TOOL_TIMEOUT": (
+        {"operation": "Claude API call", "limit_s": 120.0},
+        'Operation "Claude API call" timed out after 120000ms',
+        None,
+    ),
+    "PROVIDER_STREAM_STALLED": (
+        {"idle_s": 300, "duration_ms": 300_001, "model": "m"},
+        "Stream exceeded timeout of 300000ms",
+        {"durationMs": 300_001},
+    ),
+    "ACTOR_MAX_RESTARTS": (
+        {"actor": "claude-1", "restarts": 3, "window_s": 60, "original_error": "boom"},
+        "Actor claude-1 failed 3 times in 60000ms",
+        {"originalError": "boom"},
+    ),
+    "ACTOR_CRASHED": (
+        {"actor": "claude-1", "reason": "boom", "restart_count": 1},
+        "Actor claude-1 crashed: boom",
+        {"restartCount": 1},
+    ),
+    "ACTOR_NOT_FOUND": ({"actor": "claude-1"}, "Actor claude-1 not found", None),
+    "PROTO_UNKNOWN_TYPE": (
+        {"received": "dance", "supported": ["get"], "phase": "ready"},
+        "Task does not support message type: dance",
+        {"receivedType": "dance", "supportedTypes": ["get"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("code", LITERAL)
+def test_FM1_the_specification_s_own_sentence_and_context(code):
+    context, message, shown = LITERAL[code]
+    fault = Fault.of(code, context=context)
+    error = response.write(fault, literal=True)["error"]
+    assert (error["message"], error.get("context")) == (message, shown)
+    assert response.from_outcome(Err(fault), literal=True)["error"] == error
+    # Ours stays in the fault, and in the document without `literal`.
+    assert response.write(fault)["error"]["message"] == fault.message
+    assert set(response.write(fault)["error"]["context"]) >= set(shown or {})
+    assert response.read(response.write(fault, literal=True, with_fault=True)).message == fault.message
+
+
+def test_FM1_without_the_facts_of_a_sentence_the_message_stays_ours():
+    for code in ("TOOL_TIMEOUT", "PROVIDER_STREAM_STALLED", "ACTOR_MAX_RESTARTS", "PROTO_UNKNOWN_TYPE"):
+        fault = Fault.of(code)
+        assert response.write(fault, literal=True)["error"]["message"] == fault.message
+
+
+def given_up(target, policy, takes, failure=None):
+    """The fault of an operation that really gave up."""
+
+    async def call():
+        await asyncio.sleep(takes)
+        if failure is not None:
+            raise failure
+
+    clock = VirtualClock()
+    runtime = Runtime(clock=clock, rng=Midpoint())
+    outcome = run(recover(target, policy, runtime=runtime).outcome(call), clock=clock)
+    assert isinstance(outcome, Err)
+    assert not outcome.fault.retryable
+    return outcome.fault
+
+
+def test_FM2_S4_20_a_bash_timeout_is_transient_and_retryable_after_its_only_attempt():
+    fault = given_up("tool:bash", Policy(timeout=0.1), takes=10)
+    error = response.write(fault)["error"]
+    assert (error["type"], error["code"], error["retryable"]) == ("transient", "TIMEOUT", True)
+    assert error["message"] == fault.message
+    assert category.write(fault)["isRetryable"] is True
+
+
+def test_FR28_S4_9_after_retries_the_message_names_the_attempts():
+    fault = given_up("claude", Policy(timeout=10, deadline=None, attempts=3), takes=99)
+    error = response.write(fault)["error"]
+    assert error["message"] == f"Failed after 3 attempts: {fault.message}"
+    assert error["retryable"] is True
+    document = response.write(fault)
+    assert response.write(response.read(document)) == document
+
+
+def test_FM2_what_cannot_be_retried_stays_so_after_an_operation():
+    fault = given_up("claude", Policy(), takes=0, failure=PermissionError("no"))
+    error = response.write(fault)["error"]
+    assert (error["retryable"], error["message"]) == (False, fault.message)
+    assert category.write(fault)["isRetryable"] is False

@@ -40,8 +40,35 @@ def test_S3_9_output_format_failure_keeps_the_original_output():
     fault = Fault.of(
         "TASK_OUTPUT_FORMAT", context={"expected": "array", "actual": "object"}, partial=Partial(payload="...")
     )
-    assert task.write(fault) == WRONG_FORMAT
-    assert task.read(WRONG_FORMAT) == fault
+    both = {**WRONG_FORMAT["details"], "partialOutput": "..."}
+    assert task.write(fault) == {**WRONG_FORMAT, "details": both}
+    assert task.read(task.write(fault)) == fault
+
+
+def test_FM3_a_document_with_either_name_of_the_original_output_stays_as_it_came():
+    for details in (
+        {"originalOutput": "..."},
+        {"partialOutput": "..."},
+        {"originalOutput": 1, "partialOutput": True},
+        {"originalOutput": None, "partialOutput": "..."},
+    ):
+        document = {**WRONG_FORMAT, "details": details}
+        assert task.write(task.read(document)) == document
+    assert task.read(WRONG_FORMAT).partial == Partial(payload="...")
+
+
+def test_FM1_the_message_of_a_failed_subtask_quotes_its_request_if_the_specification_s_words_are_wanted():
+    fault = Fault.of(
+        "TASK_SUBTASK_FAILED",
+        "The model stopped in the middle",
+        context={"subtask_request": {"type": "atomic", "description": "Process complex data"}},
+    )
+    sentence = 'Subtask "Process complex data" failed'
+    assert task.write(fault)["message"] == "The model stopped in the middle"
+    assert task.write(fault, literal=True)["message"] == sentence
+    assert task.write_result(fault, literal=True)["notes"]["error"]["message"] == sentence
+    unnamed = Fault.of("TASK_SUBTASK_FAILED", "m", context={"subtask_request": "?"})
+    assert task.write(unnamed, literal=True)["message"] == "m"
 
 
 def test_S3_15_subtask_failure_names_the_subtask_and_keeps_its_partial_output():
@@ -139,7 +166,6 @@ def test_N3_2_the_other_types_hold_their_fact_beside_the_message(document, code)
 @pytest.mark.parametrize(
     ("code", "payload", "place"),
     [
-        ("TASK_OUTPUT_FORMAT", "{}", "originalOutput"),
         ("TASK_UNEXPECTED", [{"stepIndex": 0, "content": "a", "notes": {}}], "partialResults"),
         ("TASK_EVALUATION_FAILED", {"x": 1}, "s_expression_environment"),
         ("TASK_UNBOUND_SYMBOL", {"x": 1}, "s_expression_environment"),

@@ -184,6 +184,22 @@ def test_S0_21_tool_error():
     assert wire.read(TOOL_FAILED) == fault
 
 
+def test_FM1_a_command_that_failed_says_the_specification_s_sentence_and_its_contract_s_retries():
+    fault = Fault.of("TOOL_EXECUTION_FAILED", "error: no such file", context={"exit_code": 1, "tool": "bash"})
+
+    def verdict(**contract):
+        payload = wire.tool_error(fault, **contract)["payload"]
+        return payload["message"], payload["retryable"], payload["max_retries"]
+
+    assert verdict() == ("error: no such file", False, 0)
+    assert verdict(literal=True, retryable=True) == ("Command exited with code 1", True, 3)
+    assert verdict(retryable=True, max_retries=5) == ("error: no such file", True, 5)
+    assert wire.read(wire.tool_error(fault, literal=True, retryable=True)).retryable
+    crashed = Fault.of("TOOL_CRASHED", context={"exit_code": 139})
+    assert wire.tool_error(crashed, literal=True) == wire.tool_error(crashed)
+    assert wire.tool_error(crashed, retryable=False)["payload"]["max_retries"] == 0
+
+
 @pytest.mark.parametrize(
     ("code", "retryable", "retries"),
     [

@@ -94,6 +94,8 @@ class Schedule(StrEnum):
     """There is no automatic retry."""
     ONCE = "once"
     """There is one more attempt, then no other (out of memory, unknown failures)."""
+    MATCHING = "matching"
+    """There is one more attempt, also under profiles that retry nothing else (a search for context that found none)."""
     TRANSIENT = "transient"
     """Three attempts, 1 and 2 s apart."""
     RATE_LIMIT = "rate_limit"

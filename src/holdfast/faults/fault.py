@@ -255,8 +255,15 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def next_actor(self) -> NextActor:
-        """Who must act next. If `fault.next_actor is NextActor.OPERATOR`, page the people who run the system."""
-        return self.entry.next_actor
+        """Who must act next. If `fault.next_actor is NextActor.OPERATOR`, page the people who run the system.
+
+        `NextActor.MACHINE` means that the program retries by itself. After an operation has given up nothing does, and the
+        failure goes to the operator.
+        """
+        actor = self.entry.next_actor
+        # An operation leaves its attempts on the fault when it gives up, and marks the fault as not retryable (S2-1).
+        given_up = bool(self.attempts) and not self.retryable
+        return NextActor.OPERATOR if given_up and actor is NextActor.MACHINE else actor
 
     @property
     def schedule(self) -> Schedule:

@@ -90,7 +90,7 @@ def for_audit(fault: Fault, now: float | None = None, redactor: Redactor = REDAC
         "kind": entry.kind,
         "severity": entry.severity,
         "category": entry.category,
-        "next_actor": entry.next_actor,
+        "next_actor": fault.next_actor,
         "fault": fault,
     }
     if now is not None:

@@ -6,6 +6,7 @@ the cap, by its jitter; document 001 requires that.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from holdfast import options
@@ -14,10 +15,13 @@ from holdfast.faults import InvalidError
 if TYPE_CHECKING:
     from holdfast.clock import Rng
 
+_LEAST_SCALE = 0.5
+"""Scaled jitter multiplies a delay by 0.5 to 1.5."""
+
 __all__ = ["NEVER", "Backoff", "Curve", "Jitter", "Tries"]
 
 Curve: TypeAlias = Literal["exponential", "linear", "fixed"]
-Jitter: TypeAlias = Literal["none", "full", "equal", "decorrelated"]
+Jitter: TypeAlias = Literal["none", "full", "equal", "scaled", "decorrelated"]
 
 
 class Backoff(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -40,7 +44,8 @@ class Backoff(options.Options, frozen=True, kw_only=True, omit_defaults=True, re
     jitter: float | Jitter = 0.2
     """A share (0.2 spreads each delay over ±20 %) or a strategy.
 
-    `full`: from 0 to the delay; `equal`: from half of it; `decorrelated`: from `initial` to three times the last delay.
+    `full`: from 0 to the delay; `equal`: from half of it; `scaled`: from half of the curve's delay to one and a half of it, and
+    only then the cap; `decorrelated`: from `initial` to three times the last delay.
     """
     curve: Curve = "exponential"
     """`exponential` multiplies by `factor`, `linear` adds `initial` each time, `fixed` stays at `initial`."""
@@ -73,21 +78,27 @@ class Backoff(options.Options, frozen=True, kw_only=True, omit_defaults=True, re
         if self.jitter == "decorrelated":
             base = self.steps[0] if self.steps else self.initial
             return min(self.cap, base + rng.random() * max(0.0, 3 * (previous or base) - base))
+        if self.jitter == "scaled":
+            return min(self.cap, self._curve(retry) * (_LEAST_SCALE + rng.random()))
         wait = self.wait(retry)
         return self._jittered(wait, rng) if self.jitter_after_cap else min(self.cap, self._jittered(wait, rng))
 
     def wait(self, retry: int) -> float:
         """Return the delay before retry `retry` without jitter, capped."""
+        return min(self.cap, self._curve(retry))
+
+    def _curve(self, retry: int) -> float:
+        """Return the delay before retry `retry` without jitter and without the cap."""
         if self.steps:
-            return min(self.cap, self.steps[min(retry, len(self.steps)) - 1])
+            return self.steps[min(retry, len(self.steps)) - 1]
         if self.curve == "fixed":
-            return min(self.cap, self.initial)
+            return self.initial
         if self.curve == "linear":
-            return min(self.cap, self.initial * retry)
+            return self.initial * retry
         try:
-            return min(self.cap, self.initial * self.factor ** (retry - 1))
+            return self.initial * self.factor ** (retry - 1)
         except OverflowError:  # 2.0 ** 5000 does not fit a float; it is far beyond any cap (R5)
-            return self.cap if self.initial else 0.0
+            return inf if self.initial else 0.0
 
     def shortest(self, retry: int) -> float:
         """Return the shortest delay that jitter may give for `retry`."""
@@ -98,6 +109,8 @@ class Backoff(options.Options, frozen=True, kw_only=True, omit_defaults=True, re
                 return 0.0
             case "equal":
                 return self.wait(retry) / 2
+            case "scaled":
+                return min(self.cap, self._curve(retry) * _LEAST_SCALE)
             case "none":
                 return self.wait(retry)
             case share:
@@ -107,6 +120,8 @@ class Backoff(options.Options, frozen=True, kw_only=True, omit_defaults=True, re
         """Return the longest delay that jitter may give for `retry`."""
         if self.jitter == "decorrelated":
             return self.cap
+        if self.jitter == "scaled":
+            return min(self.cap, self._curve(retry) * (_LEAST_SCALE + 1))
         spread = self.jitter if isinstance(self.jitter, (int, float)) else 0.0
         wait = self.wait(retry) * (1 + spread)
         return wait if self.jitter_after_cap else min(self.cap, wait)
@@ -120,7 +135,7 @@ class Backoff(options.Options, frozen=True, kw_only=True, omit_defaults=True, re
             case "equal":
                 return wait * (0.5 + rng.random() / 2)
             case share:
-                # `delay` handles "decorrelated" itself, so `share` is a number here. A share of 0 draws no random
+                # `delay` handles "scaled" and "decorrelated" itself, so `share` is a number here. A share of 0 draws no random
                 # number: schedules without jitter must not disturb the sequence of a seeded source.
                 return wait * (1 + float(share) * (2 * rng.random() - 1)) if share else wait
 

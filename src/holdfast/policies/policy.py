@@ -164,14 +164,15 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         if self.attempts is None and self.backoff is None:
             return usual
         attempts = usual.attempts if self.attempts is None else self.attempts
-        if schedule is Schedule.ONCE:
+        if schedule in _ONCE:
             # An unknown failure may not be transient at all, so a policy with many attempts must not hammer it.
             attempts = min(attempts, usual.attempts)
         return Tries(attempts=attempts, backoff=self.backoff or usual.backoff)
 
 
+_ONCE = frozenset({Schedule.ONCE, Schedule.MATCHING})
 # Schedules of failures that are retried once at most, or not at all, unless the caller overrides that.
-_RARELY = frozenset({Schedule.NONE, Schedule.ONCE, Schedule.TOOL})
+_RARELY = frozenset({Schedule.NONE, Schedule.TOOL}) | _ONCE
 
 _PARTS: dict[str, type] = {"backoff": Backoff, "circuit": Circuit, "retry_quota": Quota, "hedge": Hedge}
 

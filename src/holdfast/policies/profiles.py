@@ -52,6 +52,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """The circuit of the targets."""
     timeouts: Mapping[str, float]
     """Seconds by kind of operation or name of tool; `default` for all others."""
+    tries: Mapping[str, Tries] = {}
+    """Attempts and delays by kind of operation, whatever the failure, for operations that have their own."""
+    limits: Mapping[str, float] = {}
+    """The specification's other numbers by name: seconds in names that end in `_s`, otherwise bytes, counts and shares."""
 
     def timeout(self, *names: str) -> float:
         """Return the seconds for the first of `names` that the profile knows, else its default. Pass the most specific first."""
@@ -61,6 +65,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 # No jitter: these documents give their delays as exact numbers.
 _EXACT = 0.0
 _TRANSIENT = Tries(attempts=3, backoff=Backoff(initial=1, factor=2, cap=30))
+_ONCE = Tries(attempts=2, backoff=Backoff(initial=1))
 _OPERATIONS = {"default": 30.0, "llm-call": 60.0, "tool-execution": 120.0, "file-read": 5.0, "web-fetch": 30.0, "agent-spawn": 300.0}  # fmt: skip
 _TOOLS = {"bash": 300.0, "read_file": 10.0, "edit_file": 30.0, "search": 60.0}
 
@@ -69,7 +74,8 @@ HOLDFAST = Profile(
     name="holdfast",
     schedules={
         Schedule.NONE: NEVER,
-        Schedule.ONCE: Tries(attempts=2, backoff=Backoff(initial=1)),
+        Schedule.ONCE: _ONCE,
+        Schedule.MATCHING: _ONCE,
         Schedule.TRANSIENT: _TRANSIENT,
         Schedule.RATE_LIMIT: Tries(attempts=6, backoff=Backoff(initial=5, factor=2, cap=160)),
         Schedule.STORE: Tries(attempts=3, backoff=Backoff(initial=2, curve="linear", jitter=_EXACT)),
@@ -96,6 +102,15 @@ BRIDGE = Profile(
     },
     circuit=circuit.BRIDGE,
     timeouts={**_OPERATIONS, **_TOOLS, "default": 10.0},
+    tries={"recovery": Tries(attempts=5, backoff=Backoff(initial=1, curve="linear", jitter=_EXACT))},
+    limits={
+        "session_grace_s": 300.0,
+        "replay_age_s": 1800.0,
+        "replay_bytes": 100_000,
+        "heartbeat_s": 15.0,
+        "pong_s": 10.0,
+        "event_queue": 1000,
+    },
 )
 """For connections to remote clients: five attempts to connect, and a circuit that stays open for 60 s."""
 
@@ -108,6 +123,7 @@ SPEC016 = Profile(
         **dict.fromkeys(Schedule, _SPEC016_TRIES),
         Schedule.NONE: NEVER,
         Schedule.ONCE: Tries(attempts=2, backoff=_SPEC016_TRIES.backoff),
+        Schedule.MATCHING: Tries(attempts=2, backoff=_SPEC016_TRIES.backoff),
     },
     circuit=circuit.SPEC016,
     timeouts=_OPERATIONS,
@@ -117,20 +133,22 @@ SPEC016 = Profile(
 # Document 003 (C30, N3).
 TASK = Profile(
     name="task",
-    schedules={**dict.fromkeys(Schedule, NEVER)},
+    schedules={**dict.fromkeys(Schedule, NEVER), Schedule.MATCHING: _ONCE},
     circuit=circuit.PROVIDER,
     timeouts={"default": 300.0},
+    limits={"loop_iterations": 5, "depth": 5, "resource_warning": 0.8},
 )
-"""For task systems that retry themselves: nothing is retried automatically, and a script has 300 s."""
+"""For task systems that retry themselves: only a search for context is retried, once, and a script has 300 s."""
 
 # Document 004 (S4-9 to S4-13).
-_ACTOR_TRIES = Tries(attempts=3, backoff=Backoff(initial=1, factor=2, cap=10, jitter=0.5))
+_ACTOR_TRIES = Tries(attempts=3, backoff=Backoff(initial=1, factor=2, cap=10, jitter="scaled"))
 ACTOR = Profile(
     name="actor",
     schedules={
         **dict.fromkeys(Schedule, _ACTOR_TRIES),
         Schedule.NONE: NEVER,
         Schedule.ONCE: Tries(attempts=2, backoff=_ACTOR_TRIES.backoff),
+        Schedule.MATCHING: Tries(attempts=2, backoff=_ACTOR_TRIES.backoff),
     },
     circuit=circuit.ACTOR,
     timeouts={
@@ -142,6 +160,11 @@ ACTOR = Profile(
         "db": 10.0,
         "internal": 5.0,
     },
+    tries={
+        "claude": Tries(attempts=2, backoff=Backoff(initial=5, factor=2, cap=10, jitter="scaled")),
+        "claude-send": Tries(attempts=2, backoff=Backoff(initial=2, factor=2, cap=5, jitter="scaled")),
+    },
+    limits={"restarts": 3, "restart_window_s": 60.0},
 )
 """For actors: three attempts with short delays, each multiplied by 0.5 to 1.5 and then capped at 10 s."""
 

@@ -97,7 +97,7 @@ class AlertSink(Subscription):
 
     def measured(self, metric: ErrorMetric) -> None:
         """Count an error by its metric. Use it for errors of clients and hooks, which the runtime does not report."""
-        if metric.category == "HOOK":
+        if metric.category == "HOOK_":
             self.count("hook_failures")
         elif metric.code == "CONN_RECONNECT_EXHAUSTED":
             self.count("reconnection_failures")

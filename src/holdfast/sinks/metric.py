@@ -31,7 +31,7 @@ class ErrorMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
 
     category: str
-    """The prefix of its code: CONN, AUTH, PROVIDER …"""
+    """The prefix of its code: `CONN_`, `AUTH_`, `PROVIDER_` …"""
     code: AnyCode
     severity: Severity
     source: Source
@@ -47,7 +47,7 @@ class ErrorMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         """Return the metric of a fault."""
         return cls(
             # Use the prefix of the code, not the fault's category, because document 000 groups errors by the prefix.
-            category=fault.code.partition("_")[0],
+            category="".join(fault.code.partition("_")[:2]),
             code=fault.code,
             severity=fault.severity,
             source=source,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.faults import Category, Cause, Fault, Schedule
-from holdfast.views.view import MS, View, code_for, given, read_delay, write_delay
+from holdfast.views.view import MS, View, code_for, given, is_retryable, milliseconds, read_delay, write_delay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,13 +33,18 @@ _RETRIES: Mapping[Category, int] = {
 """How often a category is retried (N1-1). A category that is not listed is not retried."""
 
 
-def write(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
+def write(
+    fault: Fault, *, literal: bool = False, with_fault: bool = False, redactor: Redactor | None = None
+) -> dict[str, Any]:
     """Return the ClassifiedError of `fault`.
+
+    `literal` replaces the message of a timeout by the sentence of the specification. `isRetryable` is about the failure: it
+    is also true if an operation has given up on a temporary failure.
 
     >>> category.write(Fault.of("PROVIDER_OVERLOADED"))["category"]
     'unavailable'
     """
-    return _VIEW.write(fault, with_fault=with_fault, redactor=redactor)
+    return _VIEW.write(fault, with_fault=with_fault, redactor=redactor, literal=literal)
 
 
 def read(document: object) -> Fault:
@@ -69,7 +74,7 @@ def _show(fault: Fault) -> _ClassifiedError:
     cause = fault.cause
     return _ClassifiedError(
         category=fault.category,
-        is_retryable=fault.retryable,
+        is_retryable=is_retryable(fault),
         suggested_delay=given(write_delay(fault.retry_after, MS), 0),
         max_retries=_max_retries(fault),
         message=fault.message,
@@ -87,11 +92,18 @@ def _build(document: _ClassifiedError) -> Fault:
     )
 
 
+def _worded(fault: Fault, document: dict[str, Any]) -> dict[str, Any]:
+    limit = milliseconds(fault.context, "limit_s", "timeout_s")
+    if fault.category is not Category.TIMEOUT or limit is None:
+        return document
+    return {**document, "message": f"Operation timed out after {limit}ms"}
+
+
 def _max_retries(fault: Fault) -> int:
-    if not fault.retryable:
+    if not is_retryable(fault):
         return 0
     # A code that allows one retry is more exact than its category.
-    return 1 if fault.schedule is Schedule.ONCE else _RETRIES.get(fault.category, 1)
+    return 1 if fault.schedule in (Schedule.ONCE, Schedule.MATCHING) else _RETRIES.get(fault.category, 1)
 
 
 def _code(category: str) -> Code:
@@ -112,4 +124,4 @@ def _cause(error: Any) -> Cause | None:
     return None
 
 
-_VIEW = View(name="category", shape=_ClassifiedError, show=_show, build=_build)
+_VIEW = View(name="category", shape=_ClassifiedError, show=_show, build=_build, wording=_worded)

@@ -2,7 +2,7 @@
 
 Invariant: a Response with an error is never a success, and its `data` is the partial result. A recoverable failure has
 the type `validation`. A cancellation has no type of its own. Its type is `permanent`, so it is neither retried nor
-restarted.
+restarted. `retryable` is about the failure, not about the operation: a timeout stays retryable after the last attempt.
 """
 
 from __future__ import annotations
@@ -14,7 +14,19 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.faults import Err, Fault, InvalidError, Kind, Ok, Partial
-from holdfast.views.view import View, checked, code_for, facts, given, jsonable, renamed, shaped
+from holdfast.views.view import (
+    View,
+    checked,
+    code_for,
+    facts,
+    given,
+    is_exhausted,
+    is_retryable,
+    jsonable,
+    milliseconds,
+    renamed,
+    shaped,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +83,20 @@ _NAMES: Mapping[Code, Mapping[str, str]] = {
     "ACTOR_MAX_RESTARTS": {"original_error": "originalError"},
 }
 """Context fields that have other names in document 004."""
+
+
+_CONTEXTS: Mapping[Code, frozenset[str]] = {
+    **dict.fromkeys(
+        ("PROTO_INVALID_MESSAGE", "CONN_TIMEOUT", "CIRCUIT_OPEN", "TOOL_TIMEOUT", "ACTOR_NOT_FOUND"), frozenset()
+    ),
+    "ACTOR_CLI_NETWORK": frozenset(),
+    "ACTOR_CLI_ERROR": frozenset(),
+    "PROTO_UNKNOWN_TYPE": frozenset({"supportedTypes", "receivedType"}),
+    "PROVIDER_STREAM_STALLED": frozenset({"durationMs"}),
+    "ACTOR_CRASHED": frozenset({"restartCount"}),
+    "ACTOR_MAX_RESTARTS": frozenset({"originalError"}),
+}
+"""The only context fields that document 004 shows for a code."""
 
 
 class ActorError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -167,15 +193,19 @@ def write(
     fault: Fault,
     *,
     metadata: dict[str, Any] | None = None,
+    literal: bool = False,
     with_fault: bool = False,
     redactor: Redactor | None = None,
 ) -> dict[str, Any]:
     """Return the failed Response of `fault`; `metadata` replaces metadata that was read from another Response.
 
+    After retries the message begins with the number of attempts. `literal` replaces the message and the context by those of
+    the specification, where it has its own for the code.
+
     >>> response.write(Fault.of("TOOL_TIMEOUT"))["error"]["code"]
     'TIMEOUT'
     """
-    document = _VIEW.draft(fault, redactor)
+    document = _VIEW.draft(fault, redactor, literal=literal)
     # It is added last, because metadata describes this message, not the failure.
     if metadata is not None:
         document["metadata"] = metadata
@@ -199,11 +229,15 @@ def failed(
 
 
 def from_outcome(
-    outcome: Outcome[Any], *, metadata: dict[str, Any] | None = None, redactor: Redactor | None = None
+    outcome: Outcome[Any],
+    *,
+    metadata: dict[str, Any] | None = None,
+    literal: bool = False,
+    redactor: Redactor | None = None,
 ) -> dict[str, Any]:
-    """Return an outcome as a Response."""
+    """Return an outcome as a Response; `literal` as for `write`."""
     if isinstance(outcome, Err):
-        return write(outcome.fault, metadata=metadata, redactor=redactor)
+        return write(outcome.fault, metadata=metadata, literal=literal, redactor=redactor)
     success = _Success(success=True, data=outcome.value, metadata=UNSET if metadata is None else metadata)
     # A successful result is not masked and not capped, because the caller needs all of it.
     document: dict[str, Any] = jsonable(success)
@@ -238,12 +272,51 @@ def _show(fault: Fault) -> _Response:
     error = ActorError(
         type=_TYPES[fault.kind],
         code=_CODES.get(fault.code, fault.code),
-        message=fault.message,
-        retryable=fault.retryable,
+        message=_counted(fault, fault.message),
+        retryable=is_retryable(fault),
         context=context or None,
     )
     # A failed command's stdout, stderr and exitCode are in `data` (S4-15): that is a partial result.
     return _Response(success=False, error=error, data=UNSET if fault.partial is None else fault.partial.payload)
+
+
+def _counted(fault: Fault, message: str) -> str:
+    """Return the message with the number of attempts, if a failure was retried until a limit was reached (S4-9)."""
+    attempts = len(fault.attempts)
+    return f"Failed after {attempts} attempts: {message}" if attempts > 1 and is_exhausted(fault) else message
+
+
+def _worded(fault: Fault, document: dict[str, Any]) -> dict[str, Any]:
+    error = dict(document["error"])
+    sentence = _sentence(fault)
+    if sentence is not None:
+        error["message"] = _counted(fault, sentence)
+    if fault.code in _CONTEXTS:
+        context = {
+            name: value for name, value in (error.pop("context", None) or {}).items() if name in _CONTEXTS[fault.code]
+        }
+        error |= {"context": context} if context else {}
+    return {**document, "error": error}
+
+
+def _sentence(fault: Fault) -> str | None:
+    """Return document 004's own sentence for the code; None if it has none, or if a fact for it is missing."""
+    facts = fault.context
+    limit = milliseconds(facts, "limit_s", "timeout_s", "idle_s", "timeout_ms")
+    match fault.code:
+        case "PROTO_INVALID_MESSAGE":
+            return "Message payload is invalid"
+        case "CIRCUIT_OPEN":
+            return "Service temporarily unavailable"
+        case "PROTO_UNKNOWN_TYPE" if "received" in facts:
+            return f"Task does not support message type: {facts['received']}"
+        case "TOOL_TIMEOUT" if limit is not None and "operation" in facts:
+            return f'Operation "{facts["operation"]}" timed out after {limit}ms'
+        case "PROVIDER_STREAM_STALLED" if limit is not None:
+            return f"Stream exceeded timeout of {limit}ms"
+        case "ACTOR_MAX_RESTARTS" if {"actor", "restarts", "window_s"} <= facts.keys():
+            return f"Actor {facts['actor']} failed {facts['restarts']} times in {milliseconds(facts, 'window_s')}ms"
+    return None
 
 
 def _build(document: _Response) -> Fault:
@@ -259,4 +332,4 @@ def _build(document: _Response) -> Fault:
     )
 
 
-_VIEW = View(name="response", shape=_Response, show=_show, build=_build)
+_VIEW = View(name="response", shape=_Response, show=_show, build=_build, wording=_worded)

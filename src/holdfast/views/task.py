@@ -1,6 +1,7 @@
 """The task view: TaskError (`type`, `reason` or `resource`, `message`, `details`) and the failed TaskResult.
 
-Invariant: a failed task keeps its partial result in one place, and `FAILED` marks the result as partial.
+Invariant: a failed task keeps its partial result in one place, and `FAILED` marks the result as partial. Output of the wrong
+type stands in two fields, `originalOutput` and `partialOutput`, because readers look for it in either.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ _OUR_NAMES = {theirs: ours for ours, theirs in _NAMES.items()}
 
 # Codes of workflows, whose partial result is an environment of bindings.
 _WORKFLOW: frozenset[Code] = frozenset({"TASK_EVALUATION_FAILED", "TASK_UNBOUND_SYMBOL"})
-_PLACES = ("originalOutput", "partialResults", "s_expression_environment", "partialOutput")
+_ORIGINAL = "originalOutput"
+_OUTPUT = "partialOutput"
+_PLACES = (_ORIGINAL, "partialResults", "s_expression_environment", _OUTPUT)
 
 
 class Status(StrEnum):
@@ -83,13 +86,18 @@ class Handler(StrEnum):
     GENERAL = "general"
 
 
-def write(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
+def write(
+    fault: Fault, *, literal: bool = False, with_fault: bool = False, redactor: Redactor | None = None
+) -> dict[str, Any]:
     """Return the TaskError of `fault`.
+
+    `literal` replaces the message of a failed subtask by the sentence of the specification, which quotes the description in
+    the subtask's request.
 
     >>> task.write(Fault.of("TASK_TURNS_EXHAUSTED"))["resource"]
     'turns'
     """
-    return _TASK_ERROR.write(fault, with_fault=with_fault, redactor=redactor)
+    return _TASK_ERROR.write(fault, with_fault=with_fault, redactor=redactor, literal=literal)
 
 
 def read(document: object) -> Fault:
@@ -101,11 +109,15 @@ def write_result(
     fault: Fault,
     *,
     notes: dict[str, Any] | None = None,
+    literal: bool = False,
     with_fault: bool = False,
     redactor: Redactor | None = None,
 ) -> dict[str, Any]:
-    """Return the FAILED TaskResult of `fault`; `notes` (such as `iteration_history`) are added beside its error."""
-    document = _RESULT.draft(fault, redactor)
+    """Return the FAILED TaskResult of `fault`; `notes` (such as `iteration_history`) are added beside its error.
+
+    `literal` as for `write`.
+    """
+    document = _RESULT.draft(fault, redactor, literal=literal)
     if notes is not None:
         document["notes"] = {**document.get("notes", {}), **notes}
     return _RESULT.sealed(document, fault if with_fault else None, redactor)
@@ -172,27 +184,50 @@ def _show_error(fault: Fault) -> dict[str, Any]:
         if place == _CONTENT and fault.partial.payload is not None:
             document[_CONTENT] = fault.partial.payload
         details |= spread_partial(fault.partial, None if place == _CONTENT else place)
+        if _ORIGINAL in details:
+            details.setdefault(_OUTPUT, details[_ORIGINAL])
     return document | ({"details": details} if details else {})
 
 
 def _place(fault: Fault, partial: Partial, word: str) -> str:
-    """Return the field in which a reader of document 003 looks for a partial result. It is written only there."""
+    """Return the field in which a reader of document 003 looks for a partial result."""
     if word == _FORMAT:
-        return "originalOutput"  # the output is complete but has the wrong form: a reader may still parse it (S3-9)
+        return _ORIGINAL  # the output is complete but has the wrong form: a reader may still parse it (S3-9)
     if isinstance(partial.payload, list):
         return "partialResults"  # the results of the finished steps (S3-4, N3-2)
     if fault.code in _WORKFLOW:
         return "s_expression_environment"  # a workflow's partial result is its bindings (S3-7, S3-18)
     if word == _SUBTASK:
-        return "partialOutput"  # not the task's own output but that of the failed subtask (S3-15)
+        return _OUTPUT  # not the task's own output but that of the failed subtask (S3-15)
     return _CONTENT  # an atomic task's output so far (S3-6)
 
 
 def _build_error(document: _TaskError) -> Fault:
     details = facts(given(document.details, {}))
+    if _ORIGINAL in details and _same_output(details):
+        del details[_OUTPUT]
     partial = take_partial(details, _PLACES, given(document.content, None))
     context = renamed(details, _OUR_NAMES) | given(document.metrics, {}) | _own_facts(document)
     return Fault.of(_code(document), document.message, context=facts(context), partial=partial)
+
+
+def _same_output(details: dict[str, Any]) -> bool:
+    """Whether `partialOutput` only repeats `originalOutput`. JSON tells 1, 1.0 and true apart, Python does not."""
+    both = details[_ORIGINAL], details.get(_OUTPUT)
+    return _OUTPUT in details and msgspec.json.encode(both[0]) == msgspec.json.encode(both[1])
+
+
+def _worded(fault: Fault, document: dict[str, Any]) -> dict[str, Any]:
+    request = fault.context.get("subtask_request")
+    description = request.get("description") if isinstance(request, dict) else None
+    if fault.code != "TASK_SUBTASK_FAILED" or not isinstance(description, str):
+        return document
+    return {**document, "message": f'Subtask "{description}" failed'}
+
+
+def _worded_result(fault: Fault, document: dict[str, Any]) -> dict[str, Any]:
+    notes = document["notes"]
+    return {**document, "notes": {**notes, "error": _worded(fault, notes["error"])}}
 
 
 def _own_facts(document: _TaskError) -> dict[str, Any]:
@@ -227,7 +262,13 @@ def _code(document: _TaskError) -> Code:
 
 
 _TASK_ERROR = View(
-    name="task", shape=_TaskError, show=_show_error, build=_build_error, invalid=_INVALID, leaves_process=False
+    name="task",
+    shape=_TaskError,
+    show=_show_error,
+    build=_build_error,
+    invalid=_INVALID,
+    leaves_process=False,
+    wording=_worded,
 )
 
 
@@ -263,4 +304,12 @@ def _noted_error(error: Any) -> Fault:
         raise InvalidError.saying(path, found["expected"], found["received"], _INVALID) from None
 
 
-_RESULT = View(name="result", shape=_TaskResult, show=_show, build=_build, invalid=_INVALID, leaves_process=False)
+_RESULT = View(
+    name="result",
+    shape=_TaskResult,
+    show=_show,
+    build=_build,
+    invalid=_INVALID,
+    leaves_process=False,
+    wording=_worded_result,
+)

@@ -31,7 +31,10 @@ __all__ = [
     "code_for",
     "facts",
     "given",
+    "is_exhausted",
+    "is_retryable",
     "jsonable",
+    "milliseconds",
     "objects",
     "read_delay",
     "renamed",
@@ -57,6 +60,8 @@ _CARRIED_DEPTH = 23
 _KEPT = "said"
 """The context field that keeps the differences. The name is stored in old faults, so it stays."""
 _MISSING = object()
+_LIMITS = frozenset({"attempts", "budget", "circuit", "commanded", "deadline", "quota", "retry-after"})
+"""What an attempt's `then` holds if the failure might have been retried and something else ended the operation."""
 
 
 class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
@@ -73,6 +78,8 @@ class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     """The code of the error for a document that is not in this format."""
     leaves_process: bool = True
     """Whether secrets must be masked and long texts capped."""
+    wording: Callable[[Fault, dict[str, Any]], dict[str, Any]] | None = None
+    """Returns a document of `show` with the sentence and the fields of the format's own specification."""
 
     def read(self, document: object) -> Fault:
         """Return the fault of `document`, and keep what a fault has no field for."""
@@ -89,8 +96,8 @@ class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
             ours.pop(HOLDFAST, None)
         return fault if _same(ours, received) else self._keeping(fault, received)
 
-    def draft(self, fault: Fault, redactor: Redactor | None = None) -> dict[str, Any]:
-        """Return the document of `fault` with the kept difference applied.
+    def draft(self, fault: Fault, redactor: Redactor | None = None, *, literal: bool = False) -> dict[str, Any]:
+        """Return the document of `fault` with the kept difference applied, `literal` in the specification's own words.
 
         `sealed` makes it safe to send out of the process.
         """
@@ -98,6 +105,8 @@ class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
             # Secrets are masked before texts are split over fields, because half a secret is not recognised.
             fault = fault.masked(redactor)
         shown: dict[str, Any] = jsonable(self.show(fault))
+        if literal and self.wording is not None:
+            shown = self.wording(fault, shown)
         patch = _patch(fault, self.name)
         if patch is None:
             return shown
@@ -123,9 +132,11 @@ class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         sealed: dict[str, Any] = jsonable(document)
         return sealed if redactor is None else redactor.value(sealed)
 
-    def write(self, fault: Fault, *, with_fault: bool, redactor: Redactor | None) -> dict[str, Any]:
+    def write(
+        self, fault: Fault, *, with_fault: bool, redactor: Redactor | None, literal: bool = False
+    ) -> dict[str, Any]:
         """Return the document of `fault`."""
-        return self.sealed(self.draft(fault, redactor), fault if with_fault else None, redactor)
+        return self.sealed(self.draft(fault, redactor, literal=literal), fault if with_fault else None, redactor)
 
     def _keeping(self, fault: Fault, received: dict[str, Any]) -> Fault:
         patch = _Patch.between(jsonable(self.show(fault)), received)
@@ -233,6 +244,29 @@ def code_for(name: str, stand_in: Code) -> Code:
     """Return the code that `name` means in any of its spellings; `stand_in` for an unknown name."""
     entry = resolve(name)
     return stand_in if entry is None else entry.code
+
+
+def milliseconds(context: Mapping[str, Any], *names: str) -> int | None:
+    """Return the first of the named durations as milliseconds. The names end in `_s` or `_ms`, as the values' unit."""
+    for name in names:
+        value = context.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value):
+            return round(value if name.endswith("_ms") else value * MS)
+    return None
+
+
+def is_retryable(fault: Fault) -> bool:
+    """Whether the failure itself may be retried.
+
+    An operation that has used up its attempts marks its fault as not retryable, so that nobody around it retries again. A
+    format that describes the failure, and not the operation, still shows a temporary failure.
+    """
+    return fault.retryable or is_exhausted(fault)
+
+
+def is_exhausted(fault: Fault) -> bool:
+    """Whether an operation gave up on a failure that may be retried, because one of its own limits was reached."""
+    return not fault.retryable and fault.entry.retryable and bool(fault.attempts) and fault.attempts[-1].then in _LIMITS
 
 
 def renamed(facts: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -101,9 +101,34 @@ def error_reply(
     return _ERROR.sealed(document, fault if with_fault else None, redactor)
 
 
-def tool_error(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
-    """Return the message for a failed tool call; the fault's context contains `tool` and `tool_call_id`."""
-    return _TOOL_ERROR.write(fault, with_fault=with_fault, redactor=redactor)
+def tool_error(
+    fault: Fault,
+    *,
+    retryable: bool | None = None,
+    max_retries: int | None = None,
+    literal: bool = False,
+    with_fault: bool = False,
+    redactor: Redactor | None = None,
+) -> dict[str, Any]:
+    """Return the message for a failed tool call; the fault's context contains `tool` and `tool_call_id`.
+
+    `retryable` and `max_retries` are what the tool's contract allows; without them the fault decides. `literal` replaces the
+    message of a command that failed by the sentence of the specification.
+
+    >>> fault = Fault.of("TOOL_EXECUTION_FAILED", context={"tool": "bash", "exit_code": 1})
+    >>> wire.tool_error(fault, retryable=True, literal=True)["payload"]["message"]
+    'Command exited with code 1'
+    """
+    document = _TOOL_ERROR.draft(fault, redactor, literal=literal)
+    if retryable is not None:
+        document["payload"] = {
+            **document["payload"],
+            "retryable": retryable,
+            "max_retries": _RETRIES if retryable else 0,
+        }
+    if max_retries is not None:
+        document["payload"] = {**document["payload"], "max_retries": max_retries}
+    return _TOOL_ERROR.sealed(document, fault if with_fault else None, redactor)
 
 
 def http_body(
@@ -244,7 +269,14 @@ def _build_tool_error(document: _Message[_ToolErrorPayload]) -> Fault:
 def _max_retries(fault: Fault) -> int:
     if not fault.retryable:
         return 0
-    return 1 if fault.schedule is Schedule.ONCE else _RETRIES
+    return 1 if fault.schedule in (Schedule.ONCE, Schedule.MATCHING) else _RETRIES
+
+
+def _worded_tool_error(fault: Fault, document: dict[str, Any]) -> dict[str, Any]:
+    code = fault.context.get("exit_code")
+    if fault.code != "TOOL_EXECUTION_FAILED" or not isinstance(code, int):
+        return document
+    return {**document, "payload": {**document["payload"], "message": f"Command exited with code {code}"}}
 
 
 def _show_partial(partial: Partial | None) -> dict[str, Any]:
@@ -328,7 +360,13 @@ _CONNECTION_ERROR = View(
     name="connection_error", shape=_Message[_ErrorPayload], show=_show_connection_error, build=_build_error
 )
 _ERROR = View(name="error", shape=_Message[_ErrorPayload], show=_show_error, build=_build_error)
-_TOOL_ERROR = View(name="tool_error", shape=_Message[_ToolErrorPayload], show=_show_tool_error, build=_build_tool_error)
+_TOOL_ERROR = View(
+    name="tool_error",
+    shape=_Message[_ToolErrorPayload],
+    show=_show_tool_error,
+    build=_build_tool_error,
+    wording=_worded_tool_error,
+)
 _HTTP = View(name="http", shape=_Body, show=_show_body, build=_build_body)
 _HOOK = View(name="hook", shape=_HookReply, show=_show_hook, build=_build_hook)
 _MESSAGES: Mapping[str, View[Any]] = {"connection_error": _CONNECTION_ERROR, "error": _ERROR, "tool_error": _TOOL_ERROR}
