@@ -3,7 +3,7 @@
     classify, accuracy   recognising failures
     import               what `import holdfast` adds to the start of a program
     recover              what recovery costs around a call that works, fails, or is rejected by an open circuit
-    recovery             how well calls recover on scripted traces, compared with a clairvoyant; the cost beside the Router
+    recovery             how well calls recover in each kind of failure, compared with clairvoyants; the verdict; the cost beside the Router
     circuits, memory     a hundred thousand circuits, a million calls, ten thousand streams
     provider             our own fault provider, which must never be the bottleneck of a test
     day                  24 virtual hours of mixed faults: what is recovered, prevented, and how soon (`--seed N`)

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 from pathlib import Path
+from typing import Any
 
 from benchmarks import accuracy, circuits, classify, day, durable, imports, memory, peers, provider, recover, recovery
 
@@ -39,6 +40,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few rounds: rough figures, not a measurement")
     parser.add_argument("--calls", type=int, default=memory.CALLS, help="how many calls `memory` makes")
     parser.add_argument("--seed", type=int, default=1, help="the seed of `day`")
+    group = parser.add_argument_group("recovery")
+    group.add_argument("--seeds", type=int, metavar="N", help="how many seeds each kind is drawn from; 10 by default")
+    group.add_argument("--tune", action="store_true", help="play the seeds for tuning, which are never reported")
+    group.add_argument("--kinds", default="", metavar="A,B", help="only kinds whose names contain one of these")
+    group.add_argument("--only", default="", metavar="A,B", help="only these contenders, by name or part of it")
+    group.add_argument("--algorithms", action="store_true", help="known algorithms, too, written by us")
+    group.add_argument("--beside", type=Path, metavar="FILE", help="take the other contenders from an earlier --json")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
@@ -52,8 +60,15 @@ def main() -> None:
     for name, why in missing.items():
         print(f"not installed: {name}: {why}")
     result = {"machine": machine, "quick": options.quick, "not_installed": missing}
+    more_of = {
+        "memory": {"calls": options.calls},
+        "day": {"seed": options.seed},
+        "recovery": {
+            name: getattr(options, name) for name in ("seeds", "tune", "kinds", "only", "algorithms", "beside")
+        },
+    }
     for part in parts:
-        more = {"memory": {"calls": options.calls}, "day": {"seed": options.seed}}.get(part, {})
+        more: dict[str, Any] = more_of.get(part, {})
         result[part] = PARTS[part](quick=options.quick, **more)
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")

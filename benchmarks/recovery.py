@@ -1,155 +1,256 @@
 """How well calls recover, contender beside contender: the same calls through the same traces, in virtual time.
 
+    python -m benchmarks recovery                              every kind, ten seeds that nothing was tuned on
+    python -m benchmarks recovery --tune --only holdfast       five other seeds, our default policy alone: under a minute
+    python -m benchmarks recovery --kinds brownout,bucket      the kinds whose names contain one of these
+    python -m benchmarks recovery --json all.json              also keep every figure
+    python -m benchmarks recovery --only holdfast --beside all.json    take the other contenders from that file
+
 The clairvoyant knows the trace, so nobody can be sooner or send fewer requests. The last table is the cost of a call that works.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from bisect import bisect_left
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from operator import sub
-from statistics import mean, median
+from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks.inside.clients import BEST, CLIENTS, LIMIT_S, MODEL
+import msgspec
+
+from benchmarks.figures import SOON_S, Figures, Sample, best_played, pooled, sample
+from benchmarks.inside.clients import ALGORITHMS, CLIENTS, DEADLINE_S, LIMIT_S, MODEL, OURS, ROUTER, VARIANTS
 from benchmarks.inside.overhead import BARE, MEASURED
-from benchmarks.inside.recovery import CALLERS, EVERY_S
-from benchmarks.inside.traces import CHARGED, GOOD_ANSWER_S, Trace, traces
+from benchmarks.inside.traces import CALLERS, CHARGED, EVERY_S, GOOD_ANSWER_S, KINDS, MONTHS, draw
 from benchmarks.peers import Worker
-from benchmarks.table import quantile, show
-from holdfast.policies.models.prices import LIST_PRICES
-from holdfast.policies.models.usage import Usage
+from benchmarks.table import show
+from benchmarks.verdict import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SEED = 7
+    Played = dict[str, dict[str, dict[int, Sample]]]
+    """By kind, contender and seed."""
+
+REPORTED = range(101, 111)
+"""Seeds of the figures that we publish. Nothing is tuned on them."""
+TUNED = range(1, 6)
+FEWER = {ROUTER: 2, **dict.fromkeys(VARIANTS, 3), OURS: None}
+"""Contenders that play fewer seeds: a request through the Router takes ten times as long as one through the SDK, and our other
+policies are not compared with the peers."""
+BEST, BOUNDED = "clairvoyant", f"clairvoyant, {DEADLINE_S:g} s"
 TARGET_TIMES = 50
 """How much less a recovered call must cost than one through the Router."""
-_SOON_S = 30.0
-_LONG = ("outage of 10 min", "one hour of all of these")
+_QUICK = ("rate limit of 20 s, delay named", "outage of 60 s", "brownout 40 %", "bucket of 60/min, Retry-After")
 
 NOTES = [
-    f"{CALLERS} callers, each with a call due every {EVERY_S:g} s on average, whatever became of those before; good answers take {GOOD_ANSWER_S:g} s",
-    "what a request meets depends on its moment alone, so all contenders meet the same trace; requests are counted by the provider",
-    "wasted: requests that brought no caller an answer; p50, p95: seconds to success of the calls that succeeded",
-    f"back: seconds from the service's return to the first success, the longest; peak: requests in the busiest second of the {_SOON_S:g} s after a return",
-    f"$: for a thousand calls that succeeded, list price of {MODEL}; what ended in {' or '.join(CHARGED)} was charged",
-    "regret: seconds per call beyond the clairvoyant's; a call that failed is counted until the end of the trace, when somebody must do it over",
+    f"{CALLERS} callers, each with a call due every {EVERY_S:g} s on average, where a kind names no others; good answers take {GOOD_ANSWER_S:g} s",
+    "what a request meets depends on its moment alone, so all contenders meet the same trace; where a limit depends on the load, it depends on the contender's own requests",
+    f"clairvoyant: knows the trace; with {DEADLINE_S:g} s it gives up a call that cannot be answered within our default deadline; under a limit on the load it is the earliest-deadline-first schedule on the bucket",
+    "wasted: requests that brought no caller an answer; 429: share of the requests that got one",
+    "p50, p95: seconds of all calls; an unanswered one counts until the end of the trace, when somebody must do it over",
+    f"regret: seconds per call beyond the clairvoyant's; beyond: beyond that of the clairvoyant with {DEADLINE_S:g} s",
+    "goodput: answers by the moment at which that one is done, as a share of its answers",
+    f"back: seconds from that one's first answer after a return of the service to the contender's, the longest; peak: requests in the busiest second of the {SOON_S:g} s after a return",
+    f"$: for a thousand calls that were answered, list price of {MODEL}; what ended in {' or '.join(CHARGED)} was charged",
     "holdfast: the defaults, and no fallback; rejecting: wait_for_circuit=False, as its calls behave where a fallback would answer",
-    f"SDK: openai; as it comes: 2 retries, 600 s for a request; 5 retries, tenacity and Router: {LIMIT_S:g} s for a request",
-    "tenacity: wait_random_exponential(min=1, max=60), stop_after_attempt(6), the SDK's retries off; Router: one deployment, its default of 2 retries",
+    f"SDK: openai; as it comes: 2 retries, 600 s for a request; 5 retries, tenacity, stamina and Router: {LIMIT_S:g} s for a request",
+    "tenacity: wait_random_exponential(min=1, max=60), stop_after_attempt(6); stamina: its defaults (10 attempts, 45 s), or as many attempts as fit into 120 s with delays up to 30 s; Router: one deployment, its default of 2 retries",
     "time is virtual for all: event loop, time.time, time.monotonic, time.sleep; no library is changed",
-]
+]  # fmt: skip
+MONTH_NOTES = [
+    "three callers, a call every five minutes; outages as often and as long as the status pages show: a failure every 5 or 6 days, repaired after 2.6 or 2.8 hours on average",
+    "half of the outages are partial: three to nine seconds in ten are bad",
+    f"back: seconds from the first answer of a clairvoyant with {DEADLINE_S:g} s after a return to the contender's; one seed, without the Router",
+]  # fmt: skip
 
 
-class Figures(NamedTuple):
-    calls: int
-    succeeded: int
-    wasted: int
-    p50: float
-    p95: float
-    back: float | None
-    peak: int | None
-    usd: float
-    """For a thousand calls that succeeded."""
-    regret: float
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What to play."""
+
+    quick: bool = False
+    seeds: int | None = None
+    tune: bool = False
+    kinds: str = ""
+    only: str = ""
+    algorithms: bool = False
+    beside: Path | None = None
+
+    def numbers(self) -> range:
+        """Return the seeds."""
+        return (TUNED if self.tune else REPORTED)[: self.seeds or (1 if self.quick else None)]
+
+    def chosen(self) -> list[str]:
+        """Return the kinds, the months among them if they are played."""
+        words = _words(self.kinds)
+        if words:
+            chosen = [kind for kind in (*KINDS, *MONTHS) if any(word in kind for word in words)]
+            return chosen or sys.exit(f"no kind contains {self.kinds}; there are: {'; '.join((*KINDS, *MONTHS))}")
+        if self.quick:
+            return [*_QUICK]
+        return [*KINDS] if self.tune or self.only else [*KINDS, *MONTHS]
+
+    def contenders(self) -> list[str]:
+        """Return the contenders. A whole name means that one alone: `holdfast` is not all of its variants."""
+        words = _words(self.only)
+        if unknown := [word for word in words if not any(word in name for name in CLIENTS)]:
+            sys.exit(f"no contender contains {unknown[0]}; there are: {'; '.join(CLIENTS)}")
+        if not words:
+            return [name for name in CLIENTS if self.algorithms or name not in ALGORITHMS]
+        return [name for name in CLIENTS if any(name == word or (word in name and word not in CLIENTS) for word in words)]  # fmt: skip
+
+    def jobs(self) -> list[Job]:
+        """Return who plays which kind on which seed."""
+        return [
+            Job(who, kind, seed)
+            for who in self.contenders()
+            for kind in self.chosen()
+            for seed in self.numbers()[: FEWER.get(who) if kind in KINDS else 1]
+            if kind in KINDS or who not in (ROUTER, *ALGORITHMS)
+        ]
 
 
-def run(*, quick: bool) -> dict[str, Any]:
-    chosen = {name: trace for name, trace in traces(SEED).items() if not (quick and name in _LONG)}
-    # The slowest first; in virtual time they do not disturb each other.
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        results = dict(zip(CLIENTS, reversed([*pool.map(_through, reversed(CLIENTS), [chosen] * len(CLIENTS))]), strict=True))  # fmt: skip
-    broken = {name: why for name, (_, why) in results.items() if why}
-    played = {name: by_trace for name, (by_trace, why) in results.items() if not why}
-    table = {
-        name: {who: figures(trace, mine[name], played[BEST][name]) for who, mine in played.items()}
-        for name, trace in chosen.items()
+class Job(NamedTuple):
+    who: str
+    kind: str
+    seed: int
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def run(*, quick: bool, **options: Any) -> dict[str, Any]:
+    """Play the traces, print a table for each kind and the verdict, and return every sample."""
+    wanted = Options(quick=quick, **options)
+    played, broken = _play_all(wanted.jobs())
+    if wanted.beside is not None:
+        _take_from(wanted.beside, played)
+    _add_best(played)
+    kinds = {kind: played[kind] for kind in played if kind in KINDS}
+    months = {kind: played[kind] for kind in played if kind in MONTHS}
+    if kinds:
+        _print_kinds(kinds, wanted, broken)
+    if months:
+        _print_months(months)
+    lines = verdict(kinds) if kinds and OURS in wanted.contenders() else []
+    result = {
+        "samples": msgspec.to_builtins(played, str_keys=True),
+        "verdict": [line._asdict() for line in lines],
+        "broken": broken,
     }
-    for name, by_contender in table.items():
-        _print(f"Recovery: {name}", by_contender)
-    whole = {who: total([by_contender[who] for by_contender in table.values()]) for who in played}
-    _print("Recovery: all traces", whole, [*NOTES, *(f"{name} broke: {why}" for name, why in broken.items())])
-    documents = {name: {who: got._asdict() for who, got in by.items()} for name, by in {**table, "all": whole}.items()}
-    return {"traces": documents, "overhead_us": _overhead(quick=quick), "broken": broken}
+    if not (wanted.only or wanted.kinds or wanted.tune or quick):
+        result["overhead_us"] = overhead(quick=quick)
+    return result
 
 
-def _through(name: str, chosen: dict[str, Trace]) -> tuple[dict[str, Any], str]:
-    worker = Worker("recovery", name)
-    played = {trace: worker.ask("play", trace=trace, seed=SEED) for trace in chosen}
+def _print_kinds(kinds: Played, wanted: Options, broken: dict[str, str]) -> None:
+    numbers = wanted.numbers()
+    seen = f"seeds {numbers[0]} to {numbers[-1]}"
+    for kind, by_contender in kinds.items():
+        _print(f"Recovery: {kind}, {seen}", {who: pooled([*mine.values()]) for who, mine in by_contender.items()})
+    everybody = dict.fromkeys(who for by_contender in kinds.values() for who in by_contender)
+    whole = {who: pooled([one for by in kinds.values() for one in by.get(who, {}).values()]) for who in everybody}
+    few = ", ".join(f"{who}: {most}" for who, most in FEWER.items() if most and most < len(numbers) and who in whole)
+    notes = [
+        *NOTES,
+        *([f"fewer seeds, to save time: {few}"] if few else ()),
+        *(f"{name} broke: {why}" for name, why in broken.items()),
+    ]
+    _print(f"Recovery: all kinds, {seen}", whole, notes)
+
+
+def _print_months(months: Played) -> None:
+    for month, by_contender in months.items():
+        rows = []
+        for who, mine in by_contender.items():
+            got, backs = pooled([*mine.values()]), [back for one in mine.values() for back in one.backs]
+            cells = (f"{got.answered:,}", f"{got.calls:,}", f"{got.possible - got.answered:,}", f"{got.wasted:,}", str(len(backs)))  # fmt: skip
+            rows.append([who, *cells, f"{median(backs):.1f}", f"{max(backs):.1f}"])
+        head = ["", "answered", "of", "fewer than possible", "wasted", "returns", "back s, median", "longest"]
+        show(f"Recovery: {month}", head, rows, MONTH_NOTES)
+
+
+def _play_all(jobs: list[Job]) -> tuple[Played, dict[str, str]]:
+    """Play every job, on all cores, in processes of their contenders; return the samples and why contenders broke."""
+    cores = os.cpu_count() or 1
+    by_contender: dict[str, list[tuple[str, int]]] = {}
+    for who, kind, seed in jobs:
+        by_contender.setdefault(who, []).append((kind, seed))
+    # Each contender's jobs are dealt out to as many processes as there are cores. The slowest contender is the last in the list.
+    dealt = [(who, mine[place::cores]) for who, mine in reversed(by_contender.items()) for place in range(cores)]
+    with ThreadPoolExecutor(cores) as pool:
+        results = [*pool.map(lambda job: _through(*job), dealt)]
+    played: Played = {}
+    broken: dict[str, str] = {}
+    for (who, _), (samples, why) in zip(dealt, results, strict=True):
+        if why:
+            broken[who] = why
+        for (kind, seed), one in samples.items():
+            played.setdefault(kind, {}).setdefault(who, {})[seed] = one
+    return _in_order(played, [*by_contender], broken), broken
+
+
+def _in_order(played: Played, contenders: Sequence[str], broken: dict[str, str]) -> Played:
+    return {
+        kind: {who: dict(sorted(played[kind][who].items())) for who in contenders if who not in broken}
+        for kind in [*KINDS, *MONTHS]
+        if kind in played
+    }
+
+
+def _through(who: str, mine: Sequence[tuple[str, int]]) -> tuple[dict[tuple[str, int], Sample], str]:
+    worker = Worker("recovery", who)
+    samples: dict[tuple[str, int], Sample] = {}
+    for kind, seed in mine:
+        if (played := worker.ask("play", kind=kind, seed=seed)) is not None:
+            samples[kind, seed] = sample(draw(kind, seed), played)
     worker.close()
-    return played, worker.broken
+    return samples, worker.broken
 
 
-def figures(trace: Trace, played: dict[str, Any], best: dict[str, Any]) -> Figures:
-    calls, arrivals = played["calls"], played["arrivals"]
-    took = [end - due for due, end, good in calls if good]
-    lost = sum(_lost(trace, call) for call in calls) - sum(_lost(trace, call) for call in best["calls"])
-    usd = LIST_PRICES.cost(MODEL, Usage(**played["usage"]))
-    assert usd is not None
-    return Figures(
-        calls=len(calls),
-        succeeded=len(took),
-        wasted=len(arrivals) - len(took),
-        p50=quantile(took, 0.5),
-        p95=quantile(took, 0.95),
-        back=max((_back(calls, moment) for moment in trace.returns), default=None),
-        peak=max((_peak(arrivals, moment) for moment in trace.returns), default=None),
-        usd=1000 * usd * played["charged"] / len(took),
-        regret=lost / len(calls),
-    )
+def _take_from(file: Path, played: Played) -> None:
+    """Add the contenders that were not played now from the result of an earlier run, on the same kinds and seeds."""
+    earlier = msgspec.convert(json.loads(file.read_text())["recovery"]["samples"], dict[str, dict[str, dict[int, Sample]]], strict=False)  # fmt: skip
+    for kind, by_contender in played.items():
+        seeds = {seed for mine in by_contender.values() for seed in mine}
+        for who, theirs in earlier.get(kind, {}).items():
+            same = {seed: one for seed, one in theirs.items() if seed in seeds}
+            if who not in by_contender and same:
+                by_contender[who] = same
 
 
-def total(parts: Sequence[Figures]) -> Figures:
-    """Return the sums of counts, the medians of times, and the worst values after a return."""
-    calls, succeeded = (sum(getattr(part, field) for part in parts) for field in ("calls", "succeeded"))
-    return Figures(
-        calls=calls,
-        succeeded=succeeded,
-        wasted=sum(part.wasted for part in parts),
-        p50=median(part.p50 for part in parts),
-        p95=median(part.p95 for part in parts),
-        back=max((part.back for part in parts if part.back is not None), default=None),
-        peak=max((part.peak for part in parts if part.peak is not None), default=None),
-        usd=sum(part.usd * part.succeeded for part in parts) / succeeded,
-        regret=mean(part.regret for part in parts),
-    )
-
-
-def _lost(trace: Trace, call: tuple[float, float, bool]) -> float:
-    due, end, good = call
-    return (end if good else max(end, trace.seconds)) - due
-
-
-def _back(calls: Sequence[tuple[float, float, bool]], moment: float) -> float:
-    """Return the seconds from the return of the service to the first answer to a later request."""
-    return min((end - moment for _, end, good in calls if good and end >= moment + GOOD_ANSWER_S), default=float("inf"))
-
-
-def _peak(arrivals: Sequence[float], moment: float) -> int:
-    soon = [at for at in arrivals if moment <= at < moment + _SOON_S]
-    return max((bisect_left(soon, at + 1.0) - place for place, at in enumerate(soon)), default=0)
+def _add_best(played: Played) -> None:
+    """Put the two clairvoyants before the others."""
+    for kind, by_contender in played.items():
+        drawn = {seed: draw(kind, seed) for mine in by_contender.values() for seed in mine}
+        best = {seed: sample(trace, best_played(trace)) for seed, trace in drawn.items()}
+        bounded = {seed: sample(trace, best_played(trace, DEADLINE_S)) for seed, trace in drawn.items()}
+        played[kind] = {BEST: best, BOUNDED: bounded, **by_contender}
 
 
 def _print(title: str, by_contender: dict[str, Figures], notes: Sequence[str] = ()) -> None:
-    head = ["", "succeeded", "of", "wasted", "p50 s", "p95 s", "back s", "peak/s", "$", "regret s"]
+    head = ["", "answered", "of", "wasted", "429", "p50 s", "p95 s", "regret s", "beyond s", "goodput", "back s", "peak/s", "$"]  # fmt: skip
     rows = [
         [
             name,
-            *(f"{got.succeeded:,}", f"{got.calls:,}", f"{got.wasted:,}", f"{got.p50:.1f}", f"{got.p95:.1f}"),
+            *(f"{got.answered:,}", f"{got.calls:,}", f"{got.wasted:,}", f"{got.limited:.0%}"),
+            *(f"{got.p50:.1f}", f"{got.p95:.1f}", f"{got.regret:.1f}", f"{got.beyond:.1f}", f"{got.goodput:.0%}"),
             "-" if got.back is None else f"{got.back:.1f}",
             "-" if got.peak is None else str(got.peak),
-            f"{got.usd:.2f}",
-            f"{got.regret:.1f}",
+            "-" if not got.usd else f"{got.usd:.2f}",
         ]
         for name, got in by_contender.items()
     ]
     show(title, head, rows, notes)
 
 
-def _overhead(*, quick: bool) -> dict[str, dict[str, float]]:
+def overhead(*, quick: bool) -> dict[str, dict[str, float]]:
+    """Print what a call that works costs through each; return the figures in µs."""
     rounds, calls = (10, 25) if quick else (60, 25)
     workers = {name: Worker("overhead", name) for name in MEASURED}
     taken: dict[str, list[float]] = {name: [] for name in workers if workers[name].ask("warm_up")}

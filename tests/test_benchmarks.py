@@ -1,86 +1,162 @@
-"""The recovery benchmark measures what it says: on the same trace, nobody is better than who knows it."""
+"""The recovery benchmark measures what it claims to measure: nobody is better than a clairvoyant, and the verdict is arithmetic."""
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast.testing import VirtualClock
-from holdfast.testing.provider import Request
+from holdfast.testing.provider import Limit, Request
 from holdfast.testing.provider.script import Playback
 
 HAIR = 1e-3
 LIMITED = "rate limit of 20 s, delay named"
+BUCKET = "just below 60/min, small bursts"
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The modules of the benchmark, which are not a part of the package."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent))
-    return importlib.import_module("benchmarks.recovery")
+    names = ("figures", "verdict", "inside.traces", "inside.clairvoyant", "inside.clients", "inside.recovery")
+    return SimpleNamespace(**{name.removeprefix("inside."): importlib.import_module(f"benchmarks.{name}") for name in names})  # fmt: skip
 
 
-def played(bench: Any, who: str, trace: Any) -> dict[str, Any]:
-    play = importlib.import_module("benchmarks.inside.recovery").play
-    return play(who, trace, bench.SEED, VirtualClock())
+def play(bench: Any, trace: Any) -> dict[str, Any]:
+    return bench.recovery.play("holdfast", trace, 7, VirtualClock())
 
 
-def test_it_runs_and_the_clairvoyant_is_never_beaten(bench: Any):
-    trace = bench.traces()[LIMITED]
-    best = played(bench, bench.BEST, trace)
-    limit = bench.figures(trace, best, best)
-    assert (limit.succeeded, limit.wasted, limit.regret) == (limit.calls, 0, 0)
-    for who in ("holdfast", "holdfast, rejecting"):
-        ours = played(bench, who, trace)
-        got = bench.figures(trace, ours, best)
-        assert got.calls == limit.calls
-        assert got.wasted > 0
-        assert got.regret > 0
-        assert got.back >= limit.back - HAIR
-        for (due, end, good), (same, soonest, _) in zip(ours["calls"], best["calls"], strict=True):
+def by_hand(bench: Any, **options: Any) -> Any:
+    return bench.traces.Trace(**{"name": "by hand", "seconds": 100.0, "windows": (), "returns": ()} | options)
+
+
+@pytest.mark.parametrize("kind", [LIMITED, BUCKET])
+def test_the_clairvoyant_is_never_beaten(bench: Any, kind: str):
+    trace = bench.traces.draw(kind, 7)
+    best = bench.figures.pooled([bench.figures.sample(trace, bench.figures.best_played(trace))])
+    assert (best.answered, best.wasted, best.regret, best.goodput) == (best.calls, 0, 0, 1)
+    ours = play(bench, trace)
+    got = bench.figures.pooled([bench.figures.sample(trace, ours)])
+    assert got.calls == best.calls
+    assert got.wasted > 0
+    assert got.regret > 0
+    assert got.possible >= got.answered
+    assert got.limited > 0
+    if not trace.limits:
+        for (due, end, good), (same, soonest, _) in zip(ours["calls"], bench.clairvoyant.best_calls(trace), strict=True):  # fmt: skip
             assert due == same
             assert not good or end >= soonest - HAIR
 
 
 def test_the_same_seed_gives_the_same_figures(bench: Any):
-    trace = bench.traces()[LIMITED]
-    assert played(bench, "holdfast", trace) == played(bench, "holdfast", trace)
+    trace = bench.traces.draw(LIMITED, 7)
+    assert trace == bench.traces.draw(LIMITED, 7) != bench.traces.draw(LIMITED, 8)
+    assert play(bench, trace) == play(bench, trace)
 
 
 def test_the_provider_fails_at_the_moments_the_clairvoyant_avoids(bench: Any):
-    good = importlib.import_module("benchmarks.inside.traces").GOOD.partition(";")[0]
+    good = bench.traces.GOOD.partition(";")[0]
     request = Request("POST", "/v1/chat/completions", {}, b"{}")
-    for trace in bench.traces().values():
+    for kind in bench.traces.FIRST_NINE[:8]:
+        trace = bench.traces.draw(kind, 7)
         scripted = Playback(trace.script())
-        for tenths in range(0, int(trace.seconds) * 10, 7):
+        for tenths in range(0, int(trace.seconds) * 10, 17):
             at = tenths / 10
             step = scripted.next(request, at)
             assert (step.name == good) == (trace.next_good(at) == at), (trace.name, at)
             assert scripted.next(request, trace.next_good(at)).name == good
 
 
-@pytest.mark.parametrize(
-    ("name", "returns"),
-    [
-        (LIMITED, (40,)),
-        ("outage of 10 min", (660,)),
-        ("flapping, 10 s down, 10 s up", tuple(range(40, 201, 20))),
-    ],
-)
-def test_a_service_returns_when_it_was_away_for_long(bench: Any, name: str, returns: tuple[float, ...]):
-    assert bench.traces()[name].returns == returns
+def test_every_kind_is_drawn_and_begins_well(bench: Any):
+    for kind in (*bench.traces.KINDS, *bench.traces.MONTHS):
+        for seed in (1, 101):
+            trace = bench.traces.draw(kind, seed)
+            assert trace.due[0] == 0.0, "the provider's time begins with the first request"
+            assert list(trace.due) == sorted(trace.due)
+            assert trace.due[-1] < trace.seconds
+            assert bool(trace.windows) != bool(trace.limits)
+            assert all(one.until <= two.since for one, two in zip(trace.windows, trace.windows[1:], strict=False)), kind
+            assert trace.next_good(0.0) == 0.0
+
+
+def test_a_brownout_has_its_share_of_bad_seconds(bench: Any):
+    trace = bench.traces.draw("brownout 70 %", 3)
+    for since in range(30, 270, 10):
+        assert sum(window.since in range(since, since + 10) for window in trace.windows) == 7
+
+
+def test_a_service_returns_when_it_was_away_for_long(bench: Any):
+    (outage,) = bench.traces.draw("outage of 10 min", 7).windows
+    assert bench.traces.draw("outage of 10 min", 7).returns == (outage.until,)
+    assert len(bench.traces.draw("flapping, 10 s down, 10 s up", 7).returns) == 9
+
+
+def test_the_schedule_on_a_bucket_by_hand(bench: Any):
+    # Two at once, then one each second: the third waits one second, the fourth two.
+    trace = by_hand(bench, due=(0.0, 0.0, 0.0, 0.0, 50.0), limits=(Limit(requests=60, burst=2, retry_after=False),))
+    best = bench.clairvoyant.best_calls(trace)
+    assert [round(end, 3) for _, end, good in best if good] == [1.0, 1.0, 2.0, 3.0, 51.0]
+    bounded = bench.clairvoyant.best_calls(trace, 2.5)
+    assert [good for *_, good in bounded] == [True, True, True, False, True]
+
+
+def test_a_clairvoyant_with_a_deadline_gives_up_what_is_too_late(bench: Any):
+    trace = by_hand(bench, windows=(bench.traces.Window(10, 40, "503"),), due=(0.0, 12.0, 25.0))
+    assert bench.clairvoyant.best_calls(trace, 20.0) == [(0.0, 1.0, True), (12.0, 12.0, False), (25.0, 41.0, True)]
 
 
 def test_figures_of_a_trace_by_hand(bench: Any):
-    module = importlib.import_module("benchmarks.inside.traces")
-    trace = module.Trace("by hand", 100.0, (module.Window(10, 20, "503"),), (20,))
-    usage = {"input": 1_000_000, "output": 0}
-    best = {"calls": [(0, 1, True), (12, 21, True)], "arrivals": [0, 20], "good": 2, "charged": 2, "usage": usage}
-    mine = {"calls": [(0, 1, True), (12, 15, False)], "arrivals": [0, 12, 14, 20, 20.9], "charged": 3, "usage": usage}
-    got = bench.figures(trace, mine, best)
-    assert (got.calls, got.succeeded, got.wasted, got.peak) == (2, 1, 4, 2)
-    assert got.regret == ((100 - 12) - (21 - 12)) / 2
-    assert got.usd == pytest.approx(3 * 1000 * 0.25)
-    assert got.back == float("inf")
+    trace = by_hand(bench, windows=(bench.traces.Window(10, 20, "503"),), returns=(20,), due=(0.0, 12.0, 30.0))
+    played = {
+        "calls": [(0, 1, True), (12, 15, False), (30, 31, True)],
+        "arrivals": [0, 12, 14, 20, 20.9, 30],
+        "limited": 3,
+        "charged": 3,
+        "usage": {"input": 1_000_000, "output": 0},
+    }
+    one = bench.figures.sample(trace, played)
+    got = bench.figures.pooled([one, one])
+    assert (got.calls, got.answered, got.possible, got.wasted, got.peak) == (6, 4, 6, 8, 2)
+    assert got.regret == pytest.approx(((100 - 12) - (21 - 12)) / 3)
+    assert (got.p50, got.p95) == (1, 88)
+    assert got.limited == 0.5
+    assert got.goodput == pytest.approx(2 / 3)
+    assert got.back == pytest.approx(31 - 21)
+    assert got.usd == pytest.approx(1000 * 3 * 0.25 / 2)
+
+
+def _sample(bench: Any, answered: int, wasted: int, took: list[float], lost: float = 0.0, limited: int = 0) -> Any:
+    return bench.figures.Sample(took=took, answered=answered, requests=answered + wasted, limited=limited, lost=lost, beyond=lost, possible=3, used=1.0, backs=[], peaks=[], usd=0.0)  # fmt: skip
+
+
+def test_the_verdict_compares_with_each_peer_on_its_own_seeds(bench: Any):
+    good, bad = _sample(bench, 3, 1, [1.0, 1.0, 2.0]), _sample(bench, 2, 30, [1.0, 1.0, 95.0], lost=93.0)
+    ours, tenacity, router = bench.clients.OURS, bench.clients.TENACITY, bench.clients.ROUTER
+    by_contender = {ours: {1: good, 2: bad}, tenacity: {1: good, 2: good}, router: {1: good}}
+    lines = {line.claim: line for line in bench.verdict.kind_lines("brownout 40 %", by_contender)}
+    assert [claim for claim, line in lines.items() if line.met] == ["p50"]
+    assert [claim for claim, line in lines.items() if not line.met] == ["answered", "regret", "wasted"]
+    assert (lines["answered"].ours, lines["answered"].bound, lines["answered"].whose) == (5, 6, tenacity)
+    alone = bench.verdict.kind_lines("brownout 40 %", {ours: by_contender[ours], router: by_contender[router]})
+    assert all(line.met for line in alone)
+
+
+def test_the_verdict_over_all_kinds(bench: Any, capsys: pytest.CaptureFixture[str]):
+    ours, tenacity = bench.clients.OURS, bench.clients.TENACITY
+    well, limited = _sample(bench, 3, 1, [1.0, 1.0, 2.0], lost=3.0), _sample(bench, 2, 2, [1.0, 1.0, 9.0], limited=2)
+    wasteful = _sample(bench, 3, 9, [1.0, 1.0, 2.0])
+    samples = {
+        "brownout 40 %": {ours: {1: well}, tenacity: {1: wasteful}},
+        bench.traces.LOADED[0]: {ours: {1: limited}, tenacity: {1: wasteful}},
+    }
+    lines = {(line.kind, line.claim): line for line in bench.verdict.verdict(samples)}
+    assert lines["all but load", "of possible"].met
+    assert lines["all but load", "beyond s"].ours == 1.0
+    assert (lines["all kinds", "wasted"].ours, lines["all kinds", "wasted"].bound) == (3, 4.5)
+    assert not lines["all limits on the load", "of possible"].met
+    assert lines["all limits on the load", "429s"].ours == 0.5
+    assert f"missed: {bench.traces.LOADED[0]}: 429s 0.50 against 0.10" in capsys.readouterr().out

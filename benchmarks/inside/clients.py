@@ -6,26 +6,23 @@ user would see.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.inside.algorithms import aws_adaptive, gradient, sre_throttle
 from holdfast import INTERACTIVE, PATIENT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from benchmarks.inside.traces import Trace
     from holdfast import Policy
 
     Client = Callable[[str], Awaitable[str]]
-    Factory = Callable[[Any, Trace], Client]
+    Factory = Callable[[Any], Client]
 
 MODEL = "gpt-5-mini"
 LIMIT_S = 60.0
 """Seconds for one request where a client has no limit of its own: the default of holdfast."""
 _URL = "http://provider.test/v1"
-_MARGIN = 1e-6
-"""Seconds that the clairvoyant client waits longer, because a float does not hold every moment exactly."""
 
 
 def _sdk_client(provider: Any, **options: Any) -> Any:
@@ -51,21 +48,8 @@ async def usage_of_answer(provider: Any, question: str) -> dict[str, int]:
     return {"input": answer.usage.prompt_tokens, "output": answer.usage.completion_tokens}
 
 
-def clairvoyant(provider: Any, trace: Trace) -> Client:
-    """A client that knows the trace: it sends one request, at the first moment when the provider answers."""
-    ask = _client_of(_sdk_client(provider, max_retries=0))
-
-    async def wait_and_ask(question: str) -> str:
-        now = provider.now()
-        if (wait := trace.next_good(now) - now) > 0:
-            await asyncio.sleep(wait + _MARGIN)
-        return await ask(question)
-
-    return wait_and_ask
-
-
 def holdfast(policy: Policy = INTERACTIVE) -> Factory:
-    def make(provider: Any, _: Trace) -> Client:
+    def make(provider: Any) -> Client:
         from holdfast.openai import recovering
 
         return _client_of(recovering(_sdk_client(provider), policy=policy))
@@ -74,7 +58,7 @@ def holdfast(policy: Policy = INTERACTIVE) -> Factory:
 
 
 def sdk(**options: Any) -> Factory:
-    def make(provider: Any, _: Trace) -> Client:
+    def make(provider: Any) -> Client:
         return _client_of(_sdk_client(provider, **options))
 
     return make
@@ -83,24 +67,46 @@ def sdk(**options: Any) -> Factory:
 def tenacity(attempts: int) -> Factory:
     """The recipe of its documentation and of the SDK's cookbook: exponential delays with jitter."""
 
-    def make(provider: Any, _: Trace) -> Client:
-        import tenacity
+    def make(provider: Any) -> Client:
+        return repeated(bare(provider), attempts)
 
-        retried = tenacity.retry(
-            wait=tenacity.wait_random_exponential(min=1, max=60),
-            stop=tenacity.stop_after_attempt(attempts),
-            reraise=True,
-        )
-        client: Client = retried(_client_of(_sdk_client(provider, max_retries=0, timeout=LIMIT_S)))
+    return make
+
+
+def repeated(client: Client, attempts: int = 6) -> Client:
+    import tenacity
+
+    wait, stop = tenacity.wait_random_exponential(min=1, max=60), tenacity.stop_after_attempt(attempts)
+    again: Client = tenacity.retry(wait=wait, stop=stop, reraise=True)(client)
+    return again
+
+
+def stamina(**options: Any) -> Factory:
+    """Its decorator, for the SDK's errors that may pass."""
+
+    def make(provider: Any) -> Client:
+        import httpx2
+        import openai
+        import stamina
+
+        # A response that is cut in its body surfaces as the error of the HTTP library.
+        passing = (openai.APIConnectionError, openai.RateLimitError, openai.InternalServerError, httpx2.HTTPError)
+        retried = stamina.retry(on=passing, **options)
+        client: Client = retried(bare(provider))
         return client
 
     return make
 
 
+def bare(provider: Any) -> Client:
+    """The SDK without its retries, for those who bring their own."""
+    return _client_of(_sdk_client(provider, max_retries=0, timeout=LIMIT_S))
+
+
 _routers: list[Any] = []
 
 
-def router(provider: Any, _: Trace) -> Client:
+def router(provider: Any) -> Client:
     import httpx2
     import litellm
 
@@ -121,14 +127,27 @@ def router(provider: Any, _: Trace) -> Client:
     return ask
 
 
-BEST = "clairvoyant"
-CLIENTS: dict[str, Factory] = {
-    BEST: clairvoyant,
-    "holdfast": holdfast(),
+OURS = "holdfast"
+TENACITY = "tenacity, 6 attempts"
+ROUTER = "LiteLLM Router"
+DEADLINE_S = INTERACTIVE.deadline or float("inf")
+"""The deadline of the default policy, for the clairvoyant that has one and for the peer that may be given one."""
+VARIANTS: dict[str, Factory] = {
+    OURS: holdfast(),
     "holdfast, PATIENT": holdfast(PATIENT),
     "holdfast, rejecting": holdfast(INTERACTIVE.replace(wait_for_circuit=False)),
+}
+PEERS: dict[str, Factory] = {
     "SDK, as it comes": sdk(),
     "SDK, 5 retries": sdk(max_retries=5, timeout=LIMIT_S),
-    "tenacity, 6 attempts": tenacity(6),
-    "LiteLLM Router": router,
+    TENACITY: tenacity(6),
+    "stamina, as it comes": stamina(),
+    "stamina, 120 s": stamina(attempts=None, timeout=DEADLINE_S, wait_max=30.0),
+    ROUTER: router,
 }
+ALGORITHMS: dict[str, Factory] = {
+    "AWS adaptive": aws_adaptive(bare),
+    "SRE throttle": sre_throttle(bare, repeated),
+    "gradient": gradient(bare, repeated),
+}
+CLIENTS: dict[str, Factory] = {**VARIANTS, **ALGORITHMS, **PEERS}

@@ -9,7 +9,6 @@ from time import perf_counter, thread_time
 from typing import Any
 
 from benchmarks.inside.clients import CLIENTS, sdk
-from benchmarks.inside.traces import Trace
 from holdfast.testing import FaultProvider
 
 BARE = "SDK alone"
@@ -34,7 +33,7 @@ class Bench:
         return self.loop.run_until_complete(self._timed(calls))
 
     async def _make(self, name: str) -> Any:
-        return MEASURED[name](FaultProvider(), Trace("all is well", 0.0, (), ()))
+        return MEASURED[name](FaultProvider())
 
     async def _timed(self, calls: int) -> tuple[float, float]:
         wall, cpu = perf_counter(), thread_time()

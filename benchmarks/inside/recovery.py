@@ -6,20 +6,22 @@ import asyncio
 import contextlib
 import logging
 import random
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.inside.clients import CLIENTS, usage_of_answer
-from benchmarks.inside.traces import CHARGED, GOOD, traces
+from benchmarks.inside.traces import CHARGED, GOOD, draw
 from benchmarks.inside.virtual import VirtualTime
-from holdfast.testing import FaultProvider, VirtualClock, run
+from holdfast import Runtime
+from holdfast.runtime.runtime import use_runtime
+from holdfast.testing import FaultProvider, VirtualClock, run, seeded
+from holdfast.testing.provider import Rule, Script
+from holdfast.testing.provider.script import Playback
 
 if TYPE_CHECKING:
     from benchmarks.inside.clients import Client
     from benchmarks.inside.traces import Trace
 
-CALLERS = 20
-EVERY_S = 30.0
-"""Rarely enough that all of it takes few minutes of a processor."""
 QUESTION = "What holds an anchor fast when the wind turns and the tide runs out? " * 10
 
 
@@ -31,20 +33,21 @@ class Bench:
         self.time = VirtualTime(self.clock)
         self.time.take_over()
 
-    def play(self, *, trace: str, seed: int) -> dict[str, Any]:
-        played = play(self.name, traces(seed)[trace], seed, self.clock)
+    def play(self, *, kind: str, seed: int) -> dict[str, Any]:
+        played = play(self.name, draw(kind, seed), seed, self.clock)
         if self.time.blocked:
             raise RuntimeError(f"it slept {self.time.blocked} times on the thread of the loop")
         return played
 
 
 class Watched(FaultProvider):
-    """A provider that also keeps when requests came."""
+    """A provider that plays a trace and keeps when requests came."""
 
     def __init__(self, trace: Trace, clock: VirtualClock) -> None:
-        super().__init__(trace.script(), clock=clock)
+        super().__init__(Script(limits=trace.limits), clock=clock)
         self.began = clock.monotonic()
         self.arrivals: list[float] = []
+        self._playback: Any = Windows(self._playback.script, trace, self.now)
 
     def now(self) -> float:
         return self.clock.monotonic() - self.began
@@ -54,40 +57,50 @@ class Watched(FaultProvider):
         return super().plan(request)
 
 
-def due_times(seconds: float, seed: int) -> list[float]:
-    """Return when calls are due: each caller's about every so many seconds, whatever became of those before."""
-    rng = random.Random(seed)
-    due = [0.0]  # the provider's time begins with the first request: for everybody at the same moment
-    for _ in range(CALLERS):
-        at = rng.uniform(0, EVERY_S)
-        while at < seconds:
-            due.append(at)
-            at += rng.uniform(0.5, 1.5) * EVERY_S
-    return sorted(due)
+class Windows:
+    """A playback of a trace. A script with a rule for each bad second would be searched through for each request."""
+
+    def __init__(self, script: Script, trace: Trace, now: Any) -> None:
+        self.script = script
+        self._trace = trace
+        self._now = now
+
+    def next(self, request: Any, _: float) -> Any:
+        window = self._trace.window_at(self._now())
+        return _looped(GOOD if window is None else window.step).next(request, 0.0)
+
+
+@cache
+def _looped(step: str) -> Playback:
+    return Playback(Script(rules=(Rule(steps=step, loop=True),)))
 
 
 def play(name: str, trace: Trace, seed: int, clock: VirtualClock) -> dict[str, Any]:
-    """Return the calls as (due, end, succeeded), when requests came, and what the provider counted and charged."""
-    random.seed(seed)  # the contenders' jitter
+    """Return the calls as (due, end, answered), when requests came, and what the provider counted and charged."""
+    random.seed(f"{trace.name}, {seed}")  # the jitter of the peers; a runtime has its own
     provider = Watched(trace, clock)
-    return run(_play(name, trace, seed, provider), clock=clock)
+    with use_runtime(Runtime(clock=clock, rng=seeded(seed))):
+        return run(_play(name, trace, provider), clock=clock)
 
 
-async def _play(name: str, trace: Trace, seed: int, provider: Watched) -> dict[str, Any]:
-    ask = CLIENTS[name](provider, trace)
-    calls = [_call(ask, due, provider) for due in due_times(trace.seconds, seed)]
-    ended = await asyncio.gather(*calls)
-    counted = provider.counters
-    good = counted.injected[GOOD.partition(";")[0]]
-    if counted.received != len(provider.arrivals) or counted.refused or counted.answered:
-        raise RuntimeError(f"the provider counted {counted}, and {len(provider.arrivals)} requests came")
+async def _play(name: str, trace: Trace, provider: Watched) -> dict[str, Any]:
+    ask = CLIENTS[name](provider)
+    ended = await asyncio.gather(*[_call(ask, due, provider) for due in trace.due])
+    counted, arrivals = provider.counters, provider.arrivals
+    limited = sum(counted.limited.values())
+    if counted.received != len(arrivals) or counted.refused or counted.answered:
+        raise RuntimeError(f"the provider counted {counted}, and {len(arrivals)} requests came")
+    good = counted.received - limited - sum(counted.injected[fault] for fault in counted.injected if fault != _GOOD)
     return {
         "calls": ended,
-        "arrivals": provider.arrivals[: counted.received],
-        "good": good,
+        "arrivals": arrivals,
+        "limited": limited + counted.injected["429"],
         "charged": good + sum(counted.injected[fault] for fault in CHARGED),
-        "usage": await usage_of_answer(provider, QUESTION),
+        "usage": await usage_of_answer(FaultProvider(clock=provider.clock), QUESTION),
     }
+
+
+_GOOD = GOOD.partition(";")[0]
 
 
 async def _call(ask: Client, due: float, provider: Watched) -> tuple[float, float, bool]:

@@ -1,27 +1,34 @@
-"""Traces: what a service does through time, as data. Each is played by the fault provider as one script of windows.
+"""Traces: when calls are due, and what the service does through time, as data drawn from a seed. The fault provider plays them.
 
-Invariant: what a request meets depends on when it comes and on nothing else. So no contender's requests change what
-another's, or its own next one, will meet, and the best that anybody could do can be computed.
+Invariant: without `limits`, what a request meets depends on when it comes and on nothing else. So no contender's requests change what
+another's, or its own next one, will meet, and the best that anybody could do can be computed. With `limits` it depends on the
+contender's own requests, too; then the best is a schedule on the limit's bucket (`clairvoyant.py`).
 """
 
 from __future__ import annotations
 
-import random
 from bisect import bisect_right
+from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from holdfast.testing.provider import Limit, Rule, Script
 
-    from holdfast.testing.provider import Script
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
 GOOD_ANSWER_S = 1.0
 GOOD = f"slow;seconds={GOOD_ANSWER_S:g}"
 """A good answer, as long as a short one of a model takes."""
 CHARGED = ("cut", "hang")
 """Failures that a provider charges for: it had read the question and written an answer."""
+CALLERS = 20
+EVERY_S = 30.0
 _LULL_S = 5.0
 """A service that was down for less than this did not return: it was never away."""
+_HOUR = 3600.0
+_DAY = 24 * _HOUR
+_DOWN = ("503", "overloaded", "500", "disconnect")
+"""How a service that does not answer may fail."""
 
 
 class Window(NamedTuple):
@@ -34,32 +41,39 @@ class Window(NamedTuple):
 class Trace(NamedTuple):
     name: str
     seconds: float
-    """How long calls are made; beyond it all is well."""
+    """Until when an unanswered call is counted. Beyond it all is well."""
     windows: tuple[Window, ...]
     """When it fails and how, in order."""
     returns: tuple[float, ...]
     """When the service came back."""
+    due: tuple[float, ...] = (0.0,)
+    """When calls are due, whatever became of those before."""
+    limits: tuple[Limit, ...] = ()
+    """Limits that depend on the contender's own load."""
+
+    def window_at(self, at: float) -> Window | None:
+        """Return the window in which a request at this moment fails, or None if it is answered."""
+        place = bisect_right(self.windows, at, key=_since) - 1
+        return self.windows[place] if place >= 0 and at < self.windows[place].until else None
 
     def next_good(self, at: float) -> float:
         """Return the first moment from `at` on at which a request is answered well."""
-        place = max(0, bisect_right(self.windows, at, key=lambda window: window.since) - 1)
-        for window in self.windows[place:]:
-            if window.since <= at < window.until:
-                at = window.until
-            elif window.since > at:
-                break
+        while (window := self.window_at(at)) is not None:
+            at = window.until
         return at
 
     def script(self) -> Script:
-        from holdfast.testing.provider import Rule, Script
-
         failing = [Rule(steps=step, loop=True, since=since, until=until) for since, until, step in self.windows]
-        return Script(rules=(*failing, Rule(steps=GOOD, loop=True)))
+        return Script(rules=(*failing, Rule(steps=GOOD, loop=True)), limits=self.limits)
 
 
-def _trace(name: str, seconds: float, windows: Iterable[Window]) -> Trace:
+def _since(window: Window) -> float:
+    return window.since
+
+
+def _trace(name: str, seconds: float, windows: Iterable[Window], due: Sequence[float]) -> Trace:
     ordered = tuple(sorted(windows))
-    return Trace(name, seconds, ordered, _returns(ordered))
+    return Trace(name, seconds, ordered, _returns(ordered), tuple(due))
 
 
 def _returns(windows: tuple[Window, ...]) -> tuple[float, ...]:
@@ -75,28 +89,52 @@ def _returns(windows: tuple[Window, ...]) -> tuple[float, ...]:
     return (*ends, until) if until - began >= _LULL_S else tuple(ends)
 
 
+def arrivals(rng: Random, seconds: float, callers: int = CALLERS, every: float = EVERY_S) -> list[float]:
+    """Return when calls are due: each caller's about every so many seconds."""
+    due = [0.0]  # the provider's time begins with the first request: for everybody at the same moment
+    for _ in range(callers):
+        at = rng.uniform(0, every)
+        while at < seconds:
+            due.append(at)
+            at += rng.uniform(0.5, 1.5) * every
+    return sorted(due)
+
+
+# --- what goes wrong ---
+
+
 def limited(since: int, until: int) -> list[Window]:
-    """A rate limit that tells, second by second, when it will be over."""
+    """A rate limit that announces, second by second, when it will be over."""
     return [Window(at, at + 1, f"429;retry-after={until - at}") for at in range(since, until)]
 
 
-def now_and_then(since: int, until: int, share: float, step: str, seed: int) -> list[Window]:
+def now_and_then(rng: Random, since: int, until: int, share: float, step: str) -> list[Window]:
     """Single bad seconds, this share of all."""
-    rng = random.Random(seed)
     return [Window(at, at + 1, step) for at in range(since, until) if rng.random() < share]
 
 
-def flapping(since: int, until: int, each: int, step: str) -> list[Window]:
-    return [Window(at, at + each, step) for at in range(since, until, 2 * each)]
+def some_of_ten(rng: Random, since: int, until: int, bad: int, step: str) -> list[Window]:
+    """Of every ten seconds, so many bad ones."""
+    seconds = (at + place for at in range(since, until, 10) for place in sorted(rng.sample(range(10), bad)))
+    return [Window(at, at + 1, step) for at in seconds if at < until]
 
 
-def _mixed(seed: int) -> list[Window]:
+def fading(rng: Random, since: int, until: int, step: str) -> list[Window]:
+    """Single bad seconds, at first nearly all, at last none."""
+    return [Window(at, at + 1, step) for at in range(since, until) if rng.random() < 0.95 * (until - at) / (until - since)]  # fmt: skip
+
+
+def flapping(since: int, until: int, each: int, step: str, every: int | None = None) -> list[Window]:
+    return [Window(at, at + each, step) for at in range(since, until, every or 2 * each)]
+
+
+def _mixed(rng: Random) -> list[Window]:
     """An hour with a bit of everything, single bad seconds in between."""
     incidents = [
         *limited(300, 320),
         Window(500, 530, "429"),
-        *now_and_then(800, 920, 0.5, "overloaded", seed),
-        *now_and_then(1200, 1320, 0.3, "cut", seed + 1),
+        *now_and_then(rng, 800, 920, 0.5, "overloaded"),
+        *now_and_then(rng, 1200, 1320, 0.3, "cut"),
         Window(1500, 1560, "503"),
         *flapping(1800, 1980, 10, "disconnect"),
         Window(2280, 2300, "hang"),
@@ -105,22 +143,196 @@ def _mixed(seed: int) -> list[Window]:
     ]
     quiet = [
         window
-        for window in now_and_then(10, 3500, 0.01, "500", seed + 2)
+        for window in now_and_then(rng, 10, 3500, 0.01, "500")
         if not any(taken.since - 2 * _LULL_S <= window.since <= taken.until + 2 * _LULL_S for taken in incidents)
     ]
     return [*incidents, *quiet]
 
 
-def traces(seed: int = 7) -> dict[str, Trace]:
-    made = [
-        _trace("rate limit of 20 s, delay named", 120, limited(20, 40)),
-        _trace("rate limit of 30 s, no delay named", 120, [Window(20, 50, "429")]),
-        _trace("overload, every other second", 240, now_and_then(30, 150, 0.5, "overloaded", seed)),
-        _trace("outage of 60 s", 240, [Window(30, 90, "503")]),
-        _trace("outage of 10 min", 900, [Window(60, 660, "503")]),
-        _trace("flapping, 10 s down, 10 s up", 300, flapping(30, 210, 10, "disconnect")),
-        _trace("cut answers, one second in three", 180, now_and_then(20, 140, 0.33, "cut", seed)),
-        _trace("hang of 20 s", 240, [Window(30, 50, "hang")]),
-        _trace("one hour of all of these", 3600, _mixed(seed)),
+def _any_brownouts(rng: Random) -> list[Window]:
+    """Three stretches of 80 s, each with its own share of bad seconds."""
+    return [
+        window
+        for since in (30, 120, 210)
+        for window in now_and_then(rng, since, since + 80, rng.uniform(0.2, 0.8), rng.choice(_DOWN))
     ]
-    return {trace.name: trace for trace in made}
+
+
+def _incidents(rng: Random, seconds: int) -> list[Window]:
+    """Every few minutes an outage of up to a minute, or a minute with bad seconds."""
+    windows: list[Window] = []
+    at = rng.randrange(60, 240)
+    while at < seconds:
+        step = rng.choice(_DOWN)
+        lasts = rng.randrange(15, 60)
+        down = rng.random() < 0.5
+        windows += [Window(at, at + lasts, step)] if down else now_and_then(rng, at, at + 60, 0.5, step)
+        at += rng.randrange(120, 360)
+    return windows
+
+
+# --- the kinds ---
+
+
+class Kind(NamedTuple):
+    """A kind of trace: the same calls and failures each time, drawn anew from each seed."""
+
+    seconds: float
+    windows: Callable[[Random], list[Window]]
+    callers: int = CALLERS
+    every: float = EVERY_S
+
+    def draw(self, name: str, rng: Random) -> Trace:
+        return _trace(name, self.seconds, self.windows(rng), arrivals(rng, self.seconds, self.callers, self.every))
+
+
+class Loaded(NamedTuple):
+    """A kind of trace in which a limit depends on the load."""
+
+    seconds: float
+    limit: Limit
+    due: Callable[[Random], list[float]]
+
+    def draw(self, name: str, rng: Random) -> Trace:
+        return Trace(name, self.seconds, (), (), tuple(self.due(rng)), (self.limit,))
+
+
+def _from(rng: Random, least: int = 20) -> int:
+    """Return when the incident begins: a second that differs from seed to seed."""
+    return least + rng.randrange(11)
+
+
+def _down(seconds: int, least: int = 30) -> Callable[[Random], list[Window]]:
+    def windows(rng: Random) -> list[Window]:
+        since = _from(rng, least)
+        return [Window(since, since + seconds, "503")]
+
+    return windows
+
+
+def _limit_named(rng: Random) -> list[Window]:
+    return limited(since := _from(rng), since + 20)
+
+
+def _limit_unnamed(rng: Random) -> list[Window]:
+    return [Window(since := _from(rng), since + 30, "429")]
+
+
+def _lying(lasts: int, announced: int) -> Callable[[Random], list[Window]]:
+    def windows(rng: Random) -> list[Window]:
+        return [Window(since := _from(rng), since + lasts, f"429;retry-after={announced}")]
+
+    return windows
+
+
+def _slow_return(rng: Random) -> list[Window]:
+    since = _from(rng)
+    return [Window(since, since + 60, "503"), *fading(rng, since + 60, since + 240, "503")]
+
+
+def _hang_then_outage(rng: Random) -> list[Window]:
+    since = _from(rng, 30)
+    return [Window(since, since + 20, "hang"), Window(since + 20, since + 80, "503")]
+
+
+def _flapping(rng: Random) -> list[Window]:
+    return flapping(since := _from(rng), since + 180, 10, "disconnect")
+
+
+def _hang(rng: Random) -> list[Window]:
+    return [Window(since := _from(rng, 30), since + 20, "hang")]
+
+
+def _brownout(bad: int) -> Callable[[Random], list[Window]]:
+    return lambda rng: some_of_ten(rng, 30, 270, bad, rng.choice(_DOWN))
+
+
+def _offered(per_minute: float, seconds: float) -> Callable[[Random], list[float]]:
+    """Calls at this rate, each at a moment of its own."""
+    return lambda rng: sorted([0.0, *(rng.uniform(0, seconds) for _ in range(round(per_minute * seconds / 60)))])
+
+
+def _at_once(calls: int) -> Callable[[Random], list[float]]:
+    return lambda rng: [0.0, *[5.0 + rng.random()] * calls]
+
+
+def _small_bursts(rng: Random) -> list[float]:
+    """Three calls in four seconds, and every 40 s eight at once: a little less than one a second."""
+    bursts = [at + rng.uniform(0, 10) for at in range(20, 270, 40)]
+    return sorted([*_offered(45, 280)(rng), *(at for at in bursts for _ in range(8))])
+
+
+def _bucket(per_minute: int, *, burst: int, **announces: bool) -> Limit:
+    return Limit(requests=per_minute, burst=burst, **{"retry_after": False, "headers": False, **announces})
+
+
+_SILENT = _bucket(60, burst=5)
+KINDS: dict[str, Kind | Loaded] = {
+    "rate limit of 20 s, delay named": Kind(120, _limit_named),
+    "rate limit of 30 s, no delay named": Kind(120, _limit_unnamed),
+    "overload, every other second": Kind(240, lambda rng: now_and_then(rng, 30, 150, 0.5, "overloaded")),
+    "outage of 60 s": Kind(240, _down(60)),
+    "outage of 10 min": Kind(900, _down(600, 60)),
+    "flapping, 10 s down, 10 s up": Kind(300, _flapping),
+    "cut answers, one second in three": Kind(180, lambda rng: now_and_then(rng, 20, 140, 0.33, "cut")),
+    "hang of 20 s": Kind(240, _hang),
+    "one hour of all of these": Kind(_HOUR, _mixed, every=60.0),
+    "brownout 40 %": Kind(300, _brownout(4)),
+    "brownout 70 %": Kind(300, _brownout(7)),
+    "brownouts of any share": Kind(300, _any_brownouts),
+    "blips of 3 s each half minute": Kind(300, lambda rng: flapping(_from(rng, 5), 290, 3, rng.choice(_DOWN), 30)),
+    "outage, then a slow return": Kind(420, _slow_return),
+    "limit of 40 s that announces 1 s": Kind(240, _lying(40, 1)),
+    "limit of 15 s that announces 60 s": Kind(240, _lying(15, 60)),
+    "cuts for an hour": Kind(_HOUR, lambda rng: now_and_then(rng, 20, 3580, 0.2, "cut"), every=90.0),
+    "hang of 20 s, then outage of 60 s": Kind(240, _hang_then_outage),
+    "one quiet caller": Kind(3 * _HOUR, lambda rng: _incidents(rng, 10_800), callers=1, every=180.0),
+    "crowd of 150, outage of 45 s": Kind(150, _down(45), callers=150),
+    "bucket of 60/min, Retry-After": Loaded(420, _bucket(60, burst=5, retry_after=True), _offered(120, 180)),
+    "bucket of 60/min, headers": Loaded(420, _bucket(60, burst=5, retry_after=True, headers=True), _offered(120, 180)),
+    "bucket of 60/min, nothing announced": Loaded(420, _SILENT, _offered(120, 180)),
+    "200 at once, 120/min, nothing announced": Loaded(240, _bucket(120, burst=10), _at_once(200)),
+    "200 at once, 120/min, Retry-After": Loaded(240, _bucket(120, burst=10, retry_after=True), _at_once(200)),
+    "just below 60/min, small bursts": Loaded(360, _bucket(60, burst=10), _small_bursts),
+}
+FIRST_NINE = tuple(KINDS)[:9]
+"""The kinds that were measured before the others came."""
+LOADED = tuple(name for name, kind in KINDS.items() if isinstance(kind, Loaded))
+
+
+def draw(kind: str, seed: int) -> Trace:
+    """Return the trace of a kind, or of a month, for a seed."""
+    rng = Random(f"{kind}, seed {seed}")
+    return {**KINDS, **MONTHS}[kind].draw(kind, rng)
+
+
+# --- published outages ---
+
+
+class Month(NamedTuple):
+    """Thirty days with outages as often and as long as a provider's status page shows."""
+
+    repair_h: float
+    """Mean hours of an outage."""
+    between_d: float
+    """Mean days from one outage to the next."""
+    callers: int = 3
+    every: float = 900.0
+
+    def draw(self, name: str, rng: Random) -> Trace:
+        windows: list[Window] = []
+        ends: list[float] = []
+        at = rng.expovariate(1 / self.between_d) * _DAY
+        while at < 30 * _DAY:
+            since, until = round(at), round(at + 60 + rng.expovariate(1 / self.repair_h) * _HOUR)
+            step, share = rng.choice(_DOWN), rng.uniform(0.3, 0.9)
+            # Half of the published outages are partial: a part of the requests fails.
+            dead = rng.random() < 0.5
+            windows += [Window(since, until, step)] if dead else now_and_then(rng, since, until, share, step)
+            ends.append(windows[-1].until)
+            at = until + rng.expovariate(1 / self.between_d) * _DAY
+        due = arrivals(rng, 30 * _DAY, self.callers, self.every)
+        return Trace(name, 30 * _DAY, tuple(windows), tuple(ends), tuple(due))
+
+
+MONTHS = {"a month of OpenAI's outages": Month(2.6, 5.0), "a month of Anthropic's outages": Month(2.8, 6.0)}

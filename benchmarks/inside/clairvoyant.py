@@ -1,0 +1,52 @@
+"""The best that anybody could do on a trace: computed, because it needs no client.
+
+Without limits: one request at the first moment when the service answers. With a limit on the load: the calls in the order of their
+deadlines, each as soon as the bucket allows. All calls have the same time to their deadline, so that order is first come, first served.
+Dropping a call that cannot be answered in time leaves its place to the next one, so no other schedule answers more calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from benchmarks.inside.traces import GOOD_ANSWER_S
+from holdfast.testing.provider import Limits
+
+if TYPE_CHECKING:
+    from benchmarks.inside.traces import Trace
+
+    Call = tuple[float, float, bool]
+    """When it was due, when it ended, and whether it was answered."""
+
+
+def best_calls(trace: Trace, deadline: float = float("inf")) -> list[Call]:
+    """Return what becomes of the calls of a trace if each may take `deadline` seconds."""
+    starts = _scheduled(trace, deadline) if trace.limits else [trace.next_good(due) for due in trace.due]
+    ends = [start + GOOD_ANSWER_S for start in starts]
+    return [(due, end, True) if end - due <= deadline else (due, due, False) for due, end in zip(trace.due, ends, strict=True)]  # fmt: skip
+
+
+def _scheduled(trace: Trace, deadline: float) -> list[float]:
+    """Return when each call is sent; never, if that would be too late."""
+    # What the limit announces to clients may be nothing or wrong; a clairvoyant knows the truth.
+    limits = Limits([msgspec.structs.replace(limit, retry_after=True, lie=1.0) for limit in trace.limits])
+    starts: list[float] = []
+    at = 0.0
+    for due in trace.due:
+        at = max(at, due)
+        start = _next_place(limits, at, due + deadline - GOOD_ANSWER_S)
+        starts.append(start)
+        at = start if start < float("inf") else at
+    return starts
+
+
+def _next_place(limits: Limits, at: float, latest: float) -> float:
+    while at <= latest:
+        rejection = limits.admit("", "", tokens=0, at=at).rejection
+        if rejection is None:
+            return at
+        assert rejection.seconds is not None
+        at += rejection.seconds
+    return float("inf")
