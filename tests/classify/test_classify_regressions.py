@@ -416,3 +416,9 @@ def test_FC3_a_500_that_the_request_causes_is_not_retried_and_an_outage_is():
     assert not from_http(500, {}, '{"error":"error loading model: unknown model architecture"}').retryable
     assert from_http(503, {}, '{"error":"unsupported content part: input_audio"}').retryable
     assert from_http(503, {}, '{"error":"model is loading"}').retryable
+
+
+def test_FI11_an_ollama_that_does_not_run_refuses_the_connection():
+    """Its client hides the cause (`from None`), so only its words are left."""
+    words = "Failed to connect to Ollama. Please check that Ollama is downloaded, running and accessible. https://ollama.com/download"
+    assert from_exception(ConnectionError(words)).code == "CONN_REFUSED"

@@ -297,3 +297,20 @@ def test_a_denied_key_alone_is_an_error_at_once():
     with pytest.raises(anthropic.AuthenticationError):
         claude.messages.create(**REQUEST)
     assert len(wire.requests) == 1
+
+
+def test_FI11_the_client_of_bedrocks_newer_endpoint_recovers():
+    wires, (runtime, _) = [Wire(OVERLOADED, message()), Wire(OVERLOADED, message())], world()
+    options = {"api_key": "k", "base_url": "http://mantle.test", "max_retries": 5}
+    http = httpx2.Client(transport=httpx2.MockTransport(wires[0]))
+    claude = holdfast.anthropic.recovering(
+        anthropic.AnthropicBedrockMantle(**options, http_client=http), runtime=runtime
+    )
+    assert type(claude) is anthropic.AnthropicBedrockMantle
+    assert claude.messages.create(**REQUEST).content[0].text == "hi"
+    http_async = httpx2.AsyncClient(transport=httpx2.MockTransport(wires[1].asynchronously))
+    later = holdfast.anthropic.recovering(
+        anthropic.AsyncAnthropicBedrockMantle(**options, http_client=http_async), runtime=runtime
+    )
+    assert in_time(runtime, later.messages.create(**REQUEST)).content[0].text == "hi"
+    assert [len(wire.requests) for wire in wires] == [2, 2]

@@ -218,6 +218,55 @@ def test_a_started_stream_that_is_left_is_settled_once_and_counts_nothing(leave:
     assert len(world.of(Cancelled)) == 1
 
 
+@pytest.mark.parametrize("script", [["a", "end"], ["end"]], ids=["later", "at once"])
+def test_a_started_stream_counts_as_good_at_its_last_item(script: list[Any]) -> None:
+    """Many consumers stop there, and some libraries keep the stream alive. Nothing waits for the garbage collector."""
+    world, _, live = started(script)
+    assert next(item for item in live if item == "end") == "end"
+    metrics = world.state("provider:a").metrics(world.now)
+    assert (metrics.successes, metrics.failures, metrics.ignored) == (1, 0, 0)
+    live.abandon()
+    assert world.state("provider:a").metrics(world.now).successes == 1
+    assert not world.of(Cancelled)
+
+
+def test_a_failure_after_the_last_item_surfaces_and_is_not_counted() -> None:
+    world, _, live = started(["a", "end", Raise(reset())])
+    items: list[Any] = []
+    with pytest.raises(StreamCutError) as cut:
+        items.extend(live)
+    assert cut.value.partial is not None
+    assert cut.value.partial.complete == 2
+    metrics = world.state("provider:a").metrics(world.now)
+    assert (metrics.successes, metrics.failures) == (1, 0)
+
+
+def test_a_budget_waits_for_the_usage_that_comes_after_the_last_item() -> None:
+    with Budget(tokens=100) as budget:
+        _, _, live = started(["a", "end", 9])
+        assert list(live) == ["a", "end", 9]
+    assert budget.left().tokens < 100
+
+
+@both
+def test_leaving_a_complete_stream_counts_as_good(is_async: bool) -> None:
+    world, scripts = World(), Scripts(["a", "end", "more"])
+    plan = Plan("a", STEADY, runtime=world.runtime)
+
+    async def read() -> None:
+        async with Stream[Any](StreamOf(plan, scripts.play_async, dialect=WORDS)) as stream:
+            async for item in stream:
+                if item == "end":
+                    break
+
+    if is_async:
+        world.run(read())
+    else:
+        with BlockingStream[Any](StreamOf(plan, scripts.play, dialect=WORDS)) as stream:
+            next(item for item in stream if item == "end")
+    assert world.state("provider:a").metrics(world.now).successes == 1
+
+
 def test_a_start_that_fails_for_good_raises_the_last_error() -> None:
     last = reset()
     with pytest.raises(ConnectionResetError) as failed:

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from anthropic import (
-    Anthropic,
-    AnthropicBedrock,
-    AnthropicVertex,
-    AsyncAnthropic,
-    AsyncAnthropicBedrock,
-    AsyncAnthropicVertex,
-)
-
 from holdfast.integrations.clients.anthropic import ANTHROPIC
 from holdfast.integrations.clients.client import recover_clients
 from holdfast.integrations.recovery_warnings import RecoveryWarning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    # Only for the type checker: older versions of the SDK do not have every one of these.
+    from anthropic import (
+        Anthropic,
+        AnthropicBedrock,
+        AnthropicBedrockMantle,
+        AnthropicVertex,
+        AsyncAnthropic,
+        AsyncAnthropicBedrock,
+        AsyncAnthropicBedrockMantle,
+        AsyncAnthropicVertex,
+    )
 
     from holdfast.policies import Policy
     from holdfast.runtime.runtime import Runtime
@@ -30,12 +33,8 @@ __all__ = ["RecoveryWarning", "recovering"]
 
 Client = TypeVar(
     "Client",
-    bound=Anthropic
-    | AsyncAnthropic
-    | AnthropicBedrock
-    | AsyncAnthropicBedrock
-    | AnthropicVertex
-    | AsyncAnthropicVertex,
+    bound="Anthropic | AsyncAnthropic | AnthropicBedrock | AsyncAnthropicBedrock | AnthropicBedrockMantle"
+    " | AsyncAnthropicBedrockMantle | AnthropicVertex | AsyncAnthropicVertex",
 )
 
 

@@ -112,6 +112,11 @@ class Ending:
         self._complete: bool | None = None
         """None as long as no item says anything about the end."""
 
+    @property
+    def complete(self) -> bool:
+        """Whether the item that ends every complete stream has come."""
+        return self._complete is True
+
     def note(self, item: Any) -> None:
         """Look at the next item."""
         self._any = True
@@ -275,6 +280,8 @@ class Flow:
         self._began = 0.0
         self.handed_out = False
         """An SDK's own object reads the stream now."""
+        self._settled = False
+        """The operation was settled at the last item, before the source ended."""
 
     def begin(self) -> None:
         """Begin the operation."""
@@ -331,6 +338,19 @@ class Flow:
         # Usage matters to a budget only, and reading it is not free.
         if dialect.used is not None and self.op.budget is not None and (used := dialect.used(item)) is not None:
             self._used = used if self._used is None else self._used.then(used)
+        if self.handed_out and self._ending.complete:
+            self.settle_complete()
+
+    def settle_complete(self) -> None:
+        """Settle a stream whose last item has come, if its consumer may stop there without closing it.
+
+        Many consumers do, and some libraries keep such a stream alive until the garbage collector finds it. A budget still
+        waits for the end of the source, because the usage may come after the last item.
+        """
+        is_good = self._ending.complete and self._reported is None
+        if is_good and not self._settled and not self.over and self.op.budget is None:
+            self._settled = True
+            self.op.succeeded()
 
     def _release(self) -> None:
         self.ready.extend(self._held or ())
@@ -344,6 +364,8 @@ class Flow:
         self._ending.check()
         self._release()
         self.over = True
+        if self._settled:
+            return
         # Settled before the last item is delivered, because the source has done its part.
         if self._reported is None:
             self.op.succeeded(source if self._used is None else self._used)
@@ -391,9 +413,15 @@ class Flow:
     # --- leaving and failing ---
 
     def abandon(self, error: BaseException | None = None) -> None:
-        """The consumer left before the end: nothing is known about the source (R78, R79)."""
-        if not self.over:
-            self.over = True
+        """The consumer left before the end: nothing is known about the source, unless its answer is complete (R78, R79)."""
+        if self.over:
+            return
+        self.over = True
+        if self._settled:
+            return
+        if self._ending.complete and self._reported is None and not self._held and error is None:
+            self.op.succeeded(self._used)
+        else:
             self.op.abandoned(error)
 
     def failed(self, error: BaseException) -> float | None:
@@ -404,6 +432,9 @@ class Flow:
         op = self.op
         # If the wait raises, the stream is over: only `retry` takes this back.
         self.over = True
+        if self._settled:
+            # The answer was complete, so it counts as good. The consumer still gets the failure.
+            return self._raise_cut(error) if isinstance(error, Exception) else None
         if self.delivered.count and isinstance(error, Exception) and op.passes(error):
             # The source has answered. An exception that steers the framework is no failure of the source.
             op.succeeded(self._used)

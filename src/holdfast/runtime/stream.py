@@ -233,6 +233,7 @@ class _Driver:
 
     def _hand_out(self) -> Any:
         self._starting, self._flow.handed_out = False, True
+        self._flow.settle_complete()
         # The consumer may make other calls between two items. If the stream kept its place in the limiter, such a call
         # could wait for it for ever.
         self._release_place()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import litellm
 import pytest
@@ -34,6 +37,79 @@ def test_failures_pass_unseen_and_one_attempt_is_one_request(fn, asking, stage, 
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 4
     assert heard.of(Retry)[0].delay == 7.0
     assert len(heard.of(Recovered)) == 1
+
+
+OTHERS = [
+    pytest.param(litellm.responses, {"input": "hello"}, ("hello", "openai/gpt-5"), id="responses"),
+    pytest.param(litellm.aresponses, {"input": "hello"}, ("hello", "openai/gpt-5"), id="aresponses"),
+    pytest.param(litellm.text_completion, {"prompt": "hello"}, ("hello", "openai/gpt-5"), id="text_completion"),
+    pytest.param(litellm.atext_completion, {"prompt": "hello"}, ("hello", "openai/gpt-5"), id="atext_completion"),
+]
+
+
+def said(answer):
+    answer = asyncio.run(answer) if inspect.isawaitable(answer) else answer
+    return answer.output[0].content[0].text if hasattr(answer, "output") else answer.choices[0].text
+
+
+@pytest.mark.parametrize(("fn", "asked", "by_position"), OTHERS)
+def test_FI11_its_other_functions_recover_and_one_attempt_is_one_request(fn, asked, by_position, stage, heard):
+    provider = stage("429;retry-after=7, 503, disconnect, ok, ok")
+    call = recovering(fn, policy=Policy(attempts=6))
+    where = {"api_base": provider.openai_url, "api_key": "test"}
+    assert said(call(model="openai/gpt-5", **asked, **where)) == "You said: hello"
+    assert provider.counters.received == len(heard.of(AttemptStarted)) == 4
+    assert heard.of(Retry)[0].delay == 7.0
+    # The model is not the first argument of these functions.
+    assert said(call(*by_position, **where)) == "You said: hello"
+    assert {event.operation for event in heard.of(AttemptStarted)} == {"openai/gpt-5"}
+
+
+@pytest.mark.parametrize(("fn", "asked", "by_position"), OTHERS)
+def test_FI11_their_fallbacks_are_called_with_the_model_in_its_place(fn, asked, by_position, stage, heard):
+    down, up = stage("529, loop"), stage("ok")
+    spare = {"model": "openai/gpt-4.1", "api_base": up.openai_url}
+    call = recovering(fn, policy=Policy(attempts=2), fallbacks=[spare])
+    assert said(call(*by_position, api_base=down.openai_url, api_key="test")) == "You said: hello"
+    assert (down.counters.received, up.counters.received) == (2, 1)
+
+
+@pytest.fixture
+def embeddings():
+    """A server of embeddings that is overloaded once, and counts."""
+    received = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            received.append(self.rfile.read(int(self.headers["content-length"])))
+            status = 503 if len(received) == 1 else 200
+            data = [{"object": "embedding", "index": 0, "embedding": [0.5]}]
+            usage = {"prompt_tokens": 1, "total_tokens": 1}
+            body = json.dumps({"object": "list", "model": "m", "data": data, "usage": usage}).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            """It prints nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.received = received
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("fn", [litellm.embedding, litellm.aembedding], ids=["sync", "async"])
+def test_FI11_embeddings_recover(fn, embeddings):
+    where = {"api_base": f"http://127.0.0.1:{embeddings.server_port}/v1", "api_key": "test"}
+    answer = recovering(fn)("openai/text-embedding-3-small", ["hello"], **where)
+    answer = asyncio.run(answer) if inspect.isawaitable(answer) else answer
+    assert answer.data[0]["embedding"] == [0.5]
+    assert len(embeddings.received) == 2
 
 
 FAILURES = {

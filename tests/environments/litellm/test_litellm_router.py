@@ -41,6 +41,15 @@ def test_one_attempt_is_one_request(method, stage):
     assert provider.counters.received == 3
 
 
+@pytest.mark.parametrize("method", ["responses", "aresponses", "atext_completion"])
+def test_FI11_its_other_calls_recover_too(method, stage):
+    provider = stage("503, 529, ok")
+    router = recovering(litellm.Router(model_list=[group("chat", provider)], num_retries=3), policy=Policy(attempts=4))
+    asked = {"prompt": "hello"} if method == "atext_completion" else {"input": "hello"}
+    awaited(getattr(router, method)(model="chat", **asked))
+    assert provider.counters.received == 3
+
+
 @each_method
 @pytest.mark.parametrize(
     "own",

@@ -135,6 +135,70 @@ def test_a_dropped_stream_is_left_at_once_without_the_garbage_collector(asking, 
 
 
 @each_function
+def test_a_consumer_that_stops_at_the_last_chunk_leaves_nothing_to_the_garbage_collector(fn, asking, stage, runtime):
+    """Many loops end at `finish_reason`, and LiteLLM keeps its sync streams alive."""
+    call = recovering(fn, name="it")
+
+    def last(chunk):
+        return bool(chunk.choices) and chunk.choices[0].finish_reason is not None
+
+    async def stop():
+        async for chunk in await call(**asking(stage("ok")), stream=True):
+            if last(chunk):
+                return
+
+    gc.collect()
+    gc.disable()
+    try:
+        if inspect.iscoroutinefunction(call):
+            asyncio.run(stop())
+        else:
+            stream = call(**asking(stage("ok")), stream=True)
+            next(chunk for chunk in stream if last(chunk))
+        breaker = runtime.registry.get("provider:it")._breaker
+        assert (breaker.successes, breaker.failures, breaker.ignored) == (1, 0, 0)
+    finally:
+        gc.enable()
+
+
+OTHERS = [
+    pytest.param(litellm.responses, {"input": "hello"}, id="responses"),
+    pytest.param(litellm.aresponses, {"input": "hello"}, id="aresponses"),
+    pytest.param(litellm.text_completion, {"prompt": "hello"}, id="text_completion"),
+    pytest.param(litellm.atext_completion, {"prompt": "hello"}, id="atext_completion"),
+]
+
+
+def of_others(chunks):
+    """The text of a response's events or of a text completion's chunks."""
+    return "".join(
+        str(getattr(chunk, "delta", None) or "") if hasattr(chunk, "type") else chunk.choices[0].text or ""
+        for chunk in chunks
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # LiteLLM's own model of a response
+@pytest.mark.parametrize(("fn", "asked"), OTHERS)
+@pytest.mark.parametrize("early", ["529", "cut;after=0", "truncate;after=0"])
+def test_FI11_streams_of_its_other_functions_recover_before_their_first_content(fn, asked, early, stage):
+    provider = stage(f"{early}, ok")
+    where = {"model": "openai/gpt-5", "api_base": provider.openai_url, "api_key": "test"}
+    assert of_others(read(recovering(fn), **where, **asked)) == "You said: hello"
+    assert provider.counters.received == 2
+
+
+@pytest.mark.parametrize(("fn", "asked"), OTHERS)
+@pytest.mark.parametrize("late", ["cut;after=2", "truncate;after=2"])
+def test_FI11_streams_of_its_other_functions_that_break_off_are_cut(fn, asked, late, stage):
+    provider, chunks = stage(late), []
+    where = {"model": "openai/gpt-5", "api_base": provider.openai_url, "api_key": "test"}
+    with pytest.raises(StreamCutError):
+        read(recovering(fn), chunks, **where, **asked)
+    assert of_others(chunks) == "You said:"
+    assert provider.counters.received == 1
+
+
+@each_function
 def test_what_a_stream_used_is_charged_to_the_budget(fn, asking, stage):
     with Budget(tokens=10_000) as budget:
         read(recovering(fn), **asking(stage("ok"), stream_options={"include_usage": True}))

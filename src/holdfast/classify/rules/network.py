@@ -121,6 +121,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "CONN_REFUSED",
         phrases("""
         connection refused | econnrefused | actively refused | verbindung verweigert | connect call failed
+        failed to connect to ollama
     """),
     ),
     (

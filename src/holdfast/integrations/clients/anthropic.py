@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anthropic
 from anthropic import (
     Anthropic,
     AnthropicBedrock,
@@ -50,9 +51,15 @@ def _error_in(response: Any, options: Any) -> ErrorInResponse | None:  # noqa: A
     return ErrorInResponse(str(error.get("message") if isinstance(error, dict) else error), body)
 
 
+def _mantle(name: str) -> tuple[type, ...]:
+    """Return a client for Bedrock's newer endpoint, which older versions of the SDK do not have."""
+    found = getattr(anthropic, name, None)
+    return () if found is None else (found,)
+
+
 ANTHROPIC = Sdk(
-    sync=(Anthropic, AnthropicBedrock, AnthropicVertex),
-    async_=(AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex),
+    sync=(Anthropic, AnthropicBedrock, AnthropicVertex, *_mantle("AnthropicBedrockMantle")),
+    async_=(AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex, *_mantle("AsyncAnthropicBedrockMantle")),
     names={"api.anthropic.com": "anthropic"},
     # This SDK raises for every failure in a stream, so no event reports a failure.
     events=Dialect(opens=_opens, ends=_ends, used=_used, timeout_is_silence=True),

@@ -1,4 +1,4 @@
-"""Recovery for LiteLLM's `completion`, `acompletion` and `Router`: `recovering(litellm.completion)`.
+"""Recovery for LiteLLM's functions (completions, responses, embeddings) and its `Router`: `recovering(litellm.completion)`.
 
     functions  one of LiteLLM's functions with recovery around it: its target, its fallbacks, LiteLLM's own retries off
     streams    LiteLLM's streams: recovered until their first content, then watched to the end
@@ -13,7 +13,7 @@ import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.faults import InvalidError
-from holdfast.integrations.litellm.functions import Function, Options
+from holdfast.integrations.litellm.functions import FUNCTIONS, Function, Options
 from holdfast.integrations.recovery_warnings import RECOVERS, RecoveryWarning, warn
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ __all__ = ["RecoveryWarning", "recovering"]
 
 T = TypeVar("T")
 
-_FUNCTIONS = ("completion", "acompletion")
 _FALLBACKS = ("fallbacks", "context_window_fallbacks", "content_policy_fallbacks")
 
 
@@ -38,10 +37,12 @@ def recovering(
     fallbacks: Sequence[str | Mapping[str, Any]] = (),
     runtime: Runtime | None = None,
 ) -> T:
-    """Return `litellm.completion` or `litellm.acompletion` with recovery around it, or a Router whose two calls recover.
+    """Return one of LiteLLM's functions with recovery around it, or a Router whose calls recover.
 
         completion = recovering(litellm.completion, fallbacks=["anthropic/claude-haiku-4-5"])
         answer = completion(model="openai/gpt-5", messages=messages)
+
+    The functions are `completion`, `responses`, `embedding` and `text_completion`, and their async versions.
 
     `fallbacks` are used, in order, when a call has failed for good. A fallback is the name of a model (of a group, with a
     Router), or a dict of what to change in the call, such as `{"model": "…", "api_key": "…"}`. `name` is the name of the
@@ -63,7 +64,9 @@ def recovering(
     elif _is_function(given):
         recovered = Function(given, options, routed=False).recovered()
     else:
-        raise InvalidError.at("recovering.target", "litellm.completion, litellm.acompletion or a Router", target)
+        raise InvalidError.at(
+            "recovering.target", f"litellm.completion, another of {', '.join(FUNCTIONS)}, or a Router", target
+        )
     return recovered
 
 
@@ -74,7 +77,7 @@ def _is_router(target: Any) -> bool:
 
 def _is_function(target: Any) -> bool:
     of_litellm = str(getattr(target, "__module__", "")).partition(".")[0] == "litellm"
-    return callable(target) and of_litellm and getattr(target, "__name__", "") in _FUNCTIONS and not _is_method(target)
+    return callable(target) and of_litellm and getattr(target, "__name__", "") in FUNCTIONS and not _is_method(target)
 
 
 def _is_method(target: Any) -> bool:
@@ -87,7 +90,9 @@ def _router(router: Any, options: Options) -> Any:
             warn(f"the Router's {configured} are off here: give `recovering` fallbacks=[…]", above=1)
     # A shallow copy shares the deployments and their cooldowns with the Router that was given.
     clone = copy.copy(router)
-    for function in _FUNCTIONS:
-        setattr(clone, function, Function(getattr(router, function), options, routed=True).recovered())
+    for name in FUNCTIONS:
+        # Older versions of LiteLLM do not have all of them.
+        if (function := getattr(router, name, None)) is not None:
+            setattr(clone, name, Function(function, options, routed=True).recovered())
     setattr(clone, RECOVERS, True)
     return clone

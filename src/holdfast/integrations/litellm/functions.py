@@ -27,10 +27,22 @@ from holdfast.runtime.secrets import name_of_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Function", "Options"]
+__all__ = ["FUNCTIONS", "Function", "Options"]
 
 _MAX_PLANS = 1024
 """The most plans that are kept, one for each model and key. Then all are dropped, so that memory stays bounded."""
+
+FUNCTIONS = {
+    "completion": 0,
+    "acompletion": 0,
+    "embedding": 0,
+    "aembedding": 0,
+    "responses": 1,
+    "aresponses": 1,
+    "text_completion": 1,
+    "atext_completion": 1,
+}
+"""The functions that recover, and which of their arguments is the model, if it is given by position."""
 
 _RETRIES = ("num_retries", "max_retries", "retry_policy")
 _FALLBACKS = ("fallbacks", "context_window_fallback_dict")
@@ -60,6 +72,8 @@ class Function:
         self._fn = fn
         self._options = options
         self._routed = routed
+        # All functions of a Router take the model first.
+        self._position = 0 if routed else FUNCTIONS[fn.__name__]
         self._plans: dict[Any, Plan] = {}
         self._chain = Chain(fn)
         # A policy that is not valid must raise here, where the user wrote it, and not at the first call.
@@ -145,15 +159,19 @@ class Function:
             other_args, other_kwargs = self._changed(changes, args, kwargs)
             yield _name_of(changes), self._plan(other_args, other_kwargs), other_args, other_kwargs
 
+    def _model(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        return args[self._position] if len(args) > self._position else kwargs.get("model")
+
     def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan:
         options = self._options
         # The address is part of the key: one model name may be served by several hosts.
-        key = (_model_of(args, kwargs), kwargs.get("api_key"), kwargs.get("api_base"))
+        model = self._model(args, kwargs)
+        key = (model, kwargs.get("api_key"), kwargs.get("api_base"))
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-            target = target_of(args, kwargs, options.name, routed=self._routed)
+            target = target_of(model, kwargs, options.name, routed=self._routed)
             plan = self._plans[key] = Plan(target, options.policy, runtime=options.runtime)
         if (fresh := plan.fresh()) is not plan:
             self._plans[key] = fresh
@@ -165,10 +183,11 @@ class Function:
         """Return the arguments of a fallback. The key and address of one provider are never sent to another provider."""
         changed: dict[str, Any] = {"model": changes} if isinstance(changes, str) else dict(changes)
         kept = dict(kwargs)
-        if not self._routed and _is_elsewhere(changed, args, kwargs):
+        if not self._routed and _is_elsewhere(changed, self._model(args, kwargs), kwargs):
             kept = {option: value for option, value in kwargs.items() if option not in _OF_A_PROVIDER}
-        if args and "model" in changed:
-            args = (changed.pop("model"), *args[1:])
+        position = self._position
+        if len(args) > position and "model" in changed:
+            args = (*args[:position], changed.pop("model"), *args[position + 1 :])
         return args, {**kept, **changed}
 
 
@@ -209,9 +228,8 @@ def _warn_of_the_rest(kwargs: Mapping[str, Any]) -> None:
         )
 
 
-def target_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None, *, routed: bool) -> Target:
+def target_of(model: Any, kwargs: Mapping[str, Any], name: str | None, *, routed: bool) -> Target:
     """Return the provider, model and key of a call. For a Router the provider is its group."""
-    model = _model_of(args, kwargs)
     model = model if isinstance(model, str) else ""
     if routed:
         return Target(provider=f"{name}/{model}" if name else model)
@@ -220,10 +238,6 @@ def target_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None
     return Target(
         provider=name or provider, model=model, credential=name_of_key(key) if isinstance(key, str) and key else ""
     )
-
-
-def _model_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    return args[0] if args else kwargs.get("model")
 
 
 def _provider_of(model: str, kwargs: Mapping[str, Any]) -> tuple[str, str]:
@@ -246,8 +260,7 @@ def _with_limit(seconds: float | None, args: tuple[Any, ...], kwargs: dict[str, 
     return {**kwargs, "timeout": seconds if timeout is None else min(timeout, seconds)}
 
 
-def _is_elsewhere(changes: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    model = _model_of(args, kwargs)
+def _is_elsewhere(changes: Mapping[str, Any], model: Any, kwargs: Mapping[str, Any]) -> bool:
     before, _ = _provider_of(str(model), kwargs)
     after, _ = _provider_of(str(changes.get("model", model)), changes)
     return before != after

@@ -29,6 +29,8 @@ __all__ = ["open_stream", "open_stream_async"]
 
 _KEEPS_REASON = "CustomStreamWrapper"
 """The class of LiteLLM's streams that keeps the reason a provider gave for the end."""
+_TEXT = "TextCompletionStreamWrapper"
+"""The class of the streams of text completions. It reads from a stream of the other class."""
 
 
 def open_stream(ways: Iterable[tuple[str, Plan, Callable[[Operation], Any]]]) -> Any:
@@ -112,12 +114,21 @@ class _Recovered:
         return await anext(self._holdfast_live)
 
     def close(self) -> None:
-        super().close()  # type: ignore[misc] # the stream's own class has it
+        close_answer(_Closable(self, super()))
         self._holdfast_live.source_closed()
 
     async def aclose(self) -> None:
-        await super().aclose()  # type: ignore[misc] # the stream's own class has it
+        await close_answer_async(_Closable(self, super()))
         self._holdfast_live.source_closed()
+
+
+class _Closable:
+    """The `close` and `aclose` of a stream's own class. A stream that has neither closes the stream it reads from."""
+
+    def __init__(self, stream: Any, own: Any) -> None:
+        closable = own if hasattr(own, "close") or hasattr(own, "aclose") else _source_of(stream)
+        self.close = getattr(closable, "close", None)
+        self.aclose = getattr(closable, "aclose", None)
 
 
 class _Chunks:
@@ -128,7 +139,7 @@ class _Chunks:
         """Keeps the stream alive until its consumer has it."""
         self._stream = ref(stream)
         self._class = type(stream)
-        self._keeps_reason = self._class.__name__ == _KEEPS_REASON and hasattr(stream, "received_finish_reason")
+        self._keeps_reason = hasattr(self._keeper(), "received_finish_reason")
 
     def hand_out(self) -> Any:
         """Return the stream and keep it no longer: it holds our reader, so a dropped stream would be noticed late."""
@@ -163,11 +174,27 @@ class _Chunks:
 
     def _checked(self, chunk: Any) -> Any:
         ends = OPENAI.events.ends
-        if self._keeps_reason and ends and ends(chunk) and not self.stream.received_finish_reason and self._is_remote():
+        if self._keeps_reason and ends and ends(chunk) and self._is_made_up():
             raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last chunk"))
         return chunk
 
-    def _is_remote(self) -> bool:
-        """Return whether a provider sends the chunks. Answers from a cache or for tests come from generators."""
-        source = getattr(self.stream, "completion_stream", None)
-        return not (inspect.isgenerator(source) or inspect.isasyncgen(source))
+    def _keeper(self) -> Any:
+        """Return the stream that keeps the reason for the end. That of a text completion is inside another stream."""
+        stream = self.stream
+        if self._class.__name__ == _TEXT:
+            stream = _source_of(stream)
+            if inspect.isasyncgen(stream):
+                # `atext_completion` puts a generator of its own between the two. Only its local variables show the stream.
+                stream = None if stream.ag_frame is None else stream.ag_frame.f_locals.get("response")
+        return stream if any(cls.__name__ == _KEEPS_REASON for cls in type(stream).__mro__) else None
+
+    def _is_made_up(self) -> bool:
+        """Return whether LiteLLM made up this end. Answers from a cache or for tests come from generators."""
+        keeper = self._keeper()
+        source = _source_of(keeper)
+        is_remote = not (inspect.isgenerator(source) or inspect.isasyncgen(source))
+        return is_remote and not keeper.received_finish_reason
+
+
+def _source_of(stream: Any) -> Any:
+    return getattr(stream, "completion_stream", None)
