@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from holdfast.classify.evidence import ALWAYS, NOTHING, Evidence, Rule, Source, Verdict
-from holdfast.classify.hints import requested_delay
+from holdfast.classify.hints import may_name_a_time, requested_delay
 from holdfast.classify.phrases import BEGINNING, SECRETS, Phrases, find_phrases
-from holdfast.classify.readers.exceptions import cause_of, causes, leaves, read_exception
+from holdfast.classify.readers.exceptions import cause_of, causes, leaves, read_exception, shape_of
 from holdfast.classify.readers.responses import read_grpc, read_http, read_jsonrpc, read_stream
 from holdfast.classify.readers.text import read_process, read_text
 from holdfast.classify.rules import RULES
@@ -28,6 +28,7 @@ from holdfast.faults.surfaces import fill
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from holdfast.classify.readers.exceptions import Shape
     from holdfast.faults import Cause
 
 __all__ = [
@@ -51,6 +52,8 @@ _OUTAGES = frozenset({502, 503, 504, *range(520, 531)})
 _ALWAYS: Phrases = 1
 """A bit that no phrase has. It is always set, so that rules without phrases always run."""
 _BLOCK = 6
+_MOST_REMEMBERED = 1_000
+"""How many faults of exceptions one classifier remembers."""
 _Agenda: TypeAlias = "tuple[tuple[Phrases, tuple[tuple[Phrases, Rule, str], ...]], ...]"
 """Blocks of rules. A block holds the phrases of all its rules, then each rule with its own phrases and its name."""
 _WORTH_WAITING = frozenset(
@@ -104,10 +107,12 @@ class Classifier:
         fault = from_http(470, classifier=mine)
     """
 
-    __slots__ = ("_agendas", "_rules")
+    __slots__ = ("_agendas", "_remembered", "_rules")
 
     def __init__(self, rules: Iterable[Rule] = RULES) -> None:
         self._rules = tuple(rules)
+        # Our own rules read nothing but the evidence. A rule of somebody else may read anything, so its verdict holds once.
+        self._remembered: dict[tuple[str, Shape], Fault] | None = {} if rules is RULES else None
         # Three yes-or-no facts decide which rules can apply. All eight lists are prepared here, not for each failure.
         self._agendas = {facts: _agenda(self._rules, *facts) for facts in product((False, True), repeat=3)}
 
@@ -119,6 +124,19 @@ class Classifier:
     def rules(self) -> tuple[str, ...]:
         """The names of the rules, in the order they run."""
         return tuple(name_of(rule) for rule in self._rules)
+
+    def recall(self, provider: str, shape: Shape) -> Fault | None:
+        """Return the fault of an earlier exception of the same shape, with a context of its own; None if there was none."""
+        known = None if self._remembered is None else self._remembered.get((provider, shape))
+        return None if known is None else msgspec.structs.replace(known, context=known.context.copy())
+
+    def remember(self, provider: str, shape: Shape, fault: Fault) -> None:
+        """Return this fault for every later exception of the same shape."""
+        if self._remembered is not None:
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                # Messages that are never the same twice fill it. Dropping all of it costs less than keeping an order.
+                self._remembered.clear()
+            self._remembered[provider, shape] = msgspec.structs.replace(fault, context=fault.context.copy())
 
     def judge(self, evidence: Evidence) -> Verdict:
         """Return the first verdict, with the name of its rule. Raises only if a rule raises."""
@@ -345,6 +363,9 @@ def _from_exception(error: BaseException, provider: str, now: float | None, clas
     if isinstance(error, BaseExceptionGroup):
         faults = [from_exception(leaf, provider=provider, now=now, classifier=classifier) for leaf in leaves(error)]
         return msgspec.structs.replace(most_limiting(faults), cause=cause_of(error))
+    shape = shape_of(error)
+    if shape is not None and (known := classifier.recall(provider, shape)) is not None:
+        return known
     chain: list[Evidence] = []
     for one in causes(error):
         if isinstance(one, HoldfastError):
@@ -358,7 +379,10 @@ def _from_exception(error: BaseException, provider: str, now: float | None, clas
                 return inside
             return classifier.conclude(evidence, verdict, cause_of(error))
         chain.append(read_exception(one, provider=provider, now=now))
-    return from_evidence(*chain, classifier=classifier, cause_from=error)
+    fault = from_evidence(*chain, classifier=classifier, cause_from=error)
+    if shape is not None and not any(map(may_name_a_time, chain)):
+        classifier.remember(provider, shape, fault)
+    return fault
 
 
 def _decide(chain: tuple[Evidence, ...], classifier: Classifier) -> tuple[Evidence, Verdict]:

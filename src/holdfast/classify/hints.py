@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from holdfast.classify.evidence import Evidence
 
-__all__ = ["AnnouncedLimit", "announced_limit", "exhausted_window", "requested_delay"]
+__all__ = ["AnnouncedLimit", "announced_limit", "exhausted_window", "may_name_a_time", "requested_delay"]
 
 _EPOCH_SECONDS = 1e9
 _EPOCH_MILLISECONDS = 1e12
@@ -83,6 +83,16 @@ def requested_delay(evidence: Evidence) -> float | None:
     if delay is None and evidence.matches(_TIME_WORDS):
         delay = _from_text(evidence)
     return delay
+
+
+def may_name_a_time(evidence: Evidence) -> bool:
+    """Whether the evidence may name a date, a time or a delay: then its fault depends on when it is made."""
+    if evidence.delays or evidence.resets or evidence.headers:
+        return True
+    # A date has digits. The number of "[Errno 104] Connection reset by peer" is none, and "reset" is one of the words.
+    text = evidence.text
+    begin = text.find("]") if text.startswith("[errno ") else 0
+    return evidence.matches(_TIME_WORDS) and _DIGIT.search(text, begin) is not None
 
 
 def server_now(evidence: Evidence) -> float | None:
@@ -255,6 +265,7 @@ _TIME_WORDS = phrases("""
     again | request allowed | retry | retrying | reset | resets | resetting | wait | waits | available | recover | recovers | regain | until | renew
     renews | limit reached | retry_after | retry-after
 """)
+_DIGIT = re.compile(r"\d")
 _WAIT_CUES = ("again", "retry", "reset", "wait", "recover", "request allowed")
 _WAIT_AFTER_CUE = re.compile(
     r"s?\b(?:(?!fail|plan)[^\d.;:\n]){0,30}?\s(?:(?:in|after|for|wait|within)\s+)?(?:about|around|approximately|at least|another|~|≈)?\s*"

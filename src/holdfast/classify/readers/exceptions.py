@@ -7,7 +7,8 @@ access is guarded. Chains are bounded.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -22,7 +23,7 @@ from holdfast.faults.redaction import LONGEST_SECRET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["cause_of", "causes", "leaves", "read_exception"]
+__all__ = ["Shape", "cause_of", "causes", "leaves", "read_exception", "shape_of"]
 
 # Bounds: a chain may be circular, and a group may hold thousands of leaves.
 _MAX_CHAIN = 12
@@ -38,6 +39,26 @@ _WRAPPERS = ("openai", "anthropic", "litellm", "httpx", "httpx2", "requests", "u
 _REASONS = {"requests": "reason", "urllib3": "reason", "urllib": "reason", "aiohttp": "os_error"}
 _CODE_IS_STATUS = frozenset({"google", "urllib", "starlette", "werkzeug", "tornado"})
 """Libraries whose `code` attribute is the HTTP status. In other libraries it is deprecated or means something else."""
+_GRPC_ROOTS = frozenset({"grpc", "google"})
+
+Shape: TypeAlias = tuple[Any, ...]
+"""All that an exception and its causes consist of, as one hashable value."""
+
+_PLAIN_BASES = frozenset({object, BaseException, Exception, RuntimeError, RecursionError, NotImplementedError, TypeError,
+    ValueError, LookupError, KeyError, IndexError, ArithmeticError, ZeroDivisionError, OverflowError, AssertionError,
+    EOFError, MemoryError, OSError, BlockingIOError, ChildProcessError, ConnectionError, BrokenPipeError,
+    ConnectionAbortedError, ConnectionRefusedError, ConnectionResetError, FileExistsError, FileNotFoundError,
+    InterruptedError, IsADirectoryError, NotADirectoryError, PermissionError, ProcessLookupError, TimeoutError,
+})  # fmt: skip
+"""Classes without state besides `args` and, for an OSError, its numbers and names. An ImportError, for one, has more."""
+_PLAIN_NAMES = frozenset({
+    "__annotations__", "__dict__", "__doc__", "__firstlineno__", "__init__", "__module__", "__new__", "__qualname__",
+    "__reduce__", "__slots__", "__static_attributes__", "__weakref__",
+})  # fmt: skip
+"""What the class of a plain exception may define. A property or a `__str__` could read anything."""
+_PLAIN_VALUES = frozenset({str, int, type(None)})
+_PLAIN_CHARS = 500
+_PLAIN_CHAIN = 4
 
 
 def read_exception(error: BaseException, *, provider: str = "", now: float | None = None) -> Evidence:
@@ -86,6 +107,45 @@ def _by_text(
         return named
     codes = (*reversed(found.codes), *named.codes)
     return msgspec.structs.replace(named, codes=codes, matched=named.matched | codes_in(codes))
+
+
+def shape_of(error: BaseException) -> Shape | None:
+    """Return all that a plain exception consists of; None if it is not plain. Two of one shape are read the same way.
+
+    Reading an exception takes a hundred times as long as computing its shape. In an outage every call raises one of the
+    same shape.
+    """
+    shape: list[Any] = []
+    one: BaseException | None = error
+    while one is not None:
+        kind: Any = type(one)
+        if not _is_plain(kind) or len(shape) >= _PLAIN_CHAIN:
+            return None
+        values, args = one.args, len(one.args)
+        if isinstance(one, OSError):
+            values = (*values, one.errno, one.strerror, one.filename, one.filename2)
+        if one.__dict__:
+            # No reader looks at names with two underscores: notes, and what an earlier recovery left here.
+            for name, value in tuple(one.__dict__.items()):
+                if type(name) is not str or name[:2] != "__":
+                    values += (name, value)
+        for value in values:
+            if type(value) not in _PLAIN_VALUES or (type(value) is str and len(value) > _PLAIN_CHARS):
+                return None
+        shape.append((kind, args, values))
+        one = one.__cause__
+    return tuple(shape)
+
+
+# Bounded, because it keeps the classes alive.
+@lru_cache(maxsize=512)
+def _is_plain(kind: Any) -> bool:
+    """Whether exceptions of this class have no state besides their `args` and their own attributes."""
+    root = kind.__module__.partition(".")[0] if isinstance(kind.__module__, str) else ""
+    if root in _WRAPPERS or root in _REASONS or root in _GRPC_ROOTS or type(kind) is not type:
+        # Of these, more is read: the `__context__`, or what a method returns.
+        return False
+    return all(cls in _PLAIN_BASES or _PLAIN_NAMES.issuperset(vars(cls)) for cls in kind.__mro__)
 
 
 def _with_class(evidence: Evidence, raised: Raised) -> Evidence:
@@ -296,7 +356,7 @@ def _body(error: BaseException, response: Any) -> Any:
 
 
 def _grpc_status(error: BaseException) -> str | None:
-    if _module(error).partition(".")[0] not in ("grpc", "google") and "RpcError" not in _names(error):
+    if _module(error).partition(".")[0] not in _GRPC_ROOTS and "RpcError" not in _names(error):
         return None
     name = _attr(_call(error, "code"), "name") or _attr(_attr(error, "grpc_status_code"), "name")
     return name if isinstance(name, str) and name.isupper() else None
