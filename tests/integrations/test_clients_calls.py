@@ -314,3 +314,61 @@ def test_FI11_the_client_of_bedrocks_newer_endpoint_recovers():
     )
     assert in_time(runtime, later.messages.create(**REQUEST)).content[0].text == "hi"
     assert [len(wire.requests) for wire in wires] == [2, 2]
+
+
+# --- what the service says about retries ---
+
+
+SDKS = [
+    (anthropic_on, holdfast.anthropic.recovering, lambda client: client.messages.create(**REQUEST)),
+    (openai_on, holdfast.openai.recovering, lambda client: client.chat.completions.create(**CHAT)),
+]
+
+
+@pytest.mark.parametrize(("client", "recover_client", "call"), SDKS, ids=["anthropic", "openai"])
+@pytest.mark.parametrize(
+    ("answer", "requests"),
+    [
+        (failing(409, "conflict", "Another request holds the lock"), 2),
+        (failing(400, "invalid_request_error", x_should_retry="true"), 2),
+        (failing(529, "overloaded_error", x_should_retry="true"), 2),
+        (failing(529, "overloaded_error", x_should_retry="false"), 1),
+        (failing(409, "conflict", x_should_retry="false"), 1),
+        (failing(429, "rate_limit_error", x_should_retry="false", retry_after="3"), 1),
+        (failing(400, "invalid_request_error"), 1),
+        (failing(400, "invalid_request_error", x_should_retry="maybe"), 1),
+    ],
+)
+def test_FI5_a_conflict_and_the_header_for_retries_are_obeyed(client, recover_client, call, answer, requests):
+    wire, (runtime, heard) = Wire(answer, message("hi") if client is anthropic_on else completion("hi")), world()
+    recovered = recover_client(client(wire), runtime=runtime)
+    if requests == 1:
+        with pytest.raises((anthropic.APIStatusError, openai.APIStatusError)):
+            call(recovered)
+    else:
+        call(recovered)
+    assert len(wire.requests) == len(heard.of(AttemptStarted)) == requests
+
+
+def test_FI5_a_conflict_that_lasts_is_given_up_after_the_usual_attempts():
+    wire, (runtime, _) = Wire(failing(409, "conflict")), world()
+    with pytest.raises(anthropic.ConflictError):
+        holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime).messages.create(**REQUEST)
+    assert len(wire.requests) == 3
+
+
+def test_FI5_a_key_that_must_not_be_retried_makes_way_for_another():
+    denied = failing(429, "rate_limit_error", x_should_retry="false")
+    wire, (runtime, _) = Wire(by_key={"key-a": [denied], "key-b": [message("hi")]}), world()
+    pool = holdfast.anthropic.recovering(anthropic_on(wire), anthropic_on(wire, "key-b"), runtime=runtime)
+    assert pool.messages.create(**REQUEST).content[0].text == "hi"
+    assert wire.keys == ["key-a", "key-b"]
+
+
+def test_FI5_a_caller_that_wants_no_retries_is_not_overruled():
+    wire, (runtime, _) = Wire(failing(529, "overloaded_error", x_should_retry="true")), world()
+    with pytest.raises(anthropic.APIStatusError):
+        holdfast.anthropic.recovering(anthropic_on(wire), policy=Policy(attempts=1), runtime=runtime).messages.create(
+            **REQUEST
+        )
+    assert len(wire.requests) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import io
+import pickle
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +17,7 @@ import pytest
 from clients_kit import Wire, anthropic_on, in_time, message, openai_on, world
 
 import holdfast.openai
-from holdfast import CircuitOpenError, Policy
+from holdfast import CircuitOpenError, DeadlineError, Policy
 from holdfast.events import AttemptStarted, CircuitState, Failed, Recovered
 from holdfast.faults import InvalidError
 from holdfast.httpx import AsyncRecoveringTransport, RecoveringTransport, RecoveryWarning
@@ -381,3 +382,46 @@ def test_what_is_no_transport_is_invalid(kind):
 def test_a_recovering_transport_is_a_transport_of_both_libraries(library):
     assert isinstance(RecoveringTransport(library.HTTPTransport()), library.BaseTransport)
     assert isinstance(AsyncRecoveringTransport(library.AsyncHTTPTransport()), library.AsyncBaseTransport)
+
+
+# --- errors of ours are errors of the library ---
+
+
+@each_library
+@each_world
+def test_FR25_an_open_circuit_is_an_error_of_the_library(library, is_async):
+    (runtime, _), side = world(), Side(library, 503)
+    policy = Policy(attempts=1, wait_for_circuit=False)
+    found = None
+    for _ in range(20):
+        try:
+            ask(side, runtime, is_async=is_async, policy=policy)
+        except library.HTTPError as error:
+            found = error
+            break
+    assert isinstance(found, CircuitOpenError)
+    assert isinstance(found, library.ConnectError)
+    assert found.request.url == URL
+    twin = pickle.loads(pickle.dumps(found))
+    assert (type(twin), str(twin)) == (type(found), str(found))
+
+
+@each_library
+def test_FR25_a_deadline_is_a_timeout_of_the_library(library):
+    runtime, _ = world()
+
+    async def never(_):
+        await asyncio.sleep(10_000)
+
+    transport = AsyncRecoveringTransport(
+        library.MockTransport(never), policy=Policy(timeout=5, deadline=5), runtime=runtime
+    )
+
+    async def get():
+        async with library.AsyncClient(transport=transport) as client:
+            await client.get(URL)
+
+    with pytest.raises(library.TimeoutException) as caught:
+        in_time(runtime, get())
+    assert isinstance(caught.value, DeadlineError)
+    assert isinstance(caught.value, TimeoutError)

@@ -11,6 +11,7 @@ They never import each other. They share these modules:
 
     clients            what the Anthropic and the OpenAI SDK have in common
     calls              calls and streams of a framework, whose own control-flow exceptions pass unchanged
+    errors             our errors as errors of another library too
     recovery_warnings  the warning that other code retries below ours
 
 How a stream recovers is decided in `holdfast.runtime.flow`; an integration adds a dialect. How an operation goes on is

@@ -42,8 +42,9 @@ def recovering(
     call. `name` is the name of the provider in circuits and events. By default it is "openai", "xai", or the host if the
     client talks to another host.
 
-    Calls raise the SDK's own exceptions, `StreamCutError` for a stream that breaks after its first content, and
-    `CircuitOpenError`, `DeadlineError` or `BudgetError` where no request was made. `recovering` itself raises `InvalidError`
+    Calls raise the SDK's own exceptions. A stream that breaks after its first content raises `StreamCutError`, and
+    `CircuitOpenError`, `DeadlineError` or `BudgetError` is raised where no request was made; each of them is an error of the
+    SDK too, so `except APIError` catches it. `recovering` itself raises `InvalidError`
     for something that is not a client of the SDK, or that recovers already.
     """
     return recover_clients((client, *more), sdk=OPENAI, policy=policy, name=name, weights=weights, runtime=runtime)

@@ -48,6 +48,10 @@ class Adapter:
         """Return the integration's own decision about a failed call; None leaves it to the policy."""
         return None
 
+    def insists(self, error: Exception) -> bool:  # noqa: ARG002 - the default ignores it
+        """Return whether the callee itself requests a retry of a failure that is not retried by default."""
+        return False
+
     def fault_of(self, error: Exception) -> Fault | None:  # noqa: ARG002 - the default ignores it
         """Return the fault of an exception that only the integration knows; None leaves it to the classifier."""
         return None

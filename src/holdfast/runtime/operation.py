@@ -411,6 +411,8 @@ class Operation:
         )
         if plan.overrides is not None:
             facts.override = plan.overrides.of(error, plan.runtime, self.run)
+        if facts.override is None and self.adapter is not None and self.adapter.insists(error):
+            facts.override = True
         if plan.rationed:
             facts.withdraw_retry = partial(plan.state.withdraw_retry, now)
         return self.decider.decide(facts)

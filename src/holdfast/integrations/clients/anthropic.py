@@ -9,7 +9,9 @@ from anthropic import (
     Anthropic,
     AnthropicBedrock,
     AnthropicVertex,
+    APIConnectionError,
     APIError,
+    APITimeoutError,
     AsyncAnthropic,
     AsyncAnthropicBedrock,
     AsyncAnthropicVertex,
@@ -65,4 +67,6 @@ ANTHROPIC = Sdk(
     events=Dialect(opens=_opens, ends=_ends, used=_used, timeout_is_silence=True),
     error_in=_error_in,
     error=APIError,
+    unreachable=APIConnectionError,
+    late=APITimeoutError,
 )

@@ -11,15 +11,16 @@ Invariant: nothing changes on the clients that were given. A copy of a copy (`wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
-from holdfast.faults import InvalidError
+from holdfast.faults import HoldfastError, InvalidError
 from holdfast.integrations.clients.exchange import Exchange, with_limit, without_retries
 from holdfast.integrations.clients.pool import SENDING, KeyChoice, Member, Pool, note_limits, note_limits_async
 from holdfast.integrations.clients.streams import check_end, check_end_async, open_stream, open_stream_async
 from holdfast.integrations.recovery_warnings import warn, warn_of_transport
 from holdfast.policies.pool import check_weights
 from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.flow import Dialect
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.runtime import default_runtime
 from holdfast.runtime.secrets import credential_of
@@ -36,6 +37,8 @@ __all__ = ["checked_client", "recover_clients"]
 C = TypeVar("C")
 
 _POOL = "__holdfast_pool__"
+_LINES = Dialect(timeout_is_silence=True)
+"""The dialect of a response that is read line by line."""
 _CREDENTIALS = ("api_key", "auth_token", "credentials", "config", "profile", "admin_api_key", "workload_identity")
 """Options of `copy` that replace the key."""
 
@@ -139,10 +142,17 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
             finally:
                 SENDING.reset(token)
 
+        def to_sdk_error(error: HoldfastError) -> None:
+            _exchange(keys, cast_to).make_sdk_error(error)
+
         if stream:
-            return open_stream(keys.plan(), pool.sdk.events, keys, send)
+            return open_stream(keys.plan(), _dialect(pool.sdk, cast_to), keys, send, to_sdk_error)
         op = Operation(keys.plan(), keys)
-        return drive(op, lambda: _exchange(keys, cast_to).checked(send(op)), (), {})
+        try:
+            return drive(op, lambda: _exchange(keys, cast_to).checked(send(op)), (), {})
+        except HoldfastError as error:
+            to_sdk_error(error)
+            raise
 
     return request
 
@@ -164,11 +174,23 @@ def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
         async def attempt() -> Any:
             return await _exchange(keys, cast_to).checked_async(await send())
 
+        def to_sdk_error(error: HoldfastError) -> None:
+            _exchange(keys, cast_to).make_sdk_error(error)
+
         if stream:
-            return await open_stream_async(keys.plan(), pool.sdk.events, keys, send)
-        return await drive_async(Operation(keys.plan(), keys), attempt, (), {})
+            return await open_stream_async(keys.plan(), _dialect(pool.sdk, cast_to), keys, send, to_sdk_error)
+        try:
+            return await drive_async(Operation(keys.plan(), keys), attempt, (), {})
+        except HoldfastError as error:
+            to_sdk_error(error)
+            raise
 
     return request
+
+
+def _dialect(sdk: Sdk, cast_to: Any) -> Dialect:
+    # The results of a batch are lines, one for each request. They have no last event, so any end is complete.
+    return _LINES if hasattr(get_origin(cast_to), "__decode__") else sdk.events
 
 
 def _exchange(keys: KeyChoice, cast_to: Any) -> Exchange:
@@ -241,7 +263,7 @@ def _checked_request(client: Any, sdk: Sdk, runtime: Runtime | None) -> Any:
 
     def request(cast_to: Any, options: Any, **how: Any) -> Any:
         answer = send(cast_to, options, **how)
-        unchecked = not (runtime or default_runtime()).enabled or check_end(answer, sdk.events)
+        unchecked = not (runtime or default_runtime()).enabled or check_end(answer, _dialect(sdk, cast_to))
         return answer if unchecked else Exchange(sdk, client, cast_to, options).checked(answer)
 
     return request
@@ -252,7 +274,7 @@ def _checked_request_async(client: Any, sdk: Sdk, runtime: Runtime | None) -> An
 
     async def request(cast_to: Any, options: Any, **how: Any) -> Any:
         answer = await send(cast_to, options, **how)
-        unchecked = not (runtime or default_runtime()).enabled or check_end_async(answer, sdk.events)
+        unchecked = not (runtime or default_runtime()).enabled or check_end_async(answer, _dialect(sdk, cast_to))
         return answer if unchecked else await Exchange(sdk, client, cast_to, options).checked_async(answer)
 
     return request

@@ -13,15 +13,25 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.faults import Fault, HoldfastError
+from holdfast.faults import (
+    AbortedError,
+    CircuitOpenError,
+    DeadlineError,
+    Fault,
+    HoldfastError,
+    InvalidError,
+    StreamCutError,
+)
+from holdfast.integrations.errors import make_also
 
 if TYPE_CHECKING:
     from holdfast.integrations.clients.sdk import Sdk
     from holdfast.policies import Effect
 
-__all__ = ["Exchange", "can_replay", "effect_of", "model_of", "with_limit", "without_retries"]
+__all__ = ["Exchange", "can_replay", "effect_of", "model_of", "should_retry", "with_limit", "without_retries"]
 
 _EFFECTS: Mapping[str, Effect] = {"get": "read", "put": "idempotent", "delete": "idempotent"}
+_CONFLICT = 409
 _PARTS = ("connect", "read", "write", "pool")
 
 
@@ -101,6 +111,16 @@ def _can_rewind(content: Any) -> bool:
 # --- responses ---
 
 
+def should_retry(error: Exception) -> bool | None:
+    """Return whether the service requests a retry (True) or forbids it (False), as both SDKs read it; None: it says nothing."""
+    headers = getattr(getattr(error, "response", None), "headers", {})
+    wish = headers.get("x-should-retry")
+    if wish in ("true", "false"):
+        return bool(wish == "true")
+    # A conflict is a lock that another request holds for a moment.
+    return True if getattr(error, "status_code", None) == _CONFLICT else None
+
+
 class Exchange:
     """One request, and the check of its response."""
 
@@ -142,6 +162,38 @@ class Exchange:
         found = self.sdk.error_in(answer, self.options)
         if found is not None:
             raise self.sdk.error(found.message, self._request(), body=found.body)
+
+    # --- errors of ours ---
+
+    def make_sdk_error(self, error: HoldfastError) -> None:
+        """Make one of our errors an error of the SDK too: the `except` clauses of its users must catch it.
+
+        A cancellation and a wrong option are no failures of the API, so they stay as they are.
+        """
+        if isinstance(error, (AbortedError, InvalidError)):
+            return
+        own = self._own_error(error)
+        if own is not None:
+            # The SDK's own error broke the stream: this is one of that class, with its status, body and request.
+            attributes = {name: value for name, value in vars(own).items() if not name.startswith("__")}
+            make_also(error, type(own), attributes)
+            return
+        attributes = vars(self.sdk.error(error.fault.message, self._request(), body=None))
+        if "code" in attributes:
+            attributes["code"] = error.fault.code
+        make_also(error, self._kind_of(error), attributes)
+
+    def _own_error(self, error: HoldfastError) -> Exception | None:
+        """Return the error of the SDK that led to one of ours."""
+        cause: BaseException | None = error
+        while isinstance(cause, HoldfastError):
+            cause = cause.__cause__
+        return cause if isinstance(cause, self.sdk.error) else None
+
+    def _kind_of(self, error: HoldfastError) -> type[Exception]:
+        if isinstance(error, DeadlineError) or error.fault.code == "PROVIDER_STREAM_STALLED":
+            return self.sdk.late
+        return self.sdk.unreachable if isinstance(error, (CircuitOpenError, StreamCutError)) else self.sdk.error
 
     def _request(self) -> Any:
         """Return an HTTP request for an exception: only its method and URL are set."""

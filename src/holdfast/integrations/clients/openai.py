@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openai import APIError, AsyncOpenAI, OpenAI
+from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, OpenAI
 
 from holdfast.integrations.clients.sdk import ErrorInResponse, Sdk
 from holdfast.runtime.flow import Dialect, Used
@@ -98,4 +98,6 @@ OPENAI = Sdk(
     events=Dialect(opens=_opens, ends=_ends, failure=_failure, used=_used, timeout_is_silence=True),
     error_in=_error_in,
     error=APIError,
+    unreachable=APIConnectionError,
+    late=APITimeoutError,
 )

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from holdfast._platform import after_fork
 from holdfast.classify.hints import announced_limit
 from holdfast.faults import Fault, HoldfastError, Scope
-from holdfast.integrations.clients.exchange import can_replay, effect_of, model_of
+from holdfast.integrations.clients.exchange import can_replay, effect_of, model_of, should_retry
 from holdfast.policies.decide import GiveUp, Reason
 from holdfast.policies.pool import PoolMachine
 from holdfast.policies.target import Target
@@ -163,9 +163,16 @@ class KeyChoice(Adapter):
         # This check comes first: no other key can send a body that the first attempt has consumed.
         if not can_replay(self.options):
             return GiveUp(Reason.NOT_REPEATABLE)
+        proposal = self._use_another(op, error) if self.pool.several else None
+        # The service forbids a retry of the same request; another key may still be used.
+        return GiveUp(Reason.PERMANENT) if proposal is None and should_retry(error) is False else proposal
+
+    def insists(self, error: Exception) -> bool:
+        """Return whether the response requests a retry."""
+        return should_retry(error) is True
+
+    def _use_another(self, op: Operation, error: Exception) -> Retry | None:
         pool = self.pool
-        if not pool.several:
-            return None
         self._avoid = self.member.index
         plan, now = op.plan, op.plan.monotonic()
         fault = plan.runtime.fault_of(error, provider=plan.provider)

@@ -33,5 +33,9 @@ class Sdk(msgspec.Struct, frozen=True, kw_only=True):
     error_in: Callable[[Any, Any], ErrorInResponse | None]
     """Takes a response and the request's options, and returns the error that the response contains instead of an answer.
     The SDK itself treats such a response as an answer."""
-    error: Callable[..., Exception]
-    """The SDK's own exception for such an error. It takes the message, the request and `body`."""
+    error: type[Any]
+    """The base class of the SDK's errors, and its error for such a response. It takes the message, the request and `body`."""
+    unreachable: type[Exception]
+    """The SDK's error for a service that cannot be reached, or a connection that is lost."""
+    late: type[Exception]
+    """The SDK's error for a call that takes too long."""

@@ -13,6 +13,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from holdfast.faults import HoldfastError
 from holdfast.runtime.flow import Ending
 from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
 
@@ -35,7 +36,8 @@ class _Events:
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-        self.response = stream.response
+        self.response = stream.response if hasattr(stream, "response") else stream.http_response
+        """The HTTP response. A decoder of lines has it under another name than a stream of events."""
         self._iterator = getattr(stream, _ITERATOR)
 
     def __iter__(self) -> _Events:
@@ -55,13 +57,52 @@ class _Events:
         return self.stream.close()
 
 
+class _SdkStream(BlockingStream[Any]):
+    """A stream whose errors the SDK's users can catch."""
+
+    def __init__(self, of: StreamOf[Any, Any], to_sdk_error: Callable[[HoldfastError], None]) -> None:
+        super().__init__(of)
+        self._to_sdk_error = to_sdk_error
+
+    def __next__(self) -> Any:
+        try:
+            return super().__next__()
+        except HoldfastError as error:
+            self._to_sdk_error(error)
+            raise
+
+
+class _AsyncSdkStream(Stream[Any]):
+    """The same as `_SdkStream`, in a task."""
+
+    def __init__(self, of: StreamOf[Any, Any], to_sdk_error: Callable[[HoldfastError], None]) -> None:
+        super().__init__(of)
+        self._to_sdk_error = to_sdk_error
+
+    async def __anext__(self) -> Any:
+        try:
+            return await super().__anext__()
+        except HoldfastError as error:
+            self._to_sdk_error(error)
+            raise
+
+
 async def only(response: Any) -> AsyncIterator[Any]:
     """Yield a response that is not a stream as the only item of a stream, so that it is settled like a stream."""
     yield response
 
 
-def open_stream(plan: Plan, dialect: Dialect, adapter: Adapter, send: Callable[[Operation], Any]) -> Any:
-    """Return the SDK's stream when its first content arrived; `send` makes one request."""
+def open_stream(
+    plan: Plan,
+    dialect: Dialect,
+    adapter: Adapter,
+    send: Callable[[Operation], Any],
+    to_sdk_error: Callable[[HoldfastError], None],
+) -> Any:
+    """Return the SDK's stream when its first content arrived.
+
+    `send` makes one request. `to_sdk_error` makes an error of ours one of the SDK's.
+    """
     this: ref[BlockingStream[Any]]
 
     def opened() -> Any:
@@ -72,31 +113,37 @@ def open_stream(plan: Plan, dialect: Dialect, adapter: Adapter, send: Callable[[
         # A raw response is not a stream: the caller reads it. As the only item of a stream, it is settled at once.
         return _Events(stream) if hasattr(stream, _ITERATOR) else (stream,)
 
-    live: BlockingStream[Any] = BlockingStream(StreamOf(plan, opened, dialect=dialect, adapter=adapter))
+    live = _SdkStream(StreamOf(plan, opened, dialect=dialect, adapter=adapter), to_sdk_error)
     this = ref(live)
     events = live.start()
     if not isinstance(events, _Events):
         (response,) = live
         return response
     stream = _reading_from(live, events)
-    _notice_close(stream, live)
+    _notice_close(events.response, live)
     return stream
 
 
-async def open_stream_async(plan: Plan, dialect: Dialect, adapter: Adapter, send: Callable[[], Awaitable[Any]]) -> Any:
+async def open_stream_async(
+    plan: Plan,
+    dialect: Dialect,
+    adapter: Adapter,
+    send: Callable[[], Awaitable[Any]],
+    to_sdk_error: Callable[[HoldfastError], None],
+) -> Any:
     """The same as `open_stream`, in a task."""
 
     async def opened() -> Any:
         stream = await send()
         return _Events(stream) if hasattr(stream, _ITERATOR) else only(stream)
 
-    live: Stream[Any] = Stream(StreamOf(plan, opened, dialect=dialect, adapter=adapter))
+    live = _AsyncSdkStream(StreamOf(plan, opened, dialect=dialect, adapter=adapter), to_sdk_error)
     events = await live.start()
     if not isinstance(events, _Events):
         (response,) = [event async for event in live]
         return response
     stream = _reading_from(live, events)
-    _notice_close_async(stream, live)
+    _notice_close_async(events.response, live)
     return stream
 
 
@@ -109,12 +156,12 @@ def _reading_from(live: Any, events: _Events) -> Any:
     return stream
 
 
-def _notice_close(stream: Any, live: BlockingStream[Any]) -> None:
+def _notice_close(http: Any, live: BlockingStream[Any]) -> None:
     """Notice when the connection is closed. Streams, and the helpers around them, all close the response.
 
     The response must not keep itself or our iterator alive: the stream is also settled when nobody holds it any more.
     """
-    response, reader = ref(stream.response), ref(live)
+    response, reader = ref(http), ref(live)
 
     def close() -> None:
         if (closing := response()) is not None:
@@ -122,12 +169,12 @@ def _notice_close(stream: Any, live: BlockingStream[Any]) -> None:
         if (reading := reader()) is not None:
             reading.source_closed()
 
-    stream.response.close = close
+    http.close = close
 
 
-def _notice_close_async(stream: Any, live: Stream[Any]) -> None:
+def _notice_close_async(http: Any, live: Stream[Any]) -> None:
     """The same as `_notice_close`, for an async stream."""
-    response, reader = ref(stream.response), ref(live)
+    response, reader = ref(http), ref(live)
 
     async def aclose() -> None:
         if (closing := response()) is not None:
@@ -135,7 +182,7 @@ def _notice_close_async(stream: Any, live: Stream[Any]) -> None:
         if (reading := reader()) is not None:
             reading.source_closed()
 
-    stream.response.aclose = aclose
+    http.aclose = aclose
 
 
 # --- streams that are not recovered ---

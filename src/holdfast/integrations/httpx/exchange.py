@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from holdfast.extras import missing_extra
+from holdfast.faults import AbortedError, CircuitOpenError, DeadlineError, HoldfastError, InvalidError
+from holdfast.integrations.errors import make_also
 from holdfast.policies.decide import GiveUp, Reason
 from holdfast.runtime.adapter import Adapter
 
@@ -60,6 +62,7 @@ __all__ = [
     "effect_of",
     "failure_in",
     "is_failure",
+    "make_library_error",
     "may_repeat",
     "read",
     "read_async",
@@ -71,6 +74,9 @@ IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 
 _RETRY_LATER = frozenset({408, 425, 429})
 """Statuses below 500 after which the same request may succeed later."""
+
+_KINDS = ((CircuitOpenError, "ConnectError"), (DeadlineError, "TimeoutException"))
+"""The error of the library that one of ours is."""
 
 _MAX_ERROR_BODY = 1024 * 1024
 """The most bytes of an error's body that are read to learn what failed. A longer body goes to the caller as it is."""
@@ -160,6 +166,19 @@ def failure_in(response: Any, body: bytes, plan: Plan) -> FailedResponse:
     except Exception:  # noqa: BLE001 - the body is not encoded as its header says; the status still says what failed
         plain = response
     return FailedResponse(plan.runtime.fault_of(plain, provider=plan.provider), response)
+
+
+# --- errors of ours ---
+
+
+def make_library_error(error: HoldfastError, request: Any) -> None:
+    """Make one of our errors an error of the request's library too, so that `except httpx.HTTPError` catches it."""
+    if isinstance(error, (AbortedError, InvalidError)):
+        return
+    library = import_module(type(request).__module__.partition(".")[0])
+    kind = next((name for ours, name in _KINDS if isinstance(error, ours)), "TransportError")
+    # Both libraries keep the request under this name, and read it with the property `request`.
+    make_also(error, getattr(library, kind), {"_request": request})
 
 
 # --- bodies ---

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast import options
-from holdfast.faults import InvalidError
+from holdfast.faults import HoldfastError, InvalidError
 from holdfast.integrations.httpx.exchange import (
     IDEMPOTENT,
     REPEATS,
@@ -20,6 +20,7 @@ from holdfast.integrations.httpx.exchange import (
     effect_of,
     failure_in,
     is_failure,
+    make_library_error,
     may_repeat,
     read,
     read_async,
@@ -98,7 +99,8 @@ class RecoveringTransport(Transport):
     `name` is the name of the target in circuits and events; by default each host is a target of its own.
 
     A request that failed for good raises the exception of the transport inside, or returns the failed response unchanged.
-    `CircuitOpenError` and `DeadlineError` are raised where no request was made. The constructor raises `InvalidError` for
+    `CircuitOpenError` and `DeadlineError` are raised where no request was made. They are errors of the library too:
+    `httpx.ConnectError` and `httpx.TimeoutException`, so `except httpx.HTTPError` catches them. The constructor raises `InvalidError` for
     a transport that is not sync.
     """
 
@@ -127,6 +129,9 @@ class RecoveringTransport(Transport):
         except FailedResponse as failed:
             # The caller of an HTTP client expects a response with a status, not an exception.
             return failed.response
+        except HoldfastError as error:
+            make_library_error(error, request)
+            raise
         finally:
             # The caller may send the same request again. It must then have its own limit.
             request.extensions = own
@@ -177,6 +182,9 @@ class AsyncRecoveringTransport(AsyncTransport):
             return await drive_async(op, self._attempt, (op, request), {})
         except FailedResponse as failed:
             return failed.response
+        except HoldfastError as error:
+            make_library_error(error, request)
+            raise
 
     async def _attempt(self, op: Operation, request: Any) -> Any:
         response = await self._inside.handle_async_request(request)
