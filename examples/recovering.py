@@ -59,8 +59,8 @@ def print_event(event: Event) -> None:
             text = f"⤳ fall back to {step} · {code}"
         case Repaired(action=action, fault=fault):
             text = f"✎ {action} · {fault.code}"
-        case Degraded(reason=reason):
-            text = f"↓ a lesser answer: {reason}"
+        case Degraded(via=via):
+            text = f"↓ a lesser answer: {via}"
         case Recovered(after=after, attempts=attempts, via=via):
             text = f"✓ recovered after {attempts} attempt{'s' * (attempts != 1)} and {after:.1f} s, by {via}"
         case Failed(fault=fault, exhausted=exhausted):

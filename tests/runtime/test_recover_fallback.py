@@ -24,7 +24,8 @@ from holdfast import (
     recover,
 )
 from holdfast.classify import Verdict
-from holdfast.events import Cancelled, Degraded, Failed, Fallback, Recovered, SuppressedError
+from holdfast.events import Cancelled, Degraded, Failed, Fallback, Recovered, SuppressedError, write_document
+from holdfast.events.lines import LogLines
 from holdfast.runtime.cache import MemoryCache, Missing, key_of
 from holdfast.testing import ScriptedHTTPError, script
 
@@ -225,7 +226,7 @@ def test_S1_15_the_cache_answers_the_very_same_call_until_its_time_is_over(form:
     world.clock.advance(1)
     answers.clear()
     assert ask("one") == "first"
-    assert [event.reason for event in world.of(Degraded)] == ["cached"]
+    assert [event.via for event in world.of(Degraded)] == ["cached"]
     with pytest.raises(ConnectionResetError):
         ask("two")
     world.clock.advance(58.9)
@@ -423,9 +424,40 @@ def test_S1_16_degraded_gets_the_fault_and_the_arguments(form: str) -> None:
     chained.add(Always(reset))
     chained.fn.degraded(lambda fault, question: f"{fault.code}: {question}")
     assert chained("hi") == "CONN_RESET: hi"
-    assert [event.reason for event in world.of(Degraded)] == ["degraded"]
+    (event,) = world.of(Degraded)
+    assert (event.via, event.reason) == ("degraded", event.fault.message)
     assert chained.outcome("hi").via == "degraded"
     assert not world.of(Failed)
+
+
+def test_FR28_S1_16_the_reason_of_a_degraded_answer_is_the_message_of_the_primary_error() -> None:
+    world = World()
+    chained = Chained(world, "sync")
+    chained.add(Always(TimeoutError))
+    chained.fn.degraded(lambda _fault: "less")
+    assert chained() == "less"
+    (event,) = world.of(Degraded)
+    assert event.fault.code == "CONN_RESET"
+    assert "Connection reset by peer" in event.reason
+    assert write_document(event) == {"type": "degraded", "reason": event.reason}
+
+
+def test_FR28_a_recovery_by_a_fallback_took_as_long_as_the_whole_call() -> None:
+    world = World()
+
+    @world.recover("claude", Policy(attempts=1))
+    async def primary() -> str:
+        await asyncio.sleep(2.8)
+        raise reset()
+
+    @primary.fallback
+    async def other() -> str:
+        return "ok"
+
+    assert world.run(primary()) == "ok"
+    (event,) = world.of(Recovered)
+    assert (event.after, event.took) == (0.0, pytest.approx(2.8))
+    assert LogLines().of(event)[1] == "claude recovered via other after 2 attempts in 2.8 s"
 
 
 @FORMS

@@ -89,12 +89,12 @@ def test_an_open_circuit_says_until_when():
             "12:01:07 fallback → openai claude PROVIDER_OVERLOADED (529)",
         ),
         (
-            Degraded(at=NOON, run="a", operation="claude", reason="cached", fault=OVERLOADED),
+            Degraded(at=NOON, run="a", operation="claude", reason="529", via="cached", fault=OVERLOADED),
             "◐ degraded: cached · claude · PROVIDER_OVERLOADED (529)",
             "12:01:07 degraded: cached claude PROVIDER_OVERLOADED (529)",
         ),
         (
-            Degraded(at=NOON, run="a", operation="claude", reason="degraded", fault=OVERLOADED),
+            Degraded(at=NOON, run="a", operation="claude", reason="529", fault=OVERLOADED),
             "◐ degraded · claude · PROVIDER_OVERLOADED (529)",
             "12:01:07 degraded claude PROVIDER_OVERLOADED (529)",
         ),

@@ -79,6 +79,9 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
                 raise InvalidError.at(f"levels.{field}", "a level of `logging` such as logging.INFO, or None", level)
 
 
+_CENT = 0.01
+
+
 class _Failures:
     """What failed so far in an operation that may still recover."""
 
@@ -150,9 +153,9 @@ class LogLines:
     def _recovered(self, event: Recovered) -> str:
         failures = self._failures.take(event.run)
         via = "" if event.via == "primary" else f" via {event.via}"
-        return (
-            f"{_name(event)} recovered{via} after {_calls(event.attempts)} in {event.after:.1f} s{_counted(failures)}"
-        )
+        # As in the line of a failure: the time of all attempts, not only of those after the first failure.
+        took = event.after if event.took is None else event.took
+        return f"{_name(event)} recovered{via} after {_calls(event.attempts)} in {took:.1f} s{_counted(failures)}"
 
     def _failed(self, event: Failed) -> str:
         failures = self._failures.take(event.run)
@@ -168,7 +171,8 @@ class LogLines:
 
     def _degraded(self, event: Degraded) -> str:
         self._failures.take(event.run)
-        return f"{_name(event)} gave a lesser answer: {event.reason}{_after(event.fault)}"
+        # The reason is the failure's own text, which is not for logs.
+        return f"{_name(event)} gave a lesser answer: {event.via}{_after(event.fault)}"
 
     def _cancelled(self, event: Cancelled) -> str:
         self._failures.take(event.run)
@@ -210,7 +214,24 @@ def _circuit(event: CircuitStateChange) -> str:
 
 
 def _budget(event: BudgetWarning) -> str:
-    return f"budget nearly spent: {event.used:g} of {event.limit:g} {event.unit}"
+    used, limit = (_amount(value, event.unit) for value in (event.used, event.limit))
+    # The usage of a call is known only afterwards, so one call can take a budget far beyond its limit.
+    if event.used > event.limit:
+        return f"budget overspent: {used} used, the limit is {limit}"
+    if event.used == event.limit:
+        return f"budget spent: all of {limit}"
+    return f"budget nearly spent: {used} of {limit}"
+
+
+def _amount(value: float, unit: str) -> str:
+    """Return an amount with its unit: `$0.0013`, `41.5 s`, `12,000 tokens`, `1 attempt`."""
+    if unit == "usd":
+        # Two decimals for dollars; two digits for fractions of a cent.
+        return f"${value:,.2f}" if value >= _CENT or not value else f"${value:.2g}"
+    if unit == "seconds":
+        return f"{value:,.1f} s"
+    amount = f"{value:,.0f}"
+    return f"{amount} {unit.removesuffix('s') if amount == '1' else unit}"
 
 
 def _suppressed(event: SuppressedError) -> str:

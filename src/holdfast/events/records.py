@@ -125,7 +125,10 @@ class Degraded(_Record, frozen=True, kw_only=True, tag="degraded"):
     """The caller got a lesser answer, such as a cached one."""
 
     reason: str
+    """The message of the failure that the answer stands in for."""
     fault: Fault | None = None
+    via: str = "degraded"
+    """Where the answer comes from: `cached`, or `degraded`."""
 
 
 class Recovered(_Record, frozen=True, kw_only=True, tag="recovered"):
@@ -135,6 +138,8 @@ class Recovered(_Record, frozen=True, kw_only=True, tag="recovered"):
     """Seconds from the first failure to success."""
     attempts: int
     via: str = "primary"
+    took: float | None = None
+    """Seconds of the whole operation, from its start to success."""
 
 
 class Failed(_Record, frozen=True, kw_only=True, tag="failed"):

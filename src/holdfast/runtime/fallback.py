@@ -373,7 +373,12 @@ class _Walk:
         op.degrade(via)
         if runtime.bus.wants(Degraded):
             event = Degraded(
-                at=runtime.clock.wall(), run=op.run, operation=op.plan.name, reason=via, fault=self.primary
+                at=runtime.clock.wall(),
+                run=op.run,
+                operation=op.plan.name,
+                reason=self.primary.message,
+                fault=self.primary,
+                via=via,
             )
             runtime.bus.emit(event)
 

@@ -128,6 +128,7 @@ def recovered(op: Operation, now: float) -> None:
                 after=now - since,
                 attempts=op.attempts,
                 via=op.via,
+                took=now - op.started,
             )
         )
 

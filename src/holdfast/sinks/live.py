@@ -209,13 +209,14 @@ def _fallback(event: Fallback | AgentFallback) -> LiveLine:
 
 
 def _degraded(event: Degraded) -> LiveLine:
-    text = "degraded" if event.reason == "degraded" else f"degraded: {event.reason}"
+    text = "degraded" if event.via == "degraded" else f"degraded: {event.via}"
     return _line(event, LiveWord.DEGRADED, text, text, code=_code(event.fault), over=True)
 
 
 def _recovered(event: Recovered) -> LiveLine:
     via = "" if event.via == "primary" else f" via {event.via}"
-    text = f"recovered after {_calls(event.attempts)}, {event.after:.1f}s{via}"
+    took = event.after if event.took is None else event.took
+    text = f"recovered after {_calls(event.attempts)}, {took:.1f}s{via}"
     return _line(event, LiveWord.OK, text, text, over=True)
 
 

@@ -169,7 +169,7 @@ class _Tracing:
         )
 
     def degraded(self, event: Degraded) -> None:
-        self._end(event, "degraded", {Ours.DEGRADED: event.reason})
+        self._end(event, "degraded", {Ours.DEGRADED: event.via})
 
     def cancelled(self, event: Cancelled) -> None:
         self._end(event, "cancelled", {Ours.ATTEMPTS: event.attempts})
