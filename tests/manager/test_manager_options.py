@@ -7,11 +7,13 @@ import asyncio
 import pytest
 from manager_kit import SECONDS, reset_by_peer
 
-from holdfast import Circuit, InvalidError, Ok, Policy
-from holdfast.manager import CachedAnswers, ExecutionOptions, FallbackChain, FallbackStep
-from holdfast.policies.profiles import SPEC016
+from holdfast import Circuit, Err, InvalidError, Ok, Policy
+from holdfast.manager import CachedAnswers, ExecutionOptions, FallbackChain, FallbackStep, ResilienceManager
+from holdfast.policies.profiles import PROFILES, SPEC016
+from holdfast.profiles import policy_of
 from holdfast.runtime.cache import MemoryCache
 from holdfast.testing import Capture, run
+from holdfast.views import category
 
 # --- time limits (S1-20, C8) ---
 
@@ -43,6 +45,43 @@ def test_S1_20_C8_the_limit_is_looked_up_by_the_kind_of_operation(manager, runti
 
 def _fields(options: ExecutionOptions) -> dict:
     return {name: getattr(options, name) for name in options.__struct_fields__}
+
+
+@pytest.mark.parametrize("profile", ["holdfast", "spec016"])
+@pytest.mark.parametrize("provider", ["claude", ""])
+def test_FR27_S1_32_a_tool_that_takes_too_long_is_a_timeout_that_may_be_retried(runtime, profile, provider):
+    runtime.configure(policy_of(PROFILES[profile]), {})
+    ends = []
+
+    async def hang() -> None:
+        try:
+            await asyncio.sleep(10_000)
+        except asyncio.CancelledError:
+            ends.append(runtime.clock.monotonic())
+            raise
+
+    manager, began = ResilienceManager(runtime), runtime.clock.monotonic()
+    options = ExecutionOptions(operation_type="tool-execution", provider=provider)
+    outcome = run(manager.outcome_async(hang, options), clock=runtime.clock)
+    assert isinstance(outcome, Err)
+    assert isinstance(outcome.error, TimeoutError)
+    classified = category.write(outcome.fault, literal=True)
+    assert (classified["category"], classified["isRetryable"]) == ("timeout", True)
+    assert classified["message"] == "Operation timed out after 120000ms"
+    assert len(ends) == len(outcome.fault.attempts) == 3
+    assert ends[0] - began == pytest.approx(120)
+
+
+def test_FR27_the_limit_of_an_attempt_that_ends_with_the_deadline_is_still_a_timeout(manager, runtime):
+    runtime.configure(Policy(timeout=None, deadline=20, attempts=1), {})
+
+    async def hang() -> None:
+        await asyncio.sleep(10_000)
+
+    outcome = run(manager.outcome_async(hang, ExecutionOptions(timeout=30, provider="claude")), clock=runtime.clock)
+    assert isinstance(outcome, Err)
+    assert (outcome.fault.code, len(outcome.fault.attempts)) == ("PROVIDER_TIMEOUT", 1)
+    assert category.write(outcome.fault)["isRetryable"]
 
 
 def test_the_limit_is_the_profiles(runtime):

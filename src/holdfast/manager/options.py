@@ -257,7 +257,11 @@ def chain_of_agents(context: AgentExecutionContext, run: Callable[[str], Any], f
 
 
 def _limited_to(policy: Policy, seconds: float) -> Policy:
-    """Return the policy with another time limit per attempt, and a deadline that is not shorter than it."""
-    # A policy whose attempt may take longer than its deadline is invalid.
-    deadline = None if policy.deadline is None else max(policy.deadline, seconds)
+    """Return the policy with another time limit per attempt, and a deadline that leaves room for its attempts."""
+    deadline = policy.deadline
+    if deadline is not None and deadline <= seconds:
+        # The deadline was made for shorter attempts. With it, an attempt that is late could never be retried.
+        tries = policy.tries(Fault.of("SYS_TIMEOUT"))
+        waits = sum(tries.backoff.longest(retry) for retry in range(1, tries.attempts))
+        deadline = tries.attempts * seconds + waits
     return policy.replace(timeout=seconds, deadline=deadline)
