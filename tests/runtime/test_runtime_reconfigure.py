@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 from collections.abc import AsyncIterator
 
 import pytest
@@ -17,9 +19,12 @@ from holdfast import (
     InvalidError,
     Policy,
     Runtime,
+    Target,
+    Tries,
     recover,
 )
 from holdfast.events import CircuitState, Failed
+from holdfast.manager import ExecutionOptions, ResilienceManager
 from holdfast.policies.circuit import PROVIDER
 from holdfast.testing import Capture, VirtualClock, run
 
@@ -122,6 +127,45 @@ def test_FR1_a_policy_that_names_no_circuit_takes_the_configured_one(runtime, wa
     runtime.configure(INTERACTIVE, {})
     assert own.call(len, "x") == plain.call(len, "x") == 1
     assert runtime.registry.get("provider:claude").circuit == Circuit()
+
+
+@pytest.mark.parametrize("copied", [lambda it: pickle.loads(pickle.dumps(it)), copy.copy, copy.deepcopy])
+def test_FR1_a_policy_that_was_pickled_or_copied_still_names_no_circuit(runtime, copied):
+    runtime.configure(Policy(circuit=NINE), {})
+    assert recover("claude", runtime=runtime).call(len, "x") == 1
+    for policy in (PATIENT, Policy(attempts=2, per_code={"AUTH_FAILED": Tries(attempts=2)})):
+        assert copied(policy) == policy
+        assert recover("claude", copied(policy), runtime=runtime).call(len, "x") == 1
+    named = copied(Policy(circuit=PROVIDER))
+    with pytest.raises(InvalidError, match="circuit of provider:claude"):
+        recover("claude", named, runtime=runtime)
+
+
+@pytest.mark.parametrize("policy", [None, PATIENT])
+def test_FR1_the_circuit_of_an_agent_is_not_that_of_its_provider(runtime, policy):
+    runtime.configure(INTERACTIVE, {"agent:a": Policy(circuit=NINE)})
+    recovery = recover(Target(agent="a", provider="claude"), policy, runtime=runtime)
+    assert recovery.call(len, "x") == 1
+    assert recover("claude", runtime=runtime).call(len, "x") == 1
+    assert recover("agent:a", runtime=runtime).call(len, "x") == 1
+    assert runtime.registry.get("agent:a").circuit == NINE
+    assert runtime.registry.get("provider:claude").circuit == Circuit()
+    # The settings of the provider are not those of the agent, either.
+    runtime.configure(INTERACTIVE, {"provider:claude": Policy(circuit=NINE)})
+    assert recovery.call(len, "x") == 1
+    assert runtime.registry.get("agent:a").circuit == Circuit()
+    assert runtime.registry.get("provider:claude").circuit == NINE
+
+
+def test_FR1_the_manager_keeps_the_circuit_of_each_name(runtime):
+    runtime.configure(INTERACTIVE, {"agent:a": Policy(circuit=NINE)})
+    three = Circuit(failures=3)
+    assert recover("claude", Policy(circuit=three), runtime=runtime).call(len, "x") == 1
+    options = ExecutionOptions(agent="a", provider="claude")
+    assert ResilienceManager(runtime).execute(lambda: 1, options) == 1
+    assert recover("agent:a", runtime=runtime).call(len, "x") == 1
+    assert runtime.registry.get("agent:a").circuit == NINE
+    assert runtime.registry.get("provider:claude").circuit == three
 
 
 @WAYS

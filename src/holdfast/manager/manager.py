@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from holdfast.faults import Outcome
-    from holdfast.policies import Policy
     from holdfast.policies.target import TargetLike
     from holdfast.runtime.adapter import Abort
     from holdfast.runtime.bus import EventStream, Handler, Subscription
@@ -258,25 +257,22 @@ class ResilienceManager:
     def _make_plan(self, options: ExecutionOptions, *, per_operation: bool) -> Plan:
         target = options.target
         policy = self._runtime.policy_for(target)
-        if options.circuit_breaker is None:
-            policy = self._with_present_circuit(policy, options)
         policy = options.applied_to(policy)
         if per_operation:
             policy = policy.replace(counts="operation")
-        plan = Plan(target, policy, threads=options.threads, alone=options.skip_circuit_breaker, runtime=self._runtime)
+        # Two policies that disagree about one circuit raise an error. So without settings of its own, the manager uses those
+        # that each circuit has already.
+        plan = Plan(
+            target,
+            policy,
+            threads=options.threads,
+            alone=options.skip_circuit_breaker,
+            keeps_circuits=options.circuit_breaker is None,
+            runtime=self._runtime,
+        )
         # The name is for people only; the circuits are those of the target.
         plan.name = options.operation_name or plan.name
         return plan
-
-    def _with_present_circuit(self, policy: Policy, options: ExecutionOptions) -> Policy:
-        """Return the policy with the settings that the circuit already has, if another recovery brought some."""
-        # Two policies that disagree about one circuit raise an error. So without settings of its own, the manager uses
-        # those of the circuit.
-        for _, name in options.target.names:
-            state = self._runtime.registry.known(name)
-            if state is not None and state.has_current_circuit:
-                return policy.replace(circuit=state.circuit)
-        return policy
 
 
 def _check(operation: Any, options: Any) -> None:

@@ -6,7 +6,7 @@ Invariant: a policy is checked when it is built. A policy that exists can be car
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 import msgspec
 
@@ -146,6 +146,13 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         if self.timeout is not None and self.deadline is not None and self.timeout > self.deadline:
             raise InvalidError.at("policy.timeout", f"at most policy.deadline ({self.deadline:g} s)", self.timeout)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A circuit that nobody named is known by its identity, and a copy of it would count as named.
+        given = msgspec.structs.asdict(self)
+        if self.circuit is DEFAULT_CIRCUIT:
+            del given["circuit"]
+        return _remade, (given,)
+
     def replace(self, **changes: Unpack[PolicyOptions]) -> Policy:
         """Return a copy with some options changed. It is checked like a new policy and raises `InvalidError`."""
         return self._replaced(changes)
@@ -168,6 +175,11 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
             # An unknown failure may not be transient at all, so a policy with many attempts must not hammer it.
             attempts = min(attempts, usual.attempts)
         return Tries(attempts=attempts, backoff=self.backoff or usual.backoff)
+
+
+def _remade(given: dict[str, Any]) -> Policy:
+    """Return a policy that was pickled or deeply copied."""
+    return Policy(**given)
 
 
 _ONCE = frozenset({Schedule.ONCE, Schedule.MATCHING})

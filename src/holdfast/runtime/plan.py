@@ -73,6 +73,7 @@ class Plan:
         needs: frozenset[str] = frozenset(),
         threads: bool = False,
         alone: bool = False,
+        keeps_circuits: bool = False,
         overrides: Overrides | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -95,6 +96,8 @@ class Plan:
         """Sync attempts run in a thread that can be abandoned when their time is over."""
         self.alone = alone
         """It shares nothing with other calls to its target, not even a circuit."""
+        self.keeps_circuits = keeps_circuits
+        """Its policy names no circuit: each name keeps the settings that it already has, or takes the configured ones."""
         self.overrides = overrides
         self.contract = None if effect is None else ToolContract(effect=effect)
         self.repairs: list[tuple[Repair, Callable[..., Any]]] = []
@@ -155,7 +158,7 @@ class Plan:
         states = shared or [self._unshared_state(runtime)]
         now = self.monotonic()
         for state in states:
-            state.serve(policy, now)
+            state.serve(self._with_own_circuit(policy, runtime, state), now)
         self.state = states[0]
         self.other_states = tuple(zip(states[1:], self.scopes[1:], strict=False))
         # Bound methods, stored here once: every call uses them, and each attribute on the way to them costs time.
@@ -171,6 +174,20 @@ class Plan:
         """An async attempt is nothing but the call under its time limit."""
         self.is_plain_sync = self.limiter is None and not self.threads
         """A sync attempt is nothing but the call."""
+
+    def _with_own_circuit(self, policy: Policy, runtime: Runtime, state: TargetState) -> Policy:
+        """Return the policy with the circuit of this name, unless the caller chose one for all names."""
+        given = self._given_policy
+        chosen = given is not None and given.circuit is not DEFAULT_CIRCUIT and not self.keeps_circuits
+        if chosen or policy.circuit is None or self.alone:
+            return policy
+        # The settings of an agent are not those of the provider that it calls.
+        own = (
+            state.circuit
+            if self.keeps_circuits and state.has_current_circuit
+            else runtime.policy_named(state.name).circuit
+        )
+        return policy if own is policy.circuit else policy.replace(circuit=own)
 
     def _unshared_state(self, runtime: Runtime) -> TargetState:
         # Its circuit holds readings of its runtime's clock, so it cannot move to another runtime.

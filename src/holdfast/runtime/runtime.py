@@ -195,6 +195,10 @@ class Runtime:
                 return policy
         return self._policy
 
+    def policy_named(self, name: str) -> Policy:
+        """For recoveries: return the configured policy of one name, such as `provider:claude`, else the default policy."""
+        return self._policies.get(name, self._policy)
+
     def configure(self, policy: Policy, by_name: Mapping[str, Policy]) -> None:
         """Set the policies of recoveries that were given none: the default, and those of single targets.
 
