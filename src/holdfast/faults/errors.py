@@ -89,6 +89,10 @@ class CircuitOpenError(HoldfastError):
 
     code = "CIRCUIT_OPEN"
 
+    # In an outage thousands of these are made, and `super().__init__` would double the time: `__new__` has set `args` already.
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+
     @property
     def circuit(self) -> str:
         """The name of the circuit that is open, such as `anthropic/claude-sonnet`; empty if it is not known."""

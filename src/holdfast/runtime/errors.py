@@ -58,8 +58,12 @@ def deadline_passed(op: Operation, limit: float | None = None) -> DeadlineError:
 
 def rejected(op: Operation, state: TargetState, rejection: Rejection, now: float) -> CircuitOpenError:
     """Return what to raise where a circuit rejects the call: which circuit, why, and until when."""
-    left = None if rejection.retry_at is None else max(0.0, rejection.retry_at - now)
-    fault = state.fault_of(rejection, lambda: _rejection_fault(op, rejection, left, now))
+    at = rejection.retry_at
+    left = None if at is None else at - now if at > now else 0.0
+    fault = state.fault_of(rejection)
+    if fault is None:
+        fault = _rejection_fault(op, rejection, left, now)
+        state.keep_fault(rejection, fault)
     # In an outage many callers share this fault. Each gets the seconds that are left now, and a context it may write to.
     return CircuitOpenError(msgspec.structs.replace(fault, retry_after=left, context=fault.context.copy()))
 

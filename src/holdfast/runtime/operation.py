@@ -194,7 +194,8 @@ class Operation:
     def _request_permit(self, state: TargetState, now: float) -> Permit:
         """Request a permit from a circuit that is not closed. Raises `CircuitOpenError` if it rejects the call."""
         permit = state.admit(now)
-        self.plan.runtime.report_transitions(state, self.run)
+        if state.has_transitions:
+            self.plan.runtime.report_transitions(state, self.run)
         if isinstance(permit, Rejection):
             # Only a caller whose deadline comes after the next probe may count as the first to wait for the circuit.
             if self.waits_for_circuit and (self.deadline is None or (permit.retry_at or now) < self.deadline):
@@ -284,15 +285,15 @@ class Operation:
         if self.plan.off:
             self.over = True
             return None
+        if not self.attempts and isinstance(error, CircuitOpenError) and gives_up_at_once(waits=self.waits_for_circuit):
+            # Nothing was called, so there is nothing to recognise or settle, and the error already says everything.
+            self._rejected_at_once(error)
+            return None
         if not isinstance(error, Exception) or isinstance(error, AbortedError):
             self.stopped(error)
             return None
         if self.passes(error):
             self._passed()
-            return None
-        if not self.attempts and isinstance(error, CircuitOpenError) and gives_up_at_once(waits=self.waits_for_circuit):
-            # Nothing was called, so there is nothing to recognise or settle, and the error already says everything.
-            self._rejected_at_once(error)
             return None
         # Only for calls that were made: an integration knows its own failures, not the rejections of our circuits and limits.
         if proposal is None and self.adapter is not None and self.attempts > len(self.history):

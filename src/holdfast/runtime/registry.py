@@ -103,7 +103,8 @@ class TargetState:
     def admit(self, now: float) -> Permit | Rejection:
         """Return a permit for one call, or why the call must not be made."""
         with self._lock:
-            self._settle_given_back()
+            if self._unsettled:
+                self._settle_given_back()
             return self._breaker.admit(now)
 
     def succeed(self, permit: Permit, now: float) -> bool:
@@ -192,17 +193,24 @@ class TargetState:
         with self._lock:
             self._breaker.release(now)
 
+    @property
+    def has_transitions(self) -> bool:
+        """Whether there are changes of the circuit to take."""
+        return bool(self._breaker.pending)
+
     def take_transitions(self) -> tuple[Transition, ...]:
         """Return the changes of the circuit since they were last taken, oldest first."""
         with self._lock:
             return self._breaker.take_transitions()
 
-    def fault_of(self, rejection: Rejection, make: Callable[[], Fault]) -> Fault:
-        """Return the fault of a rejection; `make` is called once for all callers that get the same rejection."""
+    def fault_of(self, rejection: Rejection) -> Fault | None:
+        """Return the fault that was kept for this rejection; None where there is none yet."""
         known = self._rejection
-        if known is None or known[0] is not rejection:
-            known = self._rejection = (rejection, make())
-        return known[1]
+        return known[1] if known is not None and known[0] is rejection else None
+
+    def keep_fault(self, rejection: Rejection, fault: Fault) -> None:
+        """Keep the fault of a rejection for all callers that get the same rejection."""
+        self._rejection = (rejection, fault)
 
     def is_first_to_wait(self, rejection: Rejection) -> bool:
         """Register a caller that waits for the end of a rejection; return whether it is the first one."""
