@@ -4,6 +4,7 @@
     httpx          transports for httpx and httpx2
     langchain      LangChain's chat models, runnables and agents, LangGraph's nodes
     litellm        LiteLLM's completion functions, and its Router
+    mcp            MCP sessions
     openai_agents  models and providers of the OpenAI Agents SDK
     pydantic_ai    pydantic-ai's models and tools
 
