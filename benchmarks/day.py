@@ -26,7 +26,7 @@ import msgspec
 import openai
 
 from benchmarks.table import quantile, show
-from holdfast import Policy, Runtime, fault_of, recover
+from holdfast import Backoff, Policy, Runtime, fault_of, recover
 from holdfast.anthropic import recovering as recovering_claude
 from holdfast.events import AttemptStarted
 from holdfast.openai import recovering as recovering_gpt
@@ -41,8 +41,11 @@ LOADS = (20_000, 100_000, 250_000)
 """Calls a day, for the outages alone: how much a circuit can prevent depends on how many call."""
 AROUND = "assistant"
 CLAUDE, GPT = "claude-haiku-4-5", "gpt-5-mini"
-RECOVERED, PREVENTED, BACK = 0.99, 0.99, 30.0
-"""What S1-2 asks for, as the tracker sharpened it."""
+RECOVERED, PREVENTED, BACK = 0.99, 0.95, 30.0
+"""What S1-2 asks for; the first is sharpened, it asks for 90 %."""
+PLAIN = Policy(circuit=None, attempts=3, backoff=Backoff(initial=1, factor=2, cap=30))
+"""How the same callers behave without a circuit: three attempts. It is written out, so that a change of our default does not
+change what it is compared with."""
 
 ANSWERING = "slow;seconds=1, slow;seconds=3, slow;seconds=2, slow;seconds=5, slow;seconds=1.5"
 """How long good answers take."""
@@ -254,13 +257,18 @@ class Outage(msgspec.Struct):
     reached: int
     """Requests that reached the dead service."""
     without: int
-    """The same without a circuit."""
+    """The same for callers with three attempts and no circuit."""
     back: float | None
     """Seconds from its return to the first answer from it."""
 
     @property
     def prevented(self) -> float:
         return 1 - self.reached / self.without if self.without else 1.0
+
+    @property
+    def least(self) -> float:
+        """Requests that anybody must send during this outage to have an answer in time after it, whenever it ends."""
+        return max(1.0, self.lasted / (BACK - ANSWER))
 
 
 class Report(msgspec.Struct):
@@ -323,12 +331,18 @@ def prevented(outages: list[Outage]) -> float:
     return 1 - sum(it.reached for it in outages) / without if without else 1.0
 
 
+def at_best(outages: list[Outage]) -> float:
+    """Return the share that can be prevented if the return is noticed in time: probes must not be further apart than that."""
+    without = sum(it.without for it in outages)
+    return 1 - sum(it.least for it in outages) / without if without else 1.0
+
+
 def returns(outages: list[Outage]) -> list[float]:
     return [it.back for it in outages if it.back is not None]
 
 
 def _outages(lived: Lived) -> list[Outage]:
-    without = live(lived.day, policy=Policy(circuit=None), arrivals=_around_outages(lived.day))
+    without = live(lived.day, policy=PLAIN, arrivals=_around_outages(lived.day))
     return [_outage(it, lived, without) for it in lived.day.outages]
 
 
@@ -368,7 +382,11 @@ def run(*, quick: bool, seed: int = 1, calls: int | None = None) -> dict[str, An
     return {
         **{name: value for name, value in msgspec.to_builtins(found).items() if name != "took"},
         "recovered": found.recovered,
-        "loads": {load: {"prevented": prevented(them), "returns": returns(them)} for load, them in loads.items()},
+        "loads": {
+            load: {"prevented": prevented(them), "at_best": at_best(them), "returns": returns(them)}
+            for load, them in loads.items()
+        },
+        "verdict": [verdict_of(load, them) for load, them in loads.items()],
     }
 
 
@@ -402,20 +420,33 @@ def _print_day(found: Report) -> None:
     )
 
 
+def verdict_of(load: int, outages: list[Outage]) -> str:
+    """Return in one line whether the outages of a day with so many calls met both targets."""
+    share, longest, most = prevented(outages), max(returns(outages), default=math.inf), at_best(outages)
+    # Where even the fewest possible probes are too many, both targets cannot hold.
+    possible = "" if share > PREVENTED or most > PREVENTED else f" (both cannot hold: at best {most:.1%})"
+    return (
+        f"{load:,} calls a day: prevented {share:.1%}, target {PREVENTED:.0%}: {_met(share > PREVENTED)}{possible}; "
+        f"first answer after a return {longest:.1f} s at the latest, target {BACK:g} s: {_met(longest < BACK)}"
+    )
+
+
 def _print_loads(loads: dict[int, list[Outage]]) -> None:
     rows = []
     for load, them in loads.items():
         back = returns(them)
         called = sum(it.calls for it in them) / sum(it.lasted for it in them)
-        cells = [f"{called * 60:.0f}", f"{prevented(them):.2%}", f"{quantile(back, 0.5):.1f}", f"{max(back):.1f}"]
-        rows.append([f"{load:,} calls a day", *cells])
-    most, longest = max(prevented(them) for them in loads.values()), max(max(returns(them)) for them in loads.values())
+        shares = [f"{prevented(them):.2%}", f"{at_best(them):.2%}"]
+        rows.append(
+            [f"{load:,} calls a day", f"{called * 60:.0f}", *shares, f"{quantile(back, 0.5):.1f}", f"{max(back):.1f}"]
+        )
     show(
         "A dead service, by load",
-        ["load", "calls a minute while down", "prevented", "median s to first answer", "longest"],
+        ["load", "calls a minute while down", "prevented", "at best", "median s to first answer", "longest"],
         rows,
         [
-            f"prevented, target {PREVENTED:.0%}: {_met(most >= PREVENTED)} at the highest load",
-            f"first answer after the return, target below {BACK:g} s: {_met(longest < BACK)}",
+            *(verdict_of(load, them) for load, them in loads.items()),
+            f"at best: a request every {BACK - ANSWER:g} s is the least that notices every return within {BACK:g} s, the answer taking {ANSWER:g} s",
+            "prevented: beside the same callers with three attempts and no circuit",
         ],
     )

@@ -63,8 +63,8 @@ NOTES = [
     "time is virtual for all: event loop, time.time, time.monotonic, time.sleep; no library is changed",
 ]  # fmt: skip
 MONTH_NOTES = [
-    "three callers, a call every five minutes; outages as often and as long as the status pages show: a failure every 5 or 6 days, repaired after 2.6 or 2.8 hours on average",
-    "half of the outages are partial: three to nine seconds in ten are bad",
+    "three callers, a call every ten minutes; outages as often and as long as the status pages show: a failure every 5 or 6 days, repaired after 2.6 or 2.8 hours on average",
+    "every other outage is partial: three to nine seconds in ten are bad",
     f"back: seconds from the first answer of a clairvoyant with {DEADLINE_S:g} s after a return to the contender's; one seed, without the Router",
 ]  # fmt: skip
 

@@ -317,7 +317,7 @@ class Month(NamedTuple):
     between_d: float
     """Mean days from one outage to the next."""
     callers: int = 3
-    every: float = 900.0
+    every: float = 1800.0
 
     def draw(self, name: str, rng: Random) -> Trace:
         windows: list[Window] = []
@@ -326,8 +326,8 @@ class Month(NamedTuple):
         while at < 30 * _DAY:
             since, until = round(at), round(at + 60 + rng.expovariate(1 / self.repair_h) * _HOUR)
             step, share = rng.choice(_DOWN), rng.uniform(0.3, 0.9)
-            # Half of the published outages are partial: a part of the requests fails.
-            dead = rng.random() < 0.5
+            # Every other outage is partial: a part of the requests fails.
+            dead = len(ends) % 2 == 0
             windows += [Window(since, until, step)] if dead else now_and_then(rng, since, until, share, step)
             ends.append(windows[-1].until)
             at = until + rng.expovariate(1 / self.between_d) * _DAY
