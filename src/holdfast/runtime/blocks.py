@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast._lazy import lazy_module
 from holdfast.faults import InvalidError
 from holdfast.runtime import errors
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.drivers import begin_limit, leave, pause, pause_async
 
 if TYPE_CHECKING:
-    import asyncio
     from contextvars import Token
     from types import TracebackType
     from typing import Self
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.limiter import Limiter
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
-else:
-    asyncio = lazy_module("asyncio", globals())
 
 __all__ = ["AsyncAttempts", "Attempts", "BlockAttempt"]
 
@@ -78,9 +74,10 @@ class BlockAttempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         limit = self._limit
-        if limit is None or not limit.end() or not isinstance(error, asyncio.CancelledError):
+        if limit is None or not (limit.end() if error is None else limit.ends_with(error)):
             return self._end(error)
-        # Our own limit cancelled the block. The caller gets a timeout, not a cancellation that it never requested.
+        # Our own limit cancelled the block. The caller gets a timeout, not a cancellation that it never requested. A block
+        # that swallowed the cancellation ended too late all the same.
         timed_out = errors.timed_out(self._op)
         try:
             if self._end(timed_out):

@@ -6,12 +6,12 @@ Invariant: both drivers are the same loop. Nothing is decided here.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast._lazy import lazy_module
-from holdfast.runtime import errors
+from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
-from holdfast.runtime.answers import fault_in, throw_away, throw_away_async
+from holdfast.runtime.answers import close_answer_async, fault_in, throw_away, throw_away_async
 from holdfast.runtime.commands import TaskWait, ThreadWait
 from holdfast.runtime.hedge import race
 from holdfast.runtime.limits import Wheels, call_in_thread
@@ -57,9 +57,14 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
                 if plan.is_plain:
                     # This repeats `limited` without its frame, because nearly every call comes this way.
                     limit = begin_limit(op)
-                    value = await fn(*args, **kwargs)
-                    if limit is not None:
-                        limit.end()
+                    call = fn(*args, **kwargs)
+                    if limit is None:
+                        value = await call
+                    else:
+                        limit.call = call
+                        value = await call
+                        if limit.end():
+                            await _reject_late(op, value)
                 else:
                     value = await _attempt_async(op, fn, args, kwargs)
             except BaseException as error:
@@ -182,24 +187,38 @@ async def limited(
 ) -> Any:
     """Make one async call under its time limit."""
     limit = begin_limit(op)
+    call = fn(*args, **kwargs)
+    if limit is None:
+        return await call
+    limit.call = call
     try:
-        value = await fn(*args, **kwargs)
-    except asyncio.CancelledError as error:
-        if limit is not None and limit.end():
+        value = await call
+    except BaseException as error:
+        if limit.ends_with(error):
             raise errors.timed_out(op) from error
         raise
-    except BaseException:
-        if limit is not None:
-            limit.end()
-        raise
-    if limit is not None:
-        limit.end()
+    if limit.end():
+        await _reject_late(op, value)
     return value
+
+
+async def _reject_late(op: Operation, value: Any) -> NoReturn:
+    """Close the answer of a call that swallowed its cancellation, and raise: its time was over before it answered."""
+    try:
+        await close_answer_async(value)
+    except Exception as error:  # noqa: BLE001 - a foreign object may raise anything
+        reports.suppressed(op, error, "closing an answer that came too late failed")
+    raise errors.timed_out(op)
 
 
 def _failed_under_limit(op: Operation, limit: Limit, error: BaseException) -> float | None:
     """Handle a failure under a time limit like `Operation.failed`. A cancellation by the limit becomes our own error."""
-    if not limit.end() or not isinstance(error, asyncio.CancelledError):
+    try:
+        is_late = limit.ends_with(error)
+    except asyncio.CancelledError as stop:
+        op.stopped(stop)
+        raise
+    if not is_late:
         if op.around is not None and isinstance(error, asyncio.CancelledError) and limit.due:
             # An outer recovery with the same limit fired first. The callee was late too, so its circuit counts the
             # call.
@@ -221,13 +240,15 @@ def begin_limit(op: Operation) -> Limit | None:
     wheels = op.plan.wheels
     if op.attempts == 1 and op.around is None and not op.eventful:
         # A first attempt that has not waited and has no outer scope has the whole limit, so all such attempts share one timer.
-        return None if wheels is None else wheels.begin(op.attempt_started)
+        return None if wheels is None else wheels.begin(op.attempt_started, op)
     seconds = op.limit()
     if seconds is None:
         return None
     if wheels is None:
         wheels = Wheels(seconds, op.plan.runtime.clock)
-    return wheels.begin(op.attempt_started) if seconds == wheels.seconds else wheels.begin_own(seconds)
+    if seconds == wheels.seconds:
+        return wheels.begin(op.attempt_started, op)
+    return wheels.begin_own(seconds, op)
 
 
 # --- waits between attempts ---

@@ -25,6 +25,7 @@ import msgspec
 
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
+from holdfast.runtime.leaks import Overdue
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from holdfast.clock import Clock
+    from holdfast.runtime.operation import Operation
 else:
     asyncio = lazy_module("asyncio", globals())
 
@@ -42,7 +44,7 @@ _NEARLY = 0.01
 
 
 class Limit(msgspec.Struct, eq=False):
-    """One limited piece of work in one task. Its clock runs from the start. You must call `end` in the same task.
+    """One limited piece of work in one task. Its clock runs from the start. You must end it in the same task.
 
     It is a struct, because every call makes one, and an `__init__` in Python would take longer than the work itself.
     """
@@ -52,7 +54,12 @@ class Limit(msgspec.Struct, eq=False):
     cancelling: int
     """Cancellations that were pending when it began."""
     expires: float
-    expired: bool = False
+    op: Any
+    """The `Operation` whose attempt it limits; it is named if it ignores the limit."""
+    call: Any = None
+    """What the task awaits under this limit. It is closed if it ignores its cancellation. None for a block of code."""
+    overdue: Overdue | None = None
+    """Set when the time is over: what is done to end the work."""
 
     @property
     def due(self) -> bool:
@@ -60,17 +67,23 @@ class Limit(msgspec.Struct, eq=False):
         return self.expires - self.wheel.monotonic() <= self.wheel.seconds * _NEARLY
 
     def end(self) -> bool:
-        """Stop the clock; return whether the cancellation just seen was ours alone.
-
-        If somebody else cancelled the task at the same moment, the result is False, and that cancellation must surface
-        (R65).
-        """
+        """Stop the clock; return whether the time was over before the work ended."""
         wheel = self.wheel
         wheel.running.pop(self, None)
         if wheel.single:
             wheel.stop()
-        # `uncancel` takes our own cancellation back. If more are pending than at the beginning, one came from outside.
-        return self.expired and self.task.uncancel() <= self.cancelling
+        if self.overdue is None:
+            return False
+        self.overdue.end()
+        return True
+
+    def ends_with(self, error: BaseException) -> bool:
+        """Stop the clock; return whether the work raised `error` because of this limit alone.
+
+        If somebody else cancelled the task at the same moment, the result is False, and that cancellation must surface
+        (R65).
+        """
+        return self.end() and self.overdue is not None and self.overdue.caused(error)
 
 
 class _Wheel:
@@ -89,12 +102,12 @@ class _Wheel:
         self.running: dict[Limit, None] = {}
         self.handle: TimerHandle | None = None
 
-    def begin(self, began: float) -> Limit:
+    def begin(self, began: float, op: Operation) -> Limit:
         """Start the clock in the running task, as of `began`."""
         task = asyncio.current_task(self.loop)
         if task is None:
             raise RuntimeError("a time limit needs a running asyncio task to cancel")
-        limit = Limit(self, task, task.cancelling(), began + self.seconds)
+        limit = Limit(self, task, task.cancelling(), began + self.seconds, op)
         self.running[limit] = None
         if self.handle is None:
             self.set_timer(limit)
@@ -117,8 +130,7 @@ class _Wheel:
             due.append(limit)
         for limit in due:
             del self.running[limit]
-            limit.expired = True
-            limit.task.cancel()
+            limit.overdue = Overdue(self.loop, limit.task, limit.cancelling, limit.op, limit.call)
 
     def stop(self) -> None:
         if self.handle is not None:
@@ -142,19 +154,19 @@ class Wheels:
         self._monotonic = clock.monotonic
         self._by_loop: dict[int, _Wheel] = {}
 
-    def begin(self, began: float) -> Limit:
+    def begin(self, began: float, op: Operation) -> Limit:
         """Start the clock in the running task, as of `began`."""
         loop = asyncio.get_running_loop()
         # A wheel keeps its loop alive, so no other loop can get the same id while the wheel is in this dict.
         wheel = self._by_loop.get(id(loop))
         if wheel is None:
             wheel = self._new(loop)
-        return wheel.begin(began)
+        return wheel.begin(began, op)
 
-    def begin_own(self, seconds: float) -> Limit:
+    def begin_own(self, seconds: float, op: Operation) -> Limit:
         """Start the clock in the running task for a duration of its own."""
         wheel = _Wheel(asyncio.get_running_loop(), seconds, self._monotonic, single=True)
-        return wheel.begin(self._monotonic())
+        return wheel.begin(self._monotonic(), op)
 
     def _new(self, loop: AbstractEventLoop) -> _Wheel:
         # Only the loop's own thread uses this key, so no lock is needed.

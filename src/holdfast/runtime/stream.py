@@ -346,16 +346,17 @@ class Stream(_Driver, Generic[T]):
         self._busy = True
         try:
             if self._source is None:
-                self._source = await self._open()
-            while not flow.received(await anext(self._source), self._source):
+                self._source = await _under(limit, self._open())
+            while not flow.received(_in_time(limit, await _under(limit, anext(self._source))), self._source):
                 pass
-        except StopAsyncIteration:
+        except StopAsyncIteration as end:
             # The end is settled after this block, because a stream that was cut must reach `_recover` like any other
             # failure.
             ended = True
-        except asyncio.CancelledError as error:
+            self._check_end(limit, end)
+        except BaseException as error:
             expired, limit = limit, None
-            if expired is not None and self._is_late(expired):
+            if expired is not None and self._is_late(expired, error):
                 raise flow.late() from error
             raise
         finally:
@@ -416,19 +417,38 @@ class Stream(_Driver, Generic[T]):
         now, ends = op.plan.monotonic(), self._flow.ends()
         left = None if ends is None else max(0.0, ends - now)
         if wheels is not None and (left is None or wheels.seconds <= left):
-            return wheels.begin(now)
-        return None if left is None else of.own.begin_own(left)
+            return wheels.begin(now, op)
+        return None if left is None else of.own.begin_own(left, op)
 
-    def _is_late(self, limit: Limit) -> bool:
-        """Stop the clock; return whether our own limit cancelled the source."""
+    def _check_end(self, limit: Limit | None, end: StopAsyncIteration) -> None:
+        """Raise for a source that swallowed its cancellation and ended: the rest of its items is missing."""
+        if limit is not None and limit.end():
+            raise self._flow.late() from end
+
+    def _is_late(self, limit: Limit, error: BaseException) -> bool:
+        """Stop the clock; return whether the source raised `error` because our own limit cancelled it."""
         op = self._flow.op
-        if limit.end():
+        if limit.ends_with(error):
             return True
-        if self._flow.fresh and op.around is not None and limit.due:
+        if isinstance(error, asyncio.CancelledError) and self._flow.fresh and op.around is not None and limit.due:
             # An outer recovery with the same limit fired first. The callee was late too, so its circuit counts the
             # call.
             op.timed_out(errors.lateness(op, op.plan.monotonic()))
         return False
+
+
+def _under(limit: Limit | None, call: Any) -> Any:
+    """Return a call that is awaited next, under a limit. The limit closes it if it ignores its cancellation."""
+    if limit is not None:
+        limit.call = call
+    return call
+
+
+def _in_time(limit: Limit | None, item: Any) -> Any:
+    """Return an item. If its source swallowed its cancellation, it comes too late: raise the cancellation instead."""
+    if limit is not None and limit.overdue is not None:
+        raise asyncio.CancelledError
+    return item
 
 
 class BlockingStream(_Driver, Generic[T]):

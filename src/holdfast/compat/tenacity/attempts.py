@@ -9,7 +9,6 @@ Invariant: a hook that raises changes nothing; cancellation is never swallowed; 
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -270,9 +269,10 @@ class AttemptManager:
         """
         if self._token is not None:
             leave(self._token)
-        if self._attempts is None or self._limit is None or not self._limit.end():
+        if self._attempts is None or self._limit is None:
             return error
-        if not isinstance(error, asyncio.CancelledError):
+        # A block that swallowed the cancellation and ended later has no error, but it was late.
+        if not (self._limit.end() if error is None else self._limit.ends_with(error)):
             return error
         timeout = errors.timed_out(self._attempts.op)
         timeout.__cause__ = error
