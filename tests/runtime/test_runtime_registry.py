@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Circuit, InvalidError, Policy, Quota
+from holdfast import Circuit, Fault, InvalidError, Policy, Quota
 from holdfast.events import CircuitState
 from holdfast.policies.circuit import Permit, Rejection, Verdict
 from holdfast.runtime.registry import Registry, TargetState
@@ -69,20 +69,20 @@ def test_a_failed_probe_is_the_first_to_wait_for_the_next_one() -> None:
     assert not state.is_first_to_wait(rejection)
 
 
-def test_the_fault_of_a_rejection_is_made_once_for_all_callers() -> None:
+def test_the_fault_of_a_rejection_is_kept_for_all_callers() -> None:
     state = state_with(OPENS_AT_ONCE)
     open_circuit(state)
     rejection = state.admit(1.0)
     assert isinstance(rejection, Rejection)
-    made: list[int] = []
-
-    def make() -> object:
-        made.append(1)
-        return object()
-
-    first = state.fault_of(rejection, make)  # type: ignore[arg-type] # any object will do
-    assert state.fault_of(rejection, make) is first  # type: ignore[arg-type] # any object will do
-    assert made == [1]
+    assert state.fault_of(rejection) is None
+    fault = Fault.of("CIRCUIT_OPEN")
+    state.keep_fault(rejection, fault)
+    assert state.fault_of(rejection) is fault
+    state.reset(2.0)
+    open_circuit(state)
+    other = state.admit(3.0)
+    assert isinstance(other, Rejection)
+    assert state.fault_of(other) is None
 
 
 def test_a_target_without_a_quota_grants_every_retry() -> None:
