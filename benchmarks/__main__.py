@@ -46,7 +46,14 @@ def main() -> None:
     group.add_argument("--kinds", default="", metavar="A,B", help="only kinds whose names contain one of these")
     group.add_argument("--only", default="", metavar="A,B", help="only these contenders, by name or part of it")
     group.add_argument("--algorithms", action="store_true", help="known algorithms, too, written by us")
-    group.add_argument("--beside", type=Path, metavar="FILE", help="take the other contenders from an earlier --json")
+    group.add_argument(
+        "--beside",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="take the contenders that are not played from an earlier --json, and ours as it was then",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):

@@ -4,7 +4,7 @@
     python -m benchmarks recovery --tune --only holdfast       five other seeds, our default policy alone: under a minute
     python -m benchmarks recovery --kinds brownout,bucket      the kinds whose names contain one of these
     python -m benchmarks recovery --json all.json              also keep every figure
-    python -m benchmarks recovery --only holdfast --beside all.json    take the other contenders from that file
+    python -m benchmarks recovery --only holdfast --beside all.json    take the others from that file, and ours as it was then
 
 The clairvoyant knows the trace, so nobody can be sooner or send fewer requests. The last table is the cost of a call that works.
 """
@@ -28,7 +28,7 @@ from benchmarks.inside.overhead import BARE, MEASURED
 from benchmarks.inside.traces import CALLERS, CHARGED, EVERY_S, GOOD_ANSWER_S, KINDS, MONTHS, draw
 from benchmarks.peers import Worker
 from benchmarks.table import show
-from benchmarks.verdict import verdict
+from benchmarks.verdict import BEFORE, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     kinds: str = ""
     only: str = ""
     algorithms: bool = False
-    beside: Path | None = None
+    beside: tuple[Path, ...] = ()
 
     def numbers(self) -> range:
         """Return the seeds."""
@@ -128,8 +128,8 @@ def run(*, quick: bool, **options: Any) -> dict[str, Any]:
     """Play the traces, print a table for each kind and the verdict, and return every sample."""
     wanted = Options(quick=quick, **options)
     played, broken = _play_all(wanted.jobs())
-    if wanted.beside is not None:
-        _take_from(wanted.beside, played)
+    for file in wanted.beside:
+        _take_from(file, played)
     _add_best(played)
     kinds = {kind: played[kind] for kind in played if kind in KINDS}
     months = {kind: played[kind] for kind in played if kind in MONTHS}
@@ -214,14 +214,15 @@ def _through(who: str, mine: Sequence[tuple[str, int]]) -> tuple[dict[tuple[str,
 
 
 def _take_from(file: Path, played: Played) -> None:
-    """Add the contenders that were not played now from the result of an earlier run, on the same kinds and seeds."""
+    """Add contenders from the result of an earlier run, on the same kinds and seeds: those not played now, and ours as it was."""
     earlier = msgspec.convert(json.loads(file.read_text())["recovery"]["samples"], dict[str, dict[str, dict[int, Sample]]], strict=False)  # fmt: skip
     for kind, by_contender in played.items():
         seeds = {seed for mine in by_contender.values() for seed in mine}
         for who, theirs in earlier.get(kind, {}).items():
             same = {seed: one for seed, one in theirs.items() if seed in seeds}
-            if who not in by_contender and same:
-                by_contender[who] = same
+            name = BEFORE if who == OURS and OURS in by_contender else who
+            if same and name not in (*by_contender, BEST, BOUNDED):
+                by_contender[name] = same
 
 
 def _add_best(played: Played) -> None:

@@ -160,3 +160,11 @@ def test_the_verdict_over_all_kinds(bench: Any, capsys: pytest.CaptureFixture[st
     assert not lines["all limits on the load", "of possible"].met
     assert lines["all limits on the load", "429s"].ours == 0.5
     assert f"missed: {bench.traces.LOADED[0]}: 429s 0.50 against 0.10" in capsys.readouterr().out
+
+
+def test_in_the_first_kinds_ours_must_not_become_worse(bench: Any):
+    ours, before = bench.clients.OURS, bench.verdict.BEFORE
+    good, slower = _sample(bench, 3, 1, [1.0, 1.0, 2.0]), _sample(bench, 3, 0, [1.0, 5.0, 2.0], lost=4.0)
+    lines = bench.verdict.kind_lines(LIMITED, {ours: {1: slower}, before: {1: good}})
+    assert [(line.claim, line.met) for line in lines] == [("answered before", True), ("regret before", False)]
+    assert bench.verdict.kind_lines("brownout 40 %", {ours: {1: slower}, before: {1: good}}) == []

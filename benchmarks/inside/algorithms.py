@@ -41,6 +41,7 @@ _BETA, _SCALE, _SMOOTH = 0.7, 0.4, 0.8
 _LEAST_RATE = 0.5
 _QUOTA, _RETRY_COST = 500, 5
 _LONGEST_S = 20.0
+_ROUNDING = 1e-6
 
 
 class AdaptiveRate:
@@ -48,6 +49,7 @@ class AdaptiveRate:
 
     def __init__(self) -> None:
         self.limits = False
+        self._turn = asyncio.Lock()
         self._rate = _LEAST_RATE
         self._level = 0.0
         self._filled = 0.0
@@ -61,11 +63,13 @@ class AdaptiveRate:
     async def acquire(self) -> None:
         if not self.limits:
             return
-        self._fill()
-        self._level -= 1.0
-        # Those who come later find a lower level, so they wait behind the earlier ones.
-        if self._level < 0:
-            await asyncio.sleep(-self._level / self._rate)
+        # One at a time, so that those who come later wait behind the earlier ones, at the rate of their own turn.
+        async with self._turn:
+            self._fill()
+            while self._level < 1.0 - _ROUNDING:
+                await asyncio.sleep((1.0 - self._level) / self._rate)
+                self._fill()
+            self._level -= 1.0
 
     def ended(self, *, throttled: bool) -> None:
         """Count a request and its outcome."""
