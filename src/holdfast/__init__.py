@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.fault_of import fault_of
     from holdfast.runtime.recover import recover
     from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.suppress import suppress
     from holdfast.runtime.tool import tool
     from holdfast.sessions.session import Session
 
@@ -97,6 +98,7 @@ __all__ = [
     "__version__",
     "fault_of",
     "recover",
+    "suppress",
     "tool",
 ]
 
@@ -114,6 +116,7 @@ _HOMES = (
         "Target": "holdfast.policies.target",
         "fault_of": "holdfast.runtime.fault_of",
         "recover": "holdfast.runtime.recover",
+        "suppress": "holdfast.runtime.suppress",
         "tool": "holdfast.runtime.tool",
     }
 )

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast import Backoff, CircuitOpenError, InvalidError, Tries
+from holdfast import Backoff, CircuitOpenError, InvalidError, Tries, fault_of
 from holdfast.events import AgentFallback
 from holdfast.manager import AgentExecutionContext
 from holdfast.profiles import AGENT_CHAINS, PROVIDER_CHAINS
@@ -145,3 +145,44 @@ def test_S1_25_switched_off_no_agent_takes_over(manager, runtime):
 def test_an_agent_needs_a_name():
     with pytest.raises(InvalidError, match=r"context.agent_id: expected the name of an agent, got ''"):
         AgentExecutionContext(agent_id="")
+
+
+@pytest.mark.parametrize("context", ["reviewer", AgentExecutionContext(agent_id="reviewer")])
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_FR29_an_agent_that_the_program_does_not_have_hides_no_error(manager, runtime, context, form):
+    def fails() -> None:
+        raise ConnectionResetError("the real error")
+
+    known = {"reviewer": fails}
+
+    async def review(name: str) -> None:
+        known[name]()
+
+    with pytest.raises(ConnectionResetError, match="the real error") as failed:
+        if form == "async":
+            run(manager.execute_agent(context, review), clock=runtime.clock)
+        else:
+            manager.execute_agent(context, lambda name: known[name]())
+    fault = fault_of(failed.value)
+    assert fault.code == "CONN_RESET"
+    assert [step["step"] for step in fault.context["fallbacks"]] == ["reviewer-quick", "skip-review"]
+    assert any("reviewer-quick" in note for note in failed.value.__notes__)
+
+
+def test_FR29_a_defect_of_the_first_agent_is_still_raised_at_once(manager):
+    called = []
+
+    def run_agent(name: str) -> None:
+        called.append(name)
+        raise AttributeError(name)
+
+    with pytest.raises(AttributeError, match="reviewer"):
+        manager.execute_agent("reviewer", run_agent)
+    assert called == ["reviewer"]
+
+
+def test_an_agent_is_named_or_described(manager):
+    with pytest.raises(InvalidError, match=r"execute_agent\.context: expected an AgentExecutionContext"):
+        manager.execute_agent(5, str)
+    with pytest.raises(InvalidError, match="agent_id"):
+        manager.execute_agent("", str)

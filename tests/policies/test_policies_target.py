@@ -16,6 +16,8 @@ from holdfast.policies.target import target_of
         ("tool:bash", Target(tool="bash"), "tool:bash"),
         ("agent:builder", Target(agent="builder"), "agent:builder"),
         ("credential:team-a", Target(credential="team-a"), "key:team-a"),
+        ("service:fs", Target(service="fs"), "service:fs"),
+        ("actor:claude-1", Target(actor="claude-1"), "actor:claude-1"),
         ("localhost:8080", Target(provider="localhost:8080"), "provider:localhost:8080"),
     ],
 )
@@ -26,9 +28,11 @@ def test_N1_6_a_text_names_a_target_and_its_main_circuit(text: str, target: Targ
 
 
 def test_N1_6_each_part_has_a_circuit_and_the_first_is_the_main_one() -> None:
-    target = Target(agent="builder", provider="claude", model="opus", credential="team-a")
+    target = Target(agent="builder", actor="a-1", service="fs", provider="claude", model="opus", credential="team-a")
     assert [name for _, name in target.names] == [
         "agent:builder",
+        "actor:a-1",
+        "service:fs",
         "provider:claude",
         "model:claude/opus",
         "key:claude/team-a",
@@ -43,6 +47,7 @@ def test_N1_6_each_part_has_a_circuit_and_the_first_is_the_main_one() -> None:
         (Target(provider="claude"), "claude"),
         (Target(provider="claude", model="opus"), "claude/opus"),
         (Target(tool="bash", provider="claude"), "tool:bash"),
+        (Target(service="fs", provider="claude", model="opus"), "service:fs"),
     ],
 )
 def test_the_name_in_events(target: Target, shown: str) -> None:

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from sessions_kit import Crash, code_of, killed, square
 
-from holdfast import tool
+from holdfast import Runtime, tool
+from holdfast.events import SuppressedError
 from holdfast.faults import AbortedError, HoldfastError, InvalidError
 from holdfast.sessions import Session
 from holdfast.sessions.log import TurnEnded, read_entry
 from holdfast.stores import Commit, Lease, MemoryStore, Receipt, SessionState
-from holdfast.testing import run
+from holdfast.stores.errors import unavailable
+from holdfast.testing import Capture, VirtualClock, run
 
 DONE: list[Any] = []
 
@@ -298,3 +300,49 @@ def test_a_store_that_raises_anything_does_not_end_the_renewing() -> None:
         assert store.renewed > 5
 
     run(main())
+
+
+@pytest.mark.parametrize("when", ["left", "cancelled"])
+def test_FR29_C21_a_lease_that_cannot_be_given_back_is_reported(when: str) -> None:
+    class Stuck(SlowStore):
+        async def release(self, lease: Lease) -> None:
+            raise unavailable("the disk is full")
+
+    async def main() -> None:
+        store = Stuck()
+        opening = asyncio.ensure_future(Session.open("s", store=store, runtime=runtime, lease=30).__aenter__())
+        if when == "cancelled":
+            await asyncio.sleep(1.5)
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+        else:
+            await (await opening).__aexit__(None, None, None)
+
+    clock, heard = VirtualClock(), Capture()
+    runtime = Runtime(clock=clock)
+    runtime.on(heard)
+    run(main(), clock=clock)
+    (event,) = heard.of(SuppressedError)
+    assert (event.reason, event.code) == ("a lease that is not given back ends by itself", "SESS_STORE_UNAVAILABLE")
+
+
+def test_FR29_C21_a_lease_that_cannot_be_renewed_yet_is_reported() -> None:
+    class Odd(MemoryStore):
+        renewed = 0
+
+        async def renew(self, lease: Lease, ttl: float) -> Lease:
+            self.renewed += 1
+            if self.renewed == 1:
+                raise unavailable("the disk is full")
+            return await super().renew(lease, ttl)
+
+    async def main() -> None:
+        async with Session.open("s", store=Odd(), runtime=runtime, lease=30):
+            await asyncio.sleep(25)
+
+    clock, heard = VirtualClock(), Capture()
+    runtime = Runtime(clock=clock)
+    runtime.on(heard)
+    run(main(), clock=clock)
+    assert [event.code for event in heard.of(SuppressedError)] == ["SESS_STORE_UNAVAILABLE"]

@@ -1,6 +1,6 @@
 """What happened: one frozen record per fact, and its JSON. Logs, audit, metrics and pages only read them.
 
-If you ignore a failure on purpose, emit a `SuppressedError` with the reason.
+If you ignore a failure on purpose, do it with `holdfast.suppress`: it emits a `SuppressedError` with the reason.
 """
 
 from __future__ import annotations

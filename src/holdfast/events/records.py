@@ -228,8 +228,9 @@ class StreamResumed(_Record, frozen=True, kw_only=True, tag="stream-resumed"):
 class SuppressedError(_Record, frozen=True, kw_only=True, tag="suppressed-error"):
     """A failure was ignored on purpose, with the reason.
 
-    For example:
-        bus.emit(SuppressedError.of(fault, "the cache is optional", at=clock.wall()))
+    `holdfast.suppress` emits it:
+        with suppress(OSError, reason="the cache is optional"):
+            cache.write(answer)
     """
 
     reason: str

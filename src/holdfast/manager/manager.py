@@ -139,16 +139,21 @@ class ResilienceManager:
 
     @overload
     def execute_agent(
-        self, context: AgentExecutionContext, run: Callable[[str], Coroutine[Any, Any, T]]
+        self, context: AgentExecutionContext | str, run: Callable[[str], Coroutine[Any, Any, T]]
     ) -> Coroutine[Any, Any, T]: ...
     @overload
-    def execute_agent(self, context: AgentExecutionContext, run: Callable[[str], T]) -> T: ...
-    def execute_agent(self, context: AgentExecutionContext, run: Callable[[str], Any]) -> Any:
+    def execute_agent(self, context: AgentExecutionContext | str, run: Callable[[str], T]) -> T: ...
+    def execute_agent(self, context: AgentExecutionContext | str, run: Callable[[str], Any]) -> Any:
         """Call `run` with the agent's name. If the agent fails for good, call `run` with the name of the next agent.
 
         The agent's circuit counts one outcome per operation, however many attempts it took. While the circuit is open,
-        the next agent takes over at once. When all agents have failed, the first agent's error is raised.
+        the next agent takes over at once. When all agents have failed, the first agent's error is raised; its notes name the
+        errors of the others. A name alone stands for `AgentExecutionContext(agent_id=name)`.
         """
+        if isinstance(context, str):
+            context = AgentExecutionContext(agent_id=context)
+        if not isinstance(context, AgentExecutionContext):
+            raise InvalidError.at("execute_agent.context", "an AgentExecutionContext, or an agent's name", context)
         first = partial(run, context.agent_id)
         options = context.options
         plan = self._plan(options, per_operation=True)

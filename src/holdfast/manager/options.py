@@ -249,6 +249,9 @@ def chain_of_agents(context: AgentExecutionContext, run: Callable[[str], Any], f
     chain = Chain(first)
     chain.event = AgentFallback
     chain.primary_name = context.agent_id
+    # The agents that take over may be those of the profile, of which the program need not have any. What `run` raises for an
+    # unknown name must not hide why the first agent failed.
+    chain.answers_defects = True
     for name in names:
         chain.fallback(lambda name=name: run(name), name=name)
     if context.notify is not None:

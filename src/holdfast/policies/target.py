@@ -13,11 +13,8 @@ from holdfast.faults import InvalidError, Scope
 
 __all__ = ["Target", "TargetLike", "target_of"]
 
-_SCOPES = {str(scope): scope for scope in (Scope.PROVIDER, Scope.MODEL, Scope.CREDENTIAL, Scope.TOOL, Scope.AGENT)}
-
-
-_WORDS = {Scope.CREDENTIAL: "key"}
-"""The words before a circuit's name that differ from the scope. A redactor would mask what follows the word "credential"."""
+_KINDS = ("provider", "model", "credential", "tool", "agent", "service", "actor")
+"""The words before the colon of a text that names a target; each is a part of `Target`."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -29,7 +26,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
 
         recover(Target(provider="claude", model="opus", credential="team-a"))
 
-    agent, tool, provider, model: names of your choice. `recover("tool:bash")` means `Target(tool="bash")`.
+    agent, actor, tool, service, provider, model: names of your choice. `recover("tool:bash")` means `Target(tool="bash")`.
+    A service is anything else outside of the program, such as a file system or a database.
     credential: a name for the key, never the key itself.
     """
 
@@ -39,6 +37,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
     model: str = ""
     credential: str = ""
     """A name for the key, never the key itself."""
+    service: str = ""
+    actor: str = ""
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
@@ -48,14 +48,18 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
     @property
     def names(self) -> tuple[tuple[Scope, str], ...]:
         """The scopes and names of its circuits, the main one first: `(Scope.PROVIDER, "provider:claude")`."""
-        named = [
-            (Scope.AGENT, self.agent),
-            (Scope.TOOL, self.tool),
-            (Scope.PROVIDER, self.provider),
-            (Scope.MODEL, f"{self.provider}/{self.model}" if self.model and self.provider else self.model),
-            (Scope.CREDENTIAL, f"{self.provider}/{self.credential}" if self.credential and self.provider else self.credential),
-        ]  # fmt: skip
-        return tuple((scope, f"{_WORDS.get(scope, scope)}:{name}") for scope, name in named if name)
+        of = f"{self.provider}/" if self.provider else ""
+        named = (
+            (Scope.AGENT, "agent", "", self.agent),
+            (Scope.AGENT, "actor", "", self.actor),
+            (Scope.TOOL, "tool", "", self.tool),
+            (Scope.CONNECTION, "service", "", self.service),
+            (Scope.PROVIDER, "provider", "", self.provider),
+            (Scope.MODEL, "model", of, self.model),
+            # Not "credential": a redactor would mask what follows that word.
+            (Scope.CREDENTIAL, "key", of, self.credential),
+        )
+        return tuple((scope, f"{kind}:{of}{name}") for scope, kind, of, name in named if name)
 
     def __str__(self) -> str:
         """Return its name in events: the main circuit's, without `provider:`; a provider with its model is `claude/opus`."""
@@ -69,7 +73,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr
 
 
 TargetLike: TypeAlias = str | Target
-"""`"claude"` (a provider), `"tool:bash"`, `"agent:builder"`, `"model:…"`, or a `Target`."""
+"""`"claude"` (a provider), `"tool:bash"`, `"agent:builder"`, `"service:disk"`, `"model:…"`, or a `Target`."""
 
 
 def target_of(target: TargetLike, path: str = "recover.target") -> Target:
@@ -81,18 +85,18 @@ def target_of(target: TargetLike, path: str = "recover.target") -> Target:
     if not isinstance(given, str) or not given.strip():
         raise InvalidError.at(path, "a name such as 'claude' or 'tool:bash', or a Target", given)
     kind, colon, name = target.partition(":")
-    if colon and kind in _SCOPES:
+    if colon and kind in _KINDS:
         if not name:
             raise InvalidError.at(path, f"a name after '{target}'", target)
         return Target(**{kind: name})
-    if colon and (meant := _nearly_a_scope(kind)):
-        # A provider's name may hold a colon, but a word that is nearly one of our scopes is a typing mistake.
+    if colon and (meant := _nearly_a_kind(kind)):
+        # A provider's name may hold a colon, but a word that is nearly one of ours is a typing mistake.
         raise InvalidError.at(path, f"a name such as '{meant}:{name}', or Target(provider=…)", target)
     return Target(provider=target)
 
 
-def _nearly_a_scope(word: str) -> str | None:
+def _nearly_a_kind(word: str) -> str | None:
     # The import is slow and only a name with a colon needs it, so it stands here.
     from difflib import get_close_matches  # noqa: PLC0415
 
-    return next(iter(get_close_matches(word, _SCOPES, 1, 0.7)), None)
+    return next(iter(get_close_matches(word, _KINDS, 1, 0.7)), None)

@@ -72,6 +72,8 @@ class Chain:
         """The kind of event that reports a step."""
         self.primary_name = "primary"
         """The name of the call itself in events."""
+        self.answers_defects = False
+        """A defect of a step, such as a `KeyError`, is one more failed step. Otherwise it surfaces at once."""
         self.fn = fn
         self._fn_name = name or name_of(fn)
         self.steps: tuple[Step, ...] = ()
@@ -353,7 +355,7 @@ class _Walk:
         fault = self.op.plan.runtime.fault_of(error)
         contract = contract_of(step.fn)
         effect = None if contract is None else contract.effect
-        goes_on = self._can_fall_back(error, fault, effect)
+        goes_on = self._can_fall_back(error, fault, effect) or (self.chain.answers_defects and _is_defect(fault))
         self.op.step_failed(fault, remember=goes_on)
         if not goes_on:
             reports.failed(self.op, fault)
@@ -408,6 +410,10 @@ class _Walk:
         steps = [record["step"] for record in self.failed]
         context = {"name": self.op.plan.name, "steps": steps, "primary": self.primary.code}
         return Fault.of("SYS_FALLBACKS_EXHAUSTED", context=context, cause=self.primary.cause)
+
+
+def _is_defect(fault: Fault) -> bool:
+    return fault.code in ("SYS_PROGRAMMING_ERROR", "TOOL_INPUT_INVALID")
 
 
 def _is_yes(answer: object) -> bool:

@@ -10,7 +10,6 @@ import asyncio
 import os
 import secrets
 import socket
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
@@ -18,33 +17,40 @@ from weakref import WeakKeyDictionary
 from holdfast._platform import is_posix
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.shield import run_to_end
+from holdfast.runtime.suppress import suppress, suppressed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.clock import Clock
+    from holdfast.runtime.runtime import Runtime
+    from holdfast.runtime.suppress import Suppression
     from holdfast.stores import Lease, Store
 
 __all__ = ["LeaseKeeper", "is_gone", "keeper_for", "left", "take", "this_process"]
 
 
-async def take(store: Store, session: str, ttl: float) -> Lease:
+async def take(store: Store, session: str, ttl: float, runtime: Runtime | None = None) -> Lease:
     """Take the lease of a session. If its owner is a dead process of this machine, take it at once.
 
-    If the caller is cancelled, give the lease back. Otherwise nobody could open the session until the lease ends.
+    If the caller is cancelled, give the lease back. Otherwise nobody could open the session until the lease ends. A failure
+    to give it back is reported to `runtime`, or to the default runtime.
     """
     taking = asyncio.ensure_future(_take(store, session, ttl))
     try:
         return await asyncio.shield(taking)
     except asyncio.CancelledError:
-        await run_to_end(_give_back(store, taking))
+        await run_to_end(_give_back(store, taking, runtime))
         raise
 
 
-async def _give_back(store: Store, taking: asyncio.Future[Lease]) -> None:
-    # If this fails too, the lease ends by itself after its time.
-    with suppress(HoldfastError):
+async def _give_back(store: Store, taking: asyncio.Future[Lease], runtime: Runtime | None) -> None:
+    with _ends_by_itself(runtime):
         await store.release(await taking)
+
+
+def _ends_by_itself(runtime: Runtime | None) -> Suppression:
+    return suppress(HoldfastError, reason="a lease that is not given back ends by itself", runtime=runtime)
 
 
 async def _take(store: Store, session: str, ttl: float) -> Lease:
@@ -71,12 +77,12 @@ class LeaseKeeper:
         self._kept: dict[str, _Kept] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def keep(self, lease: Lease, lost: Callable[[Fault], None]) -> None:
-        """Renew a lease from now on. `lost` is called once if the lease is lost."""
+    def keep(self, lease: Lease, lost: Callable[[Fault], None], runtime: Runtime | None = None) -> None:
+        """Renew a lease from now on. `lost` is called once if the lease is lost; ignored failures go to `runtime`."""
         if (before := self._kept.get(lease.session)) is not None:
             # The earlier lease had ended, and this same process opened the session again.
             before.lost(_lost(lease.session))
-        self._kept[lease.session] = _Kept(lease, lost, self._clock.monotonic() + self._ttl)
+        self._kept[lease.session] = _Kept(lease, lost, self._clock.monotonic() + self._ttl, runtime)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="holdfast-leases")
 
@@ -86,7 +92,7 @@ class LeaseKeeper:
         # Another `Session` of this process may have taken the session since. We must not release its lease.
         if kept is not None and kept.lease.fence == fence:
             self.forget(session)
-            with suppress(HoldfastError):
+            with _ends_by_itself(kept.runtime):
                 await self._store.release(kept.lease)
 
     def forget(self, session: str) -> _Kept | None:
@@ -115,6 +121,7 @@ class LeaseKeeper:
             rejected = isinstance(error, HoldfastError) and error.fault.code != "SESS_STORE_UNAVAILABLE"
             if not rejected and self._clock.monotonic() < kept.end:
                 # The lease is still valid, and the store may recover before it ends.
+                suppressed(error, "the lease is still valid and is renewed again", runtime=kept.runtime)
                 return
             if self._kept.get(session) is not kept:
                 return
@@ -123,7 +130,7 @@ class LeaseKeeper:
         else:
             # The session may have been left, or opened again, while the store was renewing.
             if self._kept.get(session) is kept:
-                self._kept[session] = _Kept(lease, kept.lost, self._clock.monotonic() + self._ttl)
+                self._kept[session] = _Kept(lease, kept.lost, self._clock.monotonic() + self._ttl, kept.runtime)
 
 
 def keeper_for(store: Store, ttl: float, clock: Clock) -> LeaseKeeper:
@@ -152,6 +159,8 @@ class _Kept(NamedTuple):
     lost: Callable[[Fault], None]
     end: float
     """When the lease ends unless it is renewed, by the keeper's monotonic clock."""
+    runtime: Runtime | None
+    """Where failures that are ignored are reported; None: to the default runtime."""
 
 
 _KEEPERS: WeakKeyDictionary[

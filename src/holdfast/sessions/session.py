@@ -199,10 +199,10 @@ class Session(TurnRunner):
     async def _enter(self) -> Self:
         # A lease needs a session, so the session is created first, without a lease.
         await self._find_or_make()
-        lease = await take(self._store, self.id, self._ttl)
+        lease = await take(self._store, self.id, self._ttl, self._runtime)
         self._journal.fence = lease.fence
         self._keeper = keeper_for(self._store, self._ttl, self._clock)
-        self._keeper.keep(lease, self._lose)
+        self._keeper.keep(lease, self._lose, self._runtime)
         try:
             await self._open()
         except BaseException:
