@@ -101,9 +101,57 @@ def test_R86_two_configurations_of_one_name_are_an_error_and_two_functions_are_n
     with pytest.raises(InvalidError, match="circuit of provider:a"):
         world.recover("a", Policy(circuit=Circuit(failures=3)))
     assert first() == "first"
-    world.recover("a", Policy(circuit=Circuit(failures=2), concurrency=2))
-    with pytest.raises(InvalidError, match="concurrency"):
-        world.recover("a", Policy(circuit=Circuit(failures=2), concurrency=3))
+
+
+@pytest.mark.parametrize("order", [(1, 3), (3, 1)])
+def test_FR19_of_two_libraries_that_limit_one_name_the_stricter_is_obeyed_by_both(
+    order: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    most = running = 0
+
+    async def call() -> None:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(1)
+        running -= 1
+
+    libraries = [world.recover("openai", Policy(concurrency=places))(call) for places in order]
+    free = world.recover("openai", Policy())(call)
+
+    async def main() -> None:
+        nonlocal most
+        await asyncio.gather(*(library() for library in libraries for _ in range(3)))
+        assert most == 1
+        await asyncio.gather(*(free() for _ in range(3)))
+        assert most == 3  # a policy without limits is not limited by the others
+
+    world.run(main())
+    warnings = [record.getMessage() for record in caplog.records]
+    assert warnings == [
+        "policies name different limits for provider:openai, so the strictest of each hold: concurrency=1"
+    ]
+
+
+def test_FR19_each_limit_is_the_smallest_that_a_policy_names() -> None:
+    world = World()
+    for policy in (
+        Policy(concurrency=4, per_second=10),
+        Policy(concurrency=8, waiting=2, per_second=5),
+        Policy(per_second=20),
+    ):
+        world.recover("openai", policy)
+    assert world.state("provider:openai")._limiter_options == (4, 2, 5)
+
+
+def test_FR19_a_reload_may_raise_a_limit() -> None:
+    world = World()
+    for places in (4, 8):
+        world.recover("openai", Policy(concurrency=places))
+    world.runtime.configure(Policy(), {})
+    world.recover("openai", Policy(concurrency=8))
+    assert world.state("provider:openai")._limiter_options == (8, None, None)
 
 
 def test_R87_the_number_of_names_is_bounded_and_open_or_held_circuits_stay() -> None:

@@ -107,6 +107,81 @@ def test_the_fixtures_and_the_marker_work_together(project):
     run_in(project).assert_outcomes(passed=16)
 
 
+FAILING_TESTS = """
+    import pytest
+    from holdfast import Circuit, CircuitOpenError, Policy, Runtime, recover
+
+    POLICY = Policy(attempts=1, circuit=Circuit(failures=3), wait_for_circuit=False)
+    RUNTIME = Runtime()
+
+    @recover("claude", POLICY)
+    def ask():
+        raise ConnectionResetError
+
+    @recover("claude", POLICY, runtime=RUNTIME)
+    async def ask_async():
+        raise ConnectionResetError
+
+    @recover(policy=POLICY)
+    def ask_without_a_target():
+        raise ConnectionResetError
+
+    @pytest.mark.parametrize("_", range(3))
+    def test_fails_three_times(_):
+        import asyncio
+        for _ in range(3):
+            with pytest.raises(ConnectionResetError):
+                ask()
+            with pytest.raises(ConnectionResetError):
+                asyncio.run(ask_async())
+            with pytest.raises(ConnectionResetError):
+                ask_without_a_target()
+        for rejected in (ask, lambda: asyncio.run(ask_async()), ask_without_a_target):
+            with pytest.raises(CircuitOpenError):
+                rejected()
+    """
+
+
+def test_FR19_a_failing_test_does_not_open_the_circuit_of_the_next(project):
+    project.makepyfile(FAILING_TESTS)
+    run_in(project).assert_outcomes(passed=3)
+
+
+def test_FR19_tests_share_circuits_if_the_project_wants_it(project):
+    project.makepyfile(FAILING_TESTS)
+    run_in(project, "-o", "holdfast_isolate=false").assert_outcomes(passed=1, failed=2)
+
+
+def test_FR19_settings_and_subscriptions_outlive_a_test(project):
+    project.makepyfile(
+        """
+        import pytest
+        from holdfast import Policy, recover
+        from holdfast.runtime.runtime import default_runtime
+
+        seen = []
+
+        @pytest.fixture(scope="module", autouse=True)
+        def configured():
+            runtime = default_runtime()
+            runtime.configure(Policy(attempts=1), {})
+            with runtime.on(seen.append):
+                yield
+
+        @pytest.mark.parametrize("_", range(2))
+        def test_both(_):
+            seen.clear()
+            with pytest.raises(ConnectionResetError):
+                recover("claude").call(fail)
+            assert [event.attempts for event in seen if hasattr(event, "attempts")] == [1]
+
+        def fail():
+            raise ConnectionResetError
+        """
+    )
+    run_in(project).assert_outcomes(passed=2)
+
+
 def test_mistakes_have_clear_messages(project):
     project.makepyfile(
         """

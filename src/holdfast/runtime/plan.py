@@ -158,7 +158,9 @@ class Plan:
         states = shared or [self._unshared_state(runtime)]
         now = self.monotonic()
         for state in states:
-            state.serve(self._with_own_circuit(policy, runtime, state), now)
+            if state.serve(self._with_own_circuit(policy, runtime, state), now):
+                # Other plans hold the limiter that was replaced: they must look up again.
+                CHANGES.happened()
         self.state = states[0]
         self.other_states = tuple(zip(states[1:], self.scopes[1:], strict=False))
         # Bound methods, stored here once: every call uses them, and each attribute on the way to them costs time.
@@ -191,7 +193,11 @@ class Plan:
 
     def _unshared_state(self, runtime: Runtime) -> TargetState:
         # Its circuit holds readings of its runtime's clock, so it cannot move to another runtime.
-        if self._own_state is None or self._own_state[0] is not runtime:
+        if (
+            self._own_state is None
+            or self._own_state[0] is not runtime
+            or not runtime.registry.holds(self._own_state[1])
+        ):
             state = runtime.registry.unnamed(f"function:{self.name}" if self.name else "")
             self._own_state = (runtime, state)
         return self._own_state[1]

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import operator
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from weakref import WeakSet
 
+from holdfast._lazy import lazy_module
 from holdfast.events import CircuitState
 from holdfast.faults import InvalidError
 from holdfast.policies.circuit import Breaker, Circuit
@@ -25,6 +26,7 @@ from holdfast.policies.quota import QuotaMachine
 from holdfast.runtime.limiter import limiter_for
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable, Iterator
 
     from holdfast.faults import Code, Fault
@@ -33,12 +35,18 @@ if TYPE_CHECKING:
     from holdfast.policies.hedge import Hedge
     from holdfast.policies.quota import Quota
     from holdfast.runtime.limiter import Limiter
+else:
+    logging = lazy_module("logging", globals())
 
 __all__ = ["Registry", "TargetState"]
 
+_Limits: TypeAlias = tuple[int | None, int | None, float | None]
+_N = TypeVar("_N", int, float)
+
 _METRICS_ONLY = Circuit(mode="metrics-only")
 """Counts calls where no policy has a circuit."""
-_LIMITER_OPTIONS = "concurrency, waiting, per_second"
+_LIMITS = ("concurrency", "waiting", "per_second")
+_LIMITER_OPTIONS = ", ".join(_LIMITS)
 _NO_LIMITER = (None, None, None)
 _ALL = frozenset({"circuit", "retry_quota", "hedge", _LIMITER_OPTIONS})
 _NONE: frozenset[str] = frozenset()
@@ -68,6 +76,7 @@ class TargetState:
         "_rejection",
         "_renewed",
         "_unsettled",
+        "_warned",
         "admit_if_closed",
         "circuit",
         "limiter",
@@ -88,13 +97,15 @@ class TargetState:
         self._quota_machine: QuotaMachine | None = None
         self._hedge: Hedge | None = None
         self._hedge_machine: HedgeMachine | None = None
-        self._limiter_options: tuple[int | None, int | None, float | None] | None = None
+        self._limiter_options: _Limits | None = None
         self._rejection: tuple[Rejection, Fault] | None = None
         """The fault of the present rejection. In an outage many callers are rejected, and all get the same fault."""
         self._awaited: Rejection | None = None
         """The rejection whose end a caller already waits for."""
         self._unsettled: list[tuple[Permit, Verdict, float]] = []
         """Permits given back while the lock was held. Whoever reads what they change settles them first."""
+        self._warned = False
+        """A warning says already that policies name different limits."""
         self._renewed = _NONE
         """Options in which the next policy may differ from the last one, because the settings were reloaded."""
 
@@ -268,10 +279,10 @@ class TargetState:
 
     # --- settings ---
 
-    def serve(self, policy: Policy, now: float) -> None:
-        """Take on a policy's circuit, quota, hedges and limits.
+    def serve(self, policy: Policy, now: float) -> bool:
+        """Take on a policy's circuit, quota, hedges and limits; return whether its limiter was replaced by a stricter one.
 
-        Raises `InvalidError` where two policies disagree about one name (R86).
+        Raises `InvalidError` where two policies disagree about the circuit, quota or hedges of one name (R86).
         """
         with self._lock:
             if self._is_new("circuit", self.circuit, policy.circuit):
@@ -283,11 +294,30 @@ class TargetState:
             if self._is_new("hedge", self._hedge, policy.hedge):
                 self._hedge = policy.hedge
                 self._hedge_machine = None if self._hedge is None else HedgeMachine(self._hedge)
-            options = (policy.concurrency, policy.waiting, policy.per_second)
-            wanted = None if options == _NO_LIMITER else options
-            if self._is_new(_LIMITER_OPTIONS, self._limiter_options, wanted):
-                self._limiter_options = wanted
-                self.limiter = None if wanted is None else limiter_for(self.name, *wanted)
+        wanted = (policy.concurrency, policy.waiting, policy.per_second)
+        return wanted != _NO_LIMITER and self._limit(wanted)
+
+    def _limit(self, wanted: _Limits) -> bool:
+        """Take on a policy's limits. Two libraries may name different ones: the smallest number of each option holds."""
+        with self._lock:
+            present = None if _LIMITER_OPTIONS in self._renewed else self._limiter_options
+            self._renewed -= {_LIMITER_OPTIONS}
+            options = wanted if present is None else _strictest(present, wanted)
+            differs = present is not None and present != wanted and not self._warned
+            self._warned = self._warned or differs
+            is_stricter = options != self._limiter_options
+            if is_stricter:
+                # Calls that run give their places back to the limiter they have them from.
+                self._limiter_options = options
+                self.limiter = limiter_for(self.name, *options)
+        if differs:
+            # Outside the lock: a handler of the log may make a recovered call.
+            logging.getLogger("holdfast").warning(
+                "policies name different limits for %s, so the strictest of each hold: %s",
+                self.name,
+                ", ".join(f"{name}={value}" for name, value in zip(_LIMITS, options, strict=True) if value is not None),
+            )
+        return is_stricter and present is not None
 
     def renew(self) -> None:
         """Settings were reloaded: the next policy may differ from the last one. Open circuits stay open (R85)."""
@@ -360,6 +390,21 @@ class Registry:
         self._unnamed.add(state)
         return state
 
+    def holds(self, state: TargetState) -> bool:
+        """Whether a state without a name is still in use."""
+        return state in self._unnamed
+
+    def forget(self) -> None:
+        """Forget every target, also those that a person holds. Calls under way settle the states that they began with."""
+        with self._lock:
+            if not self._states and not self._unnamed:
+                return
+            self._opens_of_evicted += sum(state.opens for state in self._states.values())
+            self._states = {}
+            self._unnamed = WeakSet()
+        # Plans hold states directly: every plan looks up again.
+        self._evicted()
+
     def renew(self) -> None:
         """The settings were reloaded: each target takes on the next policy it serves."""
         for state in self:
@@ -402,6 +447,16 @@ class Registry:
             self._opens_of_evicted += state.opens
         # Plans hold states directly. This makes every plan look up again, so that none keeps using a dropped state.
         self._evicted()
+
+
+def _strictest(present: _Limits, wanted: _Limits) -> _Limits:
+    """Return the smaller number of each option; an option that only one of them has is as that one has it."""
+    (places, waiting, pace), (other_places, other_waiting, other_pace) = present, wanted
+    return _smaller(places, other_places), _smaller(waiting, other_waiting), _smaller(pace, other_pace)
+
+
+def _smaller(one: _N | None, other: _N | None) -> _N | None:
+    return one if other is None or (one is not None and one <= other) else other
 
 
 # A sort key in C that returns plain floats: callers wait while this runs, and a tuple for each of many states would wake the

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 else:
     logging = lazy_module("logging", globals())
 
-__all__ = ["CHANGES", "Runtime", "SystemClock", "default_runtime", "use_runtime"]
+__all__ = ["CHANGES", "Runtime", "SystemClock", "default_runtime", "forget_targets", "use_runtime"]
 
 
 class SystemClock:
@@ -360,6 +360,22 @@ def use_runtime(runtime: Runtime) -> Iterator[Runtime]:
     finally:
         _make_default(before)
         CHANGES.happened()
+
+
+def forget_targets() -> None:
+    """Forget what all recoveries of this process have learned about their targets: circuits, quotas, limits, hedges.
+
+    For tests: five tests with failing calls must not open a circuit that rejects the call of the sixth. The pytest plugin
+    calls it before each test; with unittest, call it in `setUp`. Settings, rules and subscriptions stay.
+
+        from holdfast.testing import forget_targets
+
+        class AgentTest(unittest.TestCase):
+            def setUp(self):
+                forget_targets()
+    """
+    for runtime in tuple(_runtimes):
+        runtime.registry.forget()
 
 
 def _make_default(runtime: Runtime | None) -> None:

@@ -5,7 +5,8 @@
     calls = script("429;retry-after=7, 503, ok:hello")      # a callable that fails twice and then returns
     run(my_agent(calls.acall))                              # in virtual time: waiting takes no time
 
-pytest loads `holdfast.testing.plugin` automatically. Names are imported when they are first used, so the plugin costs almost no
+pytest loads `holdfast.testing.plugin` automatically. It forgets all circuits, quotas and limits before each test, so that no
+test is rejected because of the failures of another; `holdfast_isolate = false` in the settings of pytest turns that off. Names are imported when they are first used, so the plugin costs almost no
 time in a project that does not use it.
 
 clock      VirtualClock and random sources      provider   a provider that misbehaves on script
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import loader
 
 if TYPE_CHECKING:
-    from holdfast.runtime.runtime import use_runtime
+    from holdfast.runtime.runtime import forget_targets, use_runtime
     from holdfast.testing.capture import Capture
     from holdfast.testing.clock import Midpoint, Scripted, VirtualClock, seeded
     from holdfast.testing.loop import StuckError, VirtualLoop, loop_factory, no_waiting, run
@@ -44,6 +45,7 @@ __all__ = [
     "Toxic",
     "VirtualClock",
     "VirtualLoop",
+    "forget_targets",
     "loop_factory",
     "no_waiting",
     "run",
@@ -66,6 +68,7 @@ _HOMES = {
     "Toxic": "holdfast.testing.proxy.toxics",
     "VirtualClock": "holdfast.testing.clock",
     "VirtualLoop": "holdfast.testing.loop",
+    "forget_targets": "holdfast.runtime.runtime",
     "loop_factory": "holdfast.testing.loop",
     "no_waiting": "holdfast.testing.loop",
     "run": "holdfast.testing.loop",

@@ -1,11 +1,15 @@
 """The pytest plugin: fixtures for virtual time, events and scripted faults, and the marker that scripts them.
 
-pytest loads this module in every project that has Holdfast installed. Invariant: loading it imports only `holdfast` and
-`holdfast.testing`, whose names are lazy. It changes nothing in a project that uses none of its names.
+pytest loads this module in every project that has Holdfast installed. Before each test it makes all recoveries of the process
+forget their targets: failing tests must not open a circuit that rejects the calls of the next test.
+
+Invariant: loading it imports only `holdfast` and `holdfast.testing`, whose names are lazy. It changes nothing in a project
+that uses neither its names nor Holdfast.
 """
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +42,9 @@ __all__ = [
     "fault_proxy",
     "faults",
     "holdfast_runtime",
+    "pytest_addoption",
     "pytest_configure",
+    "pytest_runtest_setup",
     "recorded_events",
     "virtual_clock",
     "virtual_run",
@@ -46,10 +52,27 @@ __all__ = [
 
 _MARKER = 'faults(script, *, seed=0): the failures that the fixture `faults` or `fault_provider` plays: "429;retry-after=7, 503, ok"'
 
+_ISOLATE = "holdfast_isolate"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the setting that lets tests share circuits."""
+    parser.addini(
+        _ISOLATE, "forget all circuits, quotas and limits of Holdfast before each test", type="bool", default=True
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, so that --strict-markers accepts it."""
     config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Forget what earlier tests have taught the recoveries, before the fixtures of the test run."""
+    # A project that has not imported the runtime has made no recovered call, and must not pay for the import.
+    if "holdfast.runtime.runtime" in sys.modules and item.config.getini(_ISOLATE):
+        testing.forget_targets()
 
 
 @pytest.fixture
