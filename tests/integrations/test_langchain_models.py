@@ -174,7 +174,7 @@ def test_each_key_has_a_circuit_of_its_own(model_of):
         model.invoke("hello")
     keys = [line for line in runtime.registry if line.name.startswith("key:")]
     assert [line._breaker.failures for line in keys] == [1], [line.name for line in runtime.registry]
-    assert "test" not in keys[0].name
+    assert "test" not in keys[0].name.rpartition("/")[2]
 
 
 def test_a_tracer_sees_one_run_that_went_well():
@@ -209,7 +209,7 @@ def test_budgets_are_charged_what_the_answers_say():
 def test_an_open_circuit_sends_nothing():
     with in_memory("529, loop") as provider:
         model, runtime, _ = on(provider, claude, policy=Policy(attempts=1))
-        runtime.registry.get("provider:anthropic")._breaker.force_open(0.0)
+        runtime.registry.get("provider:anthropic@provider.test")._breaker.force_open(0.0)
         with pytest.raises(CircuitOpenError):
             model.invoke("hello")
     assert provider.counters.received == 0
@@ -228,7 +228,7 @@ def test_a_call_that_is_cancelled_says_nothing_about_the_provider():
 
     run(leave(), clock=runtime.clock)
     assert len(heard.of(Cancelled)) == 1
-    assert runtime.registry.get("provider:openai")._breaker.failures == 0
+    assert runtime.registry.get("provider:openai@provider.test")._breaker.failures == 0
 
 
 def test_a_hang_has_the_policys_limit():
@@ -416,7 +416,7 @@ def test_who_leaves_a_stream_early_says_nothing_about_the_provider():
         next(stream)
         stream.close()
     assert len(heard.of(Cancelled)) == 1
-    line = runtime.registry.get("provider:anthropic")
+    line = runtime.registry.get("provider:anthropic@provider.test")
     assert (line._breaker.successes, line._breaker.failures) == (0, 0)
 
 

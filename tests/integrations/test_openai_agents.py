@@ -85,7 +85,7 @@ class Stage:
         events = [event.data async for event in result.stream_events() if event.type == "raw_response_event"]
         return events, result.final_output
 
-    def breaker(self, name: str = "provider:provider.test"):
+    def breaker(self, name: str = "provider:openai@provider.test"):
         return self.runtime.registry.get(name)._breaker
 
     @property
@@ -182,8 +182,8 @@ def test_a_whole_provider_recovers_with_its_class_kept():
     assert stage.run("gpt-5-mini", config={"model_provider": provider}).final_output == "You said: hello"
     assert stage.received == 4
     assert {line.name for line in stage.runtime.registry} >= {
-        "model:provider.test/gpt-5",
-        "model:provider.test/gpt-5-mini",
+        "model:openai@provider.test/gpt-5",
+        "model:openai@provider.test/gpt-5-mini",
     }
 
 
@@ -200,7 +200,7 @@ def test_circuits_know_provider_model_and_key_by_a_name_that_is_not_the_key():
     stage.run(stage.model(name="gpt-5"))
     names = sorted(line.name for line in stage.runtime.registry)
     assert [name.rpartition("key-")[0] or name for name in names] == [
-        "key:provider.test/", "model:provider.test/gpt-5", "provider:provider.test",
+        "key:openai@provider.test/", "model:openai@provider.test/gpt-5", "provider:openai@provider.test",
     ]  # fmt: skip
 
 
@@ -227,7 +227,7 @@ def test_another_model_answers_when_the_first_is_down():
     events, final = down.stream(model)
     assert (final, events[-1].type) == ("You said: hello", "response.completed")
     assert (down.received, up.received) == (4, 2)
-    assert {event.to for event in down.heard.of(Fallback)} == {"provider.test/grok-4"}
+    assert {event.to for event in down.heard.of(Fallback)} == {"openai@provider.test/grok-4"}
 
 
 def test_what_a_call_used_is_charged_to_the_budget():

@@ -131,9 +131,9 @@ def test_a_hang_has_the_policys_limit_and_a_cancelled_request_counts_for_nothing
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    before = runtime.registry.get("provider:anthropic")._breaker.failures
+    before = runtime.registry.get("provider:anthropic@provider.test")._breaker.failures
     in_time(runtime, leave())
-    assert runtime.registry.get("provider:anthropic")._breaker.failures == before
+    assert runtime.registry.get("provider:anthropic@provider.test")._breaker.failures == before
     assert len(heard.of(Cancelled)) == 1
     assert provider.counters.received == 3
 
@@ -170,7 +170,7 @@ def test_a_failure_before_the_first_content_stays_unseen(model_of, early):
     assert in_time(runtime, words(model, [])) == ANSWER
     assert provider.counters.received == len(heard.of(AttemptStarted)) == 2
     assert len(heard.of(Recovered)) == 1
-    assert runtime.registry.get(f"provider:{model.system}")._breaker.successes == 1
+    assert runtime.registry.get(f"provider:{model.system}@provider.test")._breaker.successes == 1
 
 
 @each_model
@@ -220,7 +220,7 @@ def test_a_streamed_refusal_of_the_model_is_an_answer_and_no_cut():
     with pytest.raises(ContentFilterError, match="I will not"):
         in_time(runtime, words(RecoveringModel(inner, runtime=runtime), []))
     assert len(wire.requests) == 1
-    assert runtime.registry.get("provider:openai")._breaker.failures == 0
+    assert runtime.registry.get("provider:openai@provider.test")._breaker.failures == 0
 
 
 @each_model
@@ -254,7 +254,7 @@ def test_who_leaves_a_stream_early_says_nothing_about_the_provider():
 
     in_time(runtime, leave())
     assert heard.of(Failed) == []
-    line = runtime.registry.get("provider:anthropic")
+    line = runtime.registry.get("provider:anthropic@provider.test")
     assert (line._breaker.successes, line._breaker.failures) == (0, 0)
 
 
@@ -278,7 +278,7 @@ def test_a_fallback_model_around_models_that_recover_knows_an_open_circuit():
     model = FallbackModel(first, RecoveringModel(gpt(up), runtime=runtime), fallback_on=FALLBACK_ON)
     assert in_time(runtime, Agent(model).run("hello")).output == ANSWER
     assert (down.counters.received, up.counters.received) == (2, 1)
-    runtime.registry.get("provider:anthropic")._breaker.force_open(runtime.clock.monotonic())
+    runtime.registry.get("provider:anthropic@provider.test")._breaker.force_open(runtime.clock.monotonic())
     with pytest.raises(CircuitOpenError):
         in_time(runtime, Agent(first).run("hello"))
     assert in_time(runtime, Agent(model).run("hello")).output == ANSWER

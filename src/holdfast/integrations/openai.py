@@ -39,8 +39,8 @@ def recovering(
 
     With `more` clients, usually the same with other keys, calls are distributed by `weights`. When a key is rejected or rate
     limited, the call uses the next key at once, and the failed key is not used for a while. `policy` is the policy of every
-    call. `name` is the name of the provider in circuits and events. By default it is "openai", "xai", or the host if the
-    client talks to another host.
+    call. `name` is the name of the provider in circuits and events. By default it is "openai" or "xai";
+    for a client that talks to another address, it is protocol, host, port and path, such as "openai@localhost:4000".
 
     Calls raise the SDK's own exceptions. A stream that breaks after its first content raises `StreamCutError`, and
     `CircuitOpenError`, `DeadlineError` or `BudgetError` is raised where no request was made; each of them is an error of the

@@ -69,7 +69,8 @@ def recovering(
 
     `fallbacks` are models that are called, in order, when this model has failed for good. A stream that fails after its first
     content raises `StreamCutError`; with `after_first="restart"` the answer begins again, with another `response.created`.
-    `name` is the name of the provider in circuits and events. By default it is "openai", "xai", or the host of the client.
+    `name` is the name of the provider in circuits and events. By default it is "openai" or "xai"; for another address,
+    protocol, host, port and path, such as "openai@localhost:4000".
 
     Calls raise the exceptions of the OpenAI SDK and of the Agents SDK, and `CircuitOpenError`, `DeadlineError` or
     `BudgetError` where no request was made. `recovering` itself raises `InvalidError` for something that is neither a model
@@ -137,8 +138,7 @@ class _Prepared:
         credential = ""
         if isinstance(client, AsyncOpenAI):
             warn_of_transport(getattr(client._client, "_transport", None), above=2)  # noqa: SLF001 - the SDK has no public name for it
-            host = client.base_url.host
-            name = name or OPENAI.names.get(host, host)
+            name = name or OPENAI.name_of(client)
             credential = credential_of(client)
             self.model = copy.copy(model)
             self.model._client = checked_client(client, OPENAI, runtime)  # noqa: SLF001 - the SDK's models take a client no other way

@@ -5,13 +5,18 @@ Invariant: the first circuit is the main one. A failure whose scope has no circu
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import re
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast.faults import InvalidError, Scope
 
-__all__ = ["Target", "TargetLike", "target_of"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Target", "TargetLike", "endpoint_name", "provider_name", "target_of"]
 
 _KINDS = ("provider", "model", "credential", "tool", "agent", "service", "actor")
 """The words before the colon of a text that names a target; each is a part of `Target`."""
@@ -93,6 +98,47 @@ def target_of(target: TargetLike, path: str = "recover.target") -> Target:
         # A provider's name may hold a colon, but a word that is nearly one of ours is a typing mistake.
         raise InvalidError.at(path, f"a name such as '{meant}:{name}', or Target(provider=…)", target)
     return Target(provider=target)
+
+
+_USUAL_HOSTS = {"anthropic": "api.anthropic.com", "openai": "api.openai.com", "xai": "api.x.ai"}
+"""The hosts of the providers whose protocols others speak too."""
+
+_VERSION = re.compile(r"(/v\d+\w*)?/*$")
+
+
+def endpoint_name(protocol: str, url: str, known: Mapping[str, str]) -> str:
+    """Return the name of the provider that answers at `url`: the name in `known` of its host, or protocol and address.
+
+    Two endpoints of one host are two providers, because one may fail while the other answers. They differ in the port, in the
+    protocol, or in the path before the version, where a gateway serves several providers:
+
+        known = {"api.openai.com": "openai"}
+        endpoint_name("openai", "https://api.openai.com/v1", known)          # openai
+        endpoint_name("openai", "http://localhost:4000/team-a/v1", known)    # openai@localhost:4000/team-a
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        # The client itself raises for an address like this.
+        return protocol
+    if not host:
+        return protocol
+    if host in known:
+        return known[host]
+    usual = {"http": 80, "https": 443}.get(parts.scheme)
+    address = f"[{host}]" if ":" in host else host
+    return f"{protocol}@{address}{'' if port in (None, usual) else f':{port}'}{_VERSION.sub('', parts.path)}"
+
+
+def provider_name(named: str, url: str) -> str:
+    """Return the name of a provider that a framework names; with its address if it only speaks a known protocol.
+
+    For example:
+        provider_name("openai", "http://localhost:8000/v1")    # openai@localhost:8000
+    """
+    host = _USUAL_HOSTS.get(named)
+    return named if host is None else endpoint_name(named, url, {host: named})
 
 
 def _nearly_a_kind(word: str) -> str | None:

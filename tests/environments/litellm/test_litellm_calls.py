@@ -19,6 +19,11 @@ from holdfast.litellm import RecoveryWarning, recovering
 pytest_plugins = ["litellm_kit"]
 
 
+def address_of(provider):
+    """Host and port of the provider, as circuits name an endpoint."""
+    return provider.openai_url.removeprefix("http://").removesuffix("/v1")
+
+
 def answered(call, **arguments):
     """Call it, sync or async, and return the text of its answer."""
     answer = call(**arguments)
@@ -62,7 +67,7 @@ def test_FI11_its_other_functions_recover_and_one_attempt_is_one_request(fn, ask
     assert heard.of(Retry)[0].delay == 7.0
     # The model is not the first argument of these functions.
     assert said(call(*by_position, **where)) == "You said: hello"
-    assert {event.operation for event in heard.of(AttemptStarted)} == {"openai/gpt-5"}
+    assert {event.operation for event in heard.of(AttemptStarted)} == {f"openai@{address_of(provider)}/gpt-5"}
 
 
 @pytest.mark.parametrize(("fn", "asked", "by_position"), OTHERS)
@@ -185,8 +190,9 @@ def test_circuits_know_provider_model_and_key_by_a_name_that_is_not_the_key(stag
     provider = stage("ok")
     recovering(litellm.completion)(model="openai/gpt-5", api_base=provider.openai_url, api_key="secret", **ASKED)
     names = sorted(line.name for line in runtime.registry)
-    assert names[1:] == ["model:openai/gpt-5", "provider:openai"]
-    assert names[0].startswith("key:openai/key-")
+    endpoint = address_of(provider)
+    assert names[1:] == [f"model:openai@{endpoint}/gpt-5", f"provider:openai@{endpoint}"]
+    assert names[0].startswith(f"key:openai@{endpoint}/key-")
     assert "secret" not in names[0]
 
 

@@ -62,6 +62,7 @@ def _mantle(name: str) -> tuple[type, ...]:
 ANTHROPIC = Sdk(
     sync=(Anthropic, AnthropicBedrock, AnthropicVertex, *_mantle("AnthropicBedrockMantle")),
     async_=(AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex, *_mantle("AsyncAnthropicBedrockMantle")),
+    protocol="anthropic",
     names={"api.anthropic.com": "anthropic"},
     # This SDK raises for every failure in a stream, so no event reports a failure.
     events=Dialect(opens=_opens, ends=_ends, used=_used, timeout_is_silence=True),

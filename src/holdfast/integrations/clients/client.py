@@ -67,7 +67,7 @@ def recover_clients(
     # Call the class's `copy`, because the instance may have a `copy` of its own, as our copies do.
     copies = [type(client).copy(client, max_retries=0) for client in given]
     members = [_member(index, client, several=len(copies) > 1) for index, client in enumerate(copies)]
-    provider = name or _name_of(given[0], sdk)
+    provider = name or sdk.name_of(given[0])
     pool = Pool(members, sdk=sdk, name=provider, policy=policy, weights=shares, runtime=runtime)
     # A policy that is not valid must raise here, where the user wrote it, and not at the first call.
     pool.plan(members[0], "", None)
@@ -91,11 +91,6 @@ def _member(index: int, client: Any, *, several: bool) -> Member:
     # A key that is not plain text has no fingerprint. In a pool it still needs a name, for its own circuit.
     credential = credential_of(client) or (f"client-{index + 1}" if several else "")
     return Member(index, client, credential, client.request)
-
-
-def _name_of(client: Any, sdk: Sdk) -> str:
-    host = client.base_url.host
-    return sdk.names.get(host, host)
 
 
 def _take_over(pool: Pool, index: int = 0) -> Any:

@@ -94,6 +94,7 @@ def _error_in(response: Any, options: Any) -> ErrorInResponse | None:
 OPENAI = Sdk(
     sync=(OpenAI,),
     async_=(AsyncOpenAI,),
+    protocol="openai",
     names={"api.openai.com": "openai", "api.x.ai": "xai"},
     events=Dialect(opens=_opens, ends=_ends, failure=_failure, used=_used, timeout_is_silence=True),
     error_in=_error_in,

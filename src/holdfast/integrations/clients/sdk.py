@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.policies.target import endpoint_name
 from holdfast.runtime.flow import Dialect
 
 __all__ = ["ErrorInResponse", "Sdk"]
@@ -26,8 +27,10 @@ class Sdk(msgspec.Struct, frozen=True, kw_only=True):
     """The classes of its sync clients."""
     async_: tuple[type, ...]
     """The classes of its async clients."""
+    protocol: str
+    """The name of its protocol. It stands in the names of endpoints at hosts that are not in `names`."""
     names: Mapping[str, str]
-    """The provider's name for each host; any other provider is named by its host."""
+    """The provider's name for each usual host."""
     events: Dialect
     """What the events of its streams mean."""
     error_in: Callable[[Any, Any], ErrorInResponse | None]
@@ -39,3 +42,7 @@ class Sdk(msgspec.Struct, frozen=True, kw_only=True):
     """The SDK's error for a service that cannot be reached, or a connection that is lost."""
     late: type[Exception]
     """The SDK's error for a call that takes too long."""
+
+    def name_of(self, client: Any) -> str:
+        """Return the name of the provider that a client talks to."""
+        return endpoint_name(self.protocol, str(client.base_url), self.names)

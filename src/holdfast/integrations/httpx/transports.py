@@ -68,7 +68,7 @@ class _Recovery:
     def begin(self, request: Any) -> Operation | None:
         """Return the operation of a request; None where recovery is off."""
         self._warn_of_retries(request)
-        plan = self._plan(self.name or request.url.host, effect_of(request, self.methods))
+        plan = self._plan(self.name or _address(request.url), effect_of(request, self.methods))
         return None if plan.off else Operation(plan, REPEATS if may_repeat(request, self.methods) else SENT_ONCE)
 
     def _plan(self, name: str, effect: Effect | None) -> Plan:
@@ -90,13 +90,18 @@ class _Recovery:
         warn("the SDK around this transport retries as well, so attempts multiply: give its client max_retries=0")
 
 
+def _address(url: Any) -> str:
+    """Return the host, with its port if that is not the usual one: another port is another service."""
+    return url.host if url.port is None else f"{url.host}:{url.port}"
+
+
 class RecoveringTransport(Transport):
     """A transport around another transport. Its requests recover.
 
         client = httpx.Client(transport=RecoveringTransport(httpx.HTTPTransport()))
 
     `methods` are the methods that may be sent twice. A request with an `Idempotency-Key` header may be sent twice too.
-    `name` is the name of the target in circuits and events; by default each host is a target of its own.
+    `name` is the name of the target in circuits and events; by default each host and port is a target of its own.
 
     A request that failed for good raises the exception of the transport inside, or returns the failed response unchanged.
     `CircuitOpenError` and `DeadlineError` are raised where no request was made. They are errors of the library too:

@@ -21,7 +21,7 @@ from holdfast.faults import InvalidError
 from holdfast.integrations.calls import Calls
 from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_if_tried_again
 from holdfast.integrations.langchain.retries import LAZY_CLIENTS, checked, without_retries
-from holdfast.policies.target import Target
+from holdfast.policies.target import Target, provider_name
 from holdfast.runtime.flow import Dialect, Used
 from holdfast.runtime.secrets import name_of_key
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _KEYS = ("anthropic_api_key", "openai_api_key", "api_key")
 """The fields in which chat models keep their key."""
+_ADDRESSES = ("anthropic_api_url", "openai_api_base", "base_url")
+"""The fields in which chat models keep the address of their API."""
 
 __all__ = ["recover_model", "target_of_model", "used_by_message"]
 
@@ -78,10 +80,14 @@ def target_of_model(model: BaseChatModel, name: str | None, kwargs: dict[str, An
     """Return the provider, model and key that a chat model calls. The names are those that tracers get."""
     traced = _names_for_tracers(model)
     called = (kwargs or {}).get("model") or traced.get("ls_model_name") or getattr(model, "model", None)
-    provider = name or traced.get("ls_provider") or type(model).__name__
-    return Target(
-        provider=str(provider), model=called if isinstance(called, str) else "", credential=_credential_of(model)
-    )
+    provider = name or _provider_of(model, str(traced.get("ls_provider") or type(model).__name__))
+    return Target(provider=provider, model=called if isinstance(called, str) else "", credential=_credential_of(model))
+
+
+def _provider_of(model: BaseChatModel, named: str) -> str:
+    addresses = (getattr(model, field, None) for field in _ADDRESSES)
+    address = next((one for one in addresses if isinstance(one, str) and one), "")
+    return provider_name(named, address)
 
 
 def _credential_of(model: BaseChatModel) -> str:

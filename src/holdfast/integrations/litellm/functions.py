@@ -16,7 +16,7 @@ from holdfast.faults import InvalidError
 from holdfast.integrations.litellm.streams import open_stream, open_stream_async
 from holdfast.integrations.recovery_warnings import RECOVERS, warn
 from holdfast.policies import Policy
-from holdfast.policies.target import Target
+from holdfast.policies.target import Target, provider_name
 from holdfast.runtime.callables import is_async
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.fallback import Chain, drive_chain, drive_chain_async
@@ -234,6 +234,7 @@ def target_of(model: Any, kwargs: Mapping[str, Any], name: str | None, *, routed
     if routed:
         return Target(provider=f"{name}/{model}" if name else model)
     provider, model = _provider_of(model, kwargs)
+    provider = provider_name(provider, str(kwargs.get("api_base") or kwargs.get("base_url") or ""))
     key = kwargs.get("api_key")
     return Target(
         provider=name or provider, model=model, credential=name_of_key(key) if isinstance(key, str) and key else ""

@@ -15,7 +15,7 @@ from holdfast.integrations.calls import Calls
 from holdfast.integrations.pydantic_ai.exceptions import PASSING
 from holdfast.integrations.pydantic_ai.streams import check_complete, open_stream
 from holdfast.integrations.recovery_warnings import warn, warn_of_transport
-from holdfast.policies.target import Target
+from holdfast.policies.target import Target, provider_name
 from holdfast.runtime.secrets import credential_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class RecoveringModel(WrapperModel):
         super().__init__(wrapped)
         self._retries = _Retries(self.wrapped)
         target = Target(
-            provider=name or self.wrapped.system,
+            provider=name or provider_name(self.wrapped.system, self.wrapped.base_url or ""),
             model=self.wrapped.model_name,
             credential=credential_of(getattr(self.wrapped, "client", None)),
         )
