@@ -65,6 +65,7 @@ def test_serve_prints_its_address_and_its_counters(tmp_path):
     ("arguments", "given", "code", "message"),
     [
         (["--script", "none.toml"], None, 3, "cannot read none.toml: No such file"),
+        (["--script", "."], None, 2, "cannot read .: Is a directory"),
         (["--script", "-"], "[[rules]]\nsteps = 3\n", 2, "script:2: rules[0].steps: expected str, got int"),
         (["--steps", "banana"], None, 2, "expected ok, a status"),
         (["--steps", "ok", "--script", "x"], None, 2, "expected --script or --steps, got both"),

@@ -118,9 +118,11 @@ def test_a_file_that_is_not_there_exits_3_and_a_wrong_one_2(verb, file):
     missing = holdfast("policy", verb, "nowhere.toml")
     assert (missing.exit_code, missing.stdout) == (3, "")
     assert "cannot read nowhere.toml: No such file" in missing.stderr
+    folder = holdfast("policy", verb, ".")
+    assert (folder.exit_code, folder.stdout) == (2, "")
+    assert "cannot read .: Is a directory" in folder.stderr
     assert holdfast("policy", verb, file(WRONG)).exit_code == 2
     assert holdfast("policy", verb, "-", given="[policy").exit_code == 2
-    assert holdfast("policy", verb, ".").exit_code == 1
 
 
 # --- simulate ---

@@ -434,6 +434,16 @@ def _texts(entry: Entry) -> tuple[str, ...]:
     return (entry.message, entry.user, *entry.suggestions)
 
 
+def test_FC7_part_6_a_tool_s_forbidden_and_not_found_are_those_categories():
+    tools = {code: entry for code, entry in CATALOG.items() if code.startswith("TOOL_")}
+    assert {entry.category for entry in tools.values() if entry.classed == "ToolTerminal/Forbidden"} == {Category.AUTH}
+    assert {entry.category for entry in tools.values() if entry.classed == "ToolTerminal/NotFound"} == {
+        Category.NOT_FOUND
+    }
+    for code in ("TOOL_NOT_FOUND", "TOOL_FILE_NOT_FOUND", "TOOL_COMMAND_NOT_FOUND", "TOOL_FORBIDDEN"):
+        assert not tools[code].retryable
+
+
 def test_every_entry_says_what_to_do():
     assert codes_where(lambda e: not e.suggestions) == []
 

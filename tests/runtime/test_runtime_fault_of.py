@@ -148,8 +148,10 @@ def _requests_response(status: int, body: bytes) -> requests.Response:
         _requests_response(529, b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'),
         SimpleNamespace(status_code=529, headers={"Retry-After": "7"}, body=OVERLOADED),
         SimpleNamespace(status=529, headers={b"retry-after": b"7"}, body=b'{"error":{"type":"overloaded_error"}}'),
+        SimpleNamespace(statusCode=529, headers={"retry-after": "7"}, body=OVERLOADED),
+        SimpleNamespace(status="failed", statusCode=529, headers={"retry-after": "7"}, body=OVERLOADED),
     ],
-    ids=["httpx", "requests", "status_code", "status"],
+    ids=["httpx", "requests", "status_code", "status", "statusCode", "a word and a number"],
 )
 def test_a_response_gives_its_code_and_its_wait(response):
     fault = fault_of(response, provider="anthropic", now=NOW)

@@ -13,6 +13,7 @@ from holdfast import tool
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError, OutcomeUnknownError
 from holdfast.sessions import Answer, DeviceCode, Question, Session, answer, pending
 from holdfast.sessions.log import QuestionRaised, TurnStarted, new_entry
+from holdfast.sessions.questions.remedies import remedy_for
 from holdfast.stores import Commit, MemoryStore, SqliteStore
 from holdfast.testing import run
 
@@ -786,3 +787,9 @@ def test_S2_19_several_arguments_are_replaced_as_json() -> None:
             assert await error_code(session.step_or_ask(add, 1, 1)) == "SESS_INTERACTION_MISMATCH"
 
     run(main())
+
+
+def test_FC7_signing_in_is_not_offered_for_a_file_that_may_not_be_touched():
+    assert remedy_for(Fault.of("AUTH_FAILED")) == "authenticate"
+    assert remedy_for(Fault.of("TOOL_FORBIDDEN")) is None
+    assert remedy_for(Fault.of("TOOL_FILE_NOT_FOUND")) == "replace"

@@ -203,17 +203,10 @@ def fault_facts(fault: Fault) -> list[tuple[str, str]]:
         # This fact is shown only if the call may have had an effect. For most failures it is certain that it had none.
         ("effect", "may have happened: check before sending again" if fault.maybe_executed else ""),
         ("next", f"{fault.next_actor.value} must act"),
-        ("do", _advice(fault)),
+        ("do", fault.entry.suggestions[0]),
         ("rule", fault.rule),
         ("help", f"holdfast explain {fault.code}"),
     ]
-
-
-def _advice(fault: Fault) -> str:
-    if fault.code == "SYS_UNKNOWN" and fault.cause is None:
-        # The catalog's first advice is to read the cause. Flags and records bring none.
-        return "register a classifier rule so that it is recognised next time"
-    return fault.entry.suggestions[0]
 
 
 def _retryable(fault: Fault) -> str:

@@ -36,6 +36,9 @@ def serve(
         return Exit.USAGE
     try:
         script = read_script(steps) if file is None else _script_of(file)
+    except IsADirectoryError:
+        fail(f"cannot read {file}: Is a directory", "give a file with a script, or - for stdin")
+        return Exit.USAGE
     except OSError as error:
         fail(f"cannot read {file}: {error.strerror}")
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED

@@ -58,6 +58,9 @@ def with_config(
     """Run a verb on the settings. If they are wrong, call `invalid`, or print every problem."""
     try:
         config = _config_of(file)
+    except IsADirectoryError:
+        fail(f"cannot read {file}: Is a directory", "give a file with settings, or - for stdin")
+        return Exit.USAGE
     except OSError as error:
         fail(f"cannot read {file}: {error.strerror}")
         return Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED

@@ -111,7 +111,7 @@ def fault_of(
 ) -> Fault:
     """Return the fault of an exception, an HTTP response, a finished process, an `Err`, or a text. Never raises.
 
-    A response is any object with `status_code` (or `status`) and `headers`; a process any object with `returncode`. Only data
+    A response is any object with `status_code`, `status` or `statusCode`; a process any object with `returncode`. Only data
     that is already in memory is read: an unread body stays unread. `now` is the wall clock that dates are compared with; the
     default is the present. By default `classifier` has our rules and those that extensions added. Secrets that
     `redactor` knows (by default those of this process) are masked in the fault itself, so nothing made of it can show
@@ -216,8 +216,8 @@ def _fault_of(failure: Any, provider: str, now: float, classifier: Classifier) -
         text = _stream(failure, "stderr") or _stream(failure, "stdout")
         fault = classify.from_process(exit_code, text, provider=provider, now=now, classifier=classifier)
         return _with_output(failure, fault)
-    status = _attribute(failure, "status_code", "status")
-    if isinstance(status, int):
+    status = _status(failure)
+    if status is not None:
         headers, body = _headers(failure), _body(failure)
         return classify.from_http(status, headers, body, provider=provider, now=now, classifier=classifier)
     if isinstance(failure, (dict, list)):
@@ -225,6 +225,12 @@ def _fault_of(failure: Any, provider: str, now: float, classifier: Classifier) -
     return Fault.of(
         "SYS_UNKNOWN", f"Not a failure we know: {type(failure).__name__}", retryable=False, rule="not-a-failure"
     )
+
+
+def _status(response: Any) -> int | None:
+    """Return the status of a response. Some clients have a word in `status` and the number in `statusCode`."""
+    numbers = (_attribute(response, name) for name in ("status_code", "status", "statusCode"))
+    return next((number for number in numbers if isinstance(number, int) and not isinstance(number, bool)), None)
 
 
 def _attribute(failure: Any, *names: str) -> Any:

@@ -59,7 +59,7 @@ ENTRIES = (
         _HOST,
         "Unrecognised failure",
         "Something failed in a way nobody has described yet.",
-        "Read the cause below; register a classifier rule so that it is recognised next time",
+        "Read the original error; write a classifier rule for it, so that it is recognised next time",
         aliases=("unknown", "ExtensionHost/Unknown"),
         schedule=Schedule.ONCE,
         retryable=True,

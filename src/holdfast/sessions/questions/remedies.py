@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.faults import Category, Kind, NextActor, OutcomeUnknownError
+from holdfast.faults import Category, Kind, NextActor, OutcomeUnknownError, Scope
 from holdfast.sessions import codec
 from holdfast.sessions.questions.broker import Prompt
 from holdfast.sessions.questions.question import mismatch
@@ -68,7 +68,8 @@ def remedy_for(fault: Fault) -> Remedy | None:
     # A person who cancelled must not be asked whether to go on.
     if fault.kind in (Kind.CANCELLED, Kind.FATAL):
         return None
-    if fault.category is Category.AUTH:
+    # Signing in does not help a tool that may not touch a file.
+    if fault.category is Category.AUTH and fault.scope is not Scope.TOOL:
         return "authenticate"
     if fault.retryable:
         return "retry"
