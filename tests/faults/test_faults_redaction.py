@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.faults import CAP_BYTES, REDACTOR, Redactor, cap
@@ -209,7 +209,7 @@ PIECES = (
 @settings(max_examples=1_500, deadline=None, derandomize=True)
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=8).map("".join))
 def test_what_is_not_searched_holds_nothing_the_search_would_find(text: str):
-    assert module.mask_secrets(text) == module._any_secret().sub(module._mask, text)
+    assert module._may_hold_one(text) or module._any_secret().search(text) is None
 
 
 def test_a_key_that_begins_where_another_ends_is_masked_with_it():
@@ -217,7 +217,11 @@ def test_a_key_that_begins_where_another_ends_is_masked_with_it():
 
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join))
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None)
+@example("://api_key://[redacted]@")
+@example("api_key://:,@")
+@example("cookie: ]-----BEGIN PRIVATE KEY-----[-----END PRIVATE KEY-----a=b&")
+@example("[redactedtoken://::@,api_key")
 def test_masking_twice_masks_no_more(text):
     once = REDACTOR.text(text)
     assert REDACTOR.text(once) == once
