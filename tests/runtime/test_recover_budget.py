@@ -415,3 +415,95 @@ def test_FR17_the_runtime_of_a_budget_must_be_a_runtime() -> None:
 
 def test_FU3_the_help_on_a_budget_does_not_print_the_price_table() -> None:
     assert "Price(" not in pydoc.render_doc(Budget)
+
+
+# --- tasks that outlive their budget ---
+
+
+def test_FR17_a_task_that_outlives_its_budget_is_free_of_its_seconds() -> None:
+    world = World()
+    work = world.recover("a", Policy(timeout=None, deadline=None))(Flaky(takes=1).acall)
+
+    async def outlives() -> Any:
+        await asyncio.sleep(100)
+        return await work()
+
+    async def main() -> Any:
+        with Budget(seconds=5, attempts=2, runtime=world.runtime) as budget:
+            task = asyncio.create_task(outlives())
+            await asyncio.sleep(1)
+        assert budget.left().seconds == 4
+        assert await task == "ok"
+        assert budget.left().seconds == 4
+        # What it spends is still the budget's.
+        assert budget.spend().attempts == 1
+        return budget
+
+    world.run(main())
+
+
+def test_FR17_the_other_limits_of_a_budget_hold_for_a_task_that_outlives_it() -> None:
+    world = World()
+    work = world.recover("a", Policy(timeout=None, deadline=None))(Flaky(takes=1).acall)
+
+    async def outlives() -> None:
+        await asyncio.sleep(100)
+        await work()
+        with pytest.raises(BudgetError):
+            await work()
+
+    async def main() -> None:
+        with Budget(seconds=5, attempts=1, runtime=world.runtime):
+            task = asyncio.create_task(outlives())
+        await task
+
+    world.run(main())
+
+
+def test_FR17_a_task_that_outlives_an_inner_budget_keeps_the_outer_seconds() -> None:
+    world = World()
+    work = world.recover("a", Policy(timeout=None, deadline=None))(Flaky(takes=20).acall)
+
+    async def main() -> None:
+        with Budget(seconds=30, runtime=world.runtime):
+            with Budget(seconds=5, runtime=world.runtime):
+                task = asyncio.create_task(work())
+            await asyncio.sleep(0)
+            assert await asyncio.create_task(_later(work, 5)) == "ok"
+            with pytest.raises(DeadlineError):
+                await work()
+            task.cancel()
+        assert world.now == 30
+
+    world.run(main())
+
+
+async def _later(work: Any, seconds: float) -> Any:
+    await asyncio.sleep(seconds)
+    return await work()
+
+
+def test_FR17_while_the_block_runs_its_tasks_have_its_seconds() -> None:
+    world = World()
+    work = world.recover("a", Policy(timeout=None, deadline=None))(Flaky(takes=20).acall)
+
+    async def main() -> None:
+        with Budget(seconds=5, runtime=world.runtime):
+            task = asyncio.create_task(work())
+            await asyncio.sleep(10)
+            assert isinstance(task.exception(), DeadlineError)
+            with pytest.raises(DeadlineError):
+                await asyncio.create_task(work())
+
+    world.run(main())
+
+
+def test_FR17_a_budget_that_is_entered_again_has_its_seconds_again() -> None:
+    world = World()
+    budget = Budget(seconds=5, runtime=world.runtime)
+    for _ in range(2):
+        with budget:
+            assert budget.left().seconds == 5
+            world.clock.sleep(6)
+            with pytest.raises(DeadlineError):
+                world.recover("a").call(Flaky())

@@ -170,6 +170,10 @@ class Ledger:
             unknown=account.unknown,
         )
 
+    def stop_clock(self, now: float) -> None:
+        """The block of this budget has ended: its seconds limit nothing any more. What else it limits stays limited."""
+        self.accounts[0].stop_clock(now)
+
     @property
     def deadline(self) -> float | None:
         """When the seconds of this budget run out, whatever the outer ones have left; None: never."""
@@ -215,12 +219,25 @@ class Ledger:
 class Account:
     """What one budget allows and what was used of it, inner budgets included. It knows nothing of outer budgets."""
 
-    __slots__ = ("_counted", "_warn_at", "_warned", "ends", "recovery", "seconds", "unknown", "used", "usual")
+    __slots__ = (
+        "_counted",
+        "_seconds_left",
+        "_warn_at",
+        "_warned",
+        "ends",
+        "recovery",
+        "seconds",
+        "unknown",
+        "used",
+        "usual",
+    )
 
     def __init__(self, limits: Limits, now: float) -> None:
         self.seconds = limits.seconds
         self.ends = None if limits.seconds is None else now + limits.seconds
-        """When the seconds run out."""
+        """When the seconds run out; None if there is no such limit, or the budget's block has ended."""
+        self._seconds_left: float | None = None
+        """What was left of the seconds when the block ended."""
         self.used: dict[Counted, int] = {"usd": 0, "tokens": 0, "turns": 0, "attempts": 0}
         self.recovery: dict[Counted, int] = {"usd": 0, "tokens": 0, "turns": 0, "attempts": 0}
         """The part of `used` that went into recovery."""
@@ -236,10 +253,17 @@ class Account:
         # There is one warning per limit. A warning for each further attempt would hide the first one.
         self._warned: set[Unit] = set()
 
+    def stop_clock(self, now: float) -> None:
+        """Take back the limit of seconds. `rest` goes on to show what was left of it."""
+        if self.ends is not None:
+            self._seconds_left, self.ends = max(0.0, self.ends - now), None
+
     def rest(self, now: float) -> Iterator[tuple[Unit, float]]:
         """Yield what is left of each limit, not below 0; money in nano-dollars."""
         if self.ends is not None:
             yield "seconds", max(0.0, self.ends - now)
+        elif self._seconds_left is not None:
+            yield "seconds", self._seconds_left
         for unit, limit in self._counted:
             yield unit, max(0, limit - self.used[unit])
 

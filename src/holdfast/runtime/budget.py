@@ -29,7 +29,8 @@ class Budget:
     """What everything inside a `with` block may spend together, in seconds, money, tokens, turns and attempts.
 
     Every attempt made inside is charged, failed ones too. When a limit is spent, calls raise `BudgetError` and no retry is
-    made. Budgets nest: a charge counts in every outer budget too. Wrong options raise `InvalidError`.
+    made. Budgets nest: a charge counts in every outer budget too. A task that outlives the block is free of the seconds; it is
+    still charged, and the other limits hold for it. Wrong options raise `InvalidError`.
 
         from holdfast import Budget, recover
 
@@ -84,7 +85,7 @@ class Budget:
         self._around: Ambient | None = None
 
     over = False
-    """Always False: a task that was started inside is charged here however long it runs."""
+    """Always False: a task that was started inside is charged here however long it runs. Only the seconds end with the block."""
 
     @property
     def around(self) -> Ambient | None:
@@ -160,6 +161,9 @@ class Budget:
     def __exit__(self, *_: object) -> None:
         token, self._token = self._token, None
         if token is not None:
+            with self._lock:
+                # A task that outlives the block goes on. The seconds were for the block, so they do not limit that task.
+                self._open().stop_clock(self._clock())
             AMBIENT.reset(token)
 
     async def __aenter__(self) -> Self:
