@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +14,9 @@ from recover_kit import LOOSE, Always, Flaky, World, reset
 from holdfast import (
     Backoff,
     Budget,
+    Circuit,
+    Hedge,
+    HoldfastError,
     InvalidError,
     OutcomeUnknownError,
     Policy,
@@ -201,3 +208,229 @@ def test_FU10_a_tool_without_parentheses_says_what_to_write():
     assert caught.value.fault.message == (
         "tool: expected @tool(effect=…) with read, idempotent, keyed or unsafe, got @tool without an effect"
     )
+
+
+# --- tools without a declared effect ---
+
+
+@pytest.mark.parametrize("form", ["sync", "async", "decorated", "stream"])
+@pytest.mark.parametrize(
+    "target", ["tool:charge", Target(tool="charge", provider="stripe"), Target(agent="a", tool="b")]
+)
+def test_FR18_a_tool_without_an_effect_is_not_repeated_if_it_may_have_happened(target: Any, form: str) -> None:
+    world = World()
+    work = Always(reset)
+    recovery = world.recover(target)
+
+    async def items() -> Any:
+        yield await work.acall()
+
+    async def read() -> None:
+        async with recovery.stream(items)() as stream:
+            async for _ in stream:
+                pass
+
+    with pytest.raises(ConnectionResetError) as failed:
+        if form == "sync":
+            recovery.call(work)
+        elif form == "stream":
+            world.run(read())
+        else:
+            world.run(recovery.call(work.acall) if form == "async" else recovery(work.acall)())
+    assert work.calls == 1
+    (failed_event,) = world.of(Failed)
+    assert not failed_event.exhausted
+    assert "no effect is declared" in "".join(failed.value.__notes__)
+
+
+def test_FR18_a_tool_without_an_effect_is_repeated_if_it_cannot_have_happened() -> None:
+    work = Flaky(ConnectionRefusedError(111, "Connection refused"), ScriptedHTTPError(429))
+    assert World().recover("tool:charge").call(work) == "ok"
+
+
+@pytest.mark.parametrize("options", [{"effect": "read"}, {"effect": "keyed"}, {"retry_on": ConnectionResetError}])
+def test_FR18_a_tool_is_repeated_if_its_effect_or_its_caller_allows_it(options: Any) -> None:
+    work = Flaky(reset(), reset())
+    assert World().recover("tool:charge", **options).call(work) == "ok"
+
+
+def test_FR18_calls_of_other_kinds_are_repeated_as_before() -> None:
+    for target in ("claude", "agent:builder", None):
+        assert World().recover(target).call(Flaky(reset(), reset())) == "ok"
+
+
+def test_FR18_the_fallback_of_a_tool_without_an_effect_answers() -> None:
+    world = World()
+    work = Always(reset)
+    charge = world.recover("tool:charge")(work)
+    charge.fallback(lambda: "by hand")
+    assert charge() == "by hand"
+    assert work.calls == 1
+
+
+# --- arguments that can be read only once ---
+
+
+class Store:
+    """Stores what it is given, and fails a number of times, before or after it has read."""
+
+    def __init__(self, failures: int = 1, *, before: bool = False) -> None:
+        self.failures, self.before = failures, before
+        self.stored: list[Any] = []
+        self.calls = 0
+
+    def __call__(self, lines: Any, **_: Any) -> str:
+        self.calls += 1
+        fails = self.calls <= self.failures
+        if fails and self.before:
+            raise reset()
+        self.stored.append(lines.read() if hasattr(lines, "read") else list(lines))
+        if fails:
+            raise reset()
+        return "stored"
+
+    async def acall(self, lines: Any) -> str:
+        return self([line async for line in lines] if hasattr(lines, "__aiter__") else lines)
+
+
+def lines() -> Any:
+    yield "a"
+    yield "b"
+
+
+async def lines_later() -> Any:
+    yield "a"
+    yield "b"
+
+
+class Numbers(Iterator[int]):
+    left = 3
+
+    def __next__(self) -> int:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+
+ONE_SHOTS: dict[str, Any] = {
+    "generator": lines,
+    "iterator": lambda: iter(["a", "b"]),
+    "map": lambda: map(str, [1, 2]),
+    "chain": lambda: itertools.chain(["a"], ["b"]),
+    "class": Numbers,
+    "file": lambda: io.BytesIO(b"ab"),
+}
+
+
+@pytest.mark.parametrize("kind", ONE_SHOTS)
+def test_FR18_an_argument_that_can_be_read_only_once_is_not_sent_again_empty(kind: str) -> None:
+    world = World()
+    store = Store()
+    with pytest.raises(ConnectionResetError) as failed:
+        world.recover("a").call(store, ONE_SHOTS[kind]())
+    assert store.calls == 1
+    assert "can be read only once" in "".join(failed.value.__notes__)
+    assert fault_of(failed.value).attempts[0].then == "one-shot"
+    assert world.state("provider:a")._breaker.failures == 1
+
+
+def test_FR18_an_async_generator_is_not_sent_again_empty() -> None:
+    world = World()
+    store = Store()
+    with pytest.raises(ConnectionResetError):
+        world.run(world.recover("a").call(store.acall, lines_later()))
+    assert store.calls == 1
+
+
+@pytest.mark.parametrize("given", [["a", "b"], ("a",), {"a": 1}, "ab", range(3), io.StringIO(""), itertools.count])
+def test_FR18_other_arguments_are_sent_again(given: Any) -> None:
+    store = Store(2)
+    if given is itertools.count:
+        assert World().recover("a").call(lambda ids: store([next(ids)]), itertools.count()) == "stored"
+    else:
+        assert World().recover("a").call(store, given) == "stored"
+
+
+@pytest.mark.parametrize("kind", ["generator", "file"])
+def test_FR18_a_one_shot_argument_that_was_not_read_yet_is_sent_again(kind: str) -> None:
+    store = Store(2, before=True)
+    assert World().recover("a").call(store, ONE_SHOTS[kind]()) == "stored"
+    assert store.stored in ([["a", "b"]], [b"ab"])
+
+
+@pytest.mark.parametrize("wrap", [lambda it: [it], lambda it: {"file": it}])
+def test_FR18_a_one_shot_inside_a_list_or_a_dict_is_recognised(wrap: Any) -> None:
+    calls: list[int] = []
+
+    def send(files: Any) -> None:
+        calls.append(1)
+        for part in files.values() if isinstance(files, dict) else files:
+            list(part)
+        raise reset()
+
+    with pytest.raises(ConnectionResetError):
+        World().recover("a").call(send, files=wrap(lines()))
+    assert len(calls) == 1
+
+
+def test_FR18_a_rejected_answer_is_not_asked_for_again_with_a_used_argument() -> None:
+    store = Store(0)
+    with pytest.raises(HoldfastError):
+        World().recover("a", accept=lambda _: False).call(store, lines())
+    assert store.calls == 1
+
+
+def test_FR18_a_fallback_does_not_get_a_used_argument() -> None:
+    world = World()
+    store, other = Store(), Store(0)
+    put = world.recover("a")(store.__call__)
+    put.fallback(other.__call__, name="other")
+    with pytest.raises(ConnectionResetError) as failed:
+        put(lines())
+    assert other.calls == 0
+    assert "fallback other: an argument" in "".join(failed.value.__notes__)
+    assert put(["a"]) == "stored"
+
+
+def test_FR18_a_circuit_that_is_waited_for_uses_no_argument_up() -> None:
+    world = World()
+    policy = Policy(wait_for_circuit=True, circuit=Circuit(failures=1), attempts=1)
+    with pytest.raises(ConnectionResetError):
+        world.recover("a", policy).call(Always(reset))
+    assert world.recover("a", policy).call(Store(0), iter(["a"])) == "stored"
+
+
+def test_FR18_a_stream_is_not_begun_again_with_a_used_argument() -> None:
+    world = World()
+    begun: list[int] = []
+
+    async def echo(given: Any) -> Any:
+        begun.append(1)
+        for line in given:
+            if line == "b":
+                raise reset()
+        yield "never"
+
+    async def read(given: Any) -> None:
+        async with world.recover("a").stream(echo).fallback(echo)(given) as stream:
+            async for _ in stream:
+                pass
+
+    with pytest.raises(ConnectionResetError):
+        world.run(read(lines()))
+    assert len(begun) == 1
+
+
+def test_FR18_a_one_shot_argument_is_not_hedged() -> None:
+    world = World()
+    calls: list[int] = []
+
+    async def slow(given: Any) -> str:
+        calls.append(1)
+        await asyncio.sleep(10)
+        return "".join(given)
+
+    policy = Policy(hedge=Hedge(after=1))
+    assert world.run(world.recover("a", policy, effect="read").call(slow, lines())) == "ab"
+    assert len(calls) == 1

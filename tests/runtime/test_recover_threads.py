@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from recover_kit import Flaky, reset
 
-from holdfast import DeadlineError, HoldfastError, Policy, Runtime, fault_of, recover
+from holdfast import DeadlineError, HoldfastError, OutcomeUnknownError, Policy, Runtime, fault_of, recover
 from holdfast.runtime import limits
 from holdfast.runtime.ambient import AMBIENT
 
@@ -38,7 +38,8 @@ def release(runtime: Runtime) -> Iterator[threading.Event]:
 
 
 def limited(runtime: Runtime, *, attempts: int = 1, timeout: float = SHORT) -> Any:
-    return recover("tool:sync", Policy(timeout=timeout, attempts=attempts), threads=True, runtime=runtime)
+    policy = Policy(timeout=timeout, attempts=attempts)
+    return recover("tool:sync", policy, effect="read", threads=True, runtime=runtime)
 
 
 def test_R67_the_caller_goes_on_at_the_limit_and_the_thread_is_counted(
@@ -115,10 +116,36 @@ def test_a_late_call_is_retried_in_a_thread_of_its_own(release: threading.Event)
             release.wait()
         return "second"
 
-    recovery = recover("claude", Policy(timeout=SHORT, attempts=2), threads=True, runtime=Runtime(waits=False))
+    policy, runtime = Policy(timeout=SHORT, attempts=2), Runtime(waits=False)
+    recovery = recover("claude", policy, effect="read", threads=True, runtime=runtime)
     assert recovery.call(first_hangs) == "second"
     assert len(set(calls)) == 2
     assert threading.current_thread().name not in calls
+
+
+@pytest.mark.parametrize("target", ["claude", "tool:charge", None])
+@pytest.mark.parametrize(("effect", "copies"), [(None, 1), ("unsafe", 1), ("read", 3), ("idempotent", 3), ("keyed", 3)])
+def test_FR18_no_copy_runs_beside_a_call_that_was_left_behind_unless_its_effect_allows(
+    release: threading.Event, target: str | None, effect: Any, copies: int
+) -> None:
+    begun: list[int] = []
+
+    def hangs() -> None:
+        begun.append(1)
+        release.wait()
+
+    policy = Policy(timeout=SHORT, deadline=None, attempts=3)
+    recovery = recover(target, policy, effect=effect, threads=True, runtime=Runtime(waits=False))
+    with pytest.raises(OutcomeUnknownError if effect == "unsafe" else DeadlineError) as failed:
+        recovery.call(hangs)
+    assert len(begun) == copies
+    if effect is None:
+        assert "still runs in its thread" in "".join(failed.value.__notes__)
+
+
+def test_FR18_a_failure_before_the_limit_is_retried_in_a_thread_as_before() -> None:
+    recovery = recover("claude", Policy(timeout=10, attempts=3), threads=True, runtime=Runtime(waits=False))
+    assert recovery.call(Flaky(reset(), reset())) == "ok"
 
 
 def test_without_a_limit_no_thread_is_used() -> None:

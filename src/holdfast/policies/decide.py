@@ -90,6 +90,12 @@ class Reason(StrEnum):
     """The call may have happened and must not happen twice."""
     UNKNOWN = "unknown"
     """The failure is not recognised, and repeating the call is not declared harmless."""
+    UNDECLARED = "undeclared"
+    """The call of a tool may have happened, and nothing declares whether it may be repeated."""
+    RUNNING = "still-running"
+    """The call still runs in a thread, and a second one beside it is not declared harmless."""
+    ONE_SHOT = "one-shot"
+    """An argument can be read only once, and the failed call has read it."""
     CIRCUIT = "circuit"
     """The circuit is open."""
     UNWANTED = "unwanted"
@@ -148,6 +154,10 @@ def _no_quota() -> bool:
     return True
 
 
+def _not_used_up() -> bool:
+    return False
+
+
 class Facts(msgspec.Struct, kw_only=True):
     """What is known when an attempt has failed, or was rejected before it was made."""
 
@@ -158,6 +168,10 @@ class Facts(msgspec.Struct, kw_only=True):
     """Calls made so far, the failed one included; calls that moved on to another key are not counted."""
     deadline: float | None = None
     effect: Effect | None = None
+    is_tool: bool = False
+    """The call is a tool's, which may change the world: without a declared effect it is not repeated if it may have happened."""
+    is_running: bool = False
+    """The failed call was left behind in its thread and still runs."""
     override: bool | None = None
     """The caller's own rule for this failure: True to retry it, False not to, None if there is no rule for it."""
     final: Reason | None = None
@@ -176,6 +190,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """No other caller waits for the circuit, so this one must return the moment it may."""
     withdraw_retry: Callable[[], bool] = _no_quota
     """Takes one retry from the shared quota; False where it is used up."""
+    arguments_used_up: Callable[[], bool] = _not_used_up
+    """Whether an argument, such as a generator, has been read and cannot be read again."""
 
 
 class Decider:
@@ -217,12 +233,16 @@ class Decider:
         # Chosen last, because choosing a repair uses it up.
         if leaves_outcome_unknown(facts.effect, facts.fault) or facts.budget_spent or _is_late(facts, 0.0):
             return None
+        if _is_running_beside(facts) or facts.arguments_used_up():
+            return None
         chosen = repairs.choose(facts.fault)
         return None if chosen is None else RunRepair(chosen)
 
     def _allow_proposal(self, proposal: Retry | GiveUp, facts: Facts) -> Retry | GiveUp:
         if leaves_outcome_unknown(facts.effect, facts.fault):
             return GiveUp(Reason.UNSAFE)
+        if isinstance(proposal, Retry) and _is_running_beside(facts):
+            return GiveUp(Reason.RUNNING)
         if isinstance(proposal, Retry) and _is_late(facts, proposal.delay):
             return GiveUp(Reason.DEADLINE)
         return proposal
@@ -288,8 +308,13 @@ class Decider:
         fault = facts.fault
         if leaves_outcome_unknown(facts.effect, fault):
             return Reason.UNSAFE
+        if _is_running_beside(facts):
+            return Reason.RUNNING
         if facts.override is not None:
+            # A caller that names the failure to retry declares that the call may be repeated after it.
             return None if facts.override else Reason.UNWANTED
+        if facts.is_tool and facts.effect is None and fault.maybe_executed and fault.retryable:
+            return Reason.UNDECLARED
         if fault.code in self.policy.per_code:
             return None
         if not fault.retryable and not _is_final_only_by_patience(fault):
@@ -302,6 +327,8 @@ class Decider:
         """Check what else must agree to another call. The quota comes last, because checking it takes a retry from it."""
         if facts.budget_spent:
             return GiveUp(Reason.BUDGET)
+        if facts.arguments_used_up():
+            return GiveUp(Reason.ONE_SHOT)
         rejected_then = facts.open_until is not None and facts.now + retry.delay < facts.open_until
         if rejected_then and not facts.waits_for_circuit:
             # The wait would end at an open circuit. The caller whose failure opened it should see that failure now.
@@ -320,6 +347,11 @@ def gives_up_at_once(*, waits: bool) -> bool:
 def leaves_outcome_unknown(effect: Effect | None, fault: Fault) -> bool:
     """Whether the call may have happened and must not happen twice: first the outcome must be found out."""
     return effect == "unsafe" and fault.maybe_executed
+
+
+def _is_running_beside(facts: Facts) -> bool:
+    """Whether a second call would run beside the first one, and that is not declared harmless."""
+    return facts.is_running and not is_repeatable(facts.effect)
 
 
 def is_repeatable(effect: Effect | None) -> bool:
@@ -385,11 +417,14 @@ def decide_fallback(
     offers: frozenset[str] | None = None,
     consent: Consent = "configured",
     budget_spent: bool = False,
+    arguments_used_up: bool = False,
 ) -> Take | Ask | Skip:
     """Return what to do about one step of a fallback chain. `offers` is None where the step's capabilities are not known."""
     # The circuit is checked before consent: a user is not bothered with a step that would be rejected.
     if budget_spent:
         return Skip("the budget is spent")
+    if arguments_used_up:
+        return Skip("an argument, such as a generator, can be read only once")
     if not condition_met:
         return Skip("its condition is not met")
     if offers is not None and (missing := needs - offers):

@@ -1,14 +1,23 @@
-"""Kinds of callables. Every callable that returns a coroutine counts as async (R23)."""
+"""Kinds of callables, and of arguments. Every callable that returns a coroutine counts as async (R23)."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any
+import io
+import itertools
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 from holdfast.faults import InvalidError
 
-__all__ = ["is_async", "name_of", "reject_generator"]
+__all__ = ["Request", "has_one_shot", "is_async", "name_of", "reject_generator", "used_up"]
+
+Request: TypeAlias = "tuple[tuple[Any, ...], Mapping[str, Any]]"
+"""The arguments of a call."""
+
+_MOST_PARTS = 100
+"""How many parts of an argument that is a list or a dict are looked at."""
 
 
 def is_async(fn: Any) -> bool:
@@ -43,3 +52,53 @@ def _bare(fn: Any) -> Any:
     while isinstance(fn, functools.partial):
         fn = fn.func
     return fn
+
+
+# --- arguments that can be read only once ---
+
+
+def has_one_shot(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an argument can be read only once, such as a generator: two calls at the same time would share its items."""
+    return any(_is_one_shot(value) for value in _values(args, kwargs))
+
+
+def used_up(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an argument can be read only once and a call has read it: another call with it would find it empty."""
+    return any(_is_one_shot(value) and not _is_untouched(value) for value in _values(args, kwargs))
+
+
+def _values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterable[Any]:
+    for value in (*args, *kwargs.values()):
+        yield value
+        if isinstance(value, dict):
+            yield from itertools.islice(value.values(), _MOST_PARTS)
+        elif isinstance(value, (list, tuple)):
+            yield from itertools.islice(value, _MOST_PARTS)
+
+
+def _is_one_shot(value: Any) -> bool:
+    kind = type(value)
+    if isinstance(value, io.IOBase):
+        return True
+    if kind in (itertools.count, itertools.cycle, itertools.repeat):
+        return False
+    # Python's own iterators, and classes that derive from the abstract ones. Other objects with `__next__` may be handles that
+    # can be used again, such as the cursor of a database.
+    if kind.__module__ in {"builtins", "itertools"}:
+        return hasattr(value, "__next__") or hasattr(value, "__anext__") or inspect.iscoroutine(value)
+    return Iterator in kind.__mro__ or AsyncIterator in kind.__mro__
+
+
+def _is_untouched(value: Any) -> bool:
+    """Whether nothing has been read of a value that can be read only once. If that is not visible, it counts as read."""
+    if inspect.isgenerator(value):
+        return inspect.getgeneratorstate(value) == inspect.GEN_CREATED
+    if inspect.iscoroutine(value):
+        return inspect.getcoroutinestate(value) == inspect.CORO_CREATED
+    if isinstance(value, io.IOBase):
+        try:
+            # A file that is only written is no source of anything.
+            return not value.readable() or (value.seekable() and value.tell() == 0)
+        except (OSError, ValueError):
+            return False
+    return False

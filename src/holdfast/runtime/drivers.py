@@ -12,6 +12,7 @@ from holdfast._lazy import lazy_module
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer_async, fault_in, throw_away, throw_away_async
+from holdfast.runtime.callables import has_one_shot
 from holdfast.runtime.commands import TaskWait, ThreadWait
 from holdfast.runtime.hedge import race
 from holdfast.runtime.limits import Wheels, call_in_thread
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.adapter import Abort
     from holdfast.runtime.ambient import Ambient
+    from holdfast.runtime.callables import Request
     from holdfast.runtime.commands import Wait
     from holdfast.runtime.limits import Limit
     from holdfast.runtime.operation import Operation
@@ -68,7 +70,10 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
                 else:
                     value = await _attempt_async(op, fn, args, kwargs)
             except BaseException as error:
-                delay = op.failed(error) if limit is None else _failed_under_limit(op, limit, error)
+                request = (args, kwargs)
+                delay = (
+                    op.failed(error, None, request) if limit is None else _failed_under_limit(op, limit, error, request)
+                )
                 if delay is None:
                     raise
             else:
@@ -76,7 +81,7 @@ async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would
                 if fault is None:
                     op.succeeded(value)
                     return value
-                delay = op.unacceptable(fault)
+                delay = op.unacceptable(fault, None, (args, kwargs))
                 await throw_away_async(op, value)
             await pause_async(op, delay)
             if op.due_repair is not None:
@@ -99,7 +104,7 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
                 op.admit()
                 value = fn(*args, **kwargs) if plan.is_plain_sync else _attempt(op, fn, args, kwargs)
             except BaseException as error:
-                delay = op.failed(error)
+                delay = op.failed(error, None, (args, kwargs))
                 if delay is None:
                     raise
             else:
@@ -110,7 +115,7 @@ def drive(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
                 if fault is None:
                     op.succeeded(value)
                     return value
-                delay = op.unacceptable(fault)
+                delay = op.unacceptable(fault, None, (args, kwargs))
                 throw_away(op, value)
             pause(op, delay)
             if op.due_repair is not None:
@@ -145,7 +150,7 @@ async def _attempt_async(
     """Make one async call behind the target's limiter and with hedges, where the policy has them."""
     # Hedged calls run behind the limiter and inside the time limit, as a plain call does. Each added call
     # takes a place of its own in the limiter.
-    if op.plan.hedge is not None:
+    if op.plan.hedge is not None and not has_one_shot(args, kwargs):
         fn, args, kwargs = race, (op, fn, args, kwargs), {}
     limiter = op.plan.limiter
     if limiter is None:
@@ -178,6 +183,7 @@ def _call(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
         return fn(*args, **kwargs)
     done, value = call_in_thread(op.plan.runtime.abandoned_threads, limit, fn, args, kwargs)
     if not done:
+        op.leave_running()
         raise errors.timed_out(op)
     return value
 
@@ -211,7 +217,7 @@ async def _reject_late(op: Operation, value: Any) -> NoReturn:
     raise errors.timed_out(op)
 
 
-def _failed_under_limit(op: Operation, limit: Limit, error: BaseException) -> float | None:
+def _failed_under_limit(op: Operation, limit: Limit, error: BaseException, request: Request) -> float | None:
     """Handle a failure under a time limit like `Operation.failed`. A cancellation by the limit becomes our own error."""
     try:
         is_late = limit.ends_with(error)
@@ -223,10 +229,10 @@ def _failed_under_limit(op: Operation, limit: Limit, error: BaseException) -> fl
             # An outer recovery with the same limit fired first. The callee was late too, so its circuit counts the
             # call.
             op.timed_out(errors.lateness(op, op.plan.monotonic()))
-        return op.failed(error)
+        return op.failed(error, None, request)
     late = errors.timed_out(op)
     try:
-        delay = op.failed(late)
+        delay = op.failed(late, None, request)
         if delay is None:
             raise late from error
         return delay

@@ -24,7 +24,7 @@ from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer
 from holdfast.runtime.cache import CacheStore, MemoryCache, Missing, key_of
-from holdfast.runtime.callables import is_async, name_of
+from holdfast.runtime.callables import is_async, name_of, used_up
 from holdfast.runtime.drivers import drive, leave, limited
 from holdfast.runtime.fault_of import add_note, leave_fault
 from holdfast.runtime.plan import PLAN_ATTRIBUTE
@@ -278,7 +278,7 @@ class _Walk:
         for step in self.chain.steps:
             # The caller's abort signal is checked before the step is reported, so that no fallback begins after an abort.
             self.op.check_abort()
-            decision = self._decide(step)
+            decision = self._decide(step, used_up(args, kwargs))
             if isinstance(decision, Ask) and not (yield from self._consent(step)):
                 decision = Skip("consent was not given")
             if isinstance(decision, Skip):
@@ -296,7 +296,7 @@ class _Walk:
                 return value
         return (yield from self._last_resorts(args, kwargs))
 
-    def _decide(self, step: Step) -> Take | Ask | Skip:
+    def _decide(self, step: Step, arguments_used_up: bool) -> Take | Ask | Skip:  # noqa: FBT001 - private
         op = self.op
         return decide_fallback(
             condition_met=meets_condition(op, step.name, step.when, self.latest, self.primary),
@@ -305,6 +305,7 @@ class _Walk:
             circuit_open=_is_open(step.fn),
             consent=step.consent,
             budget_spent=op.is_budget_spent(),
+            arguments_used_up=arguments_used_up,
         )
 
     def _consent(self, step: Step) -> Generator[_Call, Any, bool]:

@@ -34,10 +34,12 @@ from holdfast.policies.decide import AfterFirst, Reason, Take, can_fall_back, de
 from holdfast.policies.fallback import When
 from holdfast.policies.models.tool_calls import OpenCall
 from holdfast.runtime import errors, reports
+from holdfast.runtime.callables import used_up
 from holdfast.runtime.fallback import meets_condition
 from holdfast.runtime.fault_of import add_note, forget_account
 
 if TYPE_CHECKING:
+    from holdfast.runtime.callables import Request
     from holdfast.runtime.limits import Wheels
     from holdfast.runtime.operation import Operation
     from holdfast.runtime.plan import Plan
@@ -277,6 +279,8 @@ class Flow:
         self._primary: Exception | None = None
         """The failure of the first source, while others are used."""
         self._resumes = False
+        self._request: Request | None = None
+        """The arguments that the next source would be made with."""
         self._began = 0.0
         self.handed_out = False
         """An SDK's own object reads the stream now."""
@@ -424,12 +428,14 @@ class Flow:
         else:
             self.op.abandoned(error)
 
-    def failed(self, error: BaseException) -> float | None:
+    def failed(self, error: BaseException, request: Request | None = None) -> float | None:
         """Settle a failure. Return the seconds to wait before the next source, or None to let `error` through.
 
+        `request` holds the arguments that the next source would be made with.
         If another error must surface, it is raised here. After the wait you must call `retry`.
         """
         op = self.op
+        self._request = request
         # If the wait raises, the stream is over: only `retry` takes this back.
         self.over = True
         if self._settled:
@@ -443,7 +449,7 @@ class Flow:
         is_cut = is_failure and self.delivered.count > 0
         if is_cut:
             error = self._settle_cut(error)
-        delay = op.failed(error)
+        delay = op.failed(error, None, request)
         if delay is None:
             if is_cut:
                 self._raise_cut(error)
@@ -512,6 +518,7 @@ class Flow:
                 condition_met=meets_condition(self.op, way.name, way.when, latest, primary),
                 circuit_open=way.of.plan.fresh().rejects(),
                 budget_spent=self.op.is_budget_spent(),
+                arguments_used_up=self._request is not None and used_up(*self._request),
             )
             if isinstance(decision, Take):
                 assert isinstance(error, Exception)

@@ -32,6 +32,7 @@ from holdfast.policies.repair import DueRepair, Repairs
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
 from holdfast.runtime.budget import Charges
+from holdfast.runtime.callables import used_up
 from holdfast.runtime.commands import Waiting
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, forget_account, gave_up_in, leave_account
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.adapter import Abort, Adapter
     from holdfast.runtime.ambient import Ambient, Monotonic
     from holdfast.runtime.budget import Budget
+    from holdfast.runtime.callables import Request
     from holdfast.runtime.plan import Plan, ScopedPermit
     from holdfast.runtime.registry import TargetState
 
@@ -89,6 +91,8 @@ class Operation:
     """The failure before the present wait, where there are fallbacks: a person may command them during the wait."""
     charges: Charges | None = None
     """What its attempts cost the budget around; None where there is no budget."""
+    left_running = False
+    """The failed call was left behind in its thread and still runs."""
     first_to_wait = False
     """No other caller waits for the circuit that rejected it."""
     reopened_for: float | None = None
@@ -277,10 +281,13 @@ class Operation:
                 plan.state.return_retries(now, len(self.history))
             reports.recovered(self, now)
 
-    def failed(self, error: BaseException, proposal: Retry | GiveUp | None = None) -> float | None:
+    def failed(
+        self, error: BaseException, proposal: Retry | GiveUp | None = None, request: Request | None = None
+    ) -> float | None:
         """Handle a failed attempt; return the seconds to wait before the next one, or None to let `error` through.
 
-        If one of our own errors must surface, it is raised here.
+        `request` holds the arguments that the next attempt would be called with. If one of our own errors must surface, it is
+        raised here.
         """
         if self.plan.off:
             self.over = True
@@ -298,12 +305,14 @@ class Operation:
         # Only for calls that were made: an integration knows its own failures, not the rejections of our circuits and limits.
         if proposal is None and self.adapter is not None and self.attempts > len(self.history):
             proposal = self.adapter.propose(self, error)
-        return self._respond(error, self._fault(error), proposal)
+        return self._respond(error, self._fault(error), proposal, request)
 
-    def unacceptable(self, fault: Fault, proposal: Retry | GiveUp | None = None) -> float:
+    def unacceptable(
+        self, fault: Fault, proposal: Retry | GiveUp | None = None, request: Request | None = None
+    ) -> float:
         """Handle a rejected answer; return the seconds to wait, or raise an error that carries the answer."""
         error = HoldfastError(fault)
-        delay = self._respond(error, fault, proposal)
+        delay = self._respond(error, fault, proposal, request)
         try:
             if delay is None:
                 raise error
@@ -365,7 +374,13 @@ class Operation:
 
     # --- what a failure leads to ---
 
-    def _respond(self, error: Exception, fault: Fault, proposal: Retry | GiveUp | None) -> float | None:
+    def leave_running(self) -> None:
+        """The call of the present attempt did not end in time. It goes on in a thread that cannot be stopped."""
+        self.left_running = True
+
+    def _respond(
+        self, error: Exception, fault: Fault, proposal: Retry | GiveUp | None, request: Request | None
+    ) -> float | None:
         now = self.plan.monotonic()
         # Where our own protections rejected the call, it was not made: there is nothing to settle or to remember.
         made = self.attempts > len(self.history)
@@ -378,7 +393,8 @@ class Operation:
         else:
             self.reopened_for = None
             self.eventful = True  # the next attempt must read the clock again
-        return self._perform(self._decide(error, fault, now, proposal), error, fault, now, made=made)
+            request = None
+        return self._perform(self._decide(error, fault, now, proposal, request=request), error, fault, now, made=made)
 
     def _decide(
         self,
@@ -386,7 +402,9 @@ class Operation:
         fault: Fault,
         now: float,
         proposal: Retry | GiveUp | None = None,
+        *,
         final: Reason | None = None,
+        request: Request | None = None,
     ) -> Decision:
         """Gather the facts and let the decision machine decide."""
         plan = self.plan
@@ -401,6 +419,8 @@ class Operation:
             attempts=self.attempts - self.moves,
             deadline=self.deadline,
             effect=plan.effect,
+            is_tool=plan.is_tool,
+            is_running=self.left_running,
             final=final,
             proposal=proposal,
             nested=self._gave_up_inside(error),
@@ -416,6 +436,8 @@ class Operation:
             facts.override = True
         if plan.rationed:
             facts.withdraw_retry = partial(plan.state.withdraw_retry, now)
+        if request is not None and (request[0] or request[1]):
+            facts.arguments_used_up = partial(used_up, *request)
         return self.decider.decide(facts)
 
     def _perform(

@@ -154,6 +154,7 @@ class Plan:
     def _look_up_states(self, runtime: Runtime, policy: Policy) -> None:
         names = self.target.names
         self.scopes = tuple(scope for scope, _ in names or _NO_TARGET)
+        self.is_tool = Scope.TOOL in self.scopes
         shared = [] if self.alone else [runtime.registry.get(name) for _, name in names]
         states = shared or [self._unshared_state(runtime)]
         now = self.monotonic()

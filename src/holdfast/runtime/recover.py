@@ -86,11 +86,12 @@ def recover(
         share its circuit. `@recover` without a name gives a function a circuit of its own.
     policy: by default the policy that is configured for the target, else `INTERACTIVE`.
     effect: what the calls do to the world: `read`, `idempotent`, `keyed` or `unsafe`. An `unsafe` call that may have happened
-        is not repeated. A function's own `@tool` wins.
+        is not repeated, nor is a call of a tool (`"tool:bash"`) without an effect. A function's own `@tool` wins.
     accept: a plain function of the answer. True or None accepts it; False, a code or a `Fault` rejects it, and the call is
         retried. If it raises or returns anything else, the answer is rejected too, and the defect is reported once.
     needs: capabilities that a fallback must offer, such as `{"vision"}`.
-    threads: gives sync functions the policy's time limit. A call that is late is left behind in its thread.
+    threads: gives sync functions the policy's time limit. A call that is late is left behind in its thread; it is repeated only
+        if `effect` says that this is harmless.
     retry_on, never_retry: exceptions to retry, or not to: a type, several types, or a function of the exception that returns
         True. `never_retry` wins.
     runtime: by default the default runtime.

@@ -386,7 +386,7 @@ class Stream(_Driver, Generic[T]):
             await self._close()
         except Exception as closing:  # noqa: BLE001 - a foreign close may raise anything, and the first failure matters
             reports.suppressed(self._flow.op, closing, _NOT_CLOSED)
-        delay = self._flow.failed(error)
+        delay = self._flow.failed(error, (self._args, self._kwargs))
         if delay is None:
             return False
         try:
@@ -543,7 +543,7 @@ class BlockingStream(_Driver, Generic[T]):
             self._close()
         except Exception as closing:  # noqa: BLE001 - a foreign close may raise anything, and the first failure matters
             reports.suppressed(self._flow.op, closing, _NOT_CLOSED)
-        delay = self._flow.failed(error)
+        delay = self._flow.failed(error, (self._args, self._kwargs))
         if delay is None:
             return False
         try:
