@@ -168,3 +168,15 @@ def test_in_the_first_kinds_ours_must_not_become_worse(bench: Any):
     lines = bench.verdict.kind_lines(LIMITED, {ours: {1: slower}, before: {1: good}})
     assert [(line.claim, line.met) for line in lines] == [("answered before", True), ("regret before", False)]
     assert bench.verdict.kind_lines("brownout 40 %", {ours: {1: slower}, before: {1: good}}) == []
+
+
+def test_the_known_algorithms_pace_a_burst(bench: Any):
+    trace = by_hand(bench, due=(0.0, *[1.0] * 20), limits=(Limit(requests=60, burst=2, retry_after=False, headers=False),))  # fmt: skip
+    sent = {who: bench.recovery.play(who, trace, 7, VirtualClock()) for who in bench.clients.ALGORITHMS}
+    for who, played in sent.items():
+        assert len(played["arrivals"]) > len(played["calls"]), who
+        assert played["limited"] > 0, who
+    adaptive = sent["AWS adaptive"]
+    assert all(good for *_, good in adaptive["calls"])
+    # It learns the rate, so it is limited less often than those who only repeat.
+    assert adaptive["limited"] < min(sent[who]["limited"] for who in ("SRE throttle", "gradient"))
