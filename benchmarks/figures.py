@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from benchmarks.inside.clairvoyant import Call
     from benchmarks.inside.traces import Trace
 
+BEST, BOUNDED = "clairvoyant", f"clairvoyant, {DEADLINE_S:g} s"
 SOON_S = 30.0
 
 

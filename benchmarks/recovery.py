@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from benchmarks.figures import SOON_S, Figures, Sample, best_played, pooled, sample
+from benchmarks.figures import BEST, BOUNDED, SOON_S, Figures, Sample, best_played, pooled, sample
 from benchmarks.inside.clients import ALGORITHMS, CLIENTS, DEADLINE_S, LIMIT_S, MODEL, OURS, ROUTER, VARIANTS
 from benchmarks.inside.overhead import BARE, MEASURED
 from benchmarks.inside.traces import CALLERS, CHARGED, EVERY_S, GOOD_ANSWER_S, KINDS, MONTHS, draw
@@ -42,7 +42,6 @@ TUNED = range(1, 6)
 FEWER = {ROUTER: 2, **dict.fromkeys(VARIANTS, 3), OURS: None}
 """Contenders that play fewer seeds: a request through the Router takes ten times as long as one through the SDK, and our other
 policies are not compared with the peers."""
-BEST, BOUNDED = "clairvoyant", f"clairvoyant, {DEADLINE_S:g} s"
 TARGET_TIMES = 50
 """How much less a recovered call must cost than one through the Router."""
 _QUICK = ("rate limit of 20 s, delay named", "outage of 60 s", "brownout 40 %", "bucket of 60/min, Retry-After")
@@ -59,7 +58,7 @@ NOTES = [
     f"$: for a thousand calls that were answered, list price of {MODEL}; what ended in {' or '.join(CHARGED)} was charged",
     "holdfast: the defaults, and no fallback; rejecting: wait_for_circuit=False, as its calls behave where a fallback would answer",
     f"SDK: openai; as it comes: 2 retries, 600 s for a request; 5 retries, tenacity, stamina and Router: {LIMIT_S:g} s for a request",
-    "tenacity: wait_random_exponential(min=1, max=60), stop_after_attempt(6); stamina: its defaults (10 attempts, 45 s), or as many attempts as fit into 120 s with delays up to 30 s; Router: one deployment, its default of 2 retries",
+    "tenacity: wait_random_exponential(min=1, max=60), stop_after_attempt(6); stamina: its defaults (10 attempts, 45 s, delays up to 5 s), or as many attempts as fit into our deadline; Router: one deployment, its default of 2 retries",
     "time is virtual for all: event loop, time.time, time.monotonic, time.sleep; no library is changed",
 ]  # fmt: skip
 MONTH_NOTES = [

@@ -148,12 +148,14 @@ def test_the_verdict_compares_with_each_peer_on_its_own_seeds(bench: Any):
 def test_the_verdict_over_all_kinds(bench: Any, capsys: pytest.CaptureFixture[str]):
     ours, tenacity = bench.clients.OURS, bench.clients.TENACITY
     well, limited = _sample(bench, 3, 1, [1.0, 1.0, 2.0], lost=3.0), _sample(bench, 2, 2, [1.0, 1.0, 9.0], limited=2)
-    wasteful = _sample(bench, 3, 9, [1.0, 1.0, 2.0])
+    wasteful, queued = _sample(bench, 3, 9, [1.0, 1.0, 2.0]), _sample(bench, 3, 0, [1.0, 40.0, 80.0])
     samples = {
         "brownout 40 %": {ours: {1: well}, tenacity: {1: wasteful}},
-        bench.traces.LOADED[0]: {ours: {1: limited}, tenacity: {1: wasteful}},
+        bench.traces.LOADED[0]: {ours: {1: limited}, tenacity: {1: wasteful}, bench.figures.BOUNDED: {1: queued}},
     }
     lines = {(line.kind, line.claim): line for line in bench.verdict.verdict(samples)}
+    assert lines["brownout 40 %", "p50"].bound == pytest.approx(1.35)
+    assert lines[bench.traces.LOADED[0], "p50"].bound == pytest.approx(42.3), "first come, first served"
     assert lines["all but load", "of possible"].met
     assert lines["all but load", "beyond s"].ours == 1.0
     assert (lines["all kinds", "wasted"].ours, lines["all kinds", "wasted"].bound) == (3, 4.5)
@@ -165,9 +167,9 @@ def test_the_verdict_over_all_kinds(bench: Any, capsys: pytest.CaptureFixture[st
 def test_in_the_first_kinds_ours_must_not_become_worse(bench: Any):
     ours, before = bench.clients.OURS, bench.verdict.BEFORE
     good, slower = _sample(bench, 3, 1, [1.0, 1.0, 2.0]), _sample(bench, 3, 0, [1.0, 5.0, 2.0], lost=4.0)
-    lines = bench.verdict.kind_lines(LIMITED, {ours: {1: slower}, before: {1: good}})
+    lines = bench.verdict.earlier_lines(LIMITED, {ours: {1: slower}, before: {1: good}})
     assert [(line.claim, line.met) for line in lines] == [("answered before", True), ("regret before", False)]
-    assert bench.verdict.kind_lines("brownout 40 %", {ours: {1: slower}, before: {1: good}}) == []
+    assert bench.verdict.earlier_lines("brownout 40 %", {ours: {1: slower}, before: {1: good}}) == []
 
 
 def test_the_known_algorithms_pace_a_burst(bench: Any):

@@ -130,8 +130,10 @@ def router(provider: Any) -> Client:
 OURS = "holdfast"
 TENACITY = "tenacity, 6 attempts"
 ROUTER = "LiteLLM Router"
-DEADLINE_S = INTERACTIVE.deadline or float("inf")
-"""The deadline of the default policy, for the clairvoyant that has one and for the peer that may be given one."""
+DEADLINE_S = INTERACTIVE.deadline or 120.0
+"""The deadline of the default policy, for the clairvoyant that has one and for the peer that is given one."""
+_LAST_S = 6.0
+"""Before the deadline of stamina: its last delay of up to 5 s, and an answer of 1 s."""
 VARIANTS: dict[str, Factory] = {
     OURS: holdfast(),
     "holdfast, PATIENT": holdfast(PATIENT),
@@ -142,12 +144,13 @@ PEERS: dict[str, Factory] = {
     "SDK, 5 retries": sdk(max_retries=5, timeout=LIMIT_S),
     TENACITY: tenacity(6),
     "stamina, as it comes": stamina(),
-    "stamina, 120 s": stamina(attempts=None, timeout=DEADLINE_S, wait_max=30.0),
     ROUTER: router,
 }
+FURTHER: dict[str, Factory] = {f"stamina, {DEADLINE_S:g} s": stamina(attempts=None, timeout=DEADLINE_S - _LAST_S)}
+"""Peers that somebody tuned: as many attempts as fit into our own deadline, never more than 5 s apart."""
 ALGORITHMS: dict[str, Factory] = {
     "AWS adaptive": aws_adaptive(bare),
     "SRE throttle": sre_throttle(bare, repeated),
     "gradient": gradient(bare, repeated),
 }
-CLIENTS: dict[str, Factory] = {**VARIANTS, **ALGORITHMS, **PEERS}
+CLIENTS: dict[str, Factory] = {**VARIANTS, **ALGORITHMS, **FURTHER, **PEERS}
