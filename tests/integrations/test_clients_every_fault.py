@@ -43,6 +43,11 @@ def cuts(code: str) -> Does:
     return Does("cuts", code)
 
 
+def hands_on(code: str) -> Does:
+    """The caller sees the event that reports the failure, as without us. The operation counts as failed."""
+    return Does("hands on", code)
+
+
 PASSES = Does("passes")
 """No failure at all."""
 
@@ -78,6 +83,7 @@ APART = {
     "cut": (recovers("PROVIDER_STREAM_CUT"), cuts("PROVIDER_STREAM_CUT")),
     "cut-tool": (recovers("PROVIDER_STREAM_CUT"), cuts("PROVIDER_STREAM_CUT")),
     "empty": (recovers("PROVIDER_MALFORMED_RESPONSE", 2), recovers("PROVIDER_STREAM_CUT")),
+    "failed": (recovers("PROVIDER_OVERLOADED"), cuts("PROVIDER_OVERLOADED")),
     "malformed-json": (recovers("PROVIDER_OUTPUT_INVALID", 2), cuts("PROVIDER_OUTPUT_INVALID")),
     "silence": (recovers("PROVIDER_TIMEOUT", 2), cuts("PROVIDER_STREAM_STALLED")),
     "sse-error": (recovers("PROVIDER_OVERLOADED"), cuts("PROVIDER_OVERLOADED")),
@@ -89,11 +95,13 @@ WORDED = {("forbidden", "anthropic"): refuses("AUTH_FORBIDDEN")}
 """What one provider words in its own way."""
 
 SMALLER = {"oversize": "oversize;bytes=100000"}
-INVISIBLE = ["cut;after=0", "cut-tool;after=0", "silence;after=0", "truncate;after=0", "malformed-json;after=0", "sse-error;after=0", "reset"]  # fmt: skip
+INVISIBLE = ["cut;after=0", "cut-tool;after=0", "silence;after=0", "truncate;after=0", "malformed-json;after=0", "sse-error;after=0", "failed;after=0", "reset"]  # fmt: skip
 """The same before the first content."""
 
 
 def expected(name, form):
+    if name == "failed" and form == STREAMED["responses, streamed"]:
+        return hands_on("PROVIDER_OVERLOADED")
     worded = WORDED.get((name, form.host))
     return worded or ALIKE.get(name) or APART[name][form.stream]
 
@@ -122,6 +130,9 @@ def test_one_fault_then_all_is_well(name, form, is_async):
     elif it.how == "passes":
         assert (result.error, result.attempts, result.heard.of(Failed)) == (None, 1, [])
         assert result.text == ("x" * 100_000 if name == "oversize" else ANSWER)
+    elif it.how == "hands on":
+        assert (result.error, result.events[-1].type) == (None, "response.failed")
+        assert [event.fault.code for event in result.heard.of(Failed)] == [it.code]
     else:
         assert fault_of(result.error).code == it.code
         assert result.attempts == 1
@@ -133,6 +144,9 @@ def test_one_fault_then_all_is_well(name, form, is_async):
 def test_a_fault_that_stays_is_given_up_with_every_attempt_on_it(name, form, is_async):
     it = expected(name, form)
     result = play(f"{SMALLER.get(name, name)}, loop", form, is_async=is_async)
+    if it.how == "hands on":
+        assert result.attempts == result.provider.counters.received == 1
+        return
     fault = fault_of(result.error)
     # In a task the deadline ends the last attempt; what blocks a thread ends by the HTTP client's own limit.
     code = "SYS_DEADLINE_EXCEEDED" if is_async and it.code == "PROVIDER_TIMEOUT" else it.code

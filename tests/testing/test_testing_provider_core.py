@@ -13,7 +13,25 @@ from holdfast.testing.provider import Request
 from holdfast.testing.provider.faults import ERRORS, FAULTS
 from holdfast.testing.provider.http import Data, Ending, Head, Pause, Raw
 
-PATHS = ("/v1/messages", "/v1/chat/completions", "/v1/responses", "/v1/models", "/v1/nothing")
+PATHS = (
+    "/v1/messages",
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/models",
+    "/v1beta/models/g:generateContent",
+    "/v1beta/models/g:streamGenerateContent",
+    "/model/m/converse",
+    "/model/m/invoke-with-response-stream",
+    "/openai/deployments/d/chat/completions",
+    "/v1/projects/p/locations/l/publishers/anthropic/models/m:rawPredict",
+    "/v1/messages/count_tokens",
+    "/v1/messages/batches",
+    "/v1/embeddings",
+    "/v1/files",
+    "/v1/batches",
+    "/v1/responses/x",
+    "/v1/nothing",
+)
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=9)
 KNOWN = st.sampled_from(
     [
@@ -28,6 +46,16 @@ KNOWN = st.sampled_from(
         "properties",
         "enum",
         "output",
+        "schema",
+        "json_schema",
+        "format",
+        "tools",
+        "parts",
+        "functionDeclarations",
+        "functionCallingConfig",
+        "toolSpec",
+        "params",
+        "requests",
     ]
 )
 JSON = st.recursive(
@@ -39,7 +67,8 @@ DOCUMENTS = st.fixed_dictionaries(
         "model": st.sampled_from(["claude-x", "gpt-5", "grok-4"]) | SCALARS,
         "stream": SCALARS,
         "stream_options": JSON,
-        **dict.fromkeys(("messages", "input", "tools"), JSON),
+        **dict.fromkeys(("messages", "input", "tools", "contents", "tool_choice", "toolConfig", "requests"), JSON),
+        **dict.fromkeys(("response_format", "text", "output_config", "generationConfig"), JSON),
     },
 )
 
@@ -63,7 +92,7 @@ def test_every_request_gets_a_plan(path, method, document, key, replies):
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("path", PATHS[:4])
+@pytest.mark.parametrize("path", PATHS[:10])
 @pytest.mark.parametrize("name", [*FAULTS, *ERRORS, "418", "503"])
 def test_every_fault_has_a_plan_that_ends(name, path, stream):
     """In every protocol a plan has one ending, which is its last act, unless it hangs for ever."""

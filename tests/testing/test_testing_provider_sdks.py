@@ -215,7 +215,7 @@ EXPECTED = {
     "too-large": "PROVIDER_REQUEST_TOO_LARGE",
     "unavailable": "PROVIDER_UNAVAILABLE",
 }
-APART = {"forbidden", "sse-error", "error-200", "truncate", "empty"}
+APART = {"forbidden", "sse-error", "failed", "error-200", "truncate", "empty"}
 """Faults that the SDKs report differently for different protocols: each has its own test."""
 OPTIONS = {"drip": ";every=0.001", "oversize": ";bytes=100000", "html": ";status=502"}
 
@@ -259,7 +259,7 @@ def test_an_error_in_a_good_stream_is_raised_as_that_error(provider, call, fault
     assert fault_of(failed.value).code == ("PROVIDER_RATE_LIMITED" if ";" in fault else "PROVIDER_OVERLOADED")
 
 
-@pytest.mark.parametrize("fault", ["sse-error", "error-200"])
+@pytest.mark.parametrize("fault", ["sse-error", "error-200", "failed"])
 @pytest.mark.parametrize("call", ["messages", "chat"])
 def test_an_error_inside_a_200_is_not_noticed_by_the_sdks(provider, call, fault):
     """The SDKs return an object without content, which is why this fault is worth injecting."""

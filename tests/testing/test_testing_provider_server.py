@@ -70,7 +70,8 @@ def test_a_client_that_expects_100_continue_gets_it(provider):
         (b"GET / HTTP/1.1\r\nbanana\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\ncontent-length: x\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\ncontent-length: 999999999999\r\n\r\n", 413),
-        (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", 411),
+        (b"POST / HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n", 501),
+        (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nx: " + b"x" * 70_000, 431),
     ],
 )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.testing.provider.dialect import MODELS, Dialect, ErrorReply, Frame, Part, event_frame, text_of
-from holdfast.testing.provider.replies import Prompt, Reply, Tool
+from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, event_frame, text_of
+from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, only
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
@@ -75,17 +75,35 @@ def _prompt(request: Request) -> Prompt:
     last = messages[-1].get("content") if messages else None
     parts = [part for part in last if isinstance(part, dict)] if isinstance(last, list) else []
     results = [part for part in parts if part.get("type") == "tool_result"]
+    tools, calls = _tools(request)
     texts = [text for each in messages if each.get("role") == "user" and (text := text_of(each.get("content")))]
     return Prompt(
         text=texts[-1] if texts else "",
         result=text_of(results[-1].get("content")) if results else None,
         turns=sum(each.get("role") == "assistant" for each in messages),
-        tools=tuple(
-            Tool(str(tool.get("name", "")), tool.get("input_schema") or {}) for tool in request.list_of("tools")
-        ),
+        tools=tools,
+        calls=calls,
+        schema=_schema(request),
         # Count about four bytes as a token, which is good enough for usage numbers in tests.
         tokens=len(request.body) // 4,
     )
+
+
+def _tools(request: Request) -> tuple[tuple[Tool, ...], Calls]:
+    """Return the tools that may be called, and whether one must be."""
+    tools = tuple(Tool(str(tool.get("name", "")), tool.get("input_schema") or {}) for tool in request.list_of("tools"))
+    choice = request.dict_of("tool_choice")
+    kind = choice.get("type")
+    if kind == "tool":
+        return only(tools, [choice.get("name")]), "must"
+    return tools, "must" if kind == "any" else "never" if kind == "none" else "may"
+
+
+def _schema(request: Request) -> dict[str, Any] | None:
+    # The second name is from the time when the feature was a beta.
+    form = request.dict_of("output_config").get("format") or request.dict_of("output_format")
+    schema = form.get("schema") if isinstance(form, dict) and form.get("type") == "json_schema" else None
+    return schema if isinstance(schema, dict) else None
 
 
 def _message(reply: Reply, request: Request, number: int) -> dict[str, Any]:
@@ -160,14 +178,8 @@ def _error(error: ErrorReply) -> dict[str, Any]:
     return {"type": "error", "error": {"type": error.kind, "message": error.message}}
 
 
-def _error_frame(error: ErrorReply) -> bytes:
+def _error_frame(error: ErrorReply, _sequence: int) -> bytes:
     return event_frame(_error(error))
-
-
-def _models() -> dict[str, Any]:
-    made = "2025-01-01T00:00:00Z"
-    shown = [{"type": "model", "id": name, "display_name": name, "created_at": made, "lifecycle": "active"} for name in MODELS]  # fmt: skip
-    return {"data": shown, "has_more": False, "first_id": MODELS[0], "last_id": MODELS[-1]}
 
 
 def _limits(standings: tuple[Standing, ...], wall: float) -> Headers:
@@ -201,7 +213,6 @@ ANTHROPIC = Dialect(
     prompt=_prompt,
     whole=_whole,
     frames=_frames,
-    models=_models,
     errors=_ERRORS,
     error=_error,
     error_frame=_error_frame,

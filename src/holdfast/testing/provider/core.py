@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,40 +18,42 @@ import msgspec
 from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.runtime.runtime import default_runtime
-from holdfast.testing.provider.anthropic import ANTHROPIC
-from holdfast.testing.provider.dialect import as_json
-from holdfast.testing.provider.faults import JSON, Answer, send, send_error
+from holdfast.testing.provider.dialect import JSON, as_json
+from holdfast.testing.provider.faults import Answer, Body, send, send_error
 from holdfast.testing.provider.http import Act, Data, Ending, Head, Plan
 from holdfast.testing.provider.limits import Admission, Limit, Limits, Standing, read_limit
-from holdfast.testing.provider.openai import OPENAI_CHAT, OPENAI_RESPONSES, XAI_CHAT, XAI_RESPONSES
 from holdfast.testing.provider.replies import reply_to
+from holdfast.testing.provider.resources import Call, MissingError, Storage
+from holdfast.testing.provider.routes import dialect_of, locate
 from holdfast.testing.provider.script import Playback, Script, read_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.clock import Clock
-    from holdfast.testing.provider.dialect import Dialect
     from holdfast.testing.provider.http import Request
     from holdfast.testing.provider.limits import Rejection
+    from holdfast.testing.provider.resources import Content
+    from holdfast.testing.provider.routes import Place, Route
 
 __all__ = ["Counters", "Provider"]
 
 _KEPT_REQUESTS = 10_000
 _MINUTE = 60.0
 _CONTROL = "/_holdfast/"
-_XAI_MODELS = "grok"
-_DIALECTS = {
-    "/v1/messages": (ANTHROPIC, ANTHROPIC),
-    "/v1/chat/completions": (OPENAI_CHAT, XAI_CHAT),
-    "/v1/responses": (OPENAI_RESPONSES, XAI_RESPONSES),
-}
-"""The protocols of a path: the usual protocol, and the protocol for xAI's models."""
 _NO_SUCH_PATH = {
     "error": {
         "message": "there is no such path here",
         "type": "invalid_request_error",
         "code": None,
+        "param": None,
+    }
+}
+_NO_WEBSOCKET = {
+    "error": {
+        "message": "there are no WebSockets here; use HTTP",
+        "type": "invalid_request_error",
+        "code": "websocket_not_supported",
         "param": None,
     }
 }
@@ -147,6 +150,7 @@ class Provider:
         # The number is bounded, because `holdfast faults serve` may run for days.
         self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         """The last requests, whole."""
+        self._storage = Storage()
         self._limits = Limits((*self._own, *self._playback.script.limits))
         self._first: float | None = None
         self._minute = (0.0, 0)
@@ -156,26 +160,32 @@ class Provider:
         # Control requests take no step and are not counted, because reading the counters must not change them.
         if request.path.startswith(_CONTROL):
             return _send_json(*self._control(request))
+        # HEAD only asks whether somebody is there. It takes no step, and its answer has no body.
+        if request.method == "HEAD":
+            return _send_head(200)
         with self._lock:
             return self._decide(request)
 
     def _decide(self, request: Request) -> Plan:
         self.counters.received += 1
         self.requests.append(request)
-        dialect = _dialect_of(request)
-        if dialect is None:
+        # A client that gets this status goes on over plain HTTP at once.
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            self.counters.refused += 1
+            return _send_json(426, _NO_WEBSOCKET)
+        if (place := locate(request)) is None:
             self.counters.refused += 1
             return _send_json(404, _NO_SUCH_PATH)
-        prompt = dialect.prompt(request)
-        reply = reply_to(prompt, self._playback.script.replies)
-        answer = Answer(request, dialect, reply, number=self.counters.received, limits=(), wall=self.clock.wall())
+        answer = self._answer(request, place)
         # A client's own mistake takes no step, so it does not shift the script for later requests.
-        if (mistake := _mistake(request)) is not None:
+        if (mistake := _mistake(request, place.route)) is not None:
             self.counters.refused += 1
-            return send_error(answer, dialect.errors[mistake], dialect.errors[mistake].status)
+            error = place.dialect.errors[mistake]
+            return send_error(answer, error, error.status)
         at = self._seconds_since_first()
-        admission = self._admit(answer, at)
-        answer.limits = dialect.limits(admission.standings, answer.wall)
+        charged = answer.serve is None or (place.route is not None and place.route.charged)
+        admission = self._admit(answer, at) if charged else Admission(None, ())
+        answer.limits = place.dialect.limits(admission.standings, answer.wall)
         if admission.rejection is not None:
             self.counters.limited[admission.rejection.kind] += 1
             return _reject(answer, admission.rejection)
@@ -186,9 +196,6 @@ class Provider:
         """Ask the limits. Without limits, announce the one that is not enforced."""
         if self._limits.limits:
             request, reply = answer.request, answer.reply
-            # Lists of models are not limited, because they cost nothing.
-            if request.method == "GET":
-                return Admission(None, ())
             tokens = reply.input_tokens + reply.output_tokens
             return self._limits.admit(request.key, request.model, tokens=tokens, at=at)
         minute, used = self._minute
@@ -203,9 +210,30 @@ class Provider:
         step = self._playback.next(answer.request, at)
         if step.plan is None:
             self.counters.answered += 1
+            self._remember(answer)
             return send(answer)
         self.counters.injected[step.name] += 1
         return step.plan(answer)
+
+    def _answer(self, request: Request, place: Place) -> Answer:
+        dialect, replies = place.dialect, self._playback.script.replies
+        reply = reply_to(dialect.prompt(request), replies)
+        answer = Answer(request, dialect, reply, number=self.counters.received, wall=self.clock.wall())
+        if place.route is not None and place.route.serve is not None:
+            call = Call(request, place.names, dialect, self._storage, replies, dialect_of)
+            answer.serve = partial(_serve, place.route.serve, call)
+        return answer
+
+    def _remember(self, answer: Answer) -> None:
+        """Keep a response that the client may ask for again."""
+        if (
+            answer.serve is None
+            and answer.dialect.failed is not None
+            and answer.request.document.get("store") is not False
+        ):
+            document = answer.dialect.whole(answer.reply, answer.request, answer.number)
+            name = self._storage.add("response", document)
+            self._storage.add("response_input", {"id": name, "input": answer.request.document.get("input")})
 
     def _release(self, admission: Admission) -> None:
         with self._lock:
@@ -277,23 +305,27 @@ class _Held(Generator[Act, None, None]):
             release()
 
 
-def _dialect_of(request: Request) -> Dialect | None:
-    """Return the protocol of a request, by its path and model; None for an unknown path."""
-    # Anthropic and OpenAI both use this path, but only Anthropic's clients send this header.
-    if request.path == "/v1/models":
-        return ANTHROPIC if "anthropic-version" in request.headers else OPENAI_CHAT
-    # xAI uses OpenAI's paths, so the model's name decides.
-    usual, xai = _DIALECTS.get(request.path, (None, None))
-    return xai if request.model.startswith(_XAI_MODELS) else usual
-
-
-def _mistake(request: Request) -> str | None:
+def _mistake(request: Request, route: Route | None) -> str | None:
     """Return the error for a request that no provider would answer."""
     if not request.key:
         return "auth"
-    if request.path == "/v1/models":
-        return None if request.method == "GET" else "bad-request"
-    return None if request.method == "POST" and request.model else "bad-request"
+    if route is None:
+        return "bad-request"
+    return None if route.serve is not None or request.model else "bad-request"
+
+
+def _serve(serve: Callable[[Call], Content], call: Call) -> Body:
+    try:
+        content = serve(call)
+    except MissingError as error:
+        written = call.dialect.errors["not-found"]._replace(message=str(error))
+        return Body(as_json(call.dialect.error(written)), JSON, 404)
+    return Body(content.data, content.content_type)
+
+
+def _send_head(status: int) -> Plan:
+    yield Head(status, (), 0)
+    yield Ending.END
 
 
 def _send_json(status: int, document: Any) -> Plan:

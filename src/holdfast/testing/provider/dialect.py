@@ -14,9 +14,23 @@ if TYPE_CHECKING:
     from holdfast.testing.provider.limits import Rejection, Standing
     from holdfast.testing.provider.replies import Prompt, Reply
 
-__all__ = ["MODELS", "Dialect", "ErrorReply", "Frame", "Part", "as_json", "data_frame", "event_frame", "text_of"]
+__all__ = [
+    "JSON",
+    "MODELS",
+    "SSE",
+    "Dialect",
+    "ErrorReply",
+    "Frame",
+    "Part",
+    "as_json",
+    "data_frame",
+    "event_frame",
+    "text_of",
+]
 
-MODELS = ("claude-sonnet-4-5", "claude-haiku-4-5", "gpt-5", "gpt-5-mini", "grok-4")
+JSON = "application/json"
+SSE = "text/event-stream; charset=utf-8"
+MODELS = ("claude-sonnet-4-5", "claude-haiku-4-5", "gpt-5", "gpt-5-mini", "grok-4", "gemini-2.5-pro")
 
 
 class Part(Enum):
@@ -42,6 +56,17 @@ class ErrorReply(NamedTuple):
     kind: str
     code: str | None
     message: str
+    details: tuple[dict[str, Any], ...] = ()
+    """What Google's protocol says besides."""
+
+
+def _hinted(error: ErrorReply, hint: str) -> ErrorReply:
+    """Announce a delay as OpenAI does: in the message, and clients must read it there."""
+    return error._replace(message=f"{error.message} Please try again in {hint}.")
+
+
+def _no_headers(_error: ErrorReply) -> Headers:
+    return ()
 
 
 class Dialect(NamedTuple):
@@ -54,19 +79,27 @@ class Dialect(NamedTuple):
     """Writes a reply as one body."""
     frames: Callable[[Reply, Request, int], list[Frame]]
     """Writes a reply as a stream."""
-    models: Callable[[], dict[str, Any]]
-    """Writes the list of models."""
     errors: Mapping[str, ErrorReply]
     error: Callable[[ErrorReply], dict[str, Any]]
     """Writes an error as a body."""
-    error_frame: Callable[[ErrorReply], bytes]
-    """Writes an error as an event of a stream."""
+    error_frame: Callable[[ErrorReply, int], bytes]
+    """Writes an error as an event of a stream. It gets the number of events before it."""
     limits: Callable[[tuple[Standing, ...], float], Headers]
     """Writes the rate limit headers at a wall time."""
     limited: Callable[[Rejection, str], tuple[ErrorReply, Headers]]
     """Writes the error and the headers of a request that a limit rejects. It gets the model's name too."""
     request_id: str
     """The header that carries the request's id."""
+    hinted: Callable[[ErrorReply, str], ErrorReply] = _hinted
+    """Announces a delay outside the headers."""
+    error_headers: Callable[[ErrorReply], Headers] = _no_headers
+    """Writes the headers that belong to an error's body."""
+    stream_type: str = SSE
+    """The content type of a stream."""
+    failed: Callable[[ErrorReply, Request, int], dict[str, Any]] | None = None
+    """Writes an answer that reports its own failure, where the protocol has such answers."""
+    failed_frame: Callable[[ErrorReply, Request, int, int], bytes] | None = None
+    """Writes the last event of a stream that fails. It gets the number of events before it too."""
 
 
 def as_json(document: Any) -> bytes:

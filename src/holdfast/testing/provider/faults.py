@@ -11,7 +11,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from holdfast.testing.provider.dialect import ErrorReply, Frame, Part, as_json
+from holdfast.testing.provider.dialect import JSON, ErrorReply, Frame, Part, as_json
 from holdfast.testing.provider.http import Data, Ending, Head, Headers, Pause, Plan, Raw
 from holdfast.testing.provider.replies import call_first_tool
 
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ERRORS",
     "FAULTS",
-    "JSON",
-    "SSE",
     "STATUSES",
     "Answer",
+    "Body",
     "Fault",
     "Options",
     "error_plan",
@@ -34,8 +33,6 @@ __all__ = [
     "send_error",
 ]
 
-JSON = "application/json"
-SSE = "text/event-stream; charset=utf-8"
 Options: TypeAlias = Mapping[str, Any]
 
 # No client accepts this version of HTTP.
@@ -77,11 +74,19 @@ STATUSES = {
 """The error in the body of a bare status."""
 
 
+class Body(NamedTuple):
+    """A body that is not a stream."""
+
+    data: bytes
+    content_type: str = JSON
+    status: int = 200
+
+
 class Answer:
     """A reply in one protocol. The bytes are made when a plan uses them, because most faults need only a part."""
 
     def __init__(
-        self, request: Request, dialect: Dialect, reply: Reply, *, number: int, limits: Headers, wall: float
+        self, request: Request, dialect: Dialect, reply: Reply, *, number: int, limits: Headers = (), wall: float
     ) -> None:
         self.request = request
         self.dialect = dialect
@@ -89,27 +94,40 @@ class Answer:
         self.number = number
         self.limits = limits
         self.wall = wall
+        self.serve: Callable[[], Body] | None = None
+        """Returns the body of a resource that is no reply. It is called only if a plan needs the body."""
 
     def with_reply(self, reply: Reply) -> Answer:
         """Return the same answer with another reply."""
-        return Answer(self.request, self.dialect, reply, number=self.number, limits=self.limits, wall=self.wall)
+        made = Answer(self.request, self.dialect, reply, number=self.number, limits=self.limits, wall=self.wall)
+        made.serve = self.serve
+        return made
 
     @property
     def streams(self) -> bool:
         """Whether the client wants a stream."""
-        return self.request.stream
+        return self.serve is None and self.request.stream
 
     @property
     def content_type(self) -> str:
         """The type of the body."""
-        return SSE if self.streams else JSON
+        return self.dialect.stream_type if self.streams else self._body.content_type
 
-    @cached_property
+    @property
     def whole(self) -> bytes:
         """The body of an answer that is not a stream."""
-        if self.request.method == "GET":
-            return as_json(self.dialect.models())
-        return as_json(self.dialect.whole(self.reply, self.request, self.number))
+        return self._body.data
+
+    @property
+    def status(self) -> int:
+        """The status of the answer without a fault."""
+        return 200 if self.streams else self._body.status
+
+    @cached_property
+    def _body(self) -> Body:
+        if self.serve is not None:
+            return self.serve()
+        return Body(as_json(self.dialect.whole(self.reply, self.request, self.number)))
 
     @cached_property
     def frames(self) -> list[Frame]:
@@ -118,6 +136,10 @@ class Answer:
 
     def frames_up_to(self, pieces: int) -> bytes:
         """Return the stream up to this many pieces of text or tool call."""
+        return b"".join(self.first_frames(pieces))
+
+    def first_frames(self, pieces: int) -> list[bytes]:
+        """Return the events up to this many pieces of text or tool call."""
         # Opening events do not count as pieces, so `after=0` still starts the stream.
         sent: list[bytes] = []
         for frame in self.frames:
@@ -128,12 +150,12 @@ class Answer:
                     break
                 pieces -= 1
             sent.append(frame.data)
-        return b"".join(sent)
+        return sent
 
-    def head(self, status: int = 200, *, content_type: str | None = None, length: int | None = None) -> Head:
+    def head(self, status: int | None = None, *, content_type: str | None = None, length: int | None = None) -> Head:
         """Return the head of a good answer, with the rate limit headers."""
         fixed = (("content-type", content_type or self.content_type), self._id)
-        return Head(status, (*fixed, *self.limits), length)
+        return Head(status or self.status, (*fixed, *self.limits), length)
 
     def error_head(self, status: int, headers: Headers, length: int) -> Head:
         """Return the head of an error. It has rate limit headers only if the script gives them."""
@@ -158,7 +180,7 @@ def send(answer: Answer, *, content_type: str | None = None) -> Plan:
 def send_error(answer: Answer, error: ErrorReply, status: int, headers: Headers = ()) -> Plan:
     """Send an error in the protocol's own words."""
     body = as_json(answer.dialect.error(error))
-    yield answer.error_head(status, headers, len(body))
+    yield answer.error_head(status, (*answer.dialect.error_headers(error), *headers), len(body))
     yield Data(body)
     yield Ending.END
 
@@ -176,11 +198,12 @@ def error_plan(name: str | None, status: int | None, headers: Callable[[float], 
 
     def plan(answer: Answer) -> Plan:
         error = _error(answer.dialect, name, status)
-        message = error.message.replace("{model}", answer.request.model)
-        # OpenAI writes the delay into the text, and clients must read it there.
+        error = error._replace(message=error.message.replace("{model}", answer.request.model))
         if hint:
-            message += f" Please try again in {hint}."
-        return send_error(answer, error._replace(message=message), status or error.status, headers(answer.wall))
+            error = answer.dialect.hinted(error, hint)
+        # A body may repeat the status, so it must be the one that is sent.
+        error = error._replace(status=status or error.status)
+        return send_error(answer, error, error.status, headers(answer.wall))
 
     return plan
 
@@ -281,8 +304,26 @@ def _sse_error(answer: Answer, options: Options) -> Plan:
         return
     yield answer.head()
     error = answer.dialect.errors[options["error"]]
-    yield Data(answer.frames_up_to(options["after"]) + answer.dialect.error_frame(error))
+    sent = answer.first_frames(options["after"])
+    yield Data(b"".join([*sent, answer.dialect.error_frame(error, len(sent))]))
     yield Ending.END
+
+
+def _failed(answer: Answer, options: Options) -> Plan:
+    dialect, error = answer.dialect, answer.dialect.errors[options["error"]]
+    if dialect.failed is None or dialect.failed_frame is None:
+        # Other protocols have no such event. They send an error.
+        yield from _sse_error(answer, options)
+    elif answer.streams:
+        yield answer.head()
+        sent = answer.first_frames(options["after"])
+        yield Data(b"".join([*sent, dialect.failed_frame(error, answer.request, answer.number, len(sent))]))
+        yield Ending.END
+    else:
+        body = as_json(dialect.failed(error, answer.request, answer.number))
+        yield answer.head(length=len(body))
+        yield Data(body)
+        yield Ending.END
 
 
 def _error_200(answer: Answer, options: Options) -> Plan:
@@ -335,6 +376,7 @@ FAULTS: dict[str, Fault] = {
     "reset": Fault("the connection is reset: at once, or in the middle with `after`", _reset, {"after": 0}),
     "disconnect": Fault("the connection is closed before an answer", _disconnect),
     "sse-error": Fault("an error event in the middle of a good stream", _sse_error, {"after": 1, "error": "overloaded"}),
+    "failed": Fault("a Responses answer that reports its own failure; in other protocols as sse-error", _failed, {"after": 1, "error": "overloaded"}),
     "error-200": Fault("an error in an answer of status 200", _error_200, {"error": "overloaded"}),
     "malformed-json": Fault("JSON that breaks off", _malformed_json, _AFTER),
     "malformed-http": Fault("an answer that is not HTTP", _malformed_http),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from enum import Enum
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -38,8 +40,11 @@ LAST_CHUNK = b"0\r\n\r\n"
 TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x28"
 """A fatal alert: handshake failure."""
 _TLS_HANDSHAKE = 0x16
+_HEX = re.compile(rb"[0-9a-fA-F]+")
 _END_OF_HEAD = b"\r\n\r\n"
 _BEARER = "bearer "
+_KEYS = ("x-api-key", "api-key", "x-goog-api-key")
+_AWS_KEY = re.compile(r"^AWS4-HMAC-SHA256 .*?Credential=([^/,\s]+)/")
 
 
 class Request:
@@ -49,12 +54,16 @@ class Request:
         assert provider.requests[-1].model == "claude-sonnet-4-5"
     """
 
-    __slots__ = ("_document", "body", "headers", "method", "path")
+    __slots__ = ("_document", "body", "headers", "method", "path", "path_model", "path_stream", "query")
 
     def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> None:
         self.method = method
-        # The SDKs add parameters such as `?beta=true`, which have no effect here.
-        self.path = path.partition("?")[0]
+        self.path, _, query = path.partition("?")
+        self.query = dict(parse_qsl(query))
+        self.path_model = ""
+        """The model that the path names; `routes` sets it. Some protocols have it there and not in the body."""
+        self.path_stream = False
+        """Whether the path asks for a stream; `routes` sets it."""
         self.headers = headers
         self.body = body
         self._document: dict[str, Any] | None = None
@@ -74,26 +83,35 @@ class Request:
     @property
     def model(self) -> str:
         """The requested model."""
+        if self.path_model:
+            return self.path_model
         model = self.document.get("model")
         return model if isinstance(model, str) else ""
 
     @property
     def stream(self) -> bool:
         """Whether the client wants a stream."""
-        return self.document.get("stream") is True
+        return self.path_stream or self.document.get("stream") is True
 
     @property
     def key(self) -> str:
-        """The API key, from either of the two headers that carry one."""
-        bearer = self.headers.get("authorization", "")
-        if bearer[: len(_BEARER)].lower() == _BEARER:
-            return bearer[len(_BEARER) :].strip()
-        return self.headers.get("x-api-key", "")
+        """The API key, from the header or parameter in which the client sends it. AWS's clients send only the key's id."""
+        authorization = self.headers.get("authorization", "")
+        if authorization[: len(_BEARER)].lower() == _BEARER:
+            return authorization[len(_BEARER) :].strip()
+        if signed := _AWS_KEY.search(authorization):
+            return signed[1]
+        return next((key for name in _KEYS if (key := self.headers.get(name))), self.query.get("key", ""))
 
     def list_of(self, name: str) -> list[dict[str, Any]]:
         """Return the objects in the list `name` of the document."""
         found = self.document.get(name)
         return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+    def dict_of(self, name: str) -> dict[str, Any]:
+        """Return the object `name` of the document; empty if there is none."""
+        found = self.document.get(name)
+        return found if isinstance(found, dict) else {}
 
     def __repr__(self) -> str:
         return f"Request({self.method!r}, {self.path!r}, model={self.model!r}, stream={self.stream})"
@@ -151,7 +169,8 @@ class Reader:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._head: tuple[str, str, dict[str, str], int] | None = None
+        self._head: tuple[str, str, dict[str, str], int | None] | None = None
+        self._chunks = _Chunks()
 
     def feed(self, data: bytes) -> None:
         """Add received bytes."""
@@ -163,12 +182,18 @@ class Reader:
             return None
         assert self._head is not None
         method, path, headers, length = self._head
+        body = self._chunks.take(self._buffer) if length is None else self._take(length)
+        if body is None:
+            return None
+        self._head = None
+        return Request(method, path, headers, body)
+
+    def _take(self, length: int) -> bytes | None:
         if len(self._buffer) < length:
             return None
         body = bytes(self._buffer[:length])
         del self._buffer[:length]
-        self._head = None
-        return Request(method, path, headers, body)
+        return body
 
     def expects_continue(self) -> bool:
         """Whether the client waits for `100 Continue` before it sends its body. True once per request."""
@@ -193,6 +218,47 @@ class Reader:
                 raise BadRequestError(505, f"expected HTTP/1.1, got {version}")
             case _:
                 raise BadRequestError(400, "expected METHOD PATH HTTP/1.1")
+
+
+class _Chunks:
+    """Reads a body that comes in chunks."""
+
+    def __init__(self) -> None:
+        self._body = bytearray()
+        self._ended = False
+
+    def take(self, buffer: bytearray) -> bytes | None:
+        """Take chunks from the buffer. Return the body, or None until all of it has arrived."""
+        while (end := buffer.find(b"\r\n")) >= 0:
+            if self._ended:
+                # After the last chunk there may be trailers, and then an empty line.
+                line = bytes(buffer[:end])
+                del buffer[: end + 2]
+                if not line:
+                    body, self._body, self._ended = bytes(self._body), bytearray(), False
+                    return body
+                continue
+            size = self._size(bytes(buffer[:end]))
+            if len(buffer) < end + 2 + size + 2 and size:
+                return None
+            if size and buffer[end + 2 + size : end + 4 + size] != b"\r\n":
+                raise BadRequestError(400, "expected a line's end after a chunk")
+            self._body += buffer[end + 2 : end + 2 + size]
+            del buffer[: end + 2 + (size + 2 if size else 0)]
+            self._ended = size == 0
+        if len(buffer) > MAX_HEAD:
+            raise BadRequestError(400, "expected the size of a chunk")
+        return None
+
+    def _size(self, line: bytes) -> int:
+        # A chunk may have extensions after a semicolon. They mean nothing here.
+        digits = line.partition(b";")[0].strip()
+        if not _HEX.fullmatch(digits):
+            raise BadRequestError(400, f"expected the size of a chunk, got {digits[:20]!r}")
+        # Compare the number of digits first, because converting a very long number is slow.
+        if len(digits) > len(f"{MAX_BODY:x}") or len(self._body) + int(digits, 16) > MAX_BODY:
+            raise BadRequestError(413, f"expected at most {MAX_BODY} bytes")
+        return int(digits, 16)
 
 
 def is_tls(data: bytes) -> bool:
@@ -224,10 +290,15 @@ def _header(line: str) -> tuple[str, str]:
     return name.strip().lower(), value.strip()
 
 
-def _length(headers: dict[str, str]) -> int:
-    # The SDKs always send a length. Chunked requests would need a second parser.
-    if "transfer-encoding" in headers:
-        raise BadRequestError(411, "expected a body with content-length")
+def _length(headers: dict[str, str]) -> int | None:
+    """Return the length of the body; None if it comes in chunks."""
+    if (encoding := headers.get("transfer-encoding")) is not None:
+        if encoding.lower() != "chunked":
+            raise BadRequestError(501, f"expected transfer-encoding to be chunked, got {encoding!r}")
+        # A request with both is how requests are smuggled past a proxy, so servers reject it.
+        if "content-length" in headers:
+            raise BadRequestError(400, "expected content-length or transfer-encoding, got both")
+        return None
     given = headers.get("content-length", "0")
     # `isdecimal` alone also accepts the digits of other writing systems.
     if not given.isdecimal() or not given.isascii():

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.provider.dialect import MODELS, Dialect, ErrorReply, Frame, Part, data_frame, event_frame, text_of
-from holdfast.testing.provider.replies import Prompt, Reply, Tool
+from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, data_frame, event_frame, text_of
+from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, only
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
     from holdfast.testing.provider.limits import Rejection, Standing
 
-__all__ = ["OPENAI_CHAT", "OPENAI_RESPONSES", "XAI_CHAT", "XAI_RESPONSES"]
+__all__ = ["AZURE_CHAT", "AZURE_RESPONSES", "OPENAI_CHAT", "OPENAI_RESPONSES", "XAI_CHAT", "XAI_RESPONSES"]
 
 _INVALID = "invalid_request_error"
 _ERRORS = {
@@ -109,11 +109,6 @@ def _error(error: ErrorReply) -> dict[str, Any]:
     return {"error": inner}
 
 
-def _models() -> dict[str, Any]:
-    models = [{"id": name, "object": "model", "created": _CREATED, "owned_by": "holdfast"} for name in MODELS]
-    return {"object": "list", "data": models}
-
-
 def _xai_error(error: ErrorReply) -> dict[str, Any]:
     """Write an error as xAI does."""
     return {"code": error.code or error.kind, "error": error.message}
@@ -185,13 +180,43 @@ def _chat_prompt(request: Request) -> Prompt:
     last = messages[-1] if messages else {}
     # Other kinds of tools, such as custom tools, have no schema to make arguments from.
     offered = [tool["function"] for tool in request.list_of("tools") if isinstance(tool.get("function"), dict)]
+    tools, calls = _choose(request.document.get("tool_choice"), offered)
     return Prompt(
         text=texts[-1] if texts else "",
         result=text_of(last.get("content")) if last.get("role") == "tool" else None,
         turns=sum(each.get("role") == "assistant" for each in messages),
-        tools=tuple(Tool(str(tool.get("name", "")), tool.get("parameters") or {}) for tool in offered),
+        tools=tools,
+        calls=calls,
+        schema=_schema(request.dict_of("response_format")),
         tokens=len(request.body) // 4,
     )
+
+
+def _choose(choice: Any, offered: list[dict[str, Any]]) -> tuple[tuple[Tool, ...], Calls]:
+    """Return the tools that may be called, and whether one must be. Both protocols write the choice almost alike."""
+    tools = tuple(Tool(str(tool.get("name", "")), tool.get("parameters") or {}) for tool in offered)
+    if not isinstance(choice, dict):
+        return tools, "must" if choice == "required" else "never" if choice == "none" else "may"
+    # Chat Completions has the names one level deeper than Responses.
+    inner = choice.get("function") or choice.get("allowed_tools") or choice
+    if not isinstance(inner, dict):
+        return tools, "may"
+    if choice.get("type") == "allowed_tools":
+        allowed = inner.get("tools")
+        listed = [each.get("function", each) for each in allowed if isinstance(each, dict)] if isinstance(allowed, list) else []  # fmt: skip
+        names = [each.get("name") for each in listed if isinstance(each, dict)]
+        return only(tools, names), "must" if inner.get("mode") == "required" else "may"
+    named = only(tools, [inner.get("name")])
+    return (named, "must") if named else (tools, "may")
+
+
+def _schema(form: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the schema of a response format. JSON without a schema is an object."""
+    if form.get("type") == "json_object":
+        return {}
+    inner = form.get("json_schema") or form
+    schema = inner.get("schema") if form.get("type") == "json_schema" and isinstance(inner, dict) else None
+    return schema if isinstance(schema, dict) else None
 
 
 def _shell(request: Request, number: int, kind: str) -> dict[str, Any]:
@@ -249,7 +274,7 @@ def _wants_usage(request: Request) -> bool:
     return isinstance(options, dict) and options.get("include_usage") is True
 
 
-def _chat_error_frame(error: ErrorReply) -> bytes:
+def _chat_error_frame(error: ErrorReply, _sequence: int) -> bytes:
     return data_frame(_error(error))
 
 
@@ -263,10 +288,25 @@ OPENAI_CHAT = Dialect(
     error_frame=_chat_error_frame,
     limits=_limits,
     limited=_limited,
-    models=_models,
     request_id="x-request-id",
 )
 XAI_CHAT = OPENAI_CHAT._replace(name="xai-chat", errors=_XAI_ERRORS, error=_xai_error, limited=_xai_limited)
+
+
+def _azure_limited(rejection: Rejection, _model: str) -> tuple[ErrorReply, Headers]:
+    what = "token" if rejection.kind == "tokens" else "call"
+    message = f"Requests to the ChatCompletions_Create Operation under Azure OpenAI API version 2024-10-21 have exceeded {what} rate limit of your current OpenAI S0 pricing tier."
+    error = ErrorReply(429, "", "429", message)
+    if rejection.seconds is None:
+        return error, ()
+    milliseconds = math.ceil(rejection.seconds * 1000 - _SLACK)
+    seconds = math.ceil(milliseconds / 1000)
+    again = f"{message} Please retry after {seconds} seconds."
+    headers = (("x-ms-retry-after-ms", str(milliseconds)), ("retry-after", str(seconds)))
+    return error._replace(message=again), headers
+
+
+AZURE_CHAT = OPENAI_CHAT._replace(name="azure-chat", limited=_azure_limited)
 
 
 def _responses_prompt(request: Request) -> Prompt:
@@ -274,12 +314,17 @@ def _responses_prompt(request: Request) -> Prompt:
     items = request.list_of("input")
     texts = [given] if isinstance(given, str) else [text_of(each.get("content")) for each in items if each.get("role") == "user"]  # fmt: skip
     last = items[-1] if items else {}
+    # Tools without a name run at the provider, such as a web search.
+    offered = [tool for tool in request.list_of("tools") if tool.get("type", "function") == "function"]
+    tools, calls = _choose(request.document.get("tool_choice"), offered)
     result = last.get("output") if last.get("type") == "function_call_output" else None
     return Prompt(
         text=texts[-1] if texts else "",
         result=None if result is None else text_of(result),
         turns=sum(each.get("role") == "assistant" or each.get("type") == "function_call" for each in items),
-        tools=tuple(Tool(str(tool.get("name", "")), tool.get("parameters") or {}) for tool in request.list_of("tools")),
+        tools=tools,
+        calls=calls,
+        schema=_schema(form if isinstance(form := request.dict_of("text").get("format"), dict) else {}),
         tokens=len(request.body) // 4,
     )
 
@@ -377,8 +422,22 @@ def _text_events(reply: Reply, number: int) -> list[tuple[Part, dict[str, Any]]]
     ]
 
 
-def _responses_error_frame(error: ErrorReply) -> bytes:
-    return event_frame({"type": "error", **_error(error)})
+def _responses_error_frame(error: ErrorReply, sequence: int) -> bytes:
+    return event_frame({"type": "error", "sequence_number": sequence, **_error(error)})
+
+
+def _failed(error: ErrorReply, request: Request, number: int) -> dict[str, Any]:
+    code = error.code or _FAILED_CODES.get(error.status, "server_error")
+    return _response(request, number, "failed", error={"code": code, "message": error.message})
+
+
+def _failed_frame(error: ErrorReply, request: Request, number: int, sequence: int) -> bytes:
+    response = _failed(error, request, number)
+    return event_frame({"type": "response.failed", "sequence_number": sequence, "response": response})
+
+
+_FAILED_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
+"""Codes of errors that have none in their body."""
 
 
 OPENAI_RESPONSES = OPENAI_CHAT._replace(
@@ -387,7 +446,10 @@ OPENAI_RESPONSES = OPENAI_CHAT._replace(
     whole=_responses_whole,
     frames=_responses_frames,
     error_frame=_responses_error_frame,
+    failed=_failed,
+    failed_frame=_failed_frame,
 )
 XAI_RESPONSES = OPENAI_RESPONSES._replace(
     name="xai-responses", errors=_XAI_ERRORS, error=_xai_error, limited=_xai_limited
 )
+AZURE_RESPONSES = OPENAI_RESPONSES._replace(name="azure-responses", limited=_azure_limited)

@@ -3,22 +3,28 @@
 There are three modes. `echo` repeats the user's last text. `tools` calls the first tool on offer and then reports its result.
 With a list of turns, the number of the assistant's earlier turns in the conversation selects the reply.
 
+A request that wants JSON of a schema gets it, and one that forces or forbids a tool call is obeyed. Only a list of turns is played as it
+is written.
+
 Invariant: the same request always gets the same reply, so a retry gets the reply of the first attempt.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
+
+from holdfast.testing.provider.schema import example
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["MODES", "Prompt", "Reply", "Tool", "Turn", "call_first_tool", "reply_to"]
+__all__ = ["MODES", "Calls", "Prompt", "Reply", "Tool", "Turn", "call_first_tool", "only", "reply_to"]
 
-# The depth is limited, because a schema may be nested very deeply.
-_DEPTH = 8
+Calls = Literal["may", "must", "never"]
+"""Whether a reply calls a tool."""
+
 # Fragments of this length cut through JSON tokens, as real deltas do.
 _FRAGMENT = 7
 
@@ -41,6 +47,12 @@ class Tool(NamedTuple):
     schema: dict[str, Any]
 
 
+def only(tools: tuple[Tool, ...], names: Sequence[Any]) -> tuple[Tool, ...]:
+    """Return the tools with these names. A tool that is not on offer is called too, without arguments."""
+    known = {tool.name: tool for tool in tools}
+    return tuple(known.get(name, Tool(name, {})) for name in names if isinstance(name, str) and name)
+
+
 class Prompt(NamedTuple):
     """The content of a request, the same for all protocols."""
 
@@ -51,7 +63,11 @@ class Prompt(NamedTuple):
     turns: int
     """How many turns the assistant has had."""
     tools: tuple[Tool, ...]
+    """The tools that may be called. If the request names one that must be called, it is the only one."""
     tokens: int
+    calls: Calls = "may"
+    schema: dict[str, Any] | None = None
+    """The schema of the JSON that the reply must be."""
 
 
 class Reply(NamedTuple):
@@ -88,19 +104,27 @@ def reply_to(prompt: Prompt, mode: str | Sequence[str | Turn]) -> Reply:
 def call_first_tool(prompt: Prompt) -> Reply:
     """Call the first tool on offer. Without a tool, reply with a text."""
     if not prompt.tools:
-        return _echo(prompt)
+        return _answer(prompt, f"You said: {prompt.text}")
     tool = prompt.tools[0]
-    return _call(prompt, tool.name, _example(tool.schema))
+    return _call(prompt, tool.name, example(tool.schema))
 
 
 def _echo(prompt: Prompt) -> Reply:
-    return _say(prompt, f"You said: {prompt.text}")
+    if prompt.calls == "must" and prompt.tools:
+        return call_first_tool(prompt)
+    return _answer(prompt, f"You said: {prompt.text}")
 
 
 def _use_tools(prompt: Prompt) -> Reply:
-    if prompt.result is not None:
-        return _say(prompt, f"The tool says: {prompt.result}")
-    return call_first_tool(prompt)
+    if prompt.calls != "must" and prompt.result is not None:
+        return _answer(prompt, f"The tool says: {prompt.result}")
+    return _echo(prompt) if prompt.calls == "never" else call_first_tool(prompt)
+
+
+def _answer(prompt: Prompt, text: str) -> Reply:
+    if prompt.schema is None:
+        return _say(prompt, text)
+    return _say(prompt, msgspec.json.encode(example(prompt.schema)).decode())
 
 
 MODES: dict[str, Callable[[Prompt], Reply]] = {"echo": _echo, "tools": _use_tools}
@@ -112,21 +136,3 @@ def _say(prompt: Prompt, text: str) -> Reply:
 
 def _call(prompt: Prompt, tool: str, arguments: Any) -> Reply:
     return Reply(text="", tool=tool, arguments=msgspec.json.encode(arguments).decode(), input_tokens=prompt.tokens)
-
-
-_EXAMPLES = {"string": "example", "integer": 1, "number": 1.5, "boolean": True, "array": [], "null": None}
-
-
-def _example(schema: Any, depth: int = 0) -> Any:
-    """Return a value that fits a simple JSON schema: type, enum and properties, no references."""
-    if not isinstance(schema, dict) or depth > _DEPTH:
-        return {}
-    # Check the enum first, because it allows only some values of its type.
-    if isinstance(choices := schema.get("enum"), list) and choices:
-        return choices[0]
-    if schema.get("type", "object") != "object":
-        return _EXAMPLES.get(str(schema.get("type")), "example")
-    properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        return {}
-    return {name: _example(inner, depth + 1) for name, inner in properties.items()}

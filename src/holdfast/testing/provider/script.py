@@ -77,12 +77,15 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     models: tuple[str, ...] = ("*",)
     """Patterns: `claude-*`."""
     keys: tuple[str, ...] = ("*",)
+    paths: tuple[str, ...] = ("*",)
+    """Patterns: `/v1/messages`. Other requests of a program, such as counting tokens, then take no step."""
 
     def applies_to(self, request: Request, at: float) -> bool:
         """Whether the rule applies to a request that came `at` seconds after the first request."""
         if at < self.since or (self.until is not None and at >= self.until):
             return False
-        return fits(request.model, self.models) and fits(request.key, self.keys)
+        scopes = ((request.model, self.models), (request.key, self.keys), (request.path, self.paths))
+        return all(fits(text, patterns) for text, patterns in scopes)
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

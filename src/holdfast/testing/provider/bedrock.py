@@ -1,0 +1,229 @@
+"""Amazon Bedrock: Anthropic's protocol in AWS's event stream, and the Converse protocol."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.testing.provider.anthropic import ANTHROPIC
+from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, as_json, text_of
+from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, only
+
+if TYPE_CHECKING:
+    from holdfast.testing.provider.http import Headers, Request
+    from holdfast.testing.provider.limits import Rejection, Standing
+
+__all__ = ["BEDROCK_ANTHROPIC", "BEDROCK_CONVERSE"]
+
+_EVENT_STREAM = "application/vnd.amazon.eventstream"
+_STRING = 7
+_ERRORS = {
+    "bad-request": ErrorReply(400, "ValidationException", None, "The provided request is not valid"),
+    "auth": ErrorReply(
+        403, "UnrecognizedClientException", None, "The security token included in the request is invalid."
+    ),
+    "expired": ErrorReply(403, "ExpiredTokenException", None, "The security token included in the request is expired"),
+    "billing": ErrorReply(
+        403,
+        "AccessDeniedException",
+        None,
+        "Model access is denied due to INVALID_PAYMENT_INSTRUMENT:A valid payment instrument must be provided.",
+    ),
+    "quota": ErrorReply(
+        429, "ThrottlingException", None, "Too many tokens per day, please wait before trying again."
+    ),
+    "forbidden": ErrorReply(
+        403, "AccessDeniedException", None, "You don't have access to the model with the specified model ID."
+    ),
+    "not-found": ErrorReply(
+        404, "ResourceNotFoundException", None, "Could not resolve the foundation model from the model identifier: {model}"
+    ),
+    "overflow": ErrorReply(400, "ValidationException", None, "Input is too long for requested model."),
+    "too-large": ErrorReply(413, "ValidationException", None, "Request body is too large"),
+    "rate-limit": ErrorReply(
+        429, "ThrottlingException", None, "Too many requests, please wait before trying again."
+    ),
+    "internal": ErrorReply(
+        500,
+        "InternalServerException",
+        None,
+        "The system encountered an unexpected error during processing. Try your request again.",
+    ),
+    "unavailable": ErrorReply(
+        503, "ServiceUnavailableException", None, "Bedrock is unable to process your request."
+    ),
+    "timeout": ErrorReply(
+        408, "ModelTimeoutException", None, "Model has timed out in processing the request. Try your request again."
+    ),
+    "overloaded": ErrorReply(
+        503,
+        "ServiceUnavailableException",
+        None,
+        "Too many connections, please wait before trying again.",
+    ),
+}  # fmt: skip
+
+
+def _frame(headers: dict[str, str], payload: bytes) -> bytes:
+    """Return a message of AWS's event stream."""
+    written = b"".join(
+        struct.pack("!B", len(name)) + name.encode() + struct.pack("!BH", _STRING, len(value)) + value.encode()
+        for name, value in headers.items()
+    )
+    prelude = struct.pack("!II", 16 + len(written) + len(payload), len(written))
+    message = prelude + struct.pack("!I", zlib.crc32(prelude)) + written + payload
+    return message + struct.pack("!I", zlib.crc32(message))
+
+
+def _event(kind: str, document: Any) -> bytes:
+    headers = {":event-type": kind, ":content-type": "application/json", ":message-type": "event"}
+    return _frame(headers, as_json(document))
+
+
+def _error(error: ErrorReply) -> dict[str, Any]:
+    return {"message": error.message}
+
+
+def _error_frame(error: ErrorReply, _sequence: int) -> bytes:
+    # In a stream the names of the errors begin with a small letter.
+    kind = error.kind[:1].lower() + error.kind[1:]
+    headers = {":exception-type": kind, ":content-type": "application/json", ":message-type": "exception"}
+    return _frame(headers, as_json(_error(error)))
+
+
+def _error_headers(error: ErrorReply) -> Headers:
+    return (("x-amzn-errortype", f"{error.kind}:http://internal.amazon.com/coral/com.amazon.bedrock/"),)
+
+
+def _no_limits(_standings: tuple[Standing, ...], _wall: float) -> Headers:
+    """Return no headers: AWS announces nothing before a limit is reached."""
+    return ()
+
+
+def _limited(rejection: Rejection, _model: str) -> tuple[ErrorReply, Headers]:
+    """AWS never announces when to come back."""
+    what = "tokens" if rejection.kind == "tokens" else "requests"
+    return _ERRORS["rate-limit"]._replace(message=f"Too many {what}, please wait before trying again."), ()
+
+
+def _anthropic_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
+    """Return Anthropic's events, each as the bytes of an event of AWS's stream."""
+    frames = []
+    for part, event in ANTHROPIC.frames(reply, request, number):
+        document = event.partition(b"data: ")[2].strip()
+        # Bedrock sends no pings.
+        if not document.startswith(b'{"type":"ping"'):
+            frames.append(Frame(part, _event("chunk", {"bytes": base64.b64encode(document).decode()})))
+    return frames
+
+
+BEDROCK_ANTHROPIC = ANTHROPIC._replace(
+    name="bedrock-anthropic",
+    frames=_anthropic_frames,
+    errors=_ERRORS,
+    error=_error,
+    error_frame=_error_frame,
+    error_headers=_error_headers,
+    limits=_no_limits,
+    limited=_limited,
+    request_id="x-amzn-requestid",
+    stream_type=_EVENT_STREAM,
+)
+
+
+def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+
+
+def _prompt(request: Request) -> Prompt:
+    messages = request.list_of("messages")
+    texts = [text for each in messages if each.get("role") == "user" and (text := text_of(each.get("content")))]
+    results = [part["toolResult"] for part in _parts(messages[-1]) if "toolResult" in part] if messages else []
+    result = results[-1].get("content") if results and isinstance(results[-1], dict) else None
+    tools, calls = _tools(request.dict_of("toolConfig"))
+    return Prompt(
+        text=texts[-1] if texts else "",
+        result=(text_of(result) or msgspec.json.encode(result).decode()) if results else None,
+        turns=sum(each.get("role") == "assistant" for each in messages),
+        tools=tools,
+        calls=calls,
+        tokens=len(request.body) // 4,
+    )
+
+
+def _tools(config: dict[str, Any]) -> tuple[tuple[Tool, ...], Calls]:
+    listed = config.get("tools")
+    specs = [tool["toolSpec"] for tool in listed if isinstance(tool, dict) and isinstance(tool.get("toolSpec"), dict)] if isinstance(listed, list) else []  # fmt: skip
+    tools = tuple(Tool(str(spec.get("name", "")), _input_schema(spec)) for spec in specs)
+    choice = config.get("toolChoice")
+    choice = choice if isinstance(choice, dict) else {}
+    if isinstance(choice.get("tool"), dict):
+        return only(tools, [choice["tool"].get("name")]), "must"
+    return tools, "must" if "any" in choice else "may"
+
+
+def _input_schema(spec: dict[str, Any]) -> dict[str, Any]:
+    schema = spec.get("inputSchema")
+    inner = schema.get("json") if isinstance(schema, dict) else None
+    return inner if isinstance(inner, dict) else {}
+
+
+def _usage(reply: Reply) -> dict[str, int]:
+    sent, made = reply.input_tokens, reply.output_tokens
+    return {"inputTokens": sent, "outputTokens": made, "totalTokens": sent + made}
+
+
+def _stop_reason(reply: Reply) -> str:
+    return "tool_use" if reply.tool else "end_turn"
+
+
+def _whole(reply: Reply, _request: Request, number: int) -> dict[str, Any]:
+    part: dict[str, Any] = {"text": reply.text}
+    if reply.tool:
+        arguments = msgspec.Raw(reply.arguments.encode())
+        part = {"toolUse": {"toolUseId": f"tooluse_{number:022d}", "name": reply.tool, "input": arguments}}
+    return {
+        "output": {"message": {"role": "assistant", "content": [part]}},
+        "stopReason": _stop_reason(reply),
+        "usage": _usage(reply),
+        "metrics": {"latencyMs": 1},
+    }
+
+
+def _frames(reply: Reply, _request: Request, number: int) -> list[Frame]:
+    at = {"contentBlockIndex": 0}
+    frames = [Frame(Part.OPENING, _event("messageStart", {"role": "assistant"}))]
+    if reply.tool:
+        start = {"toolUse": {"toolUseId": f"tooluse_{number:022d}", "name": reply.tool}}
+        frames.append(Frame(Part.OPENING, _event("contentBlockStart", {"start": start, **at})))
+    for piece in reply.pieces:
+        delta: dict[str, Any] = {"toolUse": {"input": piece}} if reply.tool else {"text": piece}
+        part = Part.TOOL if reply.tool else Part.TEXT
+        frames.append(Frame(part, _event("contentBlockDelta", {"delta": delta, **at})))
+    closing = {
+        "contentBlockStop": at,
+        "messageStop": {"stopReason": _stop_reason(reply)},
+        "metadata": {"usage": _usage(reply), "metrics": {"latencyMs": 1}},
+    }
+    return [*frames, *(Frame(Part.CLOSING, _event(kind, event)) for kind, event in closing.items())]
+
+
+BEDROCK_CONVERSE = Dialect(
+    name="bedrock-converse",
+    prompt=_prompt,
+    whole=_whole,
+    frames=_frames,
+    errors=_ERRORS,
+    error=_error,
+    error_frame=_error_frame,
+    error_headers=_error_headers,
+    limits=_no_limits,
+    limited=_limited,
+    request_id="x-amzn-requestid",
+    stream_type=_EVENT_STREAM,
+)

@@ -1,0 +1,284 @@
+"""Gemini's protocol. Vertex AI speaks it too, and answers for Anthropic's models with Google's words for limits."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.testing.provider.anthropic import ANTHROPIC
+from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, as_json
+from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, only
+
+if TYPE_CHECKING:
+    from holdfast.testing.provider.http import Headers, Request
+    from holdfast.testing.provider.limits import Rejection, Standing
+
+__all__ = ["GEMINI", "GEMINI_ARRAY", "VERTEX_ANTHROPIC", "counted"]
+
+_RPC = "type.googleapis.com/google.rpc."
+_EXHAUSTED = "RESOURCE_EXHAUSTED"
+_QUOTA = (
+    "You exceeded your current quota, please check your plan and billing details. For more information on this error, head to: "
+    "https://ai.google.dev/gemini-api/docs/rate-limits."
+)
+_KEY_INVALID = {
+    "@type": f"{_RPC}ErrorInfo",
+    "reason": "API_KEY_INVALID",
+    "domain": "googleapis.com",
+    "metadata": {"service": "generativelanguage.googleapis.com"},
+}
+
+
+def _violation(quota_id: str, metric: str, limit: int, model: str) -> dict[str, Any]:
+    violation = {
+        "quotaMetric": f"generativelanguage.googleapis.com/{metric}",
+        "quotaId": quota_id,
+        "quotaDimensions": {"location": "global", "model": model},
+        "quotaValue": str(limit),
+    }
+    return {"@type": f"{_RPC}QuotaFailure", "violations": [violation]}
+
+
+_ERRORS = {
+    "bad-request": ErrorReply(
+        400, "INVALID_ARGUMENT", None, "* GenerateContentRequest.contents: contents is not specified"
+    ),
+    "auth": ErrorReply(
+        400, "INVALID_ARGUMENT", None, "API key not valid. Please pass a valid API key.", (_KEY_INVALID,)
+    ),
+    "expired": ErrorReply(400, "INVALID_ARGUMENT", None, "API key expired. Please renew the API key.", (_KEY_INVALID,)),
+    "billing": ErrorReply(
+        400,
+        "FAILED_PRECONDITION",
+        None,
+        "Gemini API free tier is not available in your country. Please enable billing on your project in Google AI Studio.",
+    ),
+    "quota": ErrorReply(
+        429,
+        _EXHAUSTED,
+        None,
+        _QUOTA,
+        (
+            _violation(
+                "GenerateRequestsPerDayPerProjectPerModel", "generate_requests_per_model_per_day", 1000, "{model}"
+            ),
+        ),
+    ),
+    "forbidden": ErrorReply(403, "PERMISSION_DENIED", None, "The caller does not have permission"),
+    "not-found": ErrorReply(
+        404,
+        "NOT_FOUND",
+        None,
+        "models/{model} is not found for API version v1beta, or is not supported for generateContent. Call ListModels to see the list of available models and their supported methods.",
+    ),
+    "overflow": ErrorReply(
+        400,
+        "INVALID_ARGUMENT",
+        None,
+        "The input token count (1196265) exceeds the maximum number of tokens allowed (1048576).",
+    ),
+    "too-large": ErrorReply(413, "INVALID_ARGUMENT", None, "Request payload size exceeds the limit: 20971520 bytes."),
+    "rate-limit": ErrorReply(429, _EXHAUSTED, None, "Resource has been exhausted (e.g. check quota)."),
+    "internal": ErrorReply(
+        500,
+        "INTERNAL",
+        None,
+        "An internal error has occurred. Please retry or report in https://developers.generativeai.google/guide/troubleshooting",
+    ),
+    "unavailable": ErrorReply(503, "UNAVAILABLE", None, "The service is currently unavailable."),
+    "timeout": ErrorReply(504, "DEADLINE_EXCEEDED", None, "The request timed out. Please try again."),
+    "overloaded": ErrorReply(503, "UNAVAILABLE", None, "The model is overloaded. Please try again later."),
+}
+
+
+def _parts(content: dict[str, Any]) -> list[dict[str, Any]]:
+    parts = content.get("parts")
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+
+
+def _text(parts: list[dict[str, Any]]) -> str:
+    return " ".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+
+
+def _prompt(request: Request) -> Prompt:
+    contents = request.list_of("contents")
+    texts = [text for each in contents if each.get("role", "user") == "user" and (text := _text(_parts(each)))]
+    results = [found for part in _parts(contents[-1]) if (found := _field(part, "functionResponse"))] if contents else []  # fmt: skip
+    result = _field(results[-1], "response") if results else None
+    tools, calls = _tools(request)
+    return Prompt(
+        text=texts[-1] if texts else "",
+        result=None if not results else result if isinstance(result, str) else msgspec.json.encode(result).decode(),
+        turns=sum(each.get("role") == "model" for each in contents),
+        tools=tools,
+        calls=calls,
+        schema=_schema(_field(request.document, "generationConfig")),
+        tokens=len(request.body) // 4,
+    )
+
+
+def _tools(request: Request) -> tuple[tuple[Tool, ...], Calls]:
+    listed = [_field(tool, "functionDeclarations") for tool in request.list_of("tools")]
+    offered = [each for declared in listed if isinstance(declared, list) for each in declared if isinstance(each, dict)]
+    tools = tuple(
+        Tool(str(each.get("name", "")), _field(each, "parametersJsonSchema") or each.get("parameters") or {})
+        for each in offered
+    )
+    config = _field(_field(request.document, "toolConfig"), "functionCallingConfig")
+    allowed = _field(config, "allowedFunctionNames")
+    if isinstance(allowed, list) and allowed:
+        tools = only(tools, allowed)
+    mode = str(_field(config, "mode") or "AUTO").upper()
+    return tools, "must" if mode == "ANY" else "never" if mode == "NONE" else "may"
+
+
+def _field(document: Any, name: str) -> Any:
+    """Return a field. Google's servers read each name in both spellings, and its own SDK mixes them."""
+    if not isinstance(document, dict):
+        return None
+    found = document.get(name)
+    return document.get(re.sub(r"(?=[A-Z])", "_", name).lower()) if found is None else found
+
+
+def _schema(config: Any) -> dict[str, Any] | None:
+    schema = _field(config, "responseJsonSchema") or _field(config, "responseSchema")
+    if isinstance(schema, dict):
+        return schema
+    return {} if _field(config, "responseMimeType") == "application/json" else None
+
+
+def _chunk(request: Request, number: int, parts: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": 0}
+    if "finishReason" in more:
+        candidate["finishReason"] = more.pop("finishReason")
+    return {"candidates": [candidate], **more, "modelVersion": request.model, "responseId": f"response-{number:024d}"}
+
+
+def _call_part(reply: Reply) -> dict[str, Any]:
+    return {"functionCall": {"name": reply.tool, "args": msgspec.Raw(reply.arguments.encode())}}
+
+
+def _usage(reply: Reply) -> dict[str, Any]:
+    sent, made = reply.input_tokens, reply.output_tokens
+    return {"promptTokenCount": sent, "candidatesTokenCount": made, "totalTokenCount": sent + made}
+
+
+def _whole(reply: Reply, request: Request, number: int) -> dict[str, Any]:
+    part = _call_part(reply) if reply.tool else {"text": reply.text}
+    return _chunk(request, number, [part], finishReason="STOP", usageMetadata=_usage(reply))
+
+
+def _chunks(reply: Reply, request: Request, number: int) -> list[tuple[Part, dict[str, Any]]]:
+    """Return the chunks of a stream. A function call is never split."""
+    if reply.tool:
+        middle = [(Part.TOOL, _chunk(request, number, [_call_part(reply)]))]
+    else:
+        middle = [(Part.TEXT, _chunk(request, number, [{"text": piece}])) for piece in reply.pieces]
+    last = _chunk(request, number, [{"text": ""}], finishReason="STOP", usageMetadata=_usage(reply))
+    return [*middle, (Part.CLOSING, last)]
+
+
+def _event(document: Any) -> bytes:
+    return b"data: " + as_json(document) + b"\r\n\r\n"
+
+
+def _frames(reply: Reply, request: Request, number: int) -> list[Frame]:
+    return [Frame(part, _event(chunk)) for part, chunk in _chunks(reply, request, number)]
+
+
+def _array_frames(reply: Reply, request: Request, number: int) -> list[Frame]:
+    """Without `alt=sse` a stream is one JSON array that arrives piece by piece."""
+    chunks = _chunks(reply, request, number)
+    listed = [Frame(part, (b",\r\n" if at else b"[") + as_json(chunk)) for at, (part, chunk) in enumerate(chunks)]
+    return [*listed, Frame(Part.CLOSING, b"\n]\n")]
+
+
+def _error(error: ErrorReply) -> dict[str, Any]:
+    written: dict[str, Any] = {"code": error.status, "message": error.message, "status": error.kind}
+    if error.details:
+        written["details"] = list(error.details)
+    return {"error": written}
+
+
+def _error_frame(error: ErrorReply, _sequence: int) -> bytes:
+    return _event(_error(error))
+
+
+def _array_error_frame(error: ErrorReply, sequence: int) -> bytes:
+    return (b",\r\n" if sequence else b"[") + as_json(_error(error)) + b"\n]\n"
+
+
+def _no_limits(_standings: tuple[Standing, ...], _wall: float) -> Headers:
+    """Return no headers: Google announces nothing before a limit is reached."""
+    return ()
+
+
+def _hinted(error: ErrorReply, hint: str) -> ErrorReply:
+    """Announce a delay as Google does: in the message, and as a detail."""
+    retry = {"@type": f"{_RPC}RetryInfo", "retryDelay": hint}
+    return error._replace(message=f"{error.message}\nPlease retry in {hint}.", details=(*error.details, retry))
+
+
+def _limited(rejection: Rejection, model: str) -> tuple[ErrorReply, Headers]:
+    if rejection.kind == "concurrency":
+        return _ERRORS["rate-limit"], ()
+    metric, quota = {
+        "requests": ("generate_requests_per_model", "GenerateRequestsPerMinutePerProjectPerModel"),
+        "tokens": ("generate_content_paid_tier_input_token_count", "GenerateContentPaidTierInputTokensPerModelPerMinute"),
+    }[rejection.kind]  # fmt: skip
+    message = f"{_QUOTA} \n* Quota exceeded for metric: generativelanguage.googleapis.com/{metric}, limit: {rejection.limit}, model: {model}"
+    details = (_violation(quota, metric, rejection.limit, model),)
+    error = ErrorReply(429, _EXHAUSTED, None, message, details)
+    if rejection.seconds is None:
+        return error, ()
+    return _hinted(error, f"{math.ceil(rejection.seconds * 1000 - 1e-6) / 1000:g}s"), ()
+
+
+def counted(tokens: int) -> dict[str, Any]:
+    """Return the answer to `countTokens`."""
+    return {"totalTokens": tokens, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": tokens}]}
+
+
+GEMINI = Dialect(
+    name="gemini",
+    prompt=_prompt,
+    whole=_whole,
+    frames=_frames,
+    errors=_ERRORS,
+    error=_error,
+    error_frame=_error_frame,
+    limits=_no_limits,
+    limited=_limited,
+    request_id="x-goog-request-id",
+    hinted=_hinted,
+)
+GEMINI_ARRAY = GEMINI._replace(
+    name="gemini-array",
+    frames=_array_frames,
+    error_frame=_array_error_frame,
+    stream_type="application/json; charset=UTF-8",
+)
+
+
+def _vertex_error(error: ErrorReply) -> dict[str, Any]:
+    """Write Google's own errors as Google does, and the others as Anthropic does."""
+    return _error(error) if error.kind.isupper() else ANTHROPIC.error(error)
+
+
+def _vertex_limited(rejection: Rejection, model: str) -> tuple[ErrorReply, Headers]:
+    base = f"base model: {model}"
+    what = "tokens" if rejection.kind == "tokens" else "requests"
+    message = f"Quota exceeded for aiplatform.googleapis.com/online_prediction_{what}_per_minute_per_base_model with {base}. Please submit a quota increase request. https://cloud.google.com/vertex-ai/docs/generative-ai/quotas-genai."
+    return ErrorReply(429, _EXHAUSTED, None, message), ()
+
+
+VERTEX_ANTHROPIC = ANTHROPIC._replace(
+    name="vertex-anthropic",
+    errors={**ANTHROPIC.errors, "rate-limit": _ERRORS["rate-limit"]},
+    error=_vertex_error,
+    limits=_no_limits,
+    limited=_vertex_limited,
+)
