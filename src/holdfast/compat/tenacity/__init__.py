@@ -29,16 +29,11 @@ overflow.
 
 from __future__ import annotations
 
+from holdfast.compat.tenacity.after import after_log, after_nothing
 from holdfast.compat.tenacity.attempts import AttemptManager
-from holdfast.compat.tenacity.hooks import (
-    after_log,
-    after_nothing,
-    before_log,
-    before_nothing,
-    before_sleep_log,
-    before_sleep_nothing,
-    sleep_using_event,
-)
+from holdfast.compat.tenacity.before import before_log, before_nothing
+from holdfast.compat.tenacity.before_sleep import before_sleep_log, before_sleep_nothing
+from holdfast.compat.tenacity.nap import sleep, sleep_using_event
 from holdfast.compat.tenacity.retrier import AsyncRetrying, BaseRetrying, Retried, Retrying, retry
 from holdfast.compat.tenacity.retry import (
     retry_all,
@@ -114,6 +109,7 @@ __all__ = [
     "retry_if_result",
     "retry_never",
     "retry_unless_exception_type",
+    "sleep",
     "sleep_using_event",
     "stop_after_attempt",
     "stop_after_delay",

@@ -185,7 +185,7 @@ class Attempts:
             # `fault_of` reads these attributes. Without them the RetryError would hide the history of the attempts.
             kept = (FAULT_ATTRIBUTE, GAVE_UP_IN)
             failure.__dict__.update({name: source.__dict__[name] for name in kept if name in source.__dict__})
-        self._end(error=failure.underlying() if retrying.reraise else failure)
+        self._end(error=(outcome.underlying() or failure) if retrying.reraise else failure)
 
     def _rest(self, delay: float) -> Steps:
         state = self.state
@@ -194,7 +194,7 @@ class Attempts:
         self._statistics.record(state, idle_for=state.idle_for, attempt_number=state.attempt_number + 1)
         yield from self._run_hook("before_sleep", self._retrying.before_sleep)
         state.prepare_for_next_attempt()
-        yield self._retrying.rest(self.op.plan.runtime, delay)
+        yield self._retrying.rest(delay)
 
     def _end(self, *, answer: Any = None, error: BaseException | None = None) -> None:
         self.over = True

@@ -8,13 +8,14 @@ number of calls may run at once.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
+from holdfast.compat.tenacity import nap
+from holdfast.compat.tenacity.after import after_nothing
 from holdfast.compat.tenacity.attempts import AttemptManager, Attempts, run, run_async
-from holdfast.compat.tenacity.hooks import Hook, after_nothing, before_nothing
+from holdfast.compat.tenacity.before import Hook, before_nothing
 from holdfast.compat.tenacity.retry import Condition, retry_if_exception_type
 from holdfast.compat.tenacity.state import RetryCallState, RetryError, RetryObject, Statistics
 from holdfast.compat.tenacity.stop import Stop, stop_never
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator
     from typing import Self, Unpack
 
-    from holdfast.runtime.runtime import Runtime
 
 __all__ = ["AsyncRetrying", "BaseRetrying", "Options", "Retried", "Retrying", "retry"]
 
@@ -40,7 +40,7 @@ class Options(TypedDict, total=False):
     """The arguments of `retry`, `Retrying`, `copy` and `retry_with`."""
 
     sleep: Callable[[float], Any] | None
-    """The function that sleeps. None means the runtime's sleep, which tests can replace."""
+    """The function that sleeps. None means `nap.sleep`, or `nap.sleep_async` in a task: the runtime's clock."""
     stop: Stop
     wait: Wait | None
     retry: Condition
@@ -49,7 +49,8 @@ class Options(TypedDict, total=False):
     before_sleep: Hook | None
     reraise: bool
     """Raise the last attempt's own exception instead of `RetryError`."""
-    retry_error_cls: type[RetryError]
+    retry_error_cls: type[BaseException]
+    """What is raised in the end, called with the last outcome: `RetryError`, or any other class of exceptions."""
     retry_error_callback: Callable[..., Any] | None
     """A function of the state, called when no further attempt is made. Its result is returned instead of raising."""
     name: str | None
@@ -72,7 +73,8 @@ class BaseRetrying(RetryObject):
             raise InvalidError.saying("retry", f"some of {', '.join(Options.__annotations__)}", ", ".join(unknown))
         self.sleep = options.get("sleep")
         self.stop = options.get("stop", stop_never)
-        self.wait = options.get("wait") or wait_none()
+        wait = options.get("wait")
+        self.wait = wait_none() if wait is None else wait
         self.retry = options.get("retry", retry_if_exception_type())
         self.before = options.get("before", before_nothing)
         self.after = options.get("after", after_nothing)
@@ -108,8 +110,8 @@ class BaseRetrying(RetryObject):
             if not callable(given) and (given is not None or name in _FUNCTIONS):
                 raise InvalidError.at(f"retry.{name}", "a function of the retry state", given)
         kind: Any = self.retry_error_cls
-        if not (isinstance(kind, type) and issubclass(kind, RetryError)):
-            raise InvalidError.at("retry.retry_error_cls", "a class below RetryError", kind)
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise InvalidError.at("retry.retry_error_cls", "a class of exceptions", kind)
 
     def _bound(self, fn: Callable[..., Any]) -> Plan:
         reject_generator(fn)
@@ -119,7 +121,7 @@ class BaseRetrying(RetryObject):
         return not self.enabled or plan.fresh().off
 
     def _decorated(self, wrapper: Any, fn: Callable[..., Any], statistics: Statistics) -> Any:
-        functools.update_wrapper(wrapper, fn)
+        functools.update_wrapper(wrapper, fn, (*functools.WRAPPER_ASSIGNMENTS, "__defaults__", "__kwdefaults__"))
         wrapper.retry = self
         wrapper.retry_with = lambda **changes: self.copy(**changes).wraps(fn)
         # This is the same dict, not a copy: `functools.wraps` in other decorators copies the reference, and all see
@@ -130,6 +132,10 @@ class BaseRetrying(RetryObject):
     def wraps(self, fn: Callable[..., Any]) -> Any:
         """Return a function that calls `fn` with these retries. It is sync or async as `fn` is."""
         raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The plan belongs to this process, so another process makes its own.
+        return _restored, (type(self), {name: getattr(self, name) for name in Options.__annotations__})
 
     def __str__(self) -> str:
         return self.name or "<unknown>"
@@ -162,9 +168,10 @@ class Retrying(BaseRetrying):
                     f"retry.{name}", "a plain function; AsyncRetrying takes async ones", "an async one"
                 )
 
-    def rest(self, runtime: Runtime, seconds: float) -> Any:
+    def rest(self, seconds: float) -> Any:
         """Sleep in this thread."""
-        return (self.sleep or runtime.sleep)(seconds)
+        # `nap.sleep` is looked up now, so that a test may replace it there.
+        return (self.sleep or nap.sleep)(seconds)
 
     def __call__(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call `fn` until no further attempt is needed or allowed."""
@@ -234,10 +241,9 @@ class AsyncRetrying(BaseRetrying):
     Raises the same errors as `Retrying`.
     """
 
-    def rest(self, runtime: Runtime, seconds: float) -> Any:
+    def rest(self, seconds: float) -> Any:
         """Return the awaitable that sleeps."""
-        # A sleep of zero seconds still lets other tasks run.
-        return asyncio.sleep(seconds if runtime.waits else 0) if self.sleep is None else self.sleep(seconds)
+        return (self.sleep or nap.sleep_async)(seconds)
 
     async def __call__(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call `fn` until no further attempt is needed or allowed. If `fn` returns an awaitable, it is awaited."""
@@ -383,6 +389,11 @@ def _plain_attempt(retrying: BaseRetrying) -> AttemptManager:
 
 async def _awaited(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
+
+
+def _restored(kind: type[BaseRetrying], settings: Any) -> BaseRetrying:
+    """Return the object that was pickled."""
+    return kind(**settings)
 
 
 def _shown(setting: Any) -> str:

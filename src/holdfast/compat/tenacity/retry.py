@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Condition",
+    "outcome_of",
     "retry_all",
     "retry_always",
     "retry_any",
@@ -49,17 +50,19 @@ class retry_base:
                 return not is_night()
     """
 
-    def __call__(self, retry_state: RetryCallState) -> bool:
+    # Any: an async condition returns an awaitable.
+    def __call__(self, retry_state: RetryCallState) -> Any:
         raise NotImplementedError
 
+    # An async condition cannot be evaluated here: its own `__ror__` combines both.
     def __or__(self, other: Condition) -> retry_any:
-        return retry_any(self, other)
+        return NotImplemented if is_async(other) else retry_any(*_parts(self, retry_any), other)
 
     def __ror__(self, other: Condition) -> retry_any:
         return retry_any(other, self)
 
     def __and__(self, other: Condition) -> retry_all:
-        return retry_all(self, other)
+        return NotImplemented if is_async(other) else retry_all(*_parts(self, retry_all), other)
 
     def __rand__(self, other: Condition) -> retry_all:
         return retry_all(other, self)
@@ -102,7 +105,7 @@ retry_never = _retry_constant(False)  # noqa: FBT003 - the class is this one boo
 class retry_if_exception(retry_base):
     """Retry if a function of the exception returns true: `retry_if_exception(lambda error: error.code == 503)`.
 
-    Raises `InvalidError` if the predicate is async: `AsyncRetrying` takes an async function as `retry=` itself.
+    Raises `InvalidError` if the predicate is async: `holdfast.compat.tenacity.asyncio` has the condition for it.
     """
 
     after_result = False
@@ -112,7 +115,7 @@ class retry_if_exception(retry_base):
         self.predicate = _sync("retry_if_exception", predicate)
 
     def __call__(self, retry_state: RetryCallState) -> bool:
-        error = _outcome(retry_state).exception()
+        error = outcome_of(retry_state).exception()
         return self.after_result if error is None else bool(self.predicate(error))
 
 
@@ -121,7 +124,11 @@ class retry_if_exception_type(retry_if_exception):
 
     def __init__(self, exception_types: Types = Exception) -> None:
         self.exception_types = exception_types
-        super().__init__(lambda error: isinstance(error, exception_types))
+        super().__init__(self._is_one)
+
+    # A method and not a lambda, here and below, so that a condition can be pickled for another process.
+    def _is_one(self, error: BaseException) -> bool:
+        return isinstance(error, self.exception_types)
 
 
 class retry_if_not_exception_type(retry_if_exception):
@@ -129,7 +136,10 @@ class retry_if_not_exception_type(retry_if_exception):
 
     def __init__(self, exception_types: Types = Exception) -> None:
         self.exception_types = exception_types
-        super().__init__(lambda error: not isinstance(error, exception_types))
+        super().__init__(self._is_none)
+
+    def _is_none(self, error: BaseException) -> bool:
+        return not isinstance(error, self.exception_types)
 
 
 class retry_unless_exception_type(retry_if_not_exception_type):
@@ -143,7 +153,10 @@ class retry_if_exception_cause_type(retry_if_exception):
 
     def __init__(self, exception_types: Types = Exception) -> None:
         self.exception_cause_types = exception_types
-        super().__init__(lambda error: any(isinstance(cause, exception_types) for cause in _causes(error)))
+        super().__init__(self._has_cause)
+
+    def _has_cause(self, error: BaseException) -> bool:
+        return any(isinstance(cause, self.exception_cause_types) for cause in _causes(error))
 
 
 class retry_if_exception_message(retry_if_exception):
@@ -157,9 +170,13 @@ class retry_if_exception_message(retry_if_exception):
             raise InvalidError.saying(
                 type(self).__name__, "either message or match", "neither" if message is None else "both"
             )
+        self.message = message
         # The pattern is compiled once here, so that a wrong pattern raises where it is written.
-        pattern = None if match is None else re.compile(match)
-        super().__init__(lambda error: str(error) == message if pattern is None else pattern.match(str(error)))
+        self.match = None if match is None else re.compile(match)
+        super().__init__(self._matches)
+
+    def _matches(self, error: BaseException) -> bool:
+        return str(error) == self.message if self.match is None else self.match.match(str(error)) is not None
 
 
 class retry_if_not_exception_message(retry_if_exception_message):
@@ -169,8 +186,10 @@ class retry_if_not_exception_message(retry_if_exception_message):
 
     def __init__(self, message: str | None = None, match: str | re.Pattern[str] | None = None) -> None:
         super().__init__(message, match)
-        matches = self.predicate
-        self.predicate = lambda error: not matches(error)
+        self.predicate = self._differs
+
+    def _differs(self, error: BaseException) -> bool:
+        return not self._matches(error)
 
 
 class retry_if_result(retry_base):
@@ -180,7 +199,7 @@ class retry_if_result(retry_base):
         self.predicate = _sync("retry_if_result", predicate)
 
     def __call__(self, retry_state: RetryCallState) -> bool:
-        outcome = _outcome(retry_state)
+        outcome = outcome_of(retry_state)
         return not outcome.failed and bool(self.predicate(outcome.result()))
 
 
@@ -191,11 +210,12 @@ class retry_if_not_result(retry_base):
         self.predicate = _sync("retry_if_not_result", predicate)
 
     def __call__(self, retry_state: RetryCallState) -> bool:
-        outcome = _outcome(retry_state)
+        outcome = outcome_of(retry_state)
         return not outcome.failed and not self.predicate(outcome.result())
 
 
-def _outcome(retry_state: RetryCallState) -> Future:
+def outcome_of(retry_state: RetryCallState) -> Future:
+    """Return the outcome of the last attempt. Raises `InvalidError` while an attempt runs."""
     if retry_state.outcome is None:
         raise InvalidError.saying("retry_state.outcome", "an attempt that has ended", "none")
     return retry_state.outcome
@@ -209,8 +229,13 @@ def _sync(path: str, predicate: Callable[[Any], Any]) -> Callable[[Any], Any]:
     if not callable(predicate):
         raise InvalidError.at(path, "a function", predicate)
     if is_async(predicate):
-        raise InvalidError.saying(path, "a plain function; AsyncRetrying takes an async one as retry=", "an async one")
+        raise InvalidError.saying(path, f"a plain function; tenacity.asyncio.{path} takes async ones", "an async one")
     return predicate
+
+
+def _parts(condition: retry_base, kind: type[retry_any | retry_all]) -> tuple[Condition, ...]:
+    """Return the conditions that are combined in this way, so that `a | b | c` is one condition of three."""
+    return condition.retries if isinstance(condition, kind) else (condition,)
 
 
 def _causes(error: BaseException) -> list[BaseException]:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.clock import Rng
-    from holdfast.runtime.runtime import Runtime
 
 __all__ = ["Future", "RetryAction", "RetryCallState", "RetryError", "RetryObject", "Statistics", "TryAgain"]
 
@@ -66,6 +65,14 @@ class Future:
             raise self._error
         return self._value
 
+    def underlying(self) -> BaseException | None:
+        """Return the exception that explains the failure; None if the attempt returned a value."""
+        error = self._error
+        if isinstance(error, TryAgain):
+            # TryAgain itself gives no reason. If it was raised from another exception, that exception is the reason.
+            return error.__cause__ or error.__context__ or error
+        return error
+
     def done(self) -> bool:
         """Return True: an outcome exists only for a finished attempt."""
         return True
@@ -96,11 +103,7 @@ class RetryError(Exception):
 
     def underlying(self) -> BaseException:
         """Return the exception that `reraise` raises."""
-        error = self.last_attempt.exception()
-        if isinstance(error, TryAgain):
-            # TryAgain itself gives no reason. If it was raised from another exception, that exception is the reason.
-            error = error.__cause__ or error.__context__ or error
-        return self if error is None else error
+        return self.last_attempt.underlying() or self
 
     def __str__(self) -> str:
         return f"{type(self).__name__}[{self.last_attempt!r}]"
@@ -132,7 +135,7 @@ class RetryObject:
     after: Callable[..., Any] | None
     before_sleep: Callable[..., Any] | None
     reraise: bool
-    retry_error_cls: type[RetryError]
+    retry_error_cls: type[BaseException]
     retry_error_callback: Callable[..., Any] | None
     name: str | None
     enabled: bool
@@ -142,7 +145,7 @@ class RetryObject:
         """The numbers of the call that began last; empty before the first."""
         raise NotImplementedError
 
-    def rest(self, runtime: Runtime, seconds: float) -> Any:
+    def rest(self, seconds: float) -> Any:
         """Sleep, or return the awaitable that sleeps."""
         raise NotImplementedError
 
@@ -218,7 +221,15 @@ class RetryCallState:
         self.next_action = None
 
     def __repr__(self) -> str:
-        return f"<RetryCallState attempt #{self.attempt_number}; slept for {self.idle_for:g}; last: {self.outcome!r}>"
+        error = None if self.outcome is None else self.outcome.exception()
+        if self.outcome is None:
+            last = "none yet"
+        elif error is None:
+            last = f"returned {self.outcome.result()}"
+        else:
+            last = f"failed ({type(error).__name__} {error})"
+        slept = round(self.idle_for, 2)
+        return f"<RetryCallState {id(self)}: attempt #{self.attempt_number}; slept for {slept}; last result: {last}>"
 
 
 class Statistics:

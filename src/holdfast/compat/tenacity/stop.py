@@ -43,7 +43,8 @@ class stop_base:
         raise NotImplementedError
 
     def __or__(self, other: Stop) -> stop_any:
-        return stop_any(self, other)
+        # `a | b | c` is one stop of three, so that events know the number of attempts.
+        return stop_any(*self.stops, other) if isinstance(self, stop_any) else stop_any(self, other)
 
     def __ror__(self, other: Stop) -> stop_any:
         return stop_any(other, self)

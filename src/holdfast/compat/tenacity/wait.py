@@ -149,8 +149,10 @@ class wait_exception(wait_base):
 class wait_incrementing(wait_base):
     """Wait `start`, then `increment` more after each attempt, at most `max`: `wait_incrementing(1, 2, max=30)`."""
 
-    def __init__(self, start: Duration = 0, increment: float = 100, max: Duration = MAX_WAIT) -> None:
+    def __init__(self, start: Duration = 0, increment: Duration = 100, max: Duration = MAX_WAIT) -> None:
         self.start = seconds("wait_incrementing: start", start)
+        # It may be negative, so `seconds` cannot check it.
+        increment = increment.total_seconds() if isinstance(increment, timedelta) else increment
         options.at_least("wait_incrementing: increment", increment, -MAX_WAIT)
         self.increment = increment
         self.max = seconds("wait_incrementing: max", max)
