@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.recover import recover
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.suppress import suppress
-    from holdfast.runtime.tool import tool
+    from holdfast.runtime.tool import call_key, tool
     from holdfast.sessions.session import Session
 
 __all__ = [
@@ -96,6 +96,7 @@ __all__ = [
     "Target",
     "Tries",
     "__version__",
+    "call_key",
     "fault_of",
     "recover",
     "suppress",
@@ -114,6 +115,7 @@ _HOMES = (
         "Runtime": "holdfast.runtime.runtime",
         "Session": "holdfast.sessions.session",
         "Target": "holdfast.policies.target",
+        "call_key": "holdfast.runtime.tool",
         "fault_of": "holdfast.runtime.fault_of",
         "recover": "holdfast.runtime.recover",
         "suppress": "holdfast.runtime.suppress",

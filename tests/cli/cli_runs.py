@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from holdfast.cli.app import app
 
-__all__ = ["KEY", "SCRIPT", "environment", "holdfast", "holdfast_json", "script"]
+__all__ = ["KEY", "SCRIPT", "environment", "heed_interrupts", "holdfast", "holdfast_json", "running", "script"]
 
 SCRIPT = str(Path(sys.executable).with_name("holdfast"))
 KEY = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUv"
@@ -43,3 +46,19 @@ def script(*arguments: str | bytes, given: bytes = b"", **env: str) -> subproces
     return subprocess.run(
         [SCRIPT, *arguments], input=given, env=environment(**env), capture_output=True, timeout=60, check=False
     )
+
+
+def heed_interrupts() -> None:
+    """For `preexec_fn`: a shell starts background jobs with SIGINT ignored, and a child inherits that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A process that an interrupt reaches; it is killed when the block is left."""
+    with subprocess.Popen(command, preexec_fn=heed_interrupts, **options) as process:  # noqa: PLW1509 - no other thread forks
+        try:
+            yield process
+        finally:
+            # Leaving the block waits for the process: one that goes on would block the whole run.
+            process.kill()

@@ -14,7 +14,7 @@ from contextlib import closing
 
 import msgspec
 import pytest
-from cli_runs import KEY, SCRIPT, environment, holdfast
+from cli_runs import KEY, SCRIPT, environment, holdfast, running
 
 from holdfast.stores import Commit, NewAudit, NewSession, SqliteStore
 from holdfast.stores.chain import verify
@@ -296,26 +296,11 @@ def commit(path, *records):
 def test_the_real_command_follows_a_store_that_another_process_writes(path):
     command = [SCRIPT, "audit", "tail", "-n", "1", "--follow", "--jsonl", "--store", path]
     env = environment(PYTHONPATH=os.pathsep.join(sys.path))
-
-    def heed_interrupts() -> None:
-        # A shell starts background jobs with SIGINT ignored, and a child inherits that.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    with subprocess.Popen(
-        command,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=heed_interrupts,  # noqa: PLW1509 - no other thread runs here
-    ) as process:
-        try:
-            first = json.loads(process.stdout.readline())
-            commit(path, audit("Alert", "run-9", level="critical"))
-            second = json.loads(process.stdout.readline())
-            process.send_signal(signal.SIGINT)
-            status = process.wait(10)
-        finally:
-            # Leaving the block waits for the process: one that goes on would block the whole run.
-            process.kill()
+    with running(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        first = json.loads(process.stdout.readline())
+        commit(path, audit("Alert", "run-9", level="critical"))
+        second = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        status = process.wait(10)
     assert places([first, second]) == [("runtime", 4), ("runtime", 5)]
     assert (second["class"], second["payload"], status) == ("Alert", {"level": "critical"}, 130)

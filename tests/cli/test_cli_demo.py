@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_runs import environment, holdfast, holdfast_json
+from cli_runs import environment, heed_interrupts, holdfast, holdfast_json
 
 import holdfast as package
 from holdfast.cli.demo import show
@@ -259,7 +259,13 @@ class Screen:
         self._before = termios.tcgetattr(program)
         self._program = program
         self.demo = subprocess.Popen(
-            COMMAND, stdin=program, stdout=program, stderr=program, env=ENVIRONMENT, start_new_session=True
+            COMMAND,
+            stdin=program,
+            stdout=program,
+            stderr=program,
+            env=ENVIRONMENT,
+            start_new_session=True,
+            preexec_fn=heed_interrupts,  # noqa: PLW1509 - no other thread forks
         )
         self.seen = ""
 

@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from cli_runs import SCRIPT, environment, holdfast, holdfast_json
+from cli_runs import SCRIPT, environment, holdfast, holdfast_json, running
 
 import holdfast as package
 from holdfast.cli import faults
@@ -35,7 +35,7 @@ def test_serve_prints_its_address_and_its_counters(tmp_path):
     script = tmp_path / "script.toml"
     script.write_text('[[rules]]\nsteps = "529"\n', encoding="utf-8")
     (tmp_path / "holdfast.toml").write_text("nonsense = 1\n", encoding="utf-8")  # none of its business
-    with subprocess.Popen(
+    with running(
         [sys.executable, "-m", "holdfast", "faults", "serve", "--script", str(script), "--port", "0", "--json"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
@@ -155,7 +155,7 @@ def test_it_is_the_same_in_json():
 
 def test_the_real_command_proxies_until_ctrl_c_and_counts(server):
     command = [SCRIPT, "faults", "proxy", "--to", server, "--toxic", "limit=3;direction=down", "--json"]
-    with subprocess.Popen(
+    with running(
         command, env=environment(PYTHONPATH=os.pathsep.join(sys.path)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         address = process.stderr.readline().split()[0].decode()

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from cli_runs import KEY, SCRIPT, environment, script
+from cli_runs import KEY, SCRIPT, environment, running, script
 
 from holdfast import __version__
 from holdfast.faults import CATALOG, CODES, Fault
@@ -172,7 +172,7 @@ def test_UX_NO_COLOR_means_no_colour_on_a_terminal_too(arguments):
 
 
 def test_UX_ctrl_c_exits_130_without_a_traceback():
-    with subprocess.Popen(
+    with running(
         [SCRIPT, "classify", "--jsonl", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -239,8 +239,12 @@ def test_raising_an_alert_never_waits(stage):
         webhook.send(alert, 1.0)
     assert [fault.code for fault in failed][:1] == ["SYS_RESOURCE_EXHAUSTED"]
     assert 2 <= len(failed) <= 3
+    thread = webhook._thread
     webhook.close()
+    assert thread.is_alive(), "closing did not wait for all posts"
     released.set()
+    thread.join(5)
+    assert not thread.is_alive(), "the thread ends after the last alert"
 
 
 def _alerts():

@@ -95,8 +95,7 @@ def call_key() -> str:
 
     A function with `effect="keyed"` sends it along, and the other side recognises a call that it has already done:
 
-        from holdfast import tool
-        from holdfast.runtime.tool import call_key
+        from holdfast import call_key, tool
 
         @tool(effect="keyed")
         def pay(amount):

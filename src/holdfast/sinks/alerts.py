@@ -175,6 +175,7 @@ class Webhook:
         self._redactor = Redactor.knowing((address, address.partition("://")[2].partition("/")[2]))
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
         self._lock = threading.Lock()
 
     def send(self, alert: Alert, at: float) -> None:
@@ -189,28 +190,38 @@ class Webhook:
         with self._lock:
             # The first alert starts the thread, because most programs never raise an alert.
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="holdfast-webhook", daemon=True)
+                # Each thread has its own signal: one that was closed must not be revived by a later alert.
+                closing = self._closing = threading.Event()
+                self._thread = threading.Thread(target=self._run, args=(closing,), name="holdfast-webhook", daemon=True)
                 self._thread.start()
 
     def close(self) -> None:
         """Post the queued alerts and stop. Wait at most the time limit of one post, so that the program can end."""
         with self._lock:
             thread, self._thread = self._thread, None
+            self._closing.set()
         if thread is None:
             return
         try:
             self._waiting.put_nowait(None)
         except queue.Full:
-            # The address is dead, and waiting for a hundred posts would hold up the program's end.
+            # The address is dead, and waiting for a hundred posts would hold up the program's end. The thread ends when
+            # nothing waits any more.
             return
         thread.join(self._timeout)
 
-    def _run(self) -> None:
-        while (body := self._waiting.get()) is not None:
+    def _run(self, closing: threading.Event) -> None:
+        while (body := self._next(closing)) is not None:
             try:
                 self._post(body)
             except Exception as error:  # noqa: BLE001 - the thread must live to post the next alert
                 self._failed(fault_of(error).masked(self._redactor))
+
+    def _next(self, closing: threading.Event) -> bytes | None:
+        try:
+            return self._waiting.get(block=not closing.is_set())
+        except queue.Empty:
+            return None
 
     def _post(self, body: bytes) -> None:
         headers = {"content-type": "application/json", "user-agent": "holdfast"}
