@@ -34,8 +34,12 @@ def _sdk_client(provider: Any, **options: Any) -> Any:
 
 
 def _client_of(client: Any) -> Client:
+    from openai.types.chat import ChatCompletion
+
     async def ask(question: str) -> str:
-        answer = await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": question}])
+        # As `chat.completions.create` sends it, without the checks of its arguments, which take a third of the time.
+        body = {"model": MODEL, "messages": [{"role": "user", "content": question}]}
+        answer = await client.post("/chat/completions", cast_to=ChatCompletion, body=body)
         return answer.choices[0].message.content
 
     return ask
