@@ -73,7 +73,7 @@ def test_using_it_loads_no_event_loop_no_logger_and_no_screen(statement):
 
 
 HEAVY = {
-    "asyncio", "concurrent.futures", "difflib", "email", "logging", "pathlib", "socket", "sqlite3", "ssl", "subprocess",
+    "asyncio", "concurrent.futures", "difflib", "email", "hashlib", "logging", "pathlib", "socket", "sqlite3", "ssl", "subprocess",
     "tomllib", "urllib.parse", "rich", "typer",
 }  # fmt: skip
 OURS_AND_HEAVY = {

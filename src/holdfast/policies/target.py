@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, TypeAlias
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -116,6 +115,9 @@ def endpoint_name(protocol: str, url: str, known: Mapping[str, str]) -> str:
         endpoint_name("openai", "https://api.openai.com/v1", known)          # openai
         endpoint_name("openai", "http://localhost:4000/team-a/v1", known)    # openai@localhost:4000/team-a
     """
+    # Only clients have endpoints, and every program would pay for the import.
+    from urllib.parse import urlsplit  # noqa: PLC0415
+
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port

@@ -5,7 +5,6 @@ Invariant: once this module is loaded, no `str` or `repr` of an error, a result 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from functools import cache
@@ -51,6 +50,9 @@ def credential_of(client: Any) -> str:
 
 def name_of_key(key: str) -> str:
     """Return a name for a key that does not reveal it."""
+    # Only clients have keys, and loading OpenSSL takes as long as half of our own modules.
+    import hashlib  # noqa: PLC0415
+
     # Eight digits tell the keys of one program apart, and the key cannot be computed back from them.
     return f"key-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
