@@ -151,7 +151,7 @@ def test_cancelling_while_the_other_source_opens_leaves_nothing_behind(capture):
 
 
 def test_a_fallback_source_that_is_no_source_is_an_error():
-    with pytest.raises(InvalidError, match="a function that gives an async iterator"):
+    with pytest.raises(InvalidError, match="a function that gives an iterator"):
         recover("claude").stream(source("a")).fallback(3)
     with pytest.raises(InvalidError, match="when"):
         recover("claude").stream(source("a")).fallback(source("b"), when="NO_SUCH_CODE")

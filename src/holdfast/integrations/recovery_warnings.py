@@ -1,29 +1,12 @@
-"""`RecoveryWarning`: other code retries inside or around our calls.
-
-Each such retry multiplies our attempts, and the policy, the circuit and the budget do not see it.
-"""
+"""Warnings about other code that retries below an integration's calls."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
+from holdfast.runtime.recovery_warnings import RECOVERS, RecoveryWarning, warn
+
 __all__ = ["RECOVERS", "RecoveryWarning", "warn", "warn_of_transport"]
-
-RECOVERS = "__holdfast_recovers__"
-"""The attribute that marks an object that recovers already, so that it is not wrapped a second time."""
-
-
-class RecoveryWarning(UserWarning):
-    """Recovery works, but other code retries as well, so attempts multiply.
-
-    Turn it into an error in your tests: `warnings.simplefilter("error", holdfast.httpx.RecoveryWarning)`.
-    """
-
-
-def warn(message: str, *, above: int = 0) -> None:
-    """Warn at the line that called the caller of this function, or `above` frames further up."""
-    warnings.warn(message, RecoveryWarning, stacklevel=3 + above)
 
 
 def warn_of_transport(transport: Any, *, above: int = 0) -> None:

@@ -7,11 +7,11 @@ import inspect
 import io
 import itertools
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from holdfast.faults import InvalidError
 
-__all__ = ["Request", "has_one_shot", "is_async", "name_of", "reject_generator", "used_up"]
+__all__ = ["Request", "has_one_shot", "is_async", "name_of", "reads_in", "reject_generator", "used_up"]
 
 Request: TypeAlias = "tuple[tuple[Any, ...], Mapping[str, Any]]"
 """The arguments of a call."""
@@ -40,6 +40,17 @@ def reject_generator(fn: Any) -> None:
         raise InvalidError.saying(
             f"recover of {name_of(fn)}", "a function; for a generator use recover(…).stream(fn)", "a generator function"
         )
+
+
+def reads_in(fn: Any) -> Literal["task", "thread"] | None:
+    """Return where the items of `fn` are read: those of an async generator in a task, of a generator in a thread.
+
+    None if only a call shows it.
+    """
+    bare = _bare(fn)
+    if inspect.isasyncgenfunction(bare) or is_async(bare):
+        return "task"
+    return "thread" if inspect.isgeneratorfunction(bare) else None
 
 
 def name_of(fn: Any) -> str:

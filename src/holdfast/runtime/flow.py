@@ -44,7 +44,19 @@ if TYPE_CHECKING:
     from holdfast.runtime.operation import Operation
     from holdfast.runtime.plan import Plan
 
-__all__ = ["ALIVE", "AfterFirst", "AttemptContext", "Delivered", "Dialect", "Ending", "Flow", "Used", "Way", "stalled"]
+__all__ = [
+    "ALIVE",
+    "ANY_ITEMS",
+    "AfterFirst",
+    "AttemptContext",
+    "Delivered",
+    "Dialect",
+    "Ending",
+    "Flow",
+    "Used",
+    "Way",
+    "stalled",
+]
 
 ALIVE: Any = object()
 """A source yields this when something arrived that is not an item yet. The idle limit begins anew; no consumer sees it."""
@@ -100,7 +112,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """A timeout in the middle of a stream is the HTTP client's own: the server sent nothing for too long."""
 
 
-_ANY_ITEMS = Dialect()
+ANY_ITEMS = Dialect()
+"""The dialect of streams that nothing is known about. Their first item may show what they are."""
 
 
 class Ending:
@@ -269,6 +282,7 @@ class Flow:
         """Items before the first content of the present source; None after it."""
         self._looks = False
         """Whether the dialect looks at items at all. If not, no time is spent on them: streams have many items."""
+        self._dialect = of.dialect
         self._ending = Ending(of.dialect)
         self._used: Used | None = None
         self._reported: Exception | None = None
@@ -309,16 +323,21 @@ class Flow:
         # While recovery is off, every item passes through untouched: none is held back, and no end is a cut.
         self._held = None if is_off else []
         # Each source is an answer of its own: the end and the usage of an earlier one say nothing about it.
-        dialect = _ANY_ITEMS if is_off else self.of.dialect
+        self._speak(ANY_ITEMS if is_off else self.of.dialect)
+        self._used = self._reported = None
+
+    def _speak(self, dialect: Dialect) -> None:
+        self._dialect = dialect
         self._looks = any(found is not None for found in (dialect.failure, dialect.ends, dialect.used))
         self._ending = Ending(dialect)
-        self._used = self._reported = None
 
     def received(self, item: Any, source: Any) -> bool:
         """Handle an item; return False if it is held back and the next one is needed now. Raise a failure it reports."""
         if item is ALIVE:
             self.fresh = False
             return True
+        if self._held is not None and self._dialect is ANY_ITEMS and not self._held:
+            self._recognise(item)
         if self._looks:
             self._look_at(item, source)
         if self._held is None:
@@ -326,13 +345,23 @@ class Flow:
             return True
         self._held.append(item)
         # Items are held until the first content and no longer: a consumer must see content the moment it arrives.
-        if self.of.dialect.opens(item):
+        if self._dialect.opens(item):
             return False
         self._release()
         return True
 
+    def _recognise(self, item: Any) -> None:
+        """Use the dialect of a library's stream that the first item shows."""
+        if type(item).__module__ == "builtins":
+            return
+        # Loaded for items of libraries only: most streams of users' own functions are texts.
+        from holdfast.runtime.dialects import dialect_of  # noqa: PLC0415
+
+        if (known := dialect_of(item)) is not None:
+            self._speak(known)
+
     def _look_at(self, item: Any, source: Any) -> None:
-        dialect = self.of.dialect
+        dialect = self._dialect
         if dialect.failure is not None and (failure := dialect.failure(item, source)) is not None:
             if self._held is not None or dialect.raises_failures:
                 raise failure
@@ -383,7 +412,7 @@ class Flow:
         if self._mode != "raise":
             if self._call is not None:
                 self._call.follow(item)
-            if self.of.dialect.fragment(item):
+            if self._dialect.fragment(item):
                 # Another answer phrases its tool calls differently, so parts of two answers must never be joined.
                 self._mode = "raise"
         return item
@@ -487,7 +516,7 @@ class Flow:
 
     def _settle_cut(self, error: BaseException) -> BaseException:
         """Raise `StreamCutError` if the stream may not resume; else return the failure to decide about."""
-        if self.of.dialect.timeout_is_silence and self.op.plan.runtime.fault_of(error).code == "PROVIDER_TIMEOUT":
+        if self._dialect.timeout_is_silence and self.op.plan.runtime.fault_of(error).code == "PROVIDER_TIMEOUT":
             silence = stalled(self.op.plan.name, None)
             silence.__cause__ = error
             error = silence

@@ -453,6 +453,11 @@ class Operation:
             return 0.0
         self._note("retry", made=made)
         reports.retry(self, fault, decision)
+        if made and self.plan.checks_left[0]:
+            # A program that never fails does not load it.
+            from holdfast.runtime.recovery_warnings import warn_of_retries_inside  # noqa: PLC0415
+
+            warn_of_retries_inside(self, error)
         self.waited = decision.delay
         self.moves += decision.elsewhere
         if self.has_fallbacks:

@@ -36,6 +36,9 @@ __all__ = ["PLAN_ATTRIBUTE", "Accept", "Plan", "ScopedPermit"]
 PLAN_ATTRIBUTE = "__holdfast_plan__"
 """Where a decorated function keeps its plan."""
 
+_MAX_CHECKS = 8
+"""How many failures of a plan are checked for retries inside an attempt. Afterwards a retry costs nothing more."""
+
 _NO_TARGET = ((Scope.PROCESS, ""),)
 """The scope of a recovery without a target."""
 
@@ -104,6 +107,8 @@ class Plan:
         """The repairs and the functions that perform them, in the order they were added."""
         self.reported: set[str] = set()
         """The defects of `accept` that were reported. Copies of the plan share it, so each is reported once."""
+        self.checks_left = [_MAX_CHECKS]
+        """How many more failures are checked for retries inside an attempt. Copies of the plan share it."""
         self._given_accept = accept
         self._given_policy = policy
         self._given_runtime = runtime

@@ -20,7 +20,7 @@ from holdfast.runtime.plan import Plan
 from holdfast.runtime.stream import StreamOf
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable
     from typing import Concatenate, ParamSpec
 
     from holdfast.faults import Outcome
@@ -195,6 +195,7 @@ class Recovery:
         """
         return outcome_of(self._called(fn), Chain(fn))(*args, **kwargs)
 
+    @overload
     def stream(
         self,
         fn: Callable[P, AsyncIterable[T]],
@@ -204,14 +205,35 @@ class Recovery:
         total: float | None = None,
         after_first: AfterFirst = "raise",
         resume: Callable[..., AsyncIterable[T]] | None = None,
-    ) -> StreamOf[P, T]:
-        """Return a stream that recovers, from a function that returns an async iterator.
+    ) -> StreamOf[P, T]: ...
+    @overload
+    def stream(
+        self,
+        fn: Callable[P, Iterable[T]],
+        *,
+        after_first: AfterFirst = "raise",
+        resume: Callable[..., Iterable[T]] | None = None,
+    ) -> StreamOf[P, T]: ...
+    def stream(
+        self,
+        fn: Callable[..., Any],
+        *,
+        first: float | None = None,
+        idle: float | None = None,
+        total: float | None = None,
+        after_first: AfterFirst = "raise",
+        resume: Callable[..., Any] | None = None,
+    ) -> StreamOf[Any, Any]:
+        """Return a stream that recovers, from a function that returns an iterator, async or not.
 
             live = recover("claude").stream(tokens, first=20, idle=15)
             async with live("hi") as stream:
                 async for token in stream: ...
 
-        first, idle, total: seconds for the first item, between two items, and for the whole stream.
+        For a generator or another plain iterator write `with` and `for`. It is read in the caller's thread.
+
+        first, idle, total: seconds for the first item, between two items, and for the whole stream. A plain iterator has
+            none, because nothing can interrupt a thread that reads; limit its HTTP client instead.
         after_first: what happens when the stream fails after its first item. `"raise"` raises `StreamCutError`, which holds
             the delivered part. `"restart"` begins again: the items delivered before are void, `stream.restarts` goes up and
             a `StreamResumed` event is emitted. `"continue"` calls `resume` for the rest.

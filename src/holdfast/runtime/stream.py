@@ -8,8 +8,9 @@
 A stream is an async context manager and not a generator. If a consumer leaves a generator early, it may be closed late
 and in another task, and a time limit must not be held across a `yield`. Items pass through one by one.
 
-`Stream` reads in a task and `BlockingStream` in a thread; both only report to a `Flow`, which decides. Integrations that must
-hand out an SDK's own stream object call `start`, which recovers until the first content, and let the object read from here.
+`Stream` reads in a task. `BlockingStream`, which `with` gives instead of `async with`, reads in a thread. Both only report to
+a `Flow`, which decides. Integrations that must hand out an SDK's own stream object call `start`, which recovers until the
+first content, and let the object read from here.
 
 Invariant: a source that was opened is closed, its place in the limiter is given back and its permit settled once, however the
 stream ends.
@@ -20,7 +21,7 @@ from __future__ import annotations
 import inspect
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args
 
 from holdfast import options
 from holdfast._lazy import lazy_module
@@ -29,15 +30,15 @@ from holdfast.policies.fallback import check_when
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer, close_answer_async
-from holdfast.runtime.callables import name_of
+from holdfast.runtime.callables import name_of, reads_in
 from holdfast.runtime.drivers import leave, pause, pause_async
-from holdfast.runtime.flow import ALIVE, AfterFirst, AttemptContext, Dialect, Flow, Way
+from holdfast.runtime.flow import ALIVE, ANY_ITEMS, AfterFirst, AttemptContext, Dialect, Flow, Way
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.operation import Operation
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -55,8 +56,19 @@ __all__ = ["ALIVE", "AfterFirst", "BlockingStream", "Dialect", "Stream", "Stream
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_ITEMS = Dialect()
 _NOT_CLOSED = "closing the source of a failed stream raised"
+
+
+def _check_resume(resume: Any, after_first: AfterFirst) -> None:
+    if resume is not None and not callable(resume):
+        raise InvalidError.at("stream.resume", "a function that gives an iterator", resume)
+    if resume is not None and after_first != "continue":
+        raise InvalidError.saying("stream.resume", 'after_first="continue" beside it', f"after_first={after_first!r}")
+    if resume is None and after_first == "continue":
+        # The function itself begins at the first item again, so the consumer would get the delivered items twice.
+        raise InvalidError.saying(
+            "stream.resume", 'a function that gives the rest, because of after_first="continue"', "None"
+        )
 
 
 class StreamOf(Generic[P, T]):
@@ -74,26 +86,20 @@ class StreamOf(Generic[P, T]):
         idle: float | None = None,
         total: float | None = None,
         after_first: AfterFirst = "raise",
-        resume: Callable[..., AsyncIterable[T]] | None = None,
-        dialect: Dialect = _ITEMS,
+        resume: Callable[..., Any] | None = None,
+        dialect: Dialect = ANY_ITEMS,
         adapter: Adapter | None = None,
     ) -> None:
         for name, seconds in (("first", first), ("idle", idle), ("total", total)):
             options.seconds(f"stream.{name}", seconds, optional=True)
         options.one_of("stream.after_first", after_first, get_args(AfterFirst))
         if not callable(fn):
-            raise InvalidError.at("stream", "a function that gives an async iterator", fn)
-        if resume is not None and not callable(resume):
-            raise InvalidError.at("stream.resume", "a function that gives an async iterator", resume)
-        if resume is not None and after_first != "continue":
-            raise InvalidError.saying(
-                "stream.resume", 'after_first="continue" beside it', f"after_first={after_first!r}"
-            )
-        if resume is None and after_first == "continue":
-            # The function itself begins at the first item again, so the consumer would get the delivered items twice.
-            raise InvalidError.saying(
-                "stream.resume", 'a function that gives the rest, because of after_first="continue"', "None"
-            )
+            raise InvalidError.at("stream", "a function that gives an iterator, async or not", fn)
+        _check_resume(resume, after_first)
+        self._reads_in = reads_in(fn)
+        self._is_limited = (first, idle, total) != (None, None, None)
+        if self._reads_in == "thread":
+            self.check_reader("thread")
         self.fn: Callable[..., Any] = fn
         self.total = total
         self.after_first: AfterFirst = after_first
@@ -108,7 +114,11 @@ class StreamOf(Generic[P, T]):
         self._bind(plan)
 
     def fallback(
-        self, other: Callable[P, AsyncIterable[T]] | StreamOf[P, T], *, when: When | None = None, name: str = ""
+        self,
+        other: Callable[P, AsyncIterable[T]] | Callable[P, Iterable[T]] | StreamOf[P, T],
+        *,
+        when: When | None = None,
+        name: str = "",
     ) -> StreamOf[P, T]:
         """Add another source, used when this one has failed for good before its first item; return this object.
 
@@ -132,6 +142,12 @@ class StreamOf(Generic[P, T]):
                 adapter=self._adapter,
             )
             self._beside = (*self._beside, other)
+        if None not in (self._reads_in, other._reads_in) and self._reads_in != other._reads_in:
+            raise InvalidError.saying(
+                "stream.fallback",
+                "a function of the same kind",
+                "an async and a sync function, but one loop reads both",
+            )
         name = name or name_of(other.fn).rpartition(".")[2]
         check_when(f"stream.fallback {name}: when", when)
         self.ways = (*self.ways, Way(name, other, when))
@@ -140,6 +156,15 @@ class StreamOf(Generic[P, T]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Stream[T]:
         return Stream(self, args, kwargs)
+
+    def check_reader(self, reader: Literal["task", "thread"]) -> None:
+        """Raise `InvalidError` if the items cannot be read in a task, or in a thread."""
+        if self._reads_in not in (None, reader):
+            kind, right = ("an async function", "async with") if reader == "thread" else ("a generator", "with")
+            raise InvalidError.saying("stream", f"`{right}` around a stream of {kind}", "the other one")
+        if reader == "thread" and self._is_limited:
+            got = "first, idle or total, but nothing can interrupt a thread that reads: limit the HTTP client instead"
+            raise InvalidError.saying("stream", "no time limits for a plain iterator", got)
 
     def begin(self) -> Operation:
         """Return the operation of a stream that is entered now."""
@@ -159,6 +184,10 @@ class StreamOf(Generic[P, T]):
 
 
 # --- the drivers ---
+
+
+def _not_readable(source: Any, expected: str) -> InvalidError:
+    return InvalidError.saying("what the function of a stream returns", expected, f"{type(source).__name__}")
 
 
 class _Driver:
@@ -270,13 +299,17 @@ class _Driver:
 
 
 class Stream(_Driver, Generic[T]):
-    """One stream that is read in a task. Enter it with `async with`, then iterate over it once.
+    """One stream that is read in a task. Enter it with `async with`, then iterate over it once. `with` reads in a thread.
 
     Iterating raises what the source raised if nothing was delivered before, `StreamCutError` with the delivered items after
     that, and `CircuitOpenError`, `DeadlineError` or `BudgetError` where no attempt may be made.
     """
 
+    _blocking: BlockingStream[T] | None = None
+
     async def __aenter__(self) -> Self:
+        of: Any = self._flow.of
+        of.check_reader("task")
         self._enter()
         return self
 
@@ -287,6 +320,19 @@ class Stream(_Driver, Generic[T]):
         self._flow.abandon(error)
         self._flow.op.end()
         await self._close()
+
+    def __enter__(self) -> BlockingStream[T]:
+        """Read in this thread instead, from a function that returns a plain iterator."""
+        of: Any = self._flow.of
+        of.check_reader("thread")
+        self._blocking = BlockingStream(of, self._args, self._kwargs)
+        return self._blocking.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._blocking is not None
+        self._blocking.__exit__(kind, error, trace)
 
     async def start(self) -> Any:
         """Read until the first content, with retries that nobody sees; return the source of the attempt that has it.
@@ -374,7 +420,10 @@ class Stream(_Driver, Generic[T]):
 
     async def _open(self) -> AsyncIterator[T]:
         source = self._new_source()
-        return aiter(await source if inspect.isawaitable(source) else source)
+        source = await source if inspect.isawaitable(source) else source
+        if not hasattr(source, "__aiter__"):
+            raise _not_readable(source, "an async iterator; for a plain one write `with` instead of `async with`")
+        return aiter(source)
 
     async def _recover(self, error: BaseException) -> bool:
         """Return True to go on with another source, False to let the error through, or raise what surfaces instead."""
@@ -532,8 +581,14 @@ class BlockingStream(_Driver, Generic[T]):
                 self._close()
 
     def _open(self) -> Iterator[T]:
-        source: Iterator[T] = iter(self._new_source())
-        return source
+        source = self._new_source()
+        if not hasattr(source, "__iter__"):
+            if inspect.iscoroutine(source):
+                # Nobody will await it, and Python warns about a coroutine that is neither awaited nor closed.
+                source.close()
+            raise _not_readable(source, "an iterator; for an async one write `async with` instead of `with`")
+        opened: Iterator[T] = iter(source)
+        return opened
 
     def _recover(self, error: BaseException) -> bool:
         """Return True to go on with another source, False to let the error through, or raise what surfaces instead."""
