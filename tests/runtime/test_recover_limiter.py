@@ -11,6 +11,7 @@ from recover_kit import LOOSE, Flaky, World, assert_places_free, settled
 
 from holdfast import (
     HoldfastError,
+    InvalidError,
     Policy,
     Runtime,
     recover,
@@ -163,6 +164,46 @@ def test_calls_start_at_the_pace_and_no_faster() -> None:
 
     world.run(main())
     assert starts == pytest.approx([0, 0.5, 1, 1.5, 2])
+
+
+@pytest.mark.parametrize("form", ["async", "sync"])
+def test_FR21_a_burst_starts_at_once_after_a_quiet_time(form: str) -> None:
+    world = World()
+    starts: list[float] = []
+    recovery = world.recover("a", Policy(per_second=2, burst=3, deadline=None))
+
+    async def work() -> None:
+        starts.append(world.now)
+
+    async def main() -> None:
+        await asyncio.gather(*(recovery.call(work) for _ in range(5)))
+        await asyncio.sleep(10)
+        await asyncio.gather(*(recovery.call(work) for _ in range(4)))
+
+    if form == "async":
+        world.run(main())
+        assert starts == pytest.approx([0, 0, 0, 0.5, 1, 11, 11, 11, 11.5])
+    else:
+        for _ in range(5):
+            recovery.call(lambda: starts.append(world.now))
+        assert starts == pytest.approx([0, 0, 0, 0.5, 1])
+
+
+def test_FR21_of_two_bursts_for_one_target_the_smaller_holds() -> None:
+    world = World()
+    starts: list[float] = []
+    policies = [Policy(per_second=2, burst=3, deadline=None), Policy(per_second=2, deadline=None)]
+    recoveries = [world.recover("a", policy) for policy in policies]
+    for recovery in recoveries:
+        recovery.call(lambda: starts.append(world.now))
+    assert starts == pytest.approx([0, 0.5])
+
+
+def test_FR21_a_burst_needs_a_rate() -> None:
+    with pytest.raises(InvalidError, match=r"policy\.burst: expected policy\.per_second beside it"):
+        Policy(burst=3)
+    with pytest.raises(InvalidError, match=r"policy\.burst"):
+        Policy(per_second=2, burst=0)
 
 
 def test_a_start_beyond_the_deadline_is_rejected_with_the_seconds_to_wait() -> None:

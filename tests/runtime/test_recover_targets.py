@@ -74,7 +74,7 @@ def test_R85_every_option_behind_a_name_may_change_with_a_reload() -> None:
         assert (plan.limiter is None) == (policy.concurrency is None and policy.per_second is None)
     world.runtime.configure(Policy(), {"provider:a": Policy(concurrency=9)})
     assert recovery.call(Flaky()) == "ok"
-    assert world.state("provider:a")._limiter_options == (9, None, None)
+    assert world.state("provider:a")._limiter_options == (9, None, None, None)
 
 
 def test_R85_a_call_settles_where_it_was_admitted_whatever_changed_meanwhile() -> None:
@@ -142,7 +142,7 @@ def test_FR19_each_limit_is_the_smallest_that_a_policy_names() -> None:
         Policy(per_second=20),
     ):
         world.recover("openai", policy)
-    assert world.state("provider:openai")._limiter_options == (4, 2, 5)
+    assert world.state("provider:openai")._limiter_options == (4, 2, 5, 1)
 
 
 def test_FR19_a_reload_may_raise_a_limit() -> None:
@@ -151,7 +151,7 @@ def test_FR19_a_reload_may_raise_a_limit() -> None:
         world.recover("openai", Policy(concurrency=places))
     world.runtime.configure(Policy(), {})
     world.recover("openai", Policy(concurrency=8))
-    assert world.state("provider:openai")._limiter_options == (8, None, None)
+    assert world.state("provider:openai")._limiter_options == (8, None, None, None)
 
 
 def test_R87_the_number_of_names_is_bounded_and_open_or_held_circuits_stay() -> None:

@@ -58,6 +58,7 @@ class PolicyOptions(TypedDict, total=False):
     concurrency: int | None
     waiting: int | None
     per_second: float | None
+    burst: int
     retry_quota: Quota | None
     hedge: Hedge | None
     per_code: Mapping[Code, Tries]
@@ -100,6 +101,8 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     """Calls that may wait because of `concurrency`; further calls are rejected. None: any number."""
     per_second: float | None = None
     """Calls to one target that start per second; further calls wait. None: no limit."""
+    burst: int = 1
+    """Calls that may start at once after a quiet time, where `per_second` limits them."""
     retry_quota: Quota | None = None
     """Limit retries to a share of the traffic to one target, so that retries do not multiply an outage. None: no limit."""
     hedge: Hedge | None = None
@@ -125,6 +128,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         options.count("policy.concurrency", self.concurrency, optional=True)
         options.count("policy.waiting", self.waiting, least=0, optional=True)
         options.at_least("policy.per_second", self.per_second, 0, optional=True)
+        options.count("policy.burst", self.burst)
         options.seconds("policy.max_retry_after", self.max_retry_after, zero=True)
         options.share("policy.spread", self.spread, zero=True)
         options.one_of("policy.profile", self.profile, PROFILES)
@@ -140,6 +144,8 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         # `at_least` allows 0 because it has no strict form; a rate of 0 would block every call forever.
         if self.per_second == 0:
             raise InvalidError.at("policy.per_second", "a number of calls > 0 or None", self.per_second)
+        if self.burst != 1 and self.per_second is None:
+            raise InvalidError.saying("policy.burst", "policy.per_second beside it", "no per_second")
         if self.waiting is not None and self.concurrency is None:
             raise InvalidError.saying("policy.waiting", "policy.concurrency beside it", "no concurrency")
         # An attempt longer than the deadline would never reach its own limit, so one of the two is a mistake.

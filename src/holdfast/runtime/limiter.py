@@ -242,10 +242,12 @@ class Limiter:
                 self._pace.cancel(start)
 
 
-def limiter_for(name: str, concurrency: int | None, waiting: int | None, per_second: float | None) -> Limiter:
+def limiter_for(
+    name: str, concurrency: int | None, waiting: int | None, per_second: float | None, burst: int | None = None
+) -> Limiter:
     """Return the limiter that these options of a policy describe."""
     bulkhead = None if concurrency is None else Bulkhead(concurrency=concurrency, waiting=waiting)
-    return Limiter(name, bulkhead, None if per_second is None else RateLimit(per_second=per_second))
+    return Limiter(name, bulkhead, None if per_second is None else RateLimit(per_second=per_second, burst=burst or 1))
 
 
 def _left(clock: Clock, deadline: float) -> float:

@@ -248,6 +248,7 @@ class Plan:
             concurrency=None,
             waiting=None,
             per_second=None,
+            burst=1,
             retry_quota=None,
             hedge=None,
         )

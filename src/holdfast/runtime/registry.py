@@ -40,14 +40,14 @@ else:
 
 __all__ = ["Registry", "TargetState"]
 
-_Limits: TypeAlias = tuple[int | None, int | None, float | None]
+_Limits: TypeAlias = tuple[int | None, int | None, float | None, int | None]
 _N = TypeVar("_N", int, float)
 
 _METRICS_ONLY = Circuit(mode="metrics-only")
 """Counts calls where no policy has a circuit."""
-_LIMITS = ("concurrency", "waiting", "per_second")
+_LIMITS = ("concurrency", "waiting", "per_second", "burst")
 _LIMITER_OPTIONS = ", ".join(_LIMITS)
-_NO_LIMITER = (None, None, None)
+_NO_LIMITER = (None, None, None, None)
 _ALL = frozenset({"circuit", "retry_quota", "hedge", _LIMITER_OPTIONS})
 _NONE: frozenset[str] = frozenset()
 # Every call reads these, and a global is faster than an enum's member.
@@ -294,7 +294,8 @@ class TargetState:
             if self._is_new("hedge", self._hedge, policy.hedge):
                 self._hedge = policy.hedge
                 self._hedge_machine = None if self._hedge is None else HedgeMachine(self._hedge)
-        wanted = (policy.concurrency, policy.waiting, policy.per_second)
+        burst = None if policy.per_second is None else policy.burst
+        wanted = (policy.concurrency, policy.waiting, policy.per_second, burst)
         return wanted != _NO_LIMITER and self._limit(wanted)
 
     def _limit(self, wanted: _Limits) -> bool:
@@ -451,8 +452,12 @@ class Registry:
 
 def _strictest(present: _Limits, wanted: _Limits) -> _Limits:
     """Return the smaller number of each option; an option that only one of them has is as that one has it."""
-    (places, waiting, pace), (other_places, other_waiting, other_pace) = present, wanted
-    return _smaller(places, other_places), _smaller(waiting, other_waiting), _smaller(pace, other_pace)
+    return (
+        _smaller(present[0], wanted[0]),
+        _smaller(present[1], wanted[1]),
+        _smaller(present[2], wanted[2]),
+        _smaller(present[3], wanted[3]),
+    )
 
 
 def _smaller(one: _N | None, other: _N | None) -> _N | None:

@@ -53,7 +53,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     updated_at: float = 0.0
     project_root: str | None = None
     mode: Literal["ask", "yolo", "allowlist"] = "ask"
-    """How questions are answered if nobody is attached. With `yolo` they get automatic answers."""
+    """How questions are answered if nobody is attached. With `yolo` they get automatic answers.
+
+    `allowlist` is read from sessions of other programs and then means `ask`. `Session.open` does not take it.
+    """
     model: str | None = None
     config: str | None = None
     """The hash of the settings."""

@@ -89,6 +89,12 @@ class Session(TurnRunner):
     ) -> None:
         options.one_of("session.on_drift", on_drift, ("warn", "refuse", "accept"))
         options.one_of("session.on_crash", on_crash, ("resume", "abandon"))
+        if started_with["mode"] == "allowlist":
+            # It would approve only the tools of a list. Sessions approve no tools, so it would silently be `ask`.
+            raise InvalidError.saying(
+                "session.mode", "ask or yolo, because there is no list of allowed tools yet", "allowlist"
+            )
+        options.one_of("session.mode", started_with["mode"], ("ask", "yolo"))
         options.seconds("session.lease", lease)
         super().__init__(session, started_with["mode"], interactors, runtime)
         self.drift: tuple[Drift, ...] = ()
@@ -139,7 +145,7 @@ class Session(TurnRunner):
         they differ when the session is resumed: `"warn"`, `"refuse"` or `"accept"`. `on_crash="abandon"` gives up a turn that was
         cut off and returns to the last checkpoint; `"resume"` continues the turn. `lease` is the number of seconds after this
         process's death until another machine may take over. `interactors` answer questions. With `mode="yolo"` and nobody attached,
-        questions get automatic answers. With `strict` a session is only resumed and never created. The clock of `runtime` dates the
+        questions get automatic answers; with `"ask"` they are kept. Other modes raise `InvalidError`. With `strict` a session is only resumed and never created. The clock of `runtime` dates the
         manifest and decides when questions and leases expire, and its event handlers learn of failed writes. It is the default
         runtime if you give none. A store that is opened by address uses that clock too; an open store has its own clock.
 
