@@ -108,7 +108,7 @@ def test_another_host_is_another_provider():
     for client in (grok, local, named):
         client.chat.completions.create(**CHAT)
     providers = {line.name for line in runtime.registry if line.name.startswith("provider:")}
-    assert providers == {"provider:xai", "provider:box", "provider:mine"}
+    assert providers == {"provider:xai", "provider:openai@box:8000", "provider:mine"}
 
 
 def test_azure_is_recovered_like_the_rest():
@@ -123,7 +123,7 @@ def test_azure_is_recovered_like_the_rest():
     assert type(azure) is openai.AzureOpenAI
     assert azure.chat.completions.create(**CHAT).choices[0].message.content == "hi"
     assert len(wire.requests) == 2
-    assert "provider:mine.openai.azure.com" in {line.name for line in runtime.registry}
+    assert "provider:openai@mine.openai.azure.com" in {line.name for line in runtime.registry}
 
 
 def test_an_open_circuit_sends_nothing():

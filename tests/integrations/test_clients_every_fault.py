@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from clients_forms import ANSWER, FORMS, RAW, STREAMED, bare_error, play
 
-from holdfast import DeadlineError, StreamCutError, fault_of
+from holdfast import DeadlineError, Policy, StreamCutError, fault_of
 from holdfast.events import Failed, Recovered
 from holdfast.faults import HoldfastError
 from holdfast.testing.provider.faults import ERRORS, FAULTS, STATUSES
@@ -99,6 +99,11 @@ INVISIBLE = ["cut;after=0", "cut-tool;after=0", "silence;after=0", "truncate;aft
 """The same before the first content."""
 
 
+def limits_for(step):
+    """A policy with limits where the service falls silent: without them the client's own limit of ten minutes ends the wait."""
+    return Policy(timeout=60.0, deadline=120.0) if step.partition(";")[0] in ("hang", "silence") else None
+
+
 def expected(name, form):
     if name == "failed" and form == STREAMED["responses, streamed"]:
         return hands_on("PROVIDER_OVERLOADED")
@@ -121,7 +126,7 @@ def test_every_fault_that_can_come_before_the_first_content_is_tried_there():
 @pytest.mark.parametrize("name", [*FAULTS, *ERRORS])
 def test_one_fault_then_all_is_well(name, form, is_async):
     it = expected(name, form)
-    result = play(SMALLER.get(name, name), form, is_async=is_async)
+    result = play(SMALLER.get(name, name), form, is_async=is_async, policy=limits_for(name))
     assert result.attempts == result.provider.counters.received
     assert result.provider.counters.injected == {name: 1}
     if it.how == "recovers":
@@ -143,7 +148,7 @@ def test_one_fault_then_all_is_well(name, form, is_async):
 @pytest.mark.parametrize("name", [name for name in [*FAULTS, *ERRORS] if ALIKE.get(name) != PASSES])
 def test_a_fault_that_stays_is_given_up_with_every_attempt_on_it(name, form, is_async):
     it = expected(name, form)
-    result = play(f"{SMALLER.get(name, name)}, loop", form, is_async=is_async)
+    result = play(f"{SMALLER.get(name, name)}, loop", form, is_async=is_async, policy=limits_for(name))
     if it.how == "hands on":
         assert result.attempts == result.provider.counters.received == 1
         return
@@ -168,9 +173,17 @@ def test_a_fault_that_stays_is_given_up_with_every_attempt_on_it(name, form, is_
 @EACH_STREAM
 @pytest.mark.parametrize("step", INVISIBLE)
 def test_before_the_first_content_nobody_sees_it(step, form, is_async):
-    result = play(step, form, is_async=is_async)
+    result = play(step, form, is_async=is_async, policy=limits_for(step))
     assert (result.error, result.text) == (None, ANSWER)
     assert result.attempts == result.provider.counters.received == 2
+
+
+@BOTH
+@EACH
+def test_FI2_a_hang_ends_by_the_clients_own_limit(form, is_async):
+    result = play("hang, loop", form, is_async=is_async)
+    assert isinstance(result.error, form.sdk.APITimeoutError)
+    assert (fault_of(result.error).code, result.attempts, result.seconds) == ("PROVIDER_TIMEOUT", 1, 600)
 
 
 @BOTH

@@ -61,7 +61,7 @@ def test_another_model_answers_when_the_first_has_failed_for_good(later):
         state = run(agent.ainvoke(HELLO), clock=runtime.clock) if later else agent.invoke(HELLO)
         assert last(state) == ANSWER
         assert (down.counters.received, up.counters.received) == (2, 2)
-    assert [event.to for event in heard.of(Fallback)] == ["openai/gpt-5"]
+    assert [event.to for event in heard.of(Fallback)] == ["openai@provider.test/gpt-5"]
 
 
 def test_when_no_model_answers_the_first_ones_exception_is_raised():

@@ -46,7 +46,8 @@ class _Framework(Adapter):
 class Calls:
     """How calls to one target recover.
 
-    `passing` are the exceptions that are not failures. `usage` returns the usage that an answer reports.
+    `passing` are the exceptions that are not failures. `usage` returns the usage that an answer reports. `client_limits`: the
+    calls go through a client that has time limits of its own, as the clients of models have.
     """
 
     def __init__(
@@ -58,10 +59,11 @@ class Calls:
         effect: Effect | None = None,
         fn: Any = None,
         usage: Callable[[Any], Any] | None = None,
+        client_limits: bool = False,
         runtime: Runtime | None = None,
     ) -> None:
         # If `fn` declares its own effect (`@tool`), that declaration wins over `effect`.
-        self._plan = Plan(target, policy, effect=effect, runtime=runtime).of(fn)
+        self._plan = Plan(target, policy, effect=effect, client_limits=client_limits, runtime=runtime).of(fn)
         self._adapter = _Framework(passing, usage)
 
     @property

@@ -151,7 +151,7 @@ class _Prepared:
         self.name = str(target)
         passing = (AgentsException,)
         self.calls: dict[Effect | None, Calls] = {
-            effect: Calls(target, policy, passing=passing, effect=effect, runtime=runtime)
+            effect: Calls(target, policy, passing=passing, effect=effect, client_limits=True, runtime=runtime)
             for effect in (None, "unsafe")
         }
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BATCH",
     "DEFAULT_CIRCUIT",
+    "DEFAULT_DEADLINE",
+    "DEFAULT_TIMEOUT",
     "INTERACTIVE",
     "PATIENT",
     "PHASES",
@@ -45,6 +47,12 @@ DEFAULT_CIRCUIT = Circuit()
 
 It equals `PROVIDER` and is another object: a policy that names `PROVIDER` keeps it.
 """
+
+
+DEFAULT_TIMEOUT = 60.0
+DEFAULT_DEADLINE = 120.0
+"""The limits of a policy that names none. They are known by identity: `Policy(timeout=60.0)` names a limit, and it holds
+exactly. A limit that nobody named does not end an answer of a client that has time limits of its own."""
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -89,10 +97,13 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     """Calls in all, the first included, for every kind of failure. None: by the failure (mostly 3; rate limits 6)."""
     backoff: Backoff | None = None
     """The delays between attempts, for every kind of failure. None: by the failure."""
-    timeout: float | None = 60.0
-    """Seconds for one attempt. None: no limit."""
-    deadline: float | None = 120.0
-    """Seconds for all attempts and the delays between them. A fallback then has at least `timeout` more. None: no limit."""
+    timeout: float | None = DEFAULT_TIMEOUT
+    """Seconds for one attempt. None: no limit. A client of a model has its own limit, and only a number given here ends its
+    attempts sooner."""
+    deadline: float | None = DEFAULT_DEADLINE
+    """Seconds for all attempts and the delays between them. A fallback then has at least `timeout` more. None: no limit. For
+    a client of a model the default only limits waits and new attempts; a number given here also ends an answer that is still
+    coming."""
     circuit: Circuit | None = DEFAULT_CIRCUIT
     """When to stop calling a target that is down. None: no circuit."""
     concurrency: int | None = None
@@ -153,11 +164,10 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
             raise InvalidError.at("policy.timeout", f"at most policy.deadline ({self.deadline:g} s)", self.timeout)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A circuit that nobody named is known by its identity, and a copy of it would count as named.
+        # A circuit or a limit that nobody named is known by its identity, and a copy of it would count as named.
         given = msgspec.structs.asdict(self)
-        if self.circuit is DEFAULT_CIRCUIT:
-            del given["circuit"]
-        return _remade, (given,)
+        unnamed = {"circuit": DEFAULT_CIRCUIT, "timeout": DEFAULT_TIMEOUT, "deadline": DEFAULT_DEADLINE}
+        return _remade, ({name: value for name, value in given.items() if value is not unnamed.get(name, _remade)},)
 
     def replace(self, **changes: Unpack[PolicyOptions]) -> Policy:
         """Return a copy with some options changed. It is checked like a new policy and raises `InvalidError`."""

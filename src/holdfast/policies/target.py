@@ -102,7 +102,8 @@ def target_of(target: TargetLike, path: str = "recover.target") -> Target:
 _USUAL_HOSTS = {"anthropic": "api.anthropic.com", "openai": "api.openai.com", "xai": "api.x.ai"}
 """The hosts of the providers whose protocols others speak too."""
 
-_VERSION = re.compile(r"(/v\d+\w*)?/*$")
+_USUAL_PATH = re.compile(r"(/openai)?(/v\d+\w*)?/*$")
+"""The end of an address that says nothing about who answers there: the version, and Azure's name of the protocol."""
 
 
 def endpoint_name(protocol: str, url: str, known: Mapping[str, str]) -> str:
@@ -130,7 +131,7 @@ def endpoint_name(protocol: str, url: str, known: Mapping[str, str]) -> str:
         return known[host]
     usual = {"http": 80, "https": 443}.get(parts.scheme)
     address = f"[{host}]" if ":" in host else host
-    return f"{protocol}@{address}{'' if port in (None, usual) else f':{port}'}{_VERSION.sub('', parts.path)}"
+    return f"{protocol}@{address}{'' if port in (None, usual) else f':{port}'}{_USUAL_PATH.sub('', parts.path)}"
 
 
 def provider_name(named: str, url: str) -> str:

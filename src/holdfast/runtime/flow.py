@@ -246,6 +246,7 @@ class StreamPlan(Protocol):
     ways: tuple[Way, ...]
     first: Wheels | None
     idle: Wheels | None
+    each: bool
     own: Wheels
     total: float | None
 
@@ -431,7 +432,7 @@ class Flow:
             return None
         op, total = self.op, self.of.total
         ends = None if total is None else self._began + total
-        outer = op.outer_deadline if self.delivered.count else op.deadline
+        outer = op.outer_deadline if self.delivered.count or op.plan.is_window else op.deadline
         return outer if ends is None or (outer is not None and outer < ends) else ends
 
     def late(self) -> HoldfastError:

@@ -237,9 +237,11 @@ class Operation:
     def limit(self) -> float | None:
         """Return how many seconds the attempt just begun may take."""
         allowed = self.plan.timeout
-        if self.deadline is None:
+        # A deadline that is only a window does not end an attempt, but that of the scope around does.
+        deadline = self.outer_deadline if self.plan.is_window else self.deadline
+        if deadline is None:
             return allowed
-        left = self.deadline - self.attempt_started
+        left = deadline - self.attempt_started
         return left if allowed is None or left < allowed else allowed
 
     def call_starts(self) -> None:

@@ -13,7 +13,7 @@ from holdfast import options
 from holdfast.faults import InvalidError, Schedule, Scope
 from holdfast.policies.circuit import Verdict, counted_by
 from holdfast.policies.decide import is_repeatable
-from holdfast.policies.policy import DEFAULT_CIRCUIT, Policy
+from holdfast.policies.policy import DEFAULT_CIRCUIT, DEFAULT_DEADLINE, DEFAULT_TIMEOUT, Policy
 from holdfast.policies.target import Target, target_of
 from holdfast.runtime.callables import is_async, name_of
 from holdfast.runtime.limits import Wheels
@@ -77,6 +77,7 @@ class Plan:
         threads: bool = False,
         alone: bool = False,
         keeps_circuits: bool = False,
+        client_limits: bool = False,
         overrides: Overrides | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -101,6 +102,8 @@ class Plan:
         """It shares nothing with other calls to its target, not even a circuit."""
         self.keeps_circuits = keeps_circuits
         """Its policy names no circuit: each name keeps the settings that it already has, or takes the configured ones."""
+        self.client_limits = client_limits
+        """What it calls has time limits of its own, as every SDK's client has. Limits that nobody gave end no attempt."""
         self.overrides = overrides
         self.contract = None if effect is None else ToolContract(effect=effect)
         self.repairs: list[tuple[Repair, Callable[..., Any]]] = []
@@ -150,8 +153,12 @@ class Plan:
     def _look_up_limits(self, runtime: Runtime, policy: Policy) -> None:
         self.timeout = None if self.off else policy.timeout
         self.deadline = None if self.off else policy.deadline
+        self.is_window = self.client_limits and policy.deadline is DEFAULT_DEADLINE
+        """The deadline limits the waits and the beginning of attempts, but does not end an attempt."""
+        if self.client_limits and policy.timeout is DEFAULT_TIMEOUT:
+            self.timeout = None
         # The first attempt gets the smaller of timeout and deadline. `Operation.limit` shortens the limit of later attempts.
-        limits = [limit for limit in (self.timeout, self.deadline) if limit is not None]
+        limits = [limit for limit in (self.timeout, None if self.is_window else self.deadline) if limit is not None]
         self.wheels = Wheels(min(limits), runtime.clock) if limits else None
         # A hedge repeats the call, so it needs an effect that may be repeated.
         self.hedge = policy.hedge if is_repeatable(self.effect) else None

@@ -108,6 +108,8 @@ class StreamOf(Generic[P, T]):
         self.ways: tuple[Way, ...] = ()
         self._adapter = adapter
         self._first, self._idle = first, idle
+        self.each = first is None
+        """The limit is for each event. With `first` it is for the first content, whatever comes before that."""
         self._beside: tuple[StreamOf[P, T], ...] = ()
         """Fallbacks without a policy of their own: they have the limits of this stream."""
         self._is_fallback = False
@@ -383,7 +385,6 @@ class Stream(_Driver, Generic[T]):
     async def _read(self) -> None:
         """Await an item that may be handed on, no longer than its limit."""
         flow, ended = self._flow, False
-        # One limit for all items that are held back: what counts is when the first content arrives.
         limit = self._begin_limit()
         # The scope is set for this step only. Between two items the consumer runs, and its calls are not part of the
         # attempt.
@@ -393,7 +394,8 @@ class Stream(_Driver, Generic[T]):
         try:
             if self._source is None:
                 self._source = await _under(limit, self._open())
-            while not flow.received(_in_time(limit, await _under(limit, anext(self._source))), self._source):
+            # Where the limit is for each event, one that is held back is a sign of life: the limit begins anew.
+            while not await self._receive(limit) and not flow.of.each:
                 pass
         except StopAsyncIteration as end:
             # The end is settled after this block, because a stream that was cut must reach `_recover` like any other
@@ -417,6 +419,11 @@ class Stream(_Driver, Generic[T]):
             flow.source_ended(self._source)
             if not self._starting:
                 await self._close()
+
+    async def _receive(self, limit: Limit | None) -> bool:
+        """Await one item; return False if it is held back."""
+        item = _in_time(limit, await _under(limit, anext(self._source)))
+        return self._flow.received(item, self._source)
 
     async def _open(self) -> AsyncIterator[T]:
         source = self._new_source()

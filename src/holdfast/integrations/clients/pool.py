@@ -106,7 +106,7 @@ class Pool:
             return plan
         if known is None:
             target = Target(provider=self.name, model=model, credential=member.credential)
-            plan = Plan(target, self.policy, effect=effect, runtime=self.runtime)
+            plan = Plan(target, self.policy, effect=effect, client_limits=True, runtime=self.runtime)
         with self.keys.lock:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()

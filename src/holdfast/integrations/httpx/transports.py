@@ -76,7 +76,8 @@ class _Recovery:
         if known is not None and (plan := known.fresh()) is known:
             return plan
         if known is None:
-            plan = Plan(Target(provider=name), self.policy, effect=effect, runtime=self.runtime)
+            target = Target(provider=name)
+            plan = Plan(target, self.policy, effect=effect, client_limits=True, runtime=self.runtime)
         if len(self._plans) >= _MAX_PLANS:
             self._plans = {}
         self._plans[name, effect] = plan

@@ -71,7 +71,7 @@ class ModelRecovery:
         known = self._calls.get(target)
         if known is None:
             known = self._calls[target] = Calls(
-                target, self._policy, passing=PASSING, usage=_usage_of, runtime=self.runtime
+                target, self._policy, passing=PASSING, usage=_usage_of, client_limits=True, runtime=self.runtime
             )
         return known
 

@@ -139,6 +139,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
                 self._policy,
                 passing=PASSING,
                 usage=_used_by_response,
+                client_limits=True,
                 runtime=self._runtime,
             )
             known = self._models[id(model)] = (model, quiet, calls)

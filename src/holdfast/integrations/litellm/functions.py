@@ -172,7 +172,7 @@ class Function:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             target = target_of(model, kwargs, options.name, routed=self._routed)
-            plan = self._plans[key] = Plan(target, options.policy, runtime=options.runtime)
+            plan = self._plans[key] = Plan(target, options.policy, client_limits=True, runtime=options.runtime)
         if (fresh := plan.fresh()) is not plan:
             self._plans[key] = fresh
         return fresh

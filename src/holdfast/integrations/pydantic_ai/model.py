@@ -67,7 +67,7 @@ class RecoveringModel(WrapperModel):
             model=self.wrapped.model_name,
             credential=credential_of(getattr(self.wrapped, "client", None)),
         )
-        self._calls = Calls(target, policy, passing=PASSING, usage=_usage_of, runtime=runtime)
+        self._calls = Calls(target, policy, passing=PASSING, usage=_usage_of, client_limits=True, runtime=runtime)
 
     async def request(
         self,
