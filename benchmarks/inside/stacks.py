@@ -46,6 +46,9 @@ def _holdfast(fn: Fn, failures: int, runtime: Any) -> Fn:
     policy = _policy()
     if failures == NEVER:
         policy = policy.replace(circuit=Circuit(failures=NEVER, rate=None))
+    else:
+        # The others reject at once too.
+        policy = policy.replace(wait_for_circuit=False)
     return recover("claude", policy, runtime=runtime)(fn)
 
 

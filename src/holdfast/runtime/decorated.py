@@ -14,6 +14,7 @@ from holdfast.faults import Err, InvalidError, Ok
 from holdfast.policies.repair import Repair
 from holdfast.runtime.callables import is_async, name_of, reject_generator
 from holdfast.runtime.drivers import drive, drive_async
+from holdfast.runtime.errors import reject_again
 from holdfast.runtime.fallback import Chain, check_step, drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
@@ -322,6 +323,8 @@ def _async(plan: Plan, chain: Chain, fn: Callable[..., Any]) -> Any:
         # The check of `Plan.fresh` is repeated here. If nothing has changed, the call saves a method call.
         nonlocal plan
         if plan.seen != CHANGES.count:
+            if plan.is_shut and plan.looked_up == CHANGES.count and not chain.configured:
+                reject_again(plan)
             plan = plan.fresh()
         if plan.off:
             return await fn(*args, **kwargs)
@@ -337,6 +340,8 @@ def _sync(plan: Plan, chain: Chain, fn: Callable[..., Any]) -> Any:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         nonlocal plan
         if plan.seen != CHANGES.count:
+            if plan.is_shut and plan.looked_up == CHANGES.count and not chain.configured:
+                reject_again(plan)
             plan = plan.fresh()
         if plan.off:
             return fn(*args, **kwargs)

@@ -373,6 +373,8 @@ class Operation:
             error.__dict__[GAVE_UP_IN] = self.around.run
         if not self.has_fallbacks:
             reports.failed(self, error.fault)
+            if self.around is None and self.adapter is None and self.abort is None and self.plan.breaks:
+                self.plan.shut()
 
     # --- what a failure leads to ---
 

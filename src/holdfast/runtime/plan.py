@@ -121,7 +121,9 @@ class Plan:
     def look_up(self) -> None:
         """Look up the runtime, the policy and the target states. Only for a plan that is not in use yet."""
         # Read first: if something changes during the lookup, the next call looks up again.
-        self.seen = CHANGES.count
+        self.seen = self.looked_up = CHANGES.count
+        self.is_shut = False
+        """Its circuit rejects calls at once."""
         runtime = self.runtime = self._given_runtime or default_runtime()
         # A reload that a signal handler requested is done here, before its settings are read.
         runtime.catch_up()
@@ -234,9 +236,19 @@ class Plan:
         """Return this plan or, if something has changed, a new plan that is looked up again."""
         if self.seen == CHANGES.count:
             return self
+        if self.is_shut and self.looked_up == CHANGES.count:
+            if self.state.is_closed:
+                self.is_shut, self.seen = False, self.looked_up
+            return self
         other = copy.copy(self)
         other.look_up()
         return other
+
+    def shut(self) -> None:
+        """A circuit rejected a call that neither waits nor falls back: later calls ask it first (`errors.reject_again`)."""
+        # No count is negative. So decorated functions notice it by a check that they make anyway, and calls that succeed
+        # pay nothing for it.
+        self.is_shut, self.seen = True, -1
 
     def copy_for(self, fn: Any) -> Plan:
         """Return a plan of `fn`'s own, with what `fn` declares about itself; without a target, with a circuit of its own."""

@@ -223,6 +223,20 @@ class TargetState:
         """Keep the fault of a rejection for all callers that get the same rejection."""
         self._rejection = (rejection, fault)
 
+    def reject_again(self, now: float) -> tuple[Fault, float] | None:
+        """Reject a call as the one before, if the circuit is still open: return the fault and the seconds left.
+
+        None: call `admit`.
+        """
+        with self._lock:
+            breaker, known = self._breaker, self._rejection
+            until = breaker.open_until
+            if known is None or known[0] is not breaker.rejection or until is None or now >= until:
+                return None
+            breaker.idle_since = now
+            breaker.rejected += 1
+            return known[1], until - now
+
     def is_first_to_wait(self, rejection: Rejection) -> bool:
         """Register a caller that waits for the end of a rejection; return whether it is the first one."""
         # No lock: if two threads both count as the first, both return on time, and the circuit admits no more than its probes.

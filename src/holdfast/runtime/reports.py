@@ -21,11 +21,13 @@ from holdfast.events import (
     SuppressedError,
 )
 from holdfast.policies.decide import Reason
+from holdfast.runtime.ambient import new_run
 
 if TYPE_CHECKING:
     from holdfast.faults import Code, Fault
     from holdfast.policies.decide import Retry as RetryDecision
     from holdfast.runtime.operation import Operation
+    from holdfast.runtime.plan import Plan
 
 __all__ = [
     "account",
@@ -36,6 +38,7 @@ __all__ = [
     "failed",
     "fell_back",
     "recovered",
+    "rejected",
     "retry",
     "suppressed",
     "time_of_day",
@@ -169,6 +172,14 @@ def failed(op: Operation, fault: Fault) -> None:
                 attempts=op.attempts,
             )
         )
+
+
+def rejected(plan: Plan, fault: Fault) -> None:
+    """Report a call that a circuit rejected before its operation began."""
+    runtime = plan.runtime
+    if runtime.bus.wants(Failed):
+        at = runtime.clock.wall()
+        runtime.bus.emit(Failed(at=at, run=new_run(), operation=plan.name, fault=fault, exhausted=False, attempts=0))
 
 
 def suppressed(op: Operation, error: Exception, reason: str) -> None:
