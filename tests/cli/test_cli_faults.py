@@ -100,6 +100,8 @@ def test_serve_prints_lines_to_copy(monkeypatch):
         "export ANTHROPIC_API_KEY=test",
         f"export OPENAI_BASE_URL={url}/v1",
         "export OPENAI_API_KEY=test",
+        f"export GOOGLE_GEMINI_BASE_URL={url}",
+        "export GEMINI_API_KEY=test",
     ]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import time
 
 import anthropic
 import httpx2
@@ -119,13 +120,13 @@ def test_a_rejected_request_may_be_charged_too():
     burst=st.integers(1, 20),
     ramp=st.sampled_from([0.0, 60.0]),
     ramp_from=st.sampled_from([0.0, 30.0, 900.0]),
-    gaps=st.lists(st.floats(0, 10), min_size=1, max_size=60),
+    gaps=st.lists(st.integers(0, 100), min_size=1, max_size=25),
 )
 def test_a_client_that_waits_as_announced_is_admitted(requests, burst, ramp, ramp_from, gaps):
     limits = Limits([Limit(requests=requests, burst=burst, ramp=ramp, ramp_from=ramp_from)])
     at = 0.0
     for admitted, gap in enumerate(gaps, 1):
-        at += gap
+        at += gap / 10
         rejection = limits.admit("k", "m", tokens=1, at=at).rejection
         if rejection is not None:
             if rejection.seconds > 0.01:
@@ -351,6 +352,12 @@ def test_a_place_is_free_again_after_a_clients_timeout_and_a_half_read_answer():
         assert client.post("/v1/messages", json=REQUEST).status_code == 200
 
 
+def until(happened, limit=5.0):
+    end = time.monotonic() + limit
+    while not happened():
+        assert time.monotonic() < end
+
+
 def test_a_place_is_free_again_when_a_socket_closes():
     body = json.dumps(REQUEST).encode()
     head = b"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: k\r\ncontent-length: %d\r\n\r\n" % len(body)
@@ -364,11 +371,9 @@ def test_a_place_is_free_again_when_a_socket_closes():
         with socket.create_connection(address, timeout=5) as other:
             with socket.create_connection(address, timeout=5) as hanging_one:
                 hanging_one.sendall(head + body)
-                while not provider.counters.injected:
-                    pass
+                until(lambda: provider.counters.injected)
                 assert status(other) == 429
-            while not provider.counters.abandoned:
-                pass
+            until(lambda: provider.counters.abandoned)
             assert [status(other), provider.counters.limited] == [200, {"concurrency": 1}]
 
 

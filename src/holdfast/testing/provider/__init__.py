@@ -1,4 +1,4 @@
-"""A provider that fails as a script says. It speaks the protocols of Anthropic, OpenAI and xAI, so the real SDKs can call it.
+"""A provider that fails as a script says. It speaks the protocols of the large ones, so the real SDKs and programs can call it.
 
     with serve_in_thread("429;retry-after=7, cut;after=3, ok") as provider:
         client = anthropic.Anthropic(base_url=provider.url, api_key="test", max_retries=0)
@@ -8,7 +8,9 @@ core                 turns a request into a plan, which is a sequence of acts on
 script               which request gets which fault
 limits               which request exceeds a limit
 faults, replies      the plans with a fault, and the replies without a fault
-dialect              what a protocol must supply; `anthropic` and `openai` are the protocols
+routes, resources    the paths, and what is served there besides replies
+dialect              what a protocol must supply; `anthropic`, `openai`, `gemini` and `bedrock` are the protocols
+schema               values that fit a JSON schema
 http                 requests, acts, and HTTP as bytes
 """
 

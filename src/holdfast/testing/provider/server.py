@@ -49,7 +49,7 @@ HOST = "127.0.0.1"
 
 
 class FaultProvider(Provider):
-    """A provider that fails as a script says, in the protocols of Anthropic, OpenAI and xAI.
+    """A provider that fails as a script says, in the protocols of Anthropic, OpenAI, xAI, Azure, Gemini, Vertex AI and Bedrock.
 
     For example:
         async with FaultProvider("429;retry-after=7, ok") as provider:
@@ -93,7 +93,7 @@ class FaultProvider(Provider):
 
     @property
     def url(self) -> str:
-        """The base URL for Anthropic's clients."""
+        """The base URL for clients other than those of OpenAI and xAI."""
         return f"http://{HOST}:{self.port}"
 
     @property
@@ -114,6 +114,8 @@ class FaultProvider(Provider):
             "ANTHROPIC_API_KEY": "test",
             "OPENAI_BASE_URL": self.openai_url,
             "OPENAI_API_KEY": "test",
+            "GOOGLE_GEMINI_BASE_URL": self.url,
+            "GEMINI_API_KEY": "test",
         }
 
     def transport(self, library: ModuleType | None = None) -> Any:
