@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from benchmarks.figures import BEST, BOUNDED, SOON_S, Figures, Sample, best_played, pooled, sample
-from benchmarks.inside.clients import ALGORITHMS, CLIENTS, DEADLINE_S, LIMIT_S, MODEL, OURS, ROUTER, VARIANTS
+from benchmarks.inside.clients import ALGORITHMS, CLIENTS, DEADLINE_S, FURTHER, LIMIT_S, MODEL, OURS, ROUTER, VARIANTS
 from benchmarks.inside.overhead import BARE, MEASURED
 from benchmarks.inside.traces import CALLERS, CHARGED, EVERY_S, GOOD_ANSWER_S, KINDS, MONTHS, draw
 from benchmarks.peers import Worker
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 REPORTED = range(101, 111)
 """Seeds of the figures that we publish. Nothing is tuned on them."""
 TUNED = range(1, 6)
-FEWER = {ROUTER: 2, **dict.fromkeys(VARIANTS, 3), OURS: None}
-"""Contenders that play fewer seeds: a request through the Router takes ten times as long as one through the SDK, and our other
-policies are not compared with the peers."""
+FEWER = {ROUTER: 2, **dict.fromkeys((*VARIANTS, *FURTHER), 3), OURS: None}
+"""Contenders that play fewer seeds: a request through the Router takes ten times as long as one through the SDK, our other
+policies are not compared with the peers, and the tuned peers send the most requests of all."""
 TARGET_TIMES = 50
 """How much less a recovered call must cost than one through the Router."""
 _QUICK = ("rate limit of 20 s, delay named", "outage of 60 s", "brownout 40 %", "bucket of 60/min, Retry-After")
