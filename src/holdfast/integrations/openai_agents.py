@@ -28,12 +28,11 @@ from openai import AsyncOpenAI
 
 from holdfast import options
 from holdfast.faults import Fault, InvalidError
-from holdfast.integrations.calls import Calls
+from holdfast.integrations.calls import Calls, fault_of_tool
 from holdfast.integrations.clients.client import checked_client
 from holdfast.integrations.clients.openai import OPENAI
 from holdfast.integrations.recovery_warnings import RECOVERS, RecoveryWarning, warn, warn_of_transport
 from holdfast.policies.target import Target
-from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.secrets import credential_of
 
 if TYPE_CHECKING:
@@ -234,8 +233,9 @@ def tool_failure(context: RunContextWrapper[Any], error: Exception) -> str:  # n
         @function_tool(failure_error_function=tool_failure)
         async def weather(city: str) -> str: ...
 
-    The text is `fault.for_model()` as JSON. It holds no stack, path, host or secret. If the call may have happened, the text
-    says so. (The SDK's own text suggests a retry even then.)
+    The text is `fault.for_model()` as JSON, with the words of an exception of the tool's own (`ValueError("unknown city")`).
+    It holds no stack, path or secret. If the call may have happened, the text says so. (The SDK's own text suggests a retry
+    even then.)
     """
     return json.dumps(_tool_fault(error).for_model(), default=str, ensure_ascii=False)
 
@@ -245,4 +245,4 @@ def _tool_fault(error: Exception) -> Fault:
         # The arguments are not JSON, or do not fit the tool.
         return Fault.of("TOOL_INPUT_INVALID", context={"reason": str(error)})
     # The SDK wraps the cancellation of a tool in an exception of its own.
-    return fault_of(getattr(error, "cancelled_error", error))
+    return fault_of_tool(getattr(error, "cancelled_error", error))

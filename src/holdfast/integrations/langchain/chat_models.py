@@ -19,7 +19,7 @@ from pydantic import Field
 
 from holdfast.faults import InvalidError
 from holdfast.integrations.calls import Calls
-from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_if_tried_again
+from holdfast.integrations.langchain.graph import PASSING, GivenUp
 from holdfast.integrations.langchain.retries import LAZY_CLIENTS, checked, without_retries
 from holdfast.policies.target import Target, provider_name
 from holdfast.runtime.flow import Dialect, Used
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from holdfast.policies import Policy
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.stream import AfterFirst
+
+_OPENING = frozenset({"type", "index", "id"})
+_OPENING_CALL = frozenset({"name", "caller", "call_id", "status", "namespace", "extras"})
+_CALLS = frozenset({"tool_use", "function_call", "tool_call_chunk"})
+"""The blocks of tool calls: Anthropic's, those of OpenAI's Responses, and LangChain's own. A call's head is not content."""
 
 _KEYS = ("anthropic_api_key", "openai_api_key", "api_key")
 """The fields in which chat models keep their key."""
@@ -63,6 +68,7 @@ class ModelRecovery:
         self.runtime = runtime
         self.after_first = after_first
         self.resume = resume
+        self.given_up = GivenUp()
         self._calls: dict[Target, Calls] = {}
 
     def calls(self, model: BaseChatModel, kwargs: dict[str, Any]) -> Calls:
@@ -178,7 +184,7 @@ def _generate(own: Callable[..., ChatResult]) -> Callable[..., ChatResult]:
         calls = _calls_of(self, kwargs)
         if calls is None:
             return own(self, messages, *args, **kwargs)
-        with mark_given_up():
+        with self.recovery.given_up.marked():
             result: ChatResult = calls.call(lambda: own(self, messages, *args, **kwargs))
         return result
 
@@ -193,7 +199,7 @@ def _agenerate(own: Callable[..., Awaitable[ChatResult]]) -> Callable[..., Await
         calls = _calls_of(self, kwargs)
         if calls is None:
             return await attempt()
-        with mark_given_up():
+        with self.recovery.given_up.marked():
             result: ChatResult = await calls.acall(attempt)
         return result
 
@@ -210,7 +216,7 @@ def _stream(own: Callable[..., Iterator[ChatGenerationChunk]]) -> Callable[..., 
             yield from attempt(messages)
             return
         rest, mode = _rest_of(self.recovery, messages), self.recovery.after_first
-        with mark_given_up():
+        with self.recovery.given_up.marked():
             yield from calls.read(_CHUNKS, attempt, messages, after_first=mode, resume=rest)
 
     return stream
@@ -227,7 +233,7 @@ def _astream(own: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncItera
                 yield chunk
             return
         rest, mode = _rest_of(self.recovery, messages), self.recovery.after_first
-        with mark_given_up():
+        with self.recovery.given_up.marked():
             # Without `aclosing`, the inner generator of a consumer that stops early would be closed later, in another task.
             async with aclosing(calls.aread(_CHUNKS, attempt, messages, after_first=mode, resume=rest)) as stream:
                 async for chunk in stream:
@@ -246,7 +252,7 @@ def _calls_of(model: Any, kwargs: dict[str, Any]) -> Calls | None:
     calls: Calls = model.recovery.calls(model, kwargs)
     if calls.within():
         return None
-    warn_if_tried_again()
+    model.recovery.given_up.warn_if_tried_again()
     return calls
 
 
@@ -279,7 +285,7 @@ def _block_has_content(block: Any) -> bool:
     if not isinstance(block, dict):
         return bool(block)
     # These fields announce a block; any other field with a value is content.
-    opening = {"type", "index", "id", "name", "caller"} if block.get("type") == "tool_use" else {"type", "index", "id"}
+    opening = _OPENING | _OPENING_CALL if block.get("type") in _CALLS else _OPENING
     return any(value for field, value in block.items() if field not in opening)
 
 

@@ -15,6 +15,7 @@ from langgraph.runtime import get_runtime
 from langgraph.types import RetryPolicy
 
 from holdfast.integrations.calls import Calls
+from holdfast.integrations.langchain.retries import warn_of_loops_around
 from holdfast.integrations.recovery_warnings import warn
 from holdfast.policies.backoff import Backoff
 from holdfast.runtime.callables import is_async, name_of, reject_generator
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.policies.target import TargetLike
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["PASSING", "mark_given_up", "recovering_node", "retry_policy", "warn_if_tried_again"]
+__all__ = ["PASSING", "GivenUp", "recovering_node", "retry_policy"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -38,6 +39,7 @@ PASSING: tuple[type[Exception], ...] = (GraphBubbleUp,)
 
 _ATTEMPTS = 3
 _MAX_MARKS = 1000
+_MAX_CHECKS = 8
 
 
 # --- LangGraph's loop with our classifier ---
@@ -105,24 +107,25 @@ def recovering_node(
     reject_generator(node)
     target = f"agent:{name_of(node).rpartition('.')[2]}" if name is None else name
     calls = Calls(target, policy, passing=PASSING, effect=effect, fn=node, runtime=runtime)
+    given_up = GivenUp()
     if is_async(node):
 
         @functools.wraps(node)
         async def recovered_async(*args: Any, **kwargs: Any) -> Any:
-            warn_if_tried_again()
+            given_up.warn_if_tried_again()
 
             async def attempt() -> Any:
                 return await node(*args, **kwargs)
 
-            with mark_given_up():
+            with given_up.marked():
                 return await calls.acall(attempt)
 
         return recovered_async
 
     @functools.wraps(node)
     def recovered(*args: Any, **kwargs: Any) -> Any:
-        warn_if_tried_again()
-        with mark_given_up():
+        given_up.warn_if_tried_again()
+        with given_up.marked():
             return calls.call(lambda: node(*args, **kwargs))
 
     return recovered
@@ -130,39 +133,46 @@ def recovering_node(
 
 # --- LangGraph's loop around ours ---
 
-_given_up: OrderedDict[str, None] = OrderedDict()
-"""The tasks of graphs in which a recovery gave up, newest last."""
 
+class GivenUp:
+    """What LangGraph or LangChain do after one model, agent or node has given up. Each of those has its own."""
 
-@contextmanager
-def mark_given_up() -> Iterator[None]:
-    """Remember that the call inside failed for good in the present task of a graph."""
-    try:
-        yield
-    except PASSING:
-        # An interrupt ends the task too, but its next run is not a retry.
-        raise
-    except Exception:
+    def __init__(self) -> None:
+        self._tasks: OrderedDict[str, None] = OrderedDict()
+        """The tasks of graphs in which it gave up, newest last."""
+        self._checks_left = _MAX_CHECKS
+        """How many more failures look for loops around them. Afterwards a failure costs nothing more."""
+
+    @contextmanager
+    def marked(self) -> Iterator[None]:
+        """Remember that the call inside failed for good in the present task of a graph."""
+        try:
+            yield
+        except PASSING:
+            # An interrupt ends the task too, but its next run is not a retry.
+            raise
+        except Exception:
+            execution = _execution()
+            if execution is not None:
+                self._tasks[execution.task_id] = None
+                # Most graphs never run such a task again, so nothing else would remove its mark.
+                while len(self._tasks) > _MAX_MARKS:
+                    self._tasks.popitem(last=False)
+            if self._checks_left:
+                self._checks_left = 0 if warn_of_loops_around() else self._checks_left - 1
+            raise
+
+    def warn_if_tried_again(self) -> None:
+        """Warn if LangGraph runs a node again in which this recovery gave up."""
+        if not self._tasks:
+            return
         execution = _execution()
-        if execution is not None:
-            _given_up[execution.task_id] = None
-            # Most graphs never run such a task again, so nothing else would remove its mark.
-            while len(_given_up) > _MAX_MARKS:
-                _given_up.popitem(last=False)
-        raise
-
-
-def warn_if_tried_again() -> None:
-    """Warn if LangGraph runs a node again in which a recovery gave up."""
-    if not _given_up:
-        return
-    execution = _execution()
-    if execution is not None and execution.node_attempt > 1 and _given_up.pop(execution.task_id, _ABSENT) is None:
-        warn(
-            "the node's own retry_policy runs it again after its recovery had given up, so attempts multiply: give the "
-            "node none, or holdfast.langchain.retry_policy()",
-            above=2,
-        )
+        if execution is not None and execution.node_attempt > 1 and self._tasks.pop(execution.task_id, _ABSENT) is None:
+            warn(
+                "the node's own retry_policy runs it again after its recovery had given up, so attempts multiply: give "
+                "the node none, or holdfast.langchain.retry_policy()",
+                above=2,
+            )
 
 
 _ABSENT = object()

@@ -25,14 +25,13 @@ from langchain_core.messages import ToolMessage
 
 from holdfast import options
 from holdfast.faults import InvalidError
-from holdfast.integrations.calls import Calls
+from holdfast.integrations.calls import Calls, fault_of_tool
 from holdfast.integrations.langchain.chat_models import target_of_model, used_by_message
-from holdfast.integrations.langchain.graph import PASSING, mark_given_up, warn_if_tried_again
+from holdfast.integrations.langchain.graph import PASSING, GivenUp
 from holdfast.integrations.langchain.retries import without_retries
 from holdfast.integrations.recovery_warnings import warn
 from holdfast.policies.decide import EFFECTS
 from holdfast.policies.target import Target
-from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.tool import contract_of
 
 if TYPE_CHECKING:
@@ -87,6 +86,7 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         self._fallbacks = [_model_of(model) for model in fallbacks]
         self._models: dict[int, tuple[BaseChatModel, BaseChatModel, Calls]] = {}
         self._tool_calls: dict[str, Calls] = {}
+        self._given_up = GivenUp()
         self._looked_around = False
 
     @property
@@ -102,14 +102,14 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Make the model call, with retries and fallback models. The agent calls this."""
-        warn_if_tried_again()
+        self._given_up.warn_if_tried_again()
         _, calls = self._prepared(request.model)
 
         def attempt() -> ModelResponse[Any]:
             return handler(self._without_retries(request))
 
         others = [self._step(model, request, handler) for model in self._fallbacks]
-        with mark_given_up():
+        with self._given_up.marked():
             answer: ModelResponse[Any] = calls.call(attempt, chain=calls.chain(attempt, others))
         return answer
 
@@ -117,14 +117,14 @@ class RecoveryMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """The same as `wrap_model_call`, in a task."""
-        warn_if_tried_again()
+        self._given_up.warn_if_tried_again()
         _, calls = self._prepared(request.model)
 
         async def attempt() -> ModelResponse[Any]:
             return await handler(self._without_retries(request))
 
         others = [self._astep(model, request, handler) for model in self._fallbacks]
-        with mark_given_up():
+        with self._given_up.marked():
             answer: ModelResponse[Any] = await calls.acall(attempt, chain=calls.chain(attempt, others))
         return answer
 
@@ -265,9 +265,9 @@ def _declaring(tool: Any) -> Any:
 
 
 def _failure_message(request: ToolCallRequest, error: Exception) -> ToolMessage:
-    """Return a message for the model about a failure: class, code, what to do. It has no stack, path, host or secret."""
+    """Return a message for the model about a failure: class, code, what to do, and the tool's own words, secrets masked."""
     return ToolMessage(
-        content=json.dumps(fault_of(error).for_model()),
+        content=json.dumps(fault_of_tool(error).for_model(), default=str, ensure_ascii=False),
         name=request.tool_call["name"],
         tool_call_id=request.tool_call["id"],
         status="error",

@@ -5,6 +5,9 @@ Invariant: nothing changes on the model that was given.
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,15 +16,16 @@ from langchain_core.runnables import RunnableBinding, RunnableParallel, Runnable
 from langchain_core.runnables.retry import RunnableRetry
 
 from holdfast.integrations.clients.client import checked_client
-from holdfast.integrations.recovery_warnings import warn
+from holdfast.integrations.recovery_warnings import RecoveryWarning, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from holdfast.integrations.clients.sdk import Sdk
     from holdfast.runtime.runtime import Runtime
 
-__all__ = ["LAZY_CLIENTS", "checked", "is_bound_model", "warn_of_retries_in", "without_retries"]
+__all__ = ["LAZY_CLIENTS", "checked", "is_bound_model", "warn_of_loops_around", "warn_of_retries_in", "without_retries"]
 
 M = TypeVar("M", bound=BaseChatModel)
 
@@ -126,3 +130,89 @@ def is_bound_model(runnable: Any) -> bool:
         and not isinstance(runnable, RunnableRetry)
         and isinstance(runnable.bound, BaseChatModel)
     )
+
+
+# --- loops around a recovery ---
+
+_LOOPS = {
+    ("langchain_core.runnables.retry", "_invoke"): ".with_retry()",
+    ("langchain_core.runnables.retry", "_ainvoke"): ".with_retry()",
+    ("langchain.agents.middleware.model_retry", "wrap_model_call"): "ModelRetryMiddleware",
+    ("langchain.agents.middleware.model_retry", "awrap_model_call"): "ModelRetryMiddleware",
+}
+"""The functions of LangChain that call what is inside them again: module and name."""
+_MAX_STACK = 400
+_MAX_TASKS = 20
+
+
+def warn_of_loops_around() -> bool:
+    """Warn, at the user's line, if one of LangChain's loops is around the caller; return whether there is one."""
+    frames = list(_frames_around())
+    loops = ((index, _LOOPS.get((_module(frame), frame.f_code.co_name))) for index, frame in enumerate(frames))
+    index, who = next(((index, who) for index, who in loops if who is not None), (0, None))
+    if who is None:
+        return False
+    # The user's line is around the loop. Where a task has none, it is the line that runs the event loop.
+    around = (frame for frame in (*frames[index:], *frames[:index]) if not _is_library(frame))
+    line = next(around, frames[index])
+    warnings.warn_explicit(
+        f"{who} around a recovery calls it again after it has given up, so attempts multiply: remove one of the two",
+        RecoveryWarning,
+        line.f_code.co_filename,
+        line.f_lineno,
+        _module(line),
+        line.f_globals.setdefault("__warningregistry__", {}),
+    )
+    return True
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _is_library(frame: FrameType) -> bool:
+    root = _module(frame).partition(".")[0]
+    return root == "holdfast" or root in sys.stdlib_module_names or "site-packages" in frame.f_code.co_filename
+
+
+def _frames_around() -> Iterator[FrameType]:
+    """Yield the frames around the caller, innermost first, and then those of the tasks that wait for it.
+
+    LangChain makes async calls in tasks of their own, so the loop that started a call is not on its stack.
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the public functions for the stack read source files, which is slow
+    for _ in range(_MAX_STACK):
+        if frame is None:
+            break
+        yield frame
+        frame = frame.f_back
+    task = _current_task()
+    for _ in range(_MAX_TASKS):
+        task = None if task is None else next((one for one in asyncio.all_tasks() if _awaits(one, task)), None)
+        if task is None:
+            return
+        yield from reversed(list(_frames_of(task)))
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def _awaits(one: asyncio.Task[Any], other: asyncio.Task[Any]) -> bool:
+    # `gather` puts a future of its own between the two.
+    awaited = getattr(one, "_fut_waiter", None)
+    return awaited is other or other in (getattr(awaited, "_children", None) or ())
+
+
+def _frames_of(task: asyncio.Task[Any]) -> Iterator[FrameType]:
+    """Yield the frames of a task that waits, outermost first."""
+    awaited: Any = task.get_coro()
+    for _ in range(_MAX_STACK):
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None)
+        if frame is None:
+            return
+        yield frame
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)

@@ -17,7 +17,7 @@ from pydantic_ai.exceptions import (
 )
 
 from holdfast.faults import CircuitOpenError, DeadlineError, NextActor
-from holdfast.runtime.fault_of import fault_of
+from holdfast.integrations.calls import fault_of_tool
 
 __all__ = ["FALLBACK_ON", "PASSING", "for_the_model"]
 
@@ -43,9 +43,10 @@ def for_the_model(error: Exception) -> ModelRetry | ToolFailed:
         except httpx.HTTPError as error:
             raise for_the_model(error) from error
 
-    Its text is `fault.for_model()` as JSON, without stack, path, host or secret. It is a `ModelRetry` if the model can do
-    something about the failure, such as send other arguments, and otherwise a `ToolFailed`.
+    Its text is `fault.for_model()` as JSON, with the words of an exception of the tool's own (`ValueError("unknown city")`),
+    without stack, path or secret. It is a `ModelRetry` if the model can do something about the failure, such as send other
+    arguments, and otherwise a `ToolFailed`.
     """
-    fault = fault_of(error)
+    fault = fault_of_tool(error)
     text = json.dumps(fault.for_model())
     return ModelRetry(text) if fault.next_actor is NextActor.MODEL else ToolFailed(text)
