@@ -192,7 +192,7 @@ class Operation:
         if self.others and plan is not self.plan:
             # With one outcome per operation, permits are held between attempts. Those of the key that is left go back.
             others, self.others = self.others, ()
-            self.plan.settle(None, others, Verdict.IGNORED, self.plan.monotonic(), self.run)
+            self.plan.settle(None, others, Verdict.IGNORED, self.plan.monotonic(), self)
         self.plan = plan
 
     def _request_permit(self, state: TargetState, now: float) -> Permit:
@@ -272,7 +272,7 @@ class Operation:
         plan = self.plan
         if self.others:
             others, self.others = self.others, ()
-            plan.settle(None, others, Verdict.SUCCESS, now, self.run)
+            plan.settle(None, others, Verdict.SUCCESS, now, self)
         if self.adapter is not None:
             self.adapter.succeeded(self)
         self._charge_answer(value)
@@ -557,12 +557,12 @@ class Operation:
     def _settle(self, verdict: Verdict, now: float) -> None:
         permit, self.permit = self.permit, None
         others, self.others = self.others, ()
-        self.plan.settle(permit, others, verdict, now, self.run if permit or others else "")
+        self.plan.settle(permit, others, verdict, now, self)
 
     def _settle_failure(self, fault: Fault, now: float) -> None:
         permit, self.permit = self.permit, None
         others, self.others = self.others, ()
-        self.reopened_for = self.plan.settle_failure(permit, others, fault, now, self.run)
+        self.reopened_for = self.plan.settle_failure(permit, others, fault, now, self)
         if self.reopened_for is not None:
             # Its probe has just failed, so it is the first to know when the next probe is due.
             self.first_to_wait = True

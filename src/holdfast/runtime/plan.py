@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.policies.decide import Effect
     from holdfast.policies.repair import Repair
     from holdfast.policies.target import TargetLike
+    from holdfast.runtime.ambient import Ambient
     from holdfast.runtime.overrides import Overrides
     from holdfast.runtime.registry import TargetState
 
@@ -313,17 +314,18 @@ class Plan:
         return any(self.obeys(state) and state.rejects(now) for state in states)
 
     def settle(
-        self, permit: Permit | None, others: tuple[ScopedPermit, ...], verdict: Verdict, now: float, run: str
+        self, permit: Permit | None, others: tuple[ScopedPermit, ...], verdict: Verdict, now: float, op: Ambient
     ) -> None:
-        """Settle every permit of an attempt in the same way."""
+        """Settle every permit of an attempt of this operation in the same way."""
+        # The run's name is made when it is read. Most operations change no circuit and need none.
         if permit is not None and self.state.settle(permit, verdict, now):
-            self.runtime.report_transitions(self.state, run)
+            self.runtime.report_transitions(self.state, op.run)
         for state, other, _ in others:
             if state.settle(other, verdict, now):
-                self.runtime.report_transitions(state, run)
+                self.runtime.report_transitions(state, op.run)
 
     def settle_failure(
-        self, permit: Permit | None, others: tuple[ScopedPermit, ...], fault: Fault, now: float, run: str
+        self, permit: Permit | None, others: tuple[ScopedPermit, ...], fault: Fault, now: float, op: Ambient
     ) -> float | None:
         """Settle every permit after a failure, which counts on one circuit at most: the one of its scope.
 
@@ -340,7 +342,7 @@ class Plan:
             if held.probe and verdict is Verdict.FAILURE:
                 reopened = state.reopened_for(now)
             if changed:
-                self.runtime.report_transitions(state, run)
+                self.runtime.report_transitions(state, op.run)
         return reopened
 
     def _requested_pause(self, fault: Fault) -> float | None:
