@@ -13,21 +13,26 @@ from typing import Any
 
 import pydantic
 import pytest
-from recover_kit import LOOSE, Always, World, reset
+from recover_kit import LOOSE, Always, Flaky, World, reset
 
 from holdfast import (
+    INTERACTIVE,
+    PATIENT,
     Circuit,
     CircuitOpenError,
     DeadlineError,
+    Hedge,
     InvalidError,
     Ok,
     Policy,
+    Runtime,
     recover,
     tool,
 )
 from holdfast.events import (
     Recovered,
 )
+from holdfast.runtime.recovery_warnings import RecoveryWarning
 
 
 class AsyncCallable:
@@ -379,3 +384,112 @@ def test_a_recovery_without_a_target_has_one_circuit_for_all_its_calls(form: str
                 recovery.call(fn)
             errors.append(failed.value)
     assert [type(error) for error in errors] == [ConnectionResetError, ConnectionResetError, CircuitOpenError]
+
+
+# --- options that have no effect ---
+
+
+def _plain() -> str:
+    return "ok"
+
+
+async def _later() -> str:
+    return "ok"
+
+
+@tool(effect="read", timeout=5)
+def _limited_tool() -> str:
+    return "ok"
+
+
+HEDGED = Policy(hedge=Hedge(after=1))
+
+
+@pytest.mark.parametrize(
+    ("fn", "options", "warning"),
+    [
+        (_plain, {"policy": Policy(timeout=5)}, "`timeout` has no effect on a plain function"),
+        (_limited_tool, {}, "`timeout` has no effect on a plain function"),
+        (_later, {"policy": HEDGED}, "`hedge` has no effect without effect="),
+        (_later, {"policy": HEDGED, "effect": "unsafe"}, "`hedge` has no effect without effect="),
+        (_plain, {"policy": HEDGED, "effect": "read"}, "only async functions are hedged"),
+    ],
+)
+def test_FR18_an_option_without_effect_warns_at_the_decorator(fn: Any, options: Any, warning: str) -> None:
+    with pytest.warns(RecoveryWarning, match=warning) as caught:
+        recover("a", runtime=Runtime(), **options)(fn)
+    (only,) = caught
+    assert only.filename == __file__
+    assert str(only.message).startswith("a: `")
+
+
+@pytest.mark.parametrize(
+    ("fn", "options"),
+    [
+        (_plain, {}),
+        (_plain, {"policy": INTERACTIVE}),
+        (_plain, {"policy": PATIENT.replace(attempts=2)}),
+        (_plain, {"policy": Policy(timeout=None)}),
+        (_plain, {"policy": Policy(deadline=500)}),
+        (_plain, {"policy": Policy(timeout=5), "threads": True}),
+        (_later, {"policy": Policy(timeout=5)}),
+        (lambda *_: _later(), {"policy": Policy(timeout=5)}),
+        (_later, {"policy": HEDGED, "effect": "read"}),
+        (_limited_tool, {"threads": True}),
+    ],
+)
+def test_FR18_options_that_nobody_chose_or_that_work_do_not_warn(fn: Any, options: Any) -> None:
+    # Warnings are errors in this suite.
+    recover("a", runtime=Runtime(), **options)(fn)
+
+
+def test_FR18_a_hedge_without_effect_warns_once_at_the_call() -> None:
+    world = World()
+    recovery = world.recover("a", HEDGED)
+    with pytest.warns(RecoveryWarning, match="`hedge` has no effect") as caught:
+        assert world.run(recovery.call(_later)) == "ok"
+    assert caught[0].filename == __file__
+    assert world.run(recovery.call(_later)) == "ok"
+    assert world.run(recovery.outcome(_later)).value == "ok"
+
+
+# --- plain functions inside an event loop ---
+
+
+@pytest.mark.parametrize("form", ["call", "decorated", "block"])
+def test_FR18_a_plain_call_that_must_wait_inside_an_event_loop_warns_once(
+    form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    recovery = world.recover("a", Policy(circuit=LOOSE))
+
+    async def main() -> None:
+        for _ in range(2):
+            if form == "block":
+                flaky = Flaky(reset())
+                for attempt in recovery:
+                    with attempt:
+                        flaky()
+            else:
+                flaky = Flaky(reset(), reset())
+                assert (recovery.call(flaky) if form == "call" else decorated()) == "ok"
+
+    decorated = recovery(Flaky(reset(), reset()))
+    world.run(main())
+    assert [record.levelname for record in caplog.records if "blocks the event loop" in record.message] == ["WARNING"]
+    assert "asyncio.to_thread" in caplog.text
+
+
+def test_FR18_a_plain_call_does_not_warn_outside_of_an_event_loop_or_without_a_wait(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    recovery = world.recover("a", Policy(circuit=LOOSE))
+    assert recovery.call(Flaky(reset())) == "ok"
+
+    async def main() -> None:
+        assert recovery.call(Flaky()) == "ok"
+        assert await asyncio.to_thread(recovery.call, Flaky(reset())) == "ok"
+
+    world.run(main())
+    assert "event loop" not in caplog.text

@@ -127,6 +127,7 @@ def test_every_pair_holds_in_async_code(pair: tuple[str, str]) -> None:
         check(world, pair, callee, ends, budget)
 
 
+@pytest.mark.filterwarnings("ignore:.*`timeout` has no effect on a plain function")
 @pytest.mark.parametrize("pair", [pair for pair in PAIRS if "hedge" not in pair], ids="+".join)
 def test_every_pair_holds_in_sync_code(pair: tuple[str, str]) -> None:
     world = World()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -346,7 +347,8 @@ def test_R25_a_condition_that_raises_skips_its_step_and_is_reported_once(form: s
 
     skipped = chained.add(Flaky(), when=broken)
     chained.add(Flaky(value="next"))
-    assert chained() == "next"
+    for _ in range(2):
+        assert chained() == "next"
     assert skipped.calls == 0
     assert len(world.of(SuppressedError)) == 1
 
@@ -704,3 +706,188 @@ def test_FR14_a_stop_iteration_that_may_fall_back_surfaces_when_every_step_fails
     assert failed.value is primary.raised[0]
     chained.add(Flaky(value="backup"))
     assert chained() == "backup"
+
+
+# --- the time of all fallbacks ---
+
+
+def hanging(world: World, count: int, policy: Policy | None = None) -> tuple[Any, list[str]]:
+    """A call that hangs, with fallbacks that hang; and what was called."""
+    called: list[str] = []
+
+    async def hangs(name: str = "primary") -> None:
+        called.append(name)
+        await asyncio.sleep(1_000)
+
+    answer = world.recover("a", policy or Policy(timeout=60, deadline=120))(hangs)
+    for number in range(1, count + 1):
+        answer.fallback(functools.partial(hangs, f"{number}"), name=f"{number}")
+    return answer, called
+
+
+def test_FR18_hanging_fallbacks_have_the_deadline_once_more_in_all() -> None:
+    world = World()
+    answer, called = hanging(world, 5)
+    with pytest.raises(DeadlineError) as failed:
+        world.run(answer())
+    assert world.now == 240
+    assert called == ["primary", "primary", "1", "2"]
+    notes = "".join(failed.value.__notes__)
+    for number in (3, 4, 5):
+        assert f"fallback {number}: the time of the fallbacks is over" in notes
+
+
+def test_FR18_a_fallback_has_at_least_the_limit_of_an_attempt() -> None:
+    world = World()
+    answer, _ = hanging(world, 1)
+
+    @answer.fallback
+    async def slow() -> str:
+        await asyncio.sleep(55)
+        return "slow"
+
+    assert world.run(answer()) == "slow"
+    assert world.now == 120 + 60 + 55
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_FR18_a_degraded_answer_comes_also_after_fallbacks_that_hung(hangs: bool) -> None:
+    world = World()
+    answer, _ = hanging(world, 5)
+    notified: list[str] = []
+
+    @answer.degraded
+    async def sorry(fault: Any) -> str:
+        await asyncio.sleep(1_000 if hangs else 1)
+        return "sorry"
+
+    @answer.notify
+    async def notify(fault: Any) -> None:
+        await asyncio.sleep(1)
+        notified.append(fault.code)
+
+    if not hangs:
+        assert world.run(answer()) == "sorry"
+        assert world.now == 241
+        return
+    with pytest.raises(DeadlineError):
+        world.run(answer())
+    assert world.now == 246
+    assert notified == ["SYS_FALLBACKS_EXHAUSTED"]
+
+
+def test_FR18_the_fallbacks_of_a_slow_plain_function_are_called() -> None:
+    world = World()
+
+    def slow() -> None:
+        world.clock.sleep(500)
+        raise reset()
+
+    answer = world.recover("a", Policy(timeout=60, deadline=120))(slow)
+    answer.fallback(slow, name="slow too")
+    answer.fallback(lambda: "never", name="late")
+    with pytest.raises(ConnectionResetError) as failed:
+        answer()
+    assert world.now == 1_000
+    assert "fallback late: the time of the fallbacks is over" in "".join(failed.value.__notes__)
+    quick = world.recover("a", Policy(timeout=60, deadline=120))(slow)
+    quick.fallback(lambda: "quick")
+    assert quick() == "quick"
+
+
+def test_FR18_fallbacks_that_answer_in_time_are_not_bounded_by_a_deadline_that_is_not_there() -> None:
+    world = World()
+    answer, called = hanging(world, 5, Policy(timeout=60, deadline=None, attempts=1))
+    with pytest.raises(DeadlineError):
+        world.run(answer())
+    assert called == ["primary", "1", "2", "3", "4", "5"]
+
+
+def test_FR18_an_outer_deadline_still_ends_the_fallbacks() -> None:
+    world = World()
+    answer, _ = hanging(world, 3)
+    with pytest.raises(DeadlineError):
+        world.run(world.recover("outer", Policy(timeout=None, deadline=150, attempts=1)).call(answer))
+    assert world.now == 150
+
+
+def test_FR18_hanging_fallbacks_of_a_stream_have_the_deadline_once_more_in_all() -> None:
+    world = World()
+    begun: list[str] = []
+
+    def hanging_source(name: str) -> Any:
+        async def items() -> Any:
+            begun.append(name)
+            await asyncio.sleep(1_000)
+            yield "never"
+
+        return items
+
+    live = world.recover("a", Policy(timeout=60, deadline=120)).stream(hanging_source("primary"))
+    for number in range(1, 6):
+        live.fallback(hanging_source(f"{number}"), name=f"{number}")
+
+    async def read() -> None:
+        async with live() as stream:
+            async for _ in stream:
+                pass
+
+    with pytest.raises(DeadlineError):
+        world.run(read())
+    assert world.now == 240
+    assert begun == ["primary", "primary", "1", "2"]
+
+
+class _AsyncCondition:
+    async def __call__(self, latest: Fault, primary: Fault) -> bool:
+        return True
+
+
+async def _async_condition(latest: Fault, primary: Fault) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("when", [_async_condition, functools.partial(_async_condition), _AsyncCondition()])
+def test_FR8_an_async_condition_is_an_error_when_the_fallback_is_added(when: Any) -> None:
+    world = World()
+    answer = world.recover("a")(Always(reset).acall)
+    with pytest.raises(InvalidError, match="when: expected a plain function"):
+        answer.fallback(when=when)(Flaky().acall)
+    live = world.recover("a").stream(Always(reset).acall)  # type: ignore[arg-type]
+    with pytest.raises(InvalidError, match="when: expected a plain function"):
+        live.fallback(Flaky().acall, when=when)  # type: ignore[arg-type]
+
+
+def test_FR8_a_condition_that_returns_a_coroutine_is_not_met_and_reported_once(caplog: Any) -> None:
+    world = World()
+    answer = world.recover("a", ONCE)(Always(reset).acall)
+    skipped = Flaky()
+    answer.fallback(when=lambda latest, _: _async_condition(latest, latest), name="odd")(skipped.acall)  # type: ignore[arg-type, return-value]
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError):
+            world.run(answer())
+    assert skipped.calls == 0
+    assert caplog.text.count("the condition of fallback odd raised") == 1
+
+
+def test_FR8_a_condition_of_a_stream_that_raises_is_reported_once_and_the_real_error_surfaces() -> None:
+    world = World()
+
+    async def fails() -> Any:
+        raise reset()
+        yield
+
+    def broken(latest: Fault, primary: Fault) -> bool:
+        raise LookupError("a defect of the condition")
+
+    live = world.recover("a", ONCE).stream(fails).fallback(fails, when=broken)
+
+    async def read() -> None:
+        async with live() as stream:
+            async for _ in stream:
+                pass
+
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError):
+            world.run(read())
+    assert len(world.of(SuppressedError)) == 1

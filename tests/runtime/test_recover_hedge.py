@@ -14,6 +14,7 @@ from recover_kit import LOOSE, Always, World, assert_places_free, reset, settled
 from holdfast import DeadlineError, Hedge, InvalidError, Policy, Quota, Runtime, recover
 from holdfast.events import SuppressedError
 from holdfast.policies.hedge import ENOUGH
+from holdfast.runtime.recovery_warnings import RecoveryWarning
 
 
 class Race:
@@ -111,7 +112,9 @@ def test_a_call_that_may_not_be_repeated_is_not_hedged(effect: Any) -> None:
     world = World()
     race = Race((10, "only"))
     policy = Policy(circuit=LOOSE, hedge=Hedge(after=1))
-    assert world.run(world.recover("a", policy, effect=effect).call(race)) == "only"
+    with pytest.warns(RecoveryWarning, match="`hedge` has no effect without effect="):
+        call = world.recover("a", policy, effect=effect).call(race)
+    assert world.run(call) == "only"
     assert race.started == [0]
 
 
@@ -177,7 +180,7 @@ def test_sync_code_is_never_hedged() -> None:
     world = World()
     policy = Policy(circuit=LOOSE, hedge=Hedge(after=0), attempts=1)
     work = Always(reset)
-    with pytest.raises(ConnectionResetError):
+    with pytest.raises(ConnectionResetError), pytest.warns(RecoveryWarning, match="only async functions are hedged"):
         world.recover("a", policy, effect="read").call(work)
     assert work.calls == 1
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
+from typing import Any
 
 import pytest
+from recover_kit import LOOSE, Flaky, World, reset
 
 from holdfast import Budget, InvalidError, OutcomeUnknownError, Policy, Runtime, recover
 from holdfast.events import Failed, SuppressedError
@@ -118,3 +122,21 @@ def test_an_async_predicate_is_an_error_because_a_coroutine_is_always_true():
 
     with pytest.raises(InvalidError, match=r"recover\.retry_on: expected a plain function"):
         recover("shop", retry_on=perhaps)
+
+
+def test_FR17_a_predicate_made_for_each_call_is_reported_once_and_not_kept() -> None:
+    world = World()
+    kept: list[weakref.ref[Any]] = []
+
+    def once() -> None:
+        def broken(error: Exception) -> bool:
+            raise LookupError("a defect")
+
+        kept.append(weakref.ref(broken))
+        assert world.recover("a", Policy(circuit=LOOSE), retry_on=broken).call(Flaky(reset())) == "ok"
+
+    for _ in range(20):
+        once()
+    gc.collect()
+    assert [ref() for ref in kept] == [None] * 20
+    assert len([event for event in world.of(SuppressedError) if "retry_on" in event.reason]) == 1

@@ -22,6 +22,7 @@ from holdfast.runtime.fallback import drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.reports import timeline
 from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
 
 if TYPE_CHECKING:
@@ -288,7 +289,7 @@ def _check(operation: Any, options: Any) -> None:
 
 
 def _ok(value: T, op: Operation | None) -> Ok[T]:
-    return Ok(value) if op is None else Ok(value, via=op.via, attempts=op.timeline(value))
+    return Ok(value) if op is None else Ok(value, via=op.via, attempts=timeline(op, value))
 
 
 def _plain(operation: Callable[[], Any]) -> Any:

@@ -418,11 +418,14 @@ def decide_fallback(
     consent: Consent = "configured",
     budget_spent: bool = False,
     arguments_used_up: bool = False,
+    time_over: bool = False,
 ) -> Take | Ask | Skip:
     """Return what to do about one step of a fallback chain. `offers` is None where the step's capabilities are not known."""
     # The circuit is checked before consent: a user is not bothered with a step that would be rejected.
     if budget_spent:
         return Skip("the budget is spent")
+    if time_over:
+        return Skip("the time of the fallbacks is over")
     if arguments_used_up:
         return Skip("an argument, such as a generator, can be read only once")
     if not condition_met:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import iscoroutine, iscoroutinefunction
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from holdfast.faults import CATALOG, Category, Code, InvalidError
@@ -41,19 +42,29 @@ Consent: TypeAlias = Literal["configured", "ask"]
 
 
 def meets(when: When | None, latest: Fault, primary: Fault) -> bool:
-    """Whether a step's condition holds for these failures."""
+    """Whether a step's condition holds for these failures. Raises what a condition of the user's own raises."""
     if when is None:
         return True
     if callable(when):
-        return bool(when(latest, primary))
+        verdict: object = when(latest, primary)
+        if iscoroutine(verdict):
+            # Nobody will await it, and Python warns about a coroutine that is neither awaited nor closed.
+            verdict.close()
+            raise InvalidError.saying("what when returned", "True or False", "a coroutine")
+        return bool(verdict)
     words = when if isinstance(when, tuple) else (when,)
     # The primary failure counts too: a step for rate limits still answers after an earlier step has failed differently.
     return any(fault.code in words or fault.category in words for fault in (latest, primary))
 
 
 def check_when(path: str, when: When | None) -> None:
-    """Raise `InvalidError` for a condition that could never be met."""
-    if when is None or callable(when):
+    """Raise `InvalidError` for a condition that could never be met, or always: a coroutine is true."""
+    if when is None:
+        return
+    if callable(when):
+        # An object with an async `__call__` is such a condition too.
+        if iscoroutinefunction(when) or iscoroutinefunction(type(when).__call__):
+            raise InvalidError.saying(path, "a plain function of the two faults", "an async function")
         return
     # The annotation is not enforced at run time, so any object may arrive here.
     words: tuple[object, ...] = when if isinstance(when, tuple) else (when,)

@@ -29,6 +29,9 @@ else:
 
 __all__ = ["Bus", "EventStream", "Handler", "Subscription", "log_writer"]
 
+_MOST_REPORTED = 1_000
+"""How many hooks are remembered as reported. The oldest are forgotten, and may be reported again."""
+
 Handler: TypeAlias = "Callable[[Event], object]"
 
 QUEUE_SIZE = 1000
@@ -91,7 +94,10 @@ class Bus:
         """Report once per hook, in the log and as an event, that it raised and that the error is ignored (R25)."""
         if id(hook) in self._reported:
             return
+        # The hook is kept, because another object could get its id.
         self._reported[id(hook)] = hook
+        if len(self._reported) > _MOST_REPORTED:
+            del self._reported[next(iter(self._reported))]
         try:
             cause = REDACTOR.text(f"{type(error).__name__}: {error}")
         except Exception:  # noqa: BLE001 - the text of a foreign exception may raise, and the call must go on

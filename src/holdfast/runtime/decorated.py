@@ -19,6 +19,8 @@ from holdfast.runtime.fallback import Chain, check_step, drive_chain, drive_chai
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.plan import PLAN_ATTRIBUTE
+from holdfast.runtime.recovery_warnings import warn_of_options
+from holdfast.runtime.reports import timeline
 from holdfast.runtime.runtime import CHANGES
 
 if TYPE_CHECKING:
@@ -192,6 +194,7 @@ def _function(plan: Plan, fn: Any) -> Any:
         raise InvalidError.at("recover(…)", "a function", fn)
     reject_generator(fn)
     plan = plan.copy_for(fn)
+    warn_of_options(plan, fn)
     chain = Chain(fn)
     wrapper = _async(plan, chain, fn) if is_async(fn) else _sync(plan, chain, fn)
     functools.update_wrapper(wrapper, fn)
@@ -396,7 +399,7 @@ async def _concluded(op: Operation, call: Awaitable[Any]) -> Outcome[Any]:
 
 
 def _ok(op: Operation, value: Any) -> Outcome[Any]:
-    return Ok(value, via=op.via, attempts=op.timeline(value))
+    return Ok(value, via=op.via, attempts=timeline(op, value))
 
 
 def _chains(op: Operation, chain: Chain) -> bool:

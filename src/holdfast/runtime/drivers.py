@@ -5,6 +5,7 @@ Invariant: both drivers are the same loop. Nothing is decided here.
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,6 +21,7 @@ from holdfast.runtime.repair import repair, repair_async
 
 if TYPE_CHECKING:
     import asyncio
+    import logging
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from contextvars import Token
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.operation import Operation
 else:
     asyncio = lazy_module("asyncio", globals())
+    logging = lazy_module("logging", globals())
 
 __all__ = ["begin_limit", "drive", "drive_async", "leave", "limited", "pause", "pause_async"]
 
@@ -283,6 +286,7 @@ def pause(op: Operation, seconds: float) -> None:
     if seconds <= 0 or not runtime.waits:
         op.waited_for(0.0, None)
         return
+    _warn_in_loop(op)
     wait = ThreadWait(op.waiting(seconds), runtime)
     with _commandable(op, wait):
         for part in _parts(op.abort, seconds):
@@ -290,6 +294,24 @@ def pause(op: Operation, seconds: float) -> None:
             if wait.command is not None:
                 break
     op.waited_for(wait.lasted(), wait.command)
+
+
+def _warn_in_loop(op: Operation) -> None:
+    """Warn once per recovery if the thread that is about to sleep runs an event loop: every task of that loop stops."""
+    # asyncio is loaded with the first async call. Before that no event loop runs.
+    if "asyncio" not in sys.modules or "loop" in op.plan.reported:
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    op.plan.reported.add("loop")
+    # In the log and not by `warnings`: where warnings are errors, this one would end a call in the middle of its recovery.
+    logging.getLogger("holdfast").warning(
+        "%s waits before its next attempt and blocks the event loop that its thread runs. "
+        "Make the function async, or call it with `await asyncio.to_thread(…)`",
+        op.plan.name or "a call",
+    )
 
 
 @contextmanager

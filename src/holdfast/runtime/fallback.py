@@ -49,6 +49,10 @@ __all__ = [
 ]
 
 
+LAST_RESORT_S = 5.0
+"""Seconds that a degraded answer, and a notification, have at least, also after fallbacks that hung."""
+
+
 # --- the chain, as it is configured ---
 
 
@@ -97,7 +101,8 @@ class Chain:
     ) -> Any:
         """Add a function to call when this one has failed for good. Fallbacks are called in the order they are added.
 
-        `when` limits it to codes or categories (`"rate_limit"`), or is a function of the latest and the first fault. `offers`
+        `when` limits it to codes or categories (`"rate_limit"`), or is a plain function of the latest and the first fault. If
+        that function raises, the fallback is skipped, and the defect is reported once. `offers`
         names its capabilities, which must cover `needs` of `recover`. With `consent="ask"` the runtime's `consent` function
         must agree each time. A fallback with a `@recover` of its own is skipped while its circuit is open. If all fail, the
         first error is raised. Wrong options raise `InvalidError`, and so does an async fallback for a function that is not
@@ -221,11 +226,12 @@ def check_step(what: str, step: Any, of: Any) -> None:
 
 
 def meets_condition(op: Operation, name: str, when: When | None, latest: Fault, primary: Fault) -> bool:
-    """Return whether a fallback's condition is met. A condition that raises is reported, and its fallback is skipped (R25)."""
+    """Return whether a fallback's condition is met. If it raises, that is reported once, and its fallback is skipped (R25)."""
     try:
         return meets(when, latest, primary)
     except Exception as error:  # noqa: BLE001 - the condition is the user's
-        reports.suppressed(op, error, f"the condition of fallback {name} raised")
+        runtime = op.plan.runtime
+        runtime.bus.hook_raised(when, f"the condition of fallback {name}", error, at=runtime.clock.wall(), run=op.run)
         return False
 
 
@@ -306,6 +312,7 @@ class _Walk:
             consent=step.consent,
             budget_spent=op.is_budget_spent(),
             arguments_used_up=arguments_used_up,
+            time_over=op.is_fallback_time_over(),
         )
 
     def _consent(self, step: Step) -> Generator[_Call, Any, bool]:
@@ -327,7 +334,7 @@ class _Walk:
         if kept is not Missing:
             self._degraded("cached")
             return kept
-        self.op.extend_deadline()
+        self.op.extend_deadline(LAST_RESORT_S)
         if chain.degraded_answer is not None:
             try:
                 value = yield _Call(chain.degraded_answer, (self.primary, *args), kwargs)
@@ -337,7 +344,7 @@ class _Walk:
             else:
                 self._degraded("degraded")
                 return value
-        self.op.extend_deadline()
+        self.op.extend_deadline(LAST_RESORT_S)
         if chain.notification is not None:
             try:
                 yield _Call(chain.notification, (self._exhausted_fault(),), {})

@@ -549,6 +549,7 @@ class Flow:
                 circuit_open=way.of.plan.fresh().rejects(),
                 budget_spent=self.op.is_budget_spent(),
                 arguments_used_up=self._request is not None and used_up(*self._request),
+                time_over=self.op.is_fallback_time_over(),
             )
             if isinstance(decision, Take):
                 assert isinstance(error, Exception)

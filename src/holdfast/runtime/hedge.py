@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast._lazy import lazy_module
 from holdfast.policies.hedge import next_hedge
 from holdfast.runtime.answers import throw_away_async
-from holdfast.runtime.leaks import CANCEL_GRACE_S, leave_behind
+from holdfast.runtime.leaks import leave_behind
+from holdfast.runtime.limits import CANCEL_GRACE_S
 
 if TYPE_CHECKING:
     import asyncio

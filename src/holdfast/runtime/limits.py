@@ -7,6 +7,10 @@ insertion and one deletion. That is how a whole recovered call can cost less tha
 Recoveries with the same limit share that timer. Otherwise each `recover("x").call(…)` would leave one behind, and the timer
 would keep the call in memory until the limit is over.
 
+A call that ignores its cancellation cannot be taken out of its caller's task, and a task for every call would make every call
+several times slower. So it is cancelled again and then closed, as Python closes a coroutine that nobody awaits any more: its
+`finally` blocks run, and it ends. A call that still handles its cancellation, for example to roll back, has `CLEANUP_S`.
+
 A thread cannot be stopped. When its time is over, the caller goes on and the thread is counted until it ends by itself.
 Beyond a cap no new thread is started, so the leak is bounded and visible.
 
@@ -17,6 +21,7 @@ keeps the interpreter from exiting (R67).
 from __future__ import annotations
 
 import contextvars
+import gc
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -25,7 +30,6 @@ import msgspec
 
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
-from holdfast.runtime.leaks import Overdue
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,11 +37,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from holdfast.clock import Clock
-    from holdfast.runtime.operation import Operation
 else:
     asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["MOST_ABANDONED", "AbandonedThreads", "Limit", "Wheels", "call_in_thread"]
+__all__ = [
+    "CANCEL_GRACE_S",
+    "CLEANUP_S",
+    "MOST_ABANDONED",
+    "AbandonedThreads",
+    "Limit",
+    "Overdue",
+    "Wheels",
+    "call_in_thread",
+]
 
 _NEARLY = 0.01
 """An outer limit of the same length ends a little earlier. Within this share of the limit, both count as over."""
@@ -102,7 +114,7 @@ class _Wheel:
         self.running: dict[Limit, None] = {}
         self.handle: TimerHandle | None = None
 
-    def begin(self, began: float, op: Operation) -> Limit:
+    def begin(self, began: float, op: Any) -> Limit:
         """Start the clock in the running task, as of `began`."""
         task = asyncio.current_task(self.loop)
         if task is None:
@@ -154,7 +166,7 @@ class Wheels:
         self._monotonic = clock.monotonic
         self._by_loop: dict[int, _Wheel] = {}
 
-    def begin(self, began: float, op: Operation) -> Limit:
+    def begin(self, began: float, op: Any) -> Limit:
         """Start the clock in the running task, as of `began`."""
         loop = asyncio.get_running_loop()
         # A wheel keeps its loop alive, so no other loop can get the same id while the wheel is in this dict.
@@ -163,7 +175,7 @@ class Wheels:
             wheel = self._new(loop)
         return wheel.begin(began, op)
 
-    def begin_own(self, seconds: float, op: Operation) -> Limit:
+    def begin_own(self, seconds: float, op: Any) -> Limit:
         """Start the clock in the running task for a duration of its own."""
         wheel = _Wheel(asyncio.get_running_loop(), seconds, self._monotonic, single=True)
         return wheel.begin(self._monotonic(), op)
@@ -183,6 +195,129 @@ class Wheels:
         self._by_loop = live
         return wheel
 
+
+# --- calls that ignore their cancellation ---
+
+CANCEL_GRACE_S = 1.0
+"""Seconds that a cancelled call has to end, for example to close its connection."""
+
+CLEANUP_S = 30.0
+"""Seconds that a cancelled call has as long as it is still inside the `except` or `finally` that received the cancellation."""
+
+_MOST_CLOSES = 8
+"""How often a call is closed that awaits something in its `finally` blocks."""
+_DEEPEST = 1_000
+"""How many coroutines of a call, each awaited by the one before, are looked at."""
+
+
+class Overdue:
+    """Ends a piece of work whose time is over: cancels it, cancels it again, closes it."""
+
+    __slots__ = (
+        "_call",
+        "_cancelling",
+        "_cancels",
+        "_cleaned",
+        "_is_closed",
+        "_left",
+        "_loop",
+        "_op",
+        "_task",
+        "_timer",
+    )
+
+    def __init__(self, loop: AbstractEventLoop, task: asyncio.Task[Any], cancelling: int, op: Any, call: Any) -> None:
+        self._loop, self._task, self._op, self._call = loop, task, op, call
+        self._cancelling = self._left = cancelling
+        self._cancels = 0
+        self._cleaned = 0.0
+        self._is_closed = False
+        self._cancel()
+
+    def _cancel(self) -> None:
+        self._cancels += 1
+        self._task.cancel()
+        self._timer = self._loop.call_later(CANCEL_GRACE_S, self._goes_on)
+
+    def _goes_on(self) -> None:
+        """The work has not ended although its grace is over."""
+        call = self._task.get_coro() if self._call is None else self._call
+        if self._cleaned < CLEANUP_S and _handles_cancellation(call):
+            self._cleaned += CANCEL_GRACE_S
+            self._timer = self._loop.call_later(CANCEL_GRACE_S, self._goes_on)
+        elif self._cancels == 1:
+            # It may have lost only the first cancellation, in an `except` that is too broad.
+            self._cancel()
+        elif self._call is not None and _close(self._call):
+            self._op.ignores_cancellation("ignored its cancellation and was closed")
+            self._is_closed = True
+            # The task still waits for what the closed call awaited. The cancellation wakes it up.
+            self._cancel()
+        else:
+            self._op.ignores_cancellation(
+                "ignored its cancellation and goes on after its time limit; nothing can stop it"
+            )
+            # If closing failed, the call awaits something else than its task waits for. The cancellation wakes up both.
+            self._cancels += 1
+            self._task.cancel()
+
+    def end(self) -> None:
+        """The work has ended: take our own cancellations back."""
+        self._timer.cancel()
+        for _ in range(self._cancels):
+            self._left = self._task.uncancel()
+        self._cancels = 0
+
+    def caused(self, error: BaseException) -> bool:
+        """Whether the work, which has ended, raised `error` because of our cancellations alone.
+
+        Raises `asyncio.CancelledError` if somebody else cancelled a call that had to be closed.
+        """
+        # If more cancellations are pending than at the beginning, one came from outside.
+        is_alone = self._left <= self._cancelling
+        if self._is_closed and not is_alone:
+            raise asyncio.CancelledError from error
+        # Whoever awaits a coroutine that was closed meanwhile gets a RuntimeError.
+        return is_alone and (self._is_closed or isinstance(error, asyncio.CancelledError))
+
+
+def _handles_cancellation(call: Any) -> bool:
+    """Whether a suspended call is inside an `except` or `finally` block that a cancellation brought it to."""
+    for _ in range(_DEEPEST):
+        if call is None:
+            return False
+        # A suspended coroutine refers to the exception that it handles. Nothing else shows it from outside.
+        held = gc.get_referents(call)
+        if any(isinstance(part, asyncio.CancelledError) for part in held):
+            return True
+        call = _awaited_by(call, held)
+    return False
+
+
+def _awaited_by(call: Any, held: list[Any]) -> Any:
+    for name in ("cr_await", "ag_await", "gi_yieldfrom"):
+        if hasattr(call, name):
+            return getattr(call, name)
+    # The awaitable of an async generator's next item, for example, only refers to its generator.
+    return next((part for part in held if hasattr(part, "cr_await") or hasattr(part, "ag_await")), None)
+
+
+def _close(call: Any) -> bool:
+    """Close a suspended call; return whether it has ended."""
+    throw = getattr(call, "throw", None)
+    if throw is None:
+        return False
+    for _ in range(_MOST_CLOSES):
+        # `throw` and not `close`: closing the awaitable of a generator's next item does not close the generator on Python 3.11.
+        # A call that returns from `throw` awaits something else, for example in a `finally` block.
+        try:
+            throw(GeneratorExit())
+        except BaseException:  # noqa: BLE001 - it has ended, and nobody waits for what it raises
+            return True
+    return False
+
+
+# --- threads ---
 
 MOST_ABANDONED = 64
 """The most threads of one runtime that may still run after their callers went on."""

@@ -19,15 +19,13 @@ through uncounted, and the exception that surfaces is the one the call raised, u
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from holdfast.faults import AbortedError, Attempt, BudgetError, CircuitOpenError, HoldfastError, OutcomeUnknownError
 from holdfast.policies.circuit import Rejection, Verdict, counted_by
 from holdfast.policies.decide import Decider, Facts, GiveUp, Reason, Retry, RunRepair, gives_up_at_once
-from holdfast.policies.models.prices import LIST_PRICES
-from holdfast.policies.models.usage import model_of, usage_of
 from holdfast.policies.repair import DueRepair, Repairs
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
@@ -50,6 +48,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.callables import Request
     from holdfast.runtime.plan import Plan, ScopedPermit
     from holdfast.runtime.registry import TargetState
+
+    Proposal: TypeAlias = Retry | GiveUp | None
 
 __all__ = ["Operation"]
 
@@ -78,6 +78,8 @@ class Operation:
     reason: Reason | None = None
     """Why it was given up."""
     via = "primary"
+    fallbacks_end: float | None = None
+    """When the last of its fallbacks must end; None before the first one begins."""
     degraded = False
     """A cached or degraded answer was returned."""
     has_fallbacks = False
@@ -283,9 +285,7 @@ class Operation:
                 plan.state.return_retries(now, len(self.history))
             reports.recovered(self, now)
 
-    def failed(
-        self, error: BaseException, proposal: Retry | GiveUp | None = None, request: Request | None = None
-    ) -> float | None:
+    def failed(self, error: BaseException, proposal: Proposal = None, request: Request | None = None) -> float | None:
         """Handle a failed attempt; return the seconds to wait before the next one, or None to let `error` through.
 
         `request` holds the arguments that the next attempt would be called with. If one of our own errors must surface, it is
@@ -309,9 +309,7 @@ class Operation:
             proposal = self.adapter.propose(self, error)
         return self._respond(error, self._fault(error), proposal, request)
 
-    def unacceptable(
-        self, fault: Fault, proposal: Retry | GiveUp | None = None, request: Request | None = None
-    ) -> float:
+    def unacceptable(self, fault: Fault, proposal: Proposal = None, request: Request | None = None) -> float:
         """Handle a rejected answer; return the seconds to wait, or raise an error that carries the answer."""
         error = HoldfastError(fault)
         delay = self._respond(error, fault, proposal, request)
@@ -378,13 +376,15 @@ class Operation:
 
     # --- what a failure leads to ---
 
+    def ignores_cancellation(self, what: str) -> None:
+        """A call of this operation ignores that it was cancelled: report what became of it."""
+        reports.leaked(self, what)
+
     def leave_running(self) -> None:
         """The call of the present attempt did not end in time. It goes on in a thread that cannot be stopped."""
         self.left_running = True
 
-    def _respond(
-        self, error: Exception, fault: Fault, proposal: Retry | GiveUp | None, request: Request | None
-    ) -> float | None:
+    def _respond(self, error: Exception, fault: Fault, proposal: Proposal, request: Request | None) -> float | None:
         now = self.plan.monotonic()
         # Where our own protections rejected the call, it was not made: there is nothing to settle or to remember.
         made = self.attempts > len(self.history)
@@ -405,7 +405,7 @@ class Operation:
         error: Exception,
         fault: Fault,
         now: float,
-        proposal: Retry | GiveUp | None = None,
+        proposal: Proposal = None,
         *,
         final: Reason | None = None,
         request: Request | None = None,
@@ -461,7 +461,7 @@ class Operation:
             # A program that never fails does not load it.
             from holdfast.runtime.recovery_warnings import warn_of_retries_inside  # noqa: PLC0415
 
-            warn_of_retries_inside(self, error)
+            warn_of_retries_inside(self.plan, error)
         self.waited = decision.delay
         self.moves += decision.elsewhere
         if self.has_fallbacks:
@@ -517,17 +517,7 @@ class Operation:
             reports.attempt_ended(self, now, fault)
 
     def _add_attempt(self, fault: Fault, now: float) -> None:
-        attempt = Attempt(
-            number=self.attempts,
-            code=fault.code,
-            message=fault.message,
-            started=self.wall(self.attempt_started),
-            took=now - self.attempt_started,
-            waited=self.waited,
-            cause=fault.cause,
-            via=self.via,
-        )
-        self.history = (*self.history, attempt)
+        self.history = (*self.history, reports.attempt_of(self, fault, now))
 
     def _give_up(self, error: Exception, fault: Fault, reason: Reason, now: float) -> None:
         self.over = True
@@ -619,17 +609,31 @@ class Operation:
         """Its scope ends: tasks that still run in its context are no longer part of it."""
         self.over = True
 
-    def extend_deadline(self) -> None:
+    def extend_deadline(self, at_least: float = 0.0) -> None:
         """Give the next fallback what is left of the deadline, but at least the time limit of one attempt.
 
-        A callee that hangs uses up the whole deadline, and that is when its fallbacks are needed. The deadline of the scope
-        around still holds.
+        A callee that hangs uses up the whole deadline, and that is when its fallbacks are needed. All fallbacks together have
+        the deadline once more. After that the next one has `at_least` seconds. The deadline of the scope around still holds.
         """
         now = self.attempt_started = self.plan.monotonic()
         least = self.plan.timeout or self.plan.deadline
         if self.deadline is not None and least is not None:
-            ends = now + least if self.outer_deadline is None else min(now + least, self.outer_deadline)
+            ends = max(min(now + least, self._bound_fallbacks(now)), now + min(least, at_least))
+            if self.outer_deadline is not None:
+                ends = min(ends, self.outer_deadline)
             self.deadline = max(self.deadline, ends)
+
+    def _bound_fallbacks(self, now: float) -> float:
+        """Return when the last fallback must end. It is set when the first one begins."""
+        if self.fallbacks_end is None:
+            once_more = self.plan.deadline or self.plan.timeout or 0.0
+            # A plain function may have used up any time, and its fallbacks have theirs all the same.
+            self.fallbacks_end = max(now, self.deadline or now) + once_more
+        return self.fallbacks_end
+
+    def is_fallback_time_over(self) -> bool:
+        """Whether the fallbacks have used up the time that all of them together have."""
+        return self.fallbacks_end is not None and self.plan.monotonic() >= self.fallbacks_end
 
     def begin_step(self, name: str, *, last: bool) -> None:
         """The next fallback is called."""
@@ -676,6 +680,10 @@ class Operation:
         self.has_fallbacks = True
         self.via = via
         self.last_resort = last
+        if before.deadline is not None:
+            then = before.plan.monotonic
+            ends = self.fallbacks_end = on_clock(before._bound_fallbacks(then()), then, self.plan.monotonic)
+            self.deadline = ends if self.deadline is None or ends is None else min(self.deadline, ends)
 
     # --- the budget around ---
 
@@ -725,21 +733,6 @@ class Operation:
     def deadline_on(self, monotonic: Monotonic) -> float | None:
         """Return its deadline as a reading of the given clock."""
         return on_clock(self.deadline, self.plan.monotonic, monotonic)
-
-    def timeline(self, value: object) -> tuple[Attempt, ...]:
-        """Return every attempt; the good one comes last, with the usage its answer reports."""
-        usage = usage_of(value)
-        # At list prices: an outcome also shows its cost where no budget with other prices is around.
-        last = Attempt(
-            number=self.attempts,
-            started=self.wall(self.attempt_started),
-            took=self.plan.monotonic() - self.attempt_started,
-            waited=self.waited,
-            via=self.via,
-            usd=LIST_PRICES.cost(model_of(value), usage),
-            tokens=None if usage is None else usage.total,
-        )
-        return (*self.history, last)
 
     def wall(self, monotonic: float) -> float:
         """Return a monotonic reading of this operation on the wall clock."""

@@ -46,7 +46,9 @@ class Overrides:
         try:
             return bool(named(error))
         except Exception as broken:  # noqa: BLE001 - the failure that matters is the call's (R25)
-            runtime.bus.hook_raised(named, option, broken, at=runtime.clock.wall(), run=run)
+            # A lambda that is made for each call is one hook, known by its code: it is reported once, and it is not kept.
+            hook = getattr(named, "__code__", named)
+            runtime.bus.hook_raised(hook, option, broken, at=runtime.clock.wall(), run=run)
             return False
 
 

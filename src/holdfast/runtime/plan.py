@@ -13,7 +13,15 @@ from holdfast import options
 from holdfast.faults import InvalidError, Schedule, Scope
 from holdfast.policies.circuit import Verdict, counted_by
 from holdfast.policies.decide import is_repeatable
-from holdfast.policies.policy import DEFAULT_CIRCUIT, DEFAULT_DEADLINE, DEFAULT_TIMEOUT, Policy
+from holdfast.policies.policy import (
+    BATCH,
+    DEFAULT_CIRCUIT,
+    DEFAULT_DEADLINE,
+    DEFAULT_TIMEOUT,
+    INTERACTIVE,
+    PATIENT,
+    Policy,
+)
 from holdfast.policies.target import Target, target_of
 from holdfast.runtime.callables import is_async, name_of
 from holdfast.runtime.limits import Wheels
@@ -21,7 +29,7 @@ from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
 from holdfast.runtime.tool import ToolContract, contract_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from holdfast.faults import Code, Fault
     from holdfast.policies.circuit import Permit
@@ -51,6 +59,10 @@ An error that it raises, and any other value, rejects the answer too.
 
 ScopedPermit: TypeAlias = "tuple[TargetState, Permit, Scope]"
 """A permit of a circuit besides the main one."""
+
+
+_PRESET_TIMEOUTS = frozenset(preset.timeout for preset in (INTERACTIVE, PATIENT, BATCH))
+"""Time limits that nobody chose for one function."""
 
 
 def _no_permit(now: float) -> None:
@@ -300,6 +312,23 @@ class Plan:
         other.contract = contract
         other.name = self.name or name_of(fn)
         return other
+
+    def without_effect(self, fn: Any) -> Iterator[str]:
+        """Yield the options that somebody chose and that have no effect on calls of `fn`, with what to do."""
+        given, contract = self._given_policy, self.contract
+        chose_timeout = contract is not None and contract.timeout is not None
+        if given is not None and given.profile == "holdfast":
+            chose_timeout = chose_timeout or given.timeout not in _PRESET_TIMEOUTS | {None}
+        is_plain = not is_async(fn)
+        # A lambda often returns the coroutine of an async function, and its call does have the limit.
+        if is_plain and chose_timeout and not self.threads and not name_of(fn).endswith("<lambda>"):
+            yield "`timeout` has no effect on a plain function, which cannot be cancelled: add threads=True, or make it async"
+        if given is None or given.hedge is None:
+            return
+        if is_plain:
+            yield "`hedge` has no effect on a plain function: only async functions are hedged"
+        elif self.hedge is None:
+            yield '`hedge` has no effect without effect="read", "idempotent" or "keyed": a second call may do harm'
 
     # --- circuits ---
 

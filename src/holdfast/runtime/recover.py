@@ -17,6 +17,7 @@ from holdfast.runtime.fallback import Chain
 from holdfast.runtime.operation import Operation
 from holdfast.runtime.overrides import overrides_of
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.recovery_warnings import warn_of_options
 from holdfast.runtime.stream import StreamOf
 
 if TYPE_CHECKING:
@@ -261,7 +262,11 @@ class Recovery:
 
     def _called(self, fn: Callable[..., Any]) -> Plan:
         reject_generator(fn)
-        return self._fresh().of(fn)
+        plan = self._fresh().of(fn)
+        if plan.policy.hedge is not None and "hedge" not in plan.reported:
+            plan.reported.add("hedge")
+            warn_of_options(plan, fn)
+        return plan
 
     def _for_block(self) -> Plan:
         plan = self._fresh()

@@ -1,4 +1,4 @@
-"""`RecoveryWarning`: other code retries inside or around our calls.
+"""`RecoveryWarning`: an option has no effect, or other code retries inside or around our calls.
 
 Each such retry multiplies our attempts, and the policy, the circuit and the budget do not see it. What retries inside an
 attempt is found when the attempt has failed, because only the failure shows it: botocore and the SDKs count their retries,
@@ -11,12 +11,14 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from holdfast.runtime.callables import name_of
+
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from holdfast.runtime.operation import Operation
+    from holdfast.runtime.plan import Plan
 
-__all__ = ["RECOVERS", "RecoveryWarning", "warn", "warn_of_retries_inside"]
+__all__ = ["RECOVERS", "RecoveryWarning", "warn", "warn_of_options", "warn_of_retries_inside"]
 
 RECOVERS = "__holdfast_recovers__"
 """The attribute that marks an object that recovers already, so that it is not wrapped a second time."""
@@ -25,7 +27,7 @@ _MAX_FRAMES = 100
 
 
 class RecoveryWarning(UserWarning):
-    """Recovery works, but other code retries as well, so attempts multiply.
+    """Recovery works, but not as it looks: an option has no effect here, or other code retries too and attempts multiply.
 
     Turn it into an error in your tests: `warnings.simplefilter("error", holdfast.httpx.RecoveryWarning)`.
     """
@@ -36,9 +38,15 @@ def warn(message: str, *, above: int = 0) -> None:
     warnings.warn(message, RecoveryWarning, stacklevel=3 + above)
 
 
-def warn_of_retries_inside(op: Operation, error: Exception) -> None:
+def warn_of_options(plan: Plan, fn: Any) -> None:
+    """Warn of options that somebody chose for `fn` and that have no effect on it."""
+    for option in plan.without_effect(fn):
+        warnings.warn(f"{plan.name or name_of(fn)}: {option}", RecoveryWarning, stacklevel=_level_of_the_caller())
+
+
+def warn_of_retries_inside(plan: Plan, error: Exception) -> None:
     """Warn once for each plan if the failed attempt has made its call several times by itself."""
-    checks = op.plan.checks_left
+    checks = plan.checks_left
     if checks[0] <= 0:
         return
     checks[0] -= 1
@@ -46,7 +54,7 @@ def warn_of_retries_inside(op: Operation, error: Exception) -> None:
     if found is not None:
         checks[0] = 0
         who, times, cure = found
-        name = op.plan.name or "recover"
+        name = plan.name or "recover"
         often = "once" if times == 1 else f"{times} times"
         message = f"{who} retried {often} inside one attempt of {name}, so attempts multiply: {cure}"
         warnings.warn(message, RecoveryWarning, stacklevel=_level_of_the_caller())

@@ -1,4 +1,4 @@
-"""The events of an operation, and the short account left on the exception that surfaces.
+"""The events of an operation, its list of attempts, and the short account left on the exception that surfaces.
 
 Invariant: an event is built only if it has readers; nothing here changes what the operation does.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from holdfast._lazy import lazy_module
 from holdfast.events import (
     AgentFallback,
     AttemptEnded,
@@ -20,28 +21,38 @@ from holdfast.events import (
     RetryDenied,
     SuppressedError,
 )
+from holdfast.faults import Attempt
 from holdfast.policies.decide import Reason
+from holdfast.policies.models.prices import LIST_PRICES
+from holdfast.policies.models.usage import model_of, usage_of
 from holdfast.runtime.ambient import new_run
 
 if TYPE_CHECKING:
+    import logging
+
     from holdfast.faults import Code, Fault
     from holdfast.policies.decide import Retry as RetryDecision
     from holdfast.runtime.operation import Operation
     from holdfast.runtime.plan import Plan
+else:
+    logging = lazy_module("logging", globals())
 
 __all__ = [
     "account",
     "attempt_ended",
+    "attempt_of",
     "attempt_started",
     "cancelled",
     "denied",
     "failed",
     "fell_back",
+    "leaked",
     "recovered",
     "rejected",
     "retry",
     "suppressed",
     "time_of_day",
+    "timeline",
 ]
 
 _DENIED_BY: dict[Reason, Code] = {
@@ -187,6 +198,44 @@ def suppressed(op: Operation, error: Exception, reason: str) -> None:
     # Without a check for readers: this is rare, and no call that works comes here.
     if not op.plan.off:
         op.plan.runtime.bus.emit(SuppressedError.of(op.plan.runtime.fault_of(error), reason, at=_now(op), run=op.run))
+
+
+def leaked(op: Operation, what: str) -> None:
+    """Report, in the log too, a call that ignores its cancellation."""
+    cause = f"{op.plan.name or 'a call'} {what}"
+    logging.getLogger("holdfast").warning("leaked: %s", cause)
+    event = SuppressedError(at=_now(op), run=op.run, operation=op.plan.name, reason="leaked", cause=cause)
+    op.plan.runtime.bus.emit(event)
+
+
+def attempt_of(op: Operation, fault: Fault, now: float) -> Attempt:
+    """Return the record of the attempt that has just failed."""
+    return Attempt(
+        number=op.attempts,
+        code=fault.code,
+        message=fault.message,
+        started=op.wall(op.attempt_started),
+        took=now - op.attempt_started,
+        waited=op.waited,
+        cause=fault.cause,
+        via=op.via,
+    )
+
+
+def timeline(op: Operation, value: object) -> tuple[Attempt, ...]:
+    """Return every attempt; the good one comes last, with the usage its answer reports."""
+    usage = usage_of(value)
+    # At list prices: an outcome also shows its cost where no budget with other prices is around.
+    last = Attempt(
+        number=op.attempts,
+        started=op.wall(op.attempt_started),
+        took=op.plan.monotonic() - op.attempt_started,
+        waited=op.waited,
+        via=op.via,
+        usd=LIST_PRICES.cost(model_of(value), usage),
+        tokens=None if usage is None else usage.total,
+    )
+    return (*op.history, last)
 
 
 def fell_back(
