@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import Policy, Runtime, recover
-from holdfast.faults import Err, Fault, InvalidError, Kind, Ok, Partial
+from holdfast.faults import Attempt, Err, Fault, InvalidError, Kind, Ok, Partial
 from holdfast.testing import Midpoint, VirtualClock, run
 from holdfast.views import ActorError, Errors, Strategy, category, decide, response
 
@@ -308,6 +308,25 @@ def test_FR28_S4_9_after_retries_the_message_names_the_attempts():
     assert error["retryable"] is True
     document = response.write(fault)
     assert response.write(response.read(document)) == document
+
+
+@pytest.mark.parametrize(
+    ("then", "retryable"),
+    [
+        ("attempts", True),
+        ("undeclared", True),
+        ("deadline", True),
+        ("permanent", False),
+        ("unwanted", False),
+        ("", False),
+    ],
+)
+def test_FM2_the_reason_to_give_up_says_whose_verdict_it_is(then, retryable):
+    made = (Attempt(number=1, code="PROVIDER_OVERLOADED", then=then),)
+    fault = Fault.of("PROVIDER_OVERLOADED", retryable=False).with_attempts(made)
+    assert response.write(fault)["error"]["retryable"] is retryable
+    final = Fault.of("AUTH_FAILED").with_attempts(made)
+    assert response.write(final)["error"]["retryable"] is False
 
 
 def test_FM2_what_cannot_be_retried_stays_so_after_an_operation():

@@ -184,6 +184,18 @@ def test_S0_21_tool_error():
     assert wire.read(TOOL_FAILED) == fault
 
 
+def test_FM1_the_other_messages_say_the_specification_s_sentence_too():
+    tls = Fault.of("CONN_TLS_HANDSHAKE_FAILED", "[SSL: CERTIFICATE_VERIFY_FAILED] certificate has expired")
+    assert wire.connection_error(tls)["payload"]["message"] == tls.message
+    assert wire.connection_error(tls, literal=True)["payload"]["message"] == "TLS certificate validation failed"
+    invalid = Fault.of("PROTO_INVALID_MESSAGE", "$.id: expected a UUID, got 'x'")
+    assert wire.error_reply(invalid, "m-1", literal=True)["payload"]["message"] == "Message validation failed"
+    gone = Fault.of("SESS_NOT_FOUND", "no row", context={"session_id": "sess-abc123"})
+    assert wire.http_body(gone, literal=True)["message"] == "Session 'sess-abc123' not found"
+    for other in (Fault.of("SESS_NOT_FOUND", "no row"), Fault.of("AUTH_FAILED", "denied")):
+        assert wire.http_body(other, literal=True) == wire.http_body(other)
+
+
 def test_FM1_a_command_that_failed_says_the_specification_s_sentence_and_its_contract_s_retries():
     fault = Fault.of("TOOL_EXECUTION_FAILED", "error: no such file", context={"exit_code": 1, "tool": "bash"})
 

@@ -60,8 +60,9 @@ _CARRIED_DEPTH = 23
 _KEPT = "said"
 """The context field that keeps the differences. The name is stored in old faults, so it stays."""
 _MISSING = object()
-_LIMITS = frozenset({"attempts", "budget", "circuit", "commanded", "deadline", "quota", "retry-after"})
-"""What an attempt's `then` holds if the failure might have been retried and something else ended the operation."""
+_FINAL = frozenset({"", "permanent", "unknown", "unwanted"})
+"""What an attempt's `then` holds if the failure itself must not be retried. All other reasons are limits of the operation, or
+facts about the call, such as an effect that nobody declared."""
 
 
 class View(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
@@ -265,8 +266,10 @@ def is_retryable(fault: Fault) -> bool:
 
 
 def is_exhausted(fault: Fault) -> bool:
-    """Whether an operation gave up on a failure that may be retried, because one of its own limits was reached."""
-    return not fault.retryable and fault.entry.retryable and bool(fault.attempts) and fault.attempts[-1].then in _LIMITS
+    """Whether an operation gave up on a failure that may be retried, for a reason that is not the failure itself."""
+    return (
+        not fault.retryable and fault.entry.retryable and bool(fault.attempts) and fault.attempts[-1].then not in _FINAL
+    )
 
 
 def renamed(facts: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -70,13 +70,15 @@ _HTTP_WORDS: Mapping[int, str] = {
 }
 
 
-def connection_error(fault: Fault, *, with_fault: bool = False, redactor: Redactor | None = None) -> dict[str, Any]:
-    """Return the message that ends or rejects a connection.
+def connection_error(
+    fault: Fault, *, literal: bool = False, with_fault: bool = False, redactor: Redactor | None = None
+) -> dict[str, Any]:
+    """Return the message that ends or rejects a connection; `literal` with the sentence of the specification.
 
     >>> wire.connection_error(Fault.of("AUTH_TOKEN_EXPIRED"))["payload"]["code"]
     'AUTH_TOKEN_EXPIRED'
     """
-    return _CONNECTION_ERROR.write(fault, with_fault=with_fault, redactor=redactor)
+    return _CONNECTION_ERROR.write(fault, with_fault=with_fault, redactor=redactor, literal=literal)
 
 
 def error_reply(
@@ -84,14 +86,16 @@ def error_reply(
     message_id: str | None = None,
     *,
     verdict: bool = False,
+    literal: bool = False,
     with_fault: bool = False,
     redactor: Redactor | None = None,
 ) -> dict[str, Any]:
     """Return the error reply to the message `message_id`.
 
-    `verdict` adds severity and recoverability, and an `id` of null if the message could not be read.
+    `verdict` adds severity and recoverability, and an `id` of null if the message could not be read. `literal` replaces the
+    message by the sentence of the specification.
     """
-    document = _ERROR.draft(fault, redactor)
+    document = _ERROR.draft(fault, redactor, literal=literal)
     if message_id is not None:
         document["id"] = message_id
     # The message in document 000 has neither field, so they are added only on request.
@@ -137,18 +141,21 @@ def http_body(
     request_id: str | None = None,
     timestamp: str | None = None,
     documentation_url: str | None = None,
+    literal: bool = False,
     with_fault: bool = False,
     redactor: Redactor | None = None,
 ) -> dict[str, Any]:
     """Return the body of an HTTP error; the optional arguments are added as fields if they are given.
 
-    Send it with the status `fault.entry.http_status`.
+    `literal` replaces the message by the sentence of the specification. Send it with the status `fault.entry.http_status`.
 
     >>> wire.http_body(Fault.of("SESS_NOT_FOUND"))["error"]
     'NotFound'
     """
     own = {"request_id": request_id, "timestamp": timestamp, "documentation_url": documentation_url}
-    document = _HTTP.draft(fault, redactor) | {name: value for name, value in own.items() if value is not None}
+    document = _HTTP.draft(fault, redactor, literal=literal) | {
+        name: value for name, value in own.items() if value is not None
+    }
     return _HTTP.sealed(document, fault if with_fault else None, redactor)
 
 
@@ -272,6 +279,26 @@ def _max_retries(fault: Fault) -> int:
     return 1 if fault.schedule in (Schedule.ONCE, Schedule.MATCHING) else _RETRIES
 
 
+def _sentence(fault: Fault) -> str | None:
+    """Return document 000's own sentence for the code; None if it has none, or if a fact for it is missing."""
+    match fault.code:
+        # The catalog has these sentences from the document. A fault of a foreign error has that error's text instead.
+        case "CONN_TLS_HANDSHAKE_FAILED" | "PROTO_INVALID_MESSAGE":
+            return fault.entry.message
+        case "SESS_NOT_FOUND" if "session_id" in fault.context:
+            return f"Session '{fault.context['session_id']}' not found"
+    return None
+
+
+def _worded_message(fault: Fault, document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "payload": _worded_body(fault, document["payload"])}
+
+
+def _worded_body(fault: Fault, document: dict[str, Any]) -> dict[str, Any]:
+    sentence = _sentence(fault)
+    return document if sentence is None else {**document, "message": sentence}
+
+
 def _worded_tool_error(fault: Fault, document: dict[str, Any]) -> dict[str, Any]:
     code = fault.context.get("exit_code")
     if fault.code != "TOOL_EXECUTION_FAILED" or not isinstance(code, int):
@@ -357,9 +384,15 @@ def _build_hook(document: _HookReply) -> Fault:
 
 
 _CONNECTION_ERROR = View(
-    name="connection_error", shape=_Message[_ErrorPayload], show=_show_connection_error, build=_build_error
+    name="connection_error",
+    shape=_Message[_ErrorPayload],
+    show=_show_connection_error,
+    build=_build_error,
+    wording=_worded_message,
 )
-_ERROR = View(name="error", shape=_Message[_ErrorPayload], show=_show_error, build=_build_error)
+_ERROR = View(
+    name="error", shape=_Message[_ErrorPayload], show=_show_error, build=_build_error, wording=_worded_message
+)
 _TOOL_ERROR = View(
     name="tool_error",
     shape=_Message[_ToolErrorPayload],
@@ -367,6 +400,6 @@ _TOOL_ERROR = View(
     build=_build_tool_error,
     wording=_worded_tool_error,
 )
-_HTTP = View(name="http", shape=_Body, show=_show_body, build=_build_body)
+_HTTP = View(name="http", shape=_Body, show=_show_body, build=_build_body, wording=_worded_body)
 _HOOK = View(name="hook", shape=_HookReply, show=_show_hook, build=_build_hook)
 _MESSAGES: Mapping[str, View[Any]] = {"connection_error": _CONNECTION_ERROR, "error": _ERROR, "tool_error": _TOOL_ERROR}
