@@ -72,7 +72,7 @@ def test_FR27_S1_32_a_tool_that_takes_too_long_is_a_timeout_that_may_be_retried(
     assert ends[0] - began == pytest.approx(120)
 
 
-def test_FR27_the_limit_of_an_attempt_that_ends_with_the_deadline_is_still_a_timeout(manager, runtime):
+def test_FR27_the_only_attempt_is_late_by_its_own_limit_and_not_by_the_deadline(manager, runtime):
     runtime.configure(Policy(timeout=None, deadline=20, attempts=1), {})
 
     async def hang() -> None:

@@ -46,6 +46,20 @@ def test_S1_20_the_code_of_a_timeout_names_the_kind_of_target(target: str | None
     assert failed.value.fault.code == code
 
 
+@pytest.mark.parametrize("seconds", [120, 600])
+def test_FR27_a_tool_that_uses_up_its_own_limit_is_late_itself(seconds: float) -> None:
+    world = World()
+
+    @world.recover("tool:build", Policy(attempts=1))
+    @tool(effect="read", timeout=seconds)
+    async def build() -> None:
+        await asyncio.sleep(10_000)
+
+    with pytest.raises(DeadlineError) as failed:
+        world.run(build())
+    assert (failed.value.fault.code, world.now) == ("TOOL_TIMEOUT", seconds)
+
+
 def test_R65_an_inner_timeout_error_keeps_its_identity() -> None:
     world = World()
     own = TimeoutError("mine")

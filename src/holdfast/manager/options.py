@@ -266,5 +266,6 @@ def _limited_to(policy: Policy, seconds: float) -> Policy:
         # The deadline was made for shorter attempts. With it, an attempt that is late could never be retried.
         tries = policy.tries(Fault.of("SYS_TIMEOUT"))
         waits = sum(tries.backoff.longest(retry) for retry in range(1, tries.attempts))
-        deadline = tries.attempts * seconds + waits
+        # The second more makes the last attempt late by its own limit. At the deadline it would be the operation that is late.
+        deadline = tries.attempts * seconds + waits + 1
     return policy.replace(timeout=seconds, deadline=deadline)

@@ -33,10 +33,8 @@ def timed_out(op: Operation) -> DeadlineError:
     """Return what to raise when our own limit cancelled the attempt."""
     plan = op.plan
     now = plan.monotonic()
-    # If the limit of this attempt was the rest of the deadline, the whole operation is late and not only the attempt. An
-    # attempt that had its whole time limit is late itself, also where the deadline ends at the same moment.
-    whole = plan.timeout is not None and now - op.attempt_started >= plan.timeout - _ROUNDING
-    if not whole and op.deadline is not None and now >= op.deadline - _ROUNDING:
+    # If the limit of this attempt was the rest of the deadline, the whole operation is late and not only the attempt.
+    if op.deadline is not None and now >= op.deadline - _ROUNDING:
         return deadline_passed(op)
     return DeadlineError(lateness(op, now))
 

@@ -236,8 +236,9 @@ class Plan:
         if contract is None:
             return policy
         if contract.timeout is not None:
-            # A tool that declares it needs ten minutes must be able to use them.
-            deadline = None if policy.deadline is None else max(policy.deadline, contract.timeout)
+            # A tool that declares it needs ten minutes must be able to use them. The second more makes a late attempt late by
+            # its own limit. At the deadline it would be the operation that is late, which is never retried.
+            deadline = None if policy.deadline is None else max(policy.deadline, contract.timeout + 1)
             policy = policy.replace(timeout=contract.timeout, deadline=deadline)
         if contract.retry is not None:
             policy = policy.replace(attempts=contract.retry.attempts, backoff=contract.retry.backoff)
