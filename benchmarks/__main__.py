@@ -46,6 +46,7 @@ def main() -> None:
     group.add_argument("--kinds", default="", metavar="A,B", help="only kinds whose names contain one of these")
     group.add_argument("--only", default="", metavar="A,B", help="only these contenders, by name or part of it")
     group.add_argument("--algorithms", action="store_true", help="known algorithms, too, written by us")
+    group.add_argument("--brief", action="store_true", help="no table for each kind, only those of all and the verdict")
     group.add_argument(
         "--beside",
         type=Path,
@@ -71,7 +72,7 @@ def main() -> None:
         "memory": {"calls": options.calls},
         "day": {"seed": options.seed},
         "recovery": {
-            name: getattr(options, name) for name in ("seeds", "tune", "kinds", "only", "algorithms", "beside")
+            name: getattr(options, name) for name in ("seeds", "tune", "kinds", "only", "algorithms", "brief", "beside")
         },
     }
     for part in parts:

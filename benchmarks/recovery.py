@@ -77,6 +77,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     kinds: str = ""
     only: str = ""
     algorithms: bool = False
+    brief: bool = False
     beside: tuple[Path, ...] = ()
 
     def numbers(self) -> range:
@@ -150,13 +151,13 @@ def run(*, quick: bool, **options: Any) -> dict[str, Any]:
 def _print_kinds(kinds: Played, wanted: Options, broken: dict[str, str]) -> None:
     numbers = wanted.numbers()
     seen = f"seeds {numbers[0]} to {numbers[-1]}"
-    for kind, by_contender in kinds.items():
+    for kind, by_contender in () if wanted.brief else kinds.items():
         _print(f"Recovery: {kind}, {seen}", {who: pooled([*mine.values()]) for who, mine in by_contender.items()})
     everybody = dict.fromkeys(who for by_contender in kinds.values() for who in by_contender)
     whole = {who: pooled([one for by in kinds.values() for one in by.get(who, {}).values()]) for who in everybody}
     few = ", ".join(f"{who}: {most}" for who, most in FEWER.items() if most and most < len(numbers) and who in whole)
     notes = [
-        *NOTES,
+        *(() if wanted.brief else NOTES),
         *([f"fewer seeds, to save time: {few}"] if few else ()),
         *(f"{name} broke: {why}" for name, why in broken.items()),
     ]

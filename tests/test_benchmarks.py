@@ -23,7 +23,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The modules of the benchmark, which are not a part of the package."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent))
     names = ("figures", "verdict", "inside.traces", "inside.clairvoyant", "inside.clients", "inside.recovery")
-    return SimpleNamespace(**{name.removeprefix("inside."): importlib.import_module(f"benchmarks.{name}") for name in names})  # fmt: skip
+    modules = {name.removeprefix("inside."): importlib.import_module(f"benchmarks.{name}") for name in names}
+    return SimpleNamespace(driver=importlib.import_module("benchmarks.recovery"), **modules)
 
 
 def play(bench: Any, trace: Any) -> dict[str, Any]:
@@ -104,6 +105,17 @@ def test_the_schedule_on_a_bucket_by_hand(bench: Any):
     assert [good for *_, good in bounded] == [True, True, True, False, True]
 
 
+def test_the_schedule_of_answers_at_the_same_time(bench: Any):
+    trace = by_hand(bench, due=(0.0, 0.5, 0.5, 0.5), limits=(Limit(concurrency=2),))
+    assert [end for _, end, _ in bench.clairvoyant.best_calls(trace)] == [1.0, 1.5, 2.0, 2.5]
+    assert [good for *_, good in bench.clairvoyant.best_calls(trace, 1.75)] == [True, True, True, False]
+
+
+def test_a_call_has_the_tokens_that_the_schedule_counts(bench: Any):
+    usage = play(bench, by_hand(bench, due=(0.0, 1.0)))["usage"]
+    assert sum(usage.values()) == bench.traces.TOKENS
+
+
 def test_a_clairvoyant_with_a_deadline_gives_up_what_is_too_late(bench: Any):
     trace = by_hand(bench, windows=(bench.traces.Window(10, 40, "503"),), due=(0.0, 12.0, 25.0))
     assert bench.clairvoyant.best_calls(trace, 20.0) == [(0.0, 1.0, True), (12.0, 12.0, False), (25.0, 41.0, True)]
@@ -182,3 +194,21 @@ def test_the_known_algorithms_pace_a_burst(bench: Any):
     assert all(good for *_, good in adaptive["calls"])
     # It learns the rate, so it is limited less often than those who only repeat.
     assert adaptive["limited"] < min(sent[who]["limited"] for who in ("SRE throttle", "gradient"))
+
+
+def test_what_is_played_can_be_chosen(bench: Any):
+    options = bench.driver.Options
+    kinds, clients = bench.traces.KINDS, bench.clients.CLIENTS
+    assert not {*options(tune=True).numbers()} & {*options().numbers()}, "nothing is tuned on what is reported"
+    assert len(options().numbers()) == 10
+    assert {job.kind for job in options().jobs()} == {*kinds, *bench.traces.MONTHS}
+    assert {job.who for job in options().jobs()} == {*clients} - {*bench.clients.ALGORITHMS}
+    assert {job.who for job in options(algorithms=True).jobs()} == {*clients}
+    ours = options(only="holdfast", tune=True, seeds=2).jobs()
+    assert ours == [bench.driver.Job("holdfast", kind, seed) for kind in kinds for seed in (1, 2)]
+    assert options(only="PATIENT", kinds="40 %,blips").chosen() == ["brownout 40 %", "blips of 3 s each half minute"]
+    assert {job.seed for job in options(only="Router").jobs()} == {101, 102}
+    with pytest.raises(SystemExit, match="no contender contains holdfats"):
+        options(only="holdfats").contenders()
+    with pytest.raises(SystemExit, match="no kind contains nothing"):
+        options(kinds="nothing like that").chosen()

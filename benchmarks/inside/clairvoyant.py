@@ -7,11 +7,12 @@ Dropping a call that cannot be answered in time leaves its place to the next one
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from benchmarks.inside.traces import GOOD_ANSWER_S
+from benchmarks.inside.traces import GOOD_ANSWER_S, TOKENS
 from holdfast.testing.provider import Limits
 
 if TYPE_CHECKING:
@@ -30,8 +31,11 @@ def best_calls(trace: Trace, deadline: float = float("inf")) -> list[Call]:
 
 def _scheduled(trace: Trace, deadline: float) -> list[float]:
     """Return when each call is sent; never, if that would be too late."""
+    (limit,) = trace.limits
+    if limit.concurrency is not None:
+        return _in_places(trace, limit.concurrency, deadline)
     # What the limit announces to clients may be nothing or wrong; a clairvoyant knows the truth.
-    limits = Limits([msgspec.structs.replace(limit, retry_after=True, lie=1.0) for limit in trace.limits])
+    limits = Limits([msgspec.structs.replace(limit, retry_after=True, lie=1.0)])
     starts: list[float] = []
     at = 0.0
     for due in trace.due:
@@ -44,9 +48,22 @@ def _scheduled(trace: Trace, deadline: float) -> list[float]:
 
 def _next_place(limits: Limits, at: float, latest: float) -> float:
     while at <= latest:
-        rejection = limits.admit("", "", tokens=0, at=at).rejection
-        if rejection is None:
+        admission = limits.admit("", "", tokens=TOKENS, at=at)
+        if admission.rejection is None:
             return at
-        assert rejection.seconds is not None
-        at += rejection.seconds
+        assert admission.rejection.seconds is not None
+        at += admission.rejection.seconds
     return float("inf")
+
+
+def _in_places(trace: Trace, places: int, deadline: float) -> list[float]:
+    """Return when each call is sent if so many may be answered at the same time."""
+    ends = [0.0] * places
+    starts: list[float] = []
+    for due in trace.due:
+        start = max(due, ends[0])
+        in_time = start + GOOD_ANSWER_S <= due + deadline
+        starts.append(start if in_time else float("inf"))
+        if in_time:
+            heapq.heapreplace(ends, start + GOOD_ANSWER_S)
+    return starts

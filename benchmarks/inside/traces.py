@@ -21,6 +21,8 @@ GOOD = f"slow;seconds={GOOD_ANSWER_S:g}"
 """A good answer, as long as a short one of a model takes."""
 CHARGED = ("cut", "hang")
 """Failures that a provider charges for: it had read the question and written an answer."""
+TOKENS = 331
+"""Of one call, question and answer, as the fault provider counts them."""
 CALLERS = 20
 EVERY_S = 30.0
 _LULL_S = 5.0
@@ -294,6 +296,10 @@ KINDS: dict[str, Kind | Loaded] = {
     "200 at once, 120/min, nothing announced": Loaded(240, _bucket(120, burst=10), _at_once(200)),
     "200 at once, 120/min, Retry-After": Loaded(240, _bucket(120, burst=10, retry_after=True), _at_once(200)),
     "just below 60/min, small bursts": Loaded(360, _bucket(60, burst=10), _small_bursts),
+    "bucket of tokens for 60/min, headers": Loaded(
+        420, Limit(tokens=60 * TOKENS, burst=5 * TOKENS), _offered(120, 180)
+    ),
+    "100 at once, 8 at a time": Loaded(120, Limit(concurrency=8, headers=False), _at_once(100)),
 }
 FIRST_NINE = tuple(KINDS)[:9]
 """The kinds that were measured before the others came."""
