@@ -14,11 +14,13 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import msgspec
 import pytest
 from cli_runs import SCRIPT, environment, holdfast, holdfast_json, running
 
 import holdfast as package
 from holdfast.cli import faults
+from holdfast.testing.provider import Limit
 from holdfast.testing.provider.faults import ERRORS, FAULTS
 
 
@@ -29,6 +31,17 @@ def test_list_shows_every_fault_with_its_options():
     shown = holdfast("faults", "list").stdout
     assert "sse-error" in shown
     assert "after=1, error=overloaded" in shown
+
+
+def test_list_shows_the_options_of_limits_and_the_paths():
+    listed = holdfast_json("faults", "list")
+    options = {each["option"]: each["default"] for each in listed["limits"]}
+    assert set(options) == {field.encode_name for field in msgspec.structs.fields(Limit)}
+    assert (options["headers"], options["lie"], options["models"], options["burst"]) == ("yes", "1", "*", "")
+    assert {"method": "POST", "path": "/v1/messages", "protocol": "anthropic"} in listed["paths"]
+    shown = holdfast("faults", "list").stdout
+    assert "charge_rejected" in shown
+    assert ":streamGenerateContent" in shown
 
 
 def test_serve_prints_its_address_and_its_counters(tmp_path):

@@ -188,6 +188,20 @@ def test_places_grow_with_a_ramp():
     assert admitted() == 10
 
 
+@pytest.mark.parametrize(("path", "status"), [("/v1/messages", 529), ("/v1/chat/completions", 503)])
+def test_a_limit_may_answer_with_another_error_and_announces_nothing_then(path, status):
+    """A provider that comes back after an outage is overloaded; it does not speak of a rate limit."""
+    clock = VirtualClock()
+    provider = provider_with(Limit(requests=60, burst=1, error="overloaded"), clock=clock)
+    seen = [ask(provider, path) for _ in range(2)]
+    assert [code for code, _, _ in seen] == [200, status]
+    assert not [name for _, headers, _ in seen for name in headers if "ratelimit" in name or "retry" in name]
+    assert "overloaded" in json.dumps(seen[1][2]).lower()
+    assert provider.counters.limited == {"requests": 1}
+    clock.advance(1)
+    assert statuses(provider, 1) == [200]
+
+
 # --- what is announced ---
 
 
@@ -463,6 +477,7 @@ def test_a_limit_in_one_line():
         ("requests=5;headers=maybe", "limit.headers: expected bool"),
         ("requests=5;from=9;to=3", "limit.to: expected a moment after 9 s, where the limit begins, got 3.0"),
         ("concurrency=5;burst=3", "limit.burst: expected no burst"),
+        ("requests=5;error=banana", "limit.error: expected one of auth, bad-request"),
     ],
 )
 def test_a_wrong_limit_says_what_is_expected(text, message):

@@ -698,10 +698,8 @@ def test_FI6_a_limit_of_gemini_says_which_quota_and_when_to_retry(kind, quota):
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_every_path_answers_and_is_limited_to_its_method(route):
     path = route.path
-    for name in ("model", "id"):
+    for name in ("model", "id", "project", "location"):
         path = path.replace(f"{{{name}}}", "claude-x")
-    if path.startswith("/vertex/"):
-        path = path.replace("/vertex/anthropic", f"{VERTEX}/anthropic/models")
     request = Request(route.method, path, {"x-api-key": "k"}, b'{"model":"claude-x"}')
     assert locate(request).route == route
     provider = FaultProvider(clock=VirtualClock())

@@ -284,7 +284,7 @@ def faults_serve(
 
 @faults.command("list")
 def faults_list(as_json: _Json = False) -> None:
-    """List the faults that a script can use."""
+    """List the faults that a script can use, the options of limits, and the paths that are served."""
     from holdfast.cli.faults import list_faults
 
     perform(lambda: list_faults(as_json=as_json))

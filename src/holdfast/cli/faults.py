@@ -13,8 +13,9 @@ from holdfast import options
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import fail, narrate, show_facts, show_json, show_table
 from holdfast.runtime.runtime import SystemClock
-from holdfast.testing.provider import FaultProvider, Script, read_file, read_script
+from holdfast.testing.provider import FaultProvider, Limit, Script, read_file, read_script
 from holdfast.testing.provider.faults import ERRORS, FAULTS
+from holdfast.testing.provider.routes import ROUTES
 from holdfast.testing.proxy import FaultProxy, toxic_of
 
 if TYPE_CHECKING:
@@ -57,19 +58,40 @@ def serve(
 
 
 def list_faults(*, as_json: bool) -> Exit:
-    """Show every fault with its options."""
+    """Show every fault with its options, the options of limits, and the paths."""
     errors = [(name, "any header, hint", summary) for name, summary in ERRORS.items()]
     broken = [(name, _options(fault.options), fault.summary) for name, fault in FAULTS.items()]
     rows = [("ok", "", "a normal answer"), ("300 … 599", "any header, hint", "a status"), *errors, *broken]
     if as_json:
         listed = [{"fault": name, "options": options, "what": what} for name, options, what in rows]
-        show_json({"schema": "holdfast.faults/1", "faults": listed})
+        limits = [{"option": name, "default": default} for name, default in _limit_options()]
+        paths = [{"method": route.method, "path": route.path, "protocol": route.dialect.name} for route in ROUTES]
+        show_json({"schema": "holdfast.faults/1", "faults": listed, "limits": limits, "paths": paths})
     else:
         show_table(("fault", "options", "what"), rows)
         narrate(
             "a step is FAULT;option=value%CHANCE*TIMES, such as 429;retry-after=7%50*3; all but FAULT may be left out"
         )
+        show_table(("limit's option", "default"), _limit_options())
+        narrate(
+            "a limit is KIND=NUMBER;option=value, such as requests=60;burst=5;headers=no, with requests, tokens or concurrency"
+        )
+        show_table(("method", "path", "protocol"), [(route.method, route.path, route.dialect.name) for route in ROUTES])
     return Exit.OK
+
+
+def _limit_options() -> list[tuple[str, str]]:
+    """Return the options of a limit with their defaults, as they are written in a script."""
+    defaults = msgspec.to_builtins(Limit())
+    return [(name, "" if value is None else _written(value)) for name, value in defaults.items()]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "|".join(value) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _script_of(file: str) -> Script:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.testing.provider.anthropic import ANTHROPIC
-from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, as_json, text_of
+from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, as_json, no_limits, text_of
 from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, only
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
-    from holdfast.testing.provider.limits import Rejection, Standing
+    from holdfast.testing.provider.limits import Rejection
 
 __all__ = ["BEDROCK_ANTHROPIC", "BEDROCK_CONVERSE"]
 
@@ -99,11 +99,6 @@ def _error_headers(error: ErrorReply) -> Headers:
     return (("x-amzn-errortype", f"{error.kind}:http://internal.amazon.com/coral/com.amazon.bedrock/"),)
 
 
-def _no_limits(_standings: tuple[Standing, ...], _wall: float) -> Headers:
-    """Return no headers: AWS announces nothing before a limit is reached."""
-    return ()
-
-
 def _limited(rejection: Rejection, _model: str) -> tuple[ErrorReply, Headers]:
     """AWS never announces when to come back."""
     what = "tokens" if rejection.kind == "tokens" else "requests"
@@ -128,7 +123,7 @@ BEDROCK_ANTHROPIC = ANTHROPIC._replace(
     error=_error,
     error_frame=_error_frame,
     error_headers=_error_headers,
-    limits=_no_limits,
+    limits=no_limits,
     limited=_limited,
     request_id="x-amzn-requestid",
     stream_type=_EVENT_STREAM,
@@ -222,7 +217,7 @@ BEDROCK_CONVERSE = Dialect(
     error=_error,
     error_frame=_error_frame,
     error_headers=_error_headers,
-    limits=_no_limits,
+    limits=no_limits,
     limited=_limited,
     request_id="x-amzn-requestid",
     stream_type=_EVENT_STREAM,

@@ -278,6 +278,9 @@ class Provider:
 
 def _reject(answer: Answer, rejection: Rejection) -> Plan:
     """Send the answer to a request that a limit rejects. It carries the rate limit headers, as real ones do."""
+    if rejection.error != "rate-limit":
+        error = answer.dialect.errors[rejection.error]
+        return send_error(answer, error, error.status)
     error, headers = answer.dialect.limited(rejection, answer.request.model)
     return send_error(answer, error, error.status, (*headers, *answer.limits))
 

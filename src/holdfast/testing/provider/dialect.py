@@ -25,6 +25,7 @@ __all__ = [
     "as_json",
     "data_frame",
     "event_frame",
+    "no_limits",
     "text_of",
 ]
 
@@ -100,6 +101,11 @@ class Dialect(NamedTuple):
     """Writes an answer that reports its own failure, where the protocol has such answers."""
     failed_frame: Callable[[ErrorReply, Request, int, int], bytes] | None = None
     """Writes the last event of a stream that fails. It gets the number of events before it too."""
+
+
+def no_limits(_standings: tuple[Standing, ...], _wall: float) -> Headers:
+    """Return no headers: Google and AWS announce nothing before a limit is reached."""
+    return ()
 
 
 def as_json(document: Any) -> bytes:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.testing.provider.anthropic import ANTHROPIC
-from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, as_json
+from holdfast.testing.provider.dialect import Dialect, ErrorReply, Frame, Part, as_json, no_limits
 from holdfast.testing.provider.replies import Calls, Prompt, Reply, Tool, only
 
 if TYPE_CHECKING:
     from holdfast.testing.provider.http import Headers, Request
-    from holdfast.testing.provider.limits import Rejection, Standing
+    from holdfast.testing.provider.limits import Rejection
 
 __all__ = ["GEMINI", "GEMINI_ARRAY", "VERTEX_ANTHROPIC", "counted"]
 
@@ -211,11 +211,6 @@ def _array_error_frame(error: ErrorReply, sequence: int) -> bytes:
     return (b",\r\n" if sequence else b"[") + as_json(_error(error)) + b"\n]\n"
 
 
-def _no_limits(_standings: tuple[Standing, ...], _wall: float) -> Headers:
-    """Return no headers: Google announces nothing before a limit is reached."""
-    return ()
-
-
 def _hinted(error: ErrorReply, hint: str) -> ErrorReply:
     """Announce a delay as Google does: in the message, and as a detail."""
     retry = {"@type": f"{_RPC}RetryInfo", "retryDelay": hint}
@@ -250,7 +245,7 @@ GEMINI = Dialect(
     errors=_ERRORS,
     error=_error,
     error_frame=_error_frame,
-    limits=_no_limits,
+    limits=no_limits,
     limited=_limited,
     request_id="x-goog-request-id",
     hinted=_hinted,
@@ -279,6 +274,6 @@ VERTEX_ANTHROPIC = ANTHROPIC._replace(
     name="vertex-anthropic",
     errors={**ANTHROPIC.errors, "rate-limit": _ERRORS["rate-limit"]},
     error=_vertex_error,
-    limits=_no_limits,
+    limits=no_limits,
     limited=_vertex_limited,
 )

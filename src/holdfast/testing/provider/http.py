@@ -59,7 +59,7 @@ class Request:
     def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> None:
         self.method = method
         self.path, _, query = path.partition("?")
-        self.query = dict(parse_qsl(query))
+        self.query = dict(parse_qsl(query)) if query else {}
         self.path_model = ""
         """The model that the path names; `routes` sets it. Some protocols have it there and not in the body."""
         self.path_stream = False

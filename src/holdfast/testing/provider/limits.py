@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast import options as check
 from holdfast.faults import InvalidError
+from holdfast.testing.provider.faults import ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +29,7 @@ Kind = Literal["requests", "tokens", "concurrency"]
 _MINUTE = 60.0
 # Without a tolerance, a client that waits exactly as long as it must would find 0.9999999999 of a request.
 _ROUNDING = 1e-6
+_RATE_LIMIT = "rate-limit"
 _KINDS: tuple[Kind, ...] = ("requests", "tokens", "concurrency")
 _FLAGS = frozenset({"shared", "retry_after", "headers", "charge_rejected"})
 _PATTERNS = frozenset({"models", "keys"})
@@ -73,21 +75,28 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Every announced time is this many times the true one: 0.1 is too short, 10 is too long."""
     charge_rejected: bool = False
     """Whether a request that is limited is charged too, so that repeating it at once makes it worse."""
+    error: str = "rate-limit"
+    """The error of a request that is limited. With another one, such as `overloaded`, nothing is announced, as in reality."""
 
     @property
     def kind(self) -> Kind:
         """What is limited."""
-        return next(kind for kind in _KINDS if getattr(self, kind) is not None)
+        return "requests" if self.requests is not None else "tokens" if self.tokens is not None else "concurrency"
 
     @property
     def most(self) -> float:
         """The limit's number, at the end of a ramp."""
-        return float(getattr(self, self.kind))
+        return float(self.requests or self.tokens or self.concurrency or 0)
 
     @property
     def capacity(self) -> float:
         """How much a bucket holds."""
         return self.most if self.burst is None else self.burst
+
+    @property
+    def announces(self) -> bool:
+        """Whether answers carry headers about this limit."""
+        return self.headers and self.error == _RATE_LIMIT
 
     def applies_to(self, key: str, model: str, at: float) -> bool:
         """Whether the limit counts a request that came `at` seconds after the first request."""
@@ -142,6 +151,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         check.seconds(f"{path}.ramp", self.ramp, zero=True)
         check.at_least(f"{path}.ramp_from", self.ramp_from, 0)
         check.at_least(f"{path}.lie", self.lie, 0)
+        check.one_of(f"{path}.error", self.error, ERRORS)
 
 
 class Standing(NamedTuple):
@@ -165,6 +175,7 @@ class Rejection(NamedTuple):
     """Whether the request needs more than the bucket ever holds."""
     seconds: float | None
     """When to come back, as announced. None if the limit does not announce it."""
+    error: str = "rate-limit"
 
 
 class Admission(NamedTuple):
@@ -201,7 +212,7 @@ class Limits:
         for count in counts:
             if not rejected or (count.limit.charge_rejected and isinstance(count, _Bucket)):
                 count.take(tokens)
-        standings = _standings([count for count in counts if isinstance(count, _Bucket) and count.limit.headers])
+        standings = _standings([count for count in counts if isinstance(count, _Bucket) and count.limit.announces])
         if rejected:
             # The longest wait is announced, because before it ends the request would only be limited again.
             return Admission(max((count.rejection(tokens, at) for count in rejected), key=_wait), standings)
@@ -228,6 +239,7 @@ class _Bucket:
 
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
+        self._counts_tokens = limit.kind == "tokens"
         # A limit that rises begins with the same share of its burst, or the first seconds of a slow return would be a burst.
         self._level = limit.capacity * min(1.0, limit.now(limit.since) / limit.most)
         self._at = limit.since
@@ -247,9 +259,10 @@ class _Bucket:
         limit, cost = self.limit, self._cost(tokens)
         too_large = cost > limit.capacity
         most = int(limit.now(at))
-        known = limit.retry_after and not too_large
+        known = limit.retry_after and limit.error == _RATE_LIMIT and not too_large
         seconds = limit.seconds_until(cost - self._level, at) * limit.lie if known else None
-        return Rejection(limit.kind, most, max(0, most - int(self._level)), cost, too_large, seconds)
+        used = max(0, most - int(self._level))
+        return Rejection(limit.kind, most, used, cost, too_large, seconds, limit.error)
 
     def standing(self) -> Standing:
         limit = self.limit
@@ -259,7 +272,7 @@ class _Bucket:
         return Standing(limit.kind, int(limit.now(self._at)), left, seconds)
 
     def _cost(self, tokens: int) -> int:
-        return tokens if self.limit.kind == "tokens" else 1
+        return tokens if self._counts_tokens else 1
 
 
 class _Slots:
@@ -280,7 +293,8 @@ class _Slots:
 
     def rejection(self, _tokens: int, at: float) -> Rejection:
         # Nobody knows when another answer ends, so no time is announced.
-        return Rejection("concurrency", int(self.limit.now(at)), self.used, 1, too_large=False, seconds=None)
+        most, error = int(self.limit.now(at)), self.limit.error
+        return Rejection("concurrency", most, self.used, 1, too_large=False, seconds=None, error=error)
 
 
 def read_limit(text: str) -> Limit:

@@ -81,11 +81,12 @@ _GEMINI = (
     Route("GET", "/v1beta/models", GEMINI, resources.gemini_models),
     Route("GET", "/v1beta/models/{model}", GEMINI, resources.gemini_model),
 )
+_MODELS_OF_ANTHROPIC = "/v1/projects/{project}/locations/{location}/publishers/anthropic/models"
 _VERTEX = (
     # This path has the place of a model, so it stands before the model's own.
-    Route("POST", "/vertex/anthropic/count-tokens:rawPredict", VERTEX_ANTHROPIC, resources.count_tokens),
-    Route("POST", "/vertex/anthropic/{model}:rawPredict", VERTEX_ANTHROPIC),
-    Route("POST", "/vertex/anthropic/{model}:streamRawPredict", VERTEX_ANTHROPIC, stream=True),
+    Route("POST", f"{_MODELS_OF_ANTHROPIC}/count-tokens:rawPredict", VERTEX_ANTHROPIC, resources.count_tokens),
+    Route("POST", f"{_MODELS_OF_ANTHROPIC}/{{model}}:rawPredict", VERTEX_ANTHROPIC),
+    Route("POST", f"{_MODELS_OF_ANTHROPIC}/{{model}}:streamRawPredict", VERTEX_ANTHROPIC, stream=True),
 )
 _BEDROCK = (
     Route("POST", "/model/{model}/invoke", BEDROCK_ANTHROPIC),
@@ -94,15 +95,16 @@ _BEDROCK = (
     Route("POST", "/model/{model}/converse-stream", BEDROCK_CONVERSE, stream=True),
 )
 ROUTES = (*_V1, *_GEMINI, *_VERTEX, *_BEDROCK)
-"""The paths. Those of Azure and Vertex AI are first turned into them by `locate`."""
+"""The paths. Those of Azure, and of Gemini on Vertex AI, are first turned into them by `locate`."""
 
 _PATTERNS = [
     (route, re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.path)) + r"/?")) for route in ROUTES
 ]
+_USUAL = {(route.method, route.path): route for route in _V1 if route.serve is None}
 _DEPLOYMENT = re.compile(r"/openai/deployments/(?P<model>[^/]+)(?P<rest>/.+)")
 _AZURE = re.compile(r"/openai(?:/v1)?(?P<rest>/.+)")
 _FOUNDRY = re.compile(r"/anthropic(?P<rest>/v1/.+)")
-_PUBLISHER = re.compile(r"(?:/v1(?:beta1)?)?/projects/[^/]+/locations/[^/]+/publishers/(?P<who>anthropic|google)/models/(?P<rest>.+)")  # fmt: skip
+_PUBLISHER = re.compile(r"(?:/v1(?:beta1)?)?(?P<where>/projects/[^/]+/locations/[^/]+/publishers/(?P<who>anthropic|google)/models/(?P<rest>.+))")  # fmt: skip
 _GEMINI_VERSION = re.compile(
     r"/v1(?:alpha|beta)?(?P<rest>/models(?:/[^/]+?(?P<method>:[a-zA-Z]+Content|:countTokens|:batchEmbedContents)?)?)"
 )
@@ -121,6 +123,9 @@ class Place(NamedTuple):
 
 def locate(request: Request) -> Place | None:
     """Return where a request leads, and write what its path names into the request. None for an unknown path."""
+    # Almost all requests have one of these paths, so they are found without a search.
+    if (usual := _USUAL.get((request.method, request.path))) is not None:
+        return Place(usual, _dialect(usual, request, is_azure=False), {})
     path, model, is_azure = _normal(request)
     known: Place | None = None
     for route, pattern in _PATTERNS:
@@ -153,8 +158,8 @@ def _normal(request: Request) -> tuple[str, str, bool]:
     if match := _FOUNDRY.fullmatch(path):
         return match["rest"], "", False
     if match := _PUBLISHER.fullmatch(path):
-        where = "/vertex/anthropic" if match["who"] == "anthropic" else "/v1beta/models"
-        return f"{where}/{match['rest']}", "", False
+        # Vertex AI has more than one version, and clients may be given an address with or without one.
+        return (f"/v1{match['where']}" if match["who"] == "anthropic" else f"/v1beta/models/{match['rest']}"), "", False
     # Three providers list their models at the same path, but only Google's clients send this header.
     match = _GEMINI_VERSION.fullmatch(path)
     if match and (match["method"] or "x-goog-api-key" in request.headers):
