@@ -138,7 +138,6 @@ def test_FR30_a_rejected_call_runs_little_code(kind: str) -> None:
         "reject_again",
         "monotonic",
         "reject_again",
-        "rejected",
         "wants",
         "__init__",
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.events import CircuitState
+from holdfast.events import CircuitState, Failed
 from holdfast.faults import AbortedError, CircuitOpenError, Code, DeadlineError, Fault, OutcomeUnknownError, Scope
 from holdfast.policies.circuit import Rule
 from holdfast.runtime import reports
@@ -80,7 +80,8 @@ def reject_again(plan: Plan) -> None:
     if known is None:
         return
     fault = msgspec.structs.replace(known[0], retry_after=known[1], context=known[0].context.copy())
-    reports.rejected(plan, fault)
+    if plan.runtime.bus.wants(Failed):
+        reports.rejected(plan, fault)
     raise CircuitOpenError(fault)
 
 

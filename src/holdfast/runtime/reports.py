@@ -188,9 +188,8 @@ def failed(op: Operation, fault: Fault) -> None:
 def rejected(plan: Plan, fault: Fault) -> None:
     """Report a call that a circuit rejected before its operation began."""
     runtime = plan.runtime
-    if runtime.bus.wants(Failed):
-        at = runtime.clock.wall()
-        runtime.bus.emit(Failed(at=at, run=new_run(), operation=plan.name, fault=fault, exhausted=False, attempts=0))
+    at = runtime.clock.wall()
+    runtime.bus.emit(Failed(at=at, run=new_run(), operation=plan.name, fault=fault, exhausted=False, attempts=0))
 
 
 def suppressed(op: Operation, error: Exception, reason: str) -> None:
