@@ -298,8 +298,12 @@ def test_FR6_outcome_is_bound_to_the_object_or_the_class() -> None:
     assert Asker.of_nobody.outcome("b").value == me.of_nobody.outcome("b").value == me.of_nobody("b") == "b"
     assert Asker.inner_static.outcome("b").value == me.inner_static.outcome("b").value == me.inner_static("b") == "b"
     assert Heir.inner("a") == "heir: a"
-    if sys.version_info < (3, 13):  # from then on `@classmethod` on the outside binds by itself
+    if sys.version_info < (3, 13):
         assert Heir.inner.outcome("a").value == "heir: a"
+    else:
+        # From then on `@classmethod` on the outside binds by itself.
+        with pytest.raises(InvalidError, match="above @classmethod"):
+            Heir.inner.outcome("a")
     assert (me.fails("x"), me.fails.outcome("x").value, me.fails.outcome("x").via) == (
         "other me: x",
         "other me: x",
@@ -307,6 +311,34 @@ def test_FR6_outcome_is_bound_to_the_object_or_the_class() -> None:
     )
     assert Heir("me").ask("hi") == "heir of me: hi"
     assert Asker.fails.steps() == me.fails.steps() == ("other",)
+
+
+def test_FR6_bare_recover_above_class_methods_and_static_methods() -> None:
+    class Bare:
+        @recover
+        @classmethod
+        def make(cls, name: str) -> str:
+            return f"{cls.__name__}: {name}"
+
+        @recover
+        @staticmethod
+        def cut(text: str) -> str:
+            return text[1:]
+
+    class Child(Bare):
+        pass
+
+    assert Child.make("a") == Child().make("a") == Child.make.outcome("a").value == "Child: a"
+    assert Child.cut("ab") == Child().cut("ab") == Bare.cut.outcome("ab").value == "b"
+
+
+def test_FR6_an_outcome_that_cannot_know_its_class_says_so() -> None:
+    """On Python 3.13 and newer, `@classmethod` above `@recover` finds the method in the class's dict."""
+    method = vars(Asker)["inner"].__func__
+    assert method.outcome(Heir, "a").value == "heir: a"
+    for given in ((), ("a",), (int, "a")):
+        with pytest.raises(InvalidError, match="above @classmethod"):
+            method.outcome(*given)
 
 
 def test_FR6_a_decorated_method_looks_like_a_method() -> None:

@@ -36,4 +36,4 @@ httpx2.Client(transport=RecoveringTransport(httpx2.HTTPTransport()))
 httpx.AsyncClient(transport=AsyncRecoveringTransport(httpx.AsyncHTTPTransport()))
 httpx2.AsyncClient(transport=AsyncRecoveringTransport(httpx2.AsyncHTTPTransport()))
 
-recovering(OpenAI())  # type: ignore[type-var] # pyright: ignore[reportArgumentType]
+recovering(OpenAI())  # type: ignore[type-var]

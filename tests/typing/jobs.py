@@ -175,7 +175,7 @@ async def job_2() -> None:
     except StreamCutError as cut:
         assert_type(cut.fault.partial, Partial | None)
     live(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    recover("claude").stream(tokens, after_first="again")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    recover("claude").stream(tokens, after_first="again")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 async def a_block() -> None:

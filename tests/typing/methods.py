@@ -31,6 +31,21 @@ class Agent:
     async def make_later(cls, name: str) -> int:
         return len(name)
 
+    @recover
+    @classmethod
+    def build(cls, name: str) -> int:
+        return len(name)
+
+    @recover
+    @classmethod
+    async def build_later(cls, name: str) -> int:
+        return len(name)
+
+    @recover
+    @staticmethod
+    def double(text: str) -> str:
+        return text * 2
+
     @recover("claude")
     @staticmethod
     def cut(first: str, at: int) -> str:
@@ -59,14 +74,22 @@ async def class_methods(agent: Agent) -> None:
     assert_type(await Agent.make_later("x"), int)
     assert_type(await Agent.make_later.outcome("x"), Outcome[int])
     assert_type(await agent.make_later.outcome("x"), Outcome[int])
+    assert_type(await Agent.build_later("x"), int)
+    assert_type(await agent.build_later.outcome("x"), Outcome[int])
+    assert_type(Agent.build("x"), int)
+    assert_type(agent.build.outcome("x"), Outcome[int])
+    Agent.build()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     assert_type(Agent.make("x"), int)
     assert_type(agent.make("x"), int)
 
 
 def static_methods(agent: Agent) -> None:
     assert_type(Agent.join("a", "b"), str)
-    # mypy takes a static method that is read from an object for a method; pyright does not.
-    assert_type(agent.join("a", "b"), str)  # type: ignore[call-arg]
+    assert_type(Agent.double("a"), str)
+    assert_type(agent.double("a"), str)
+    assert_type(agent.join("a", "b"), str)
+    assert_type(agent.join.outcome("a", "b"), Outcome[str])
+    assert_type(agent.cut("a", 1), str)
     assert_type(Agent.cut("a", 1), str)
     assert_type(Agent.cut.outcome("a", 1), Outcome[str])
     Agent.cut("a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

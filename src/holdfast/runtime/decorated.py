@@ -7,6 +7,7 @@ the same answer. The generics here exist for the type checker only.
 from __future__ import annotations
 
 import functools
+import inspect
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
         def __get__(self, instance: None, owner: type[Any], /) -> AsyncRecovered[P, T]: ...
         @overload
         def __get__(
-            self: AsyncRecovered[Concatenate[S, Q], T], instance: S, owner: type[Any] | None = None, /
+            self: Callable[Concatenate[S, Q], Coroutine[Any, Any, T]], instance: S, owner: type[Any] | None = None, /
         ) -> AsyncRecovered[Q, T]: ...
         @overload
         def __get__(self, instance: object, owner: type[Any] | None = None, /) -> AsyncRecovered[P, T]: ...
@@ -129,7 +130,7 @@ if TYPE_CHECKING:
         def __get__(self, instance: None, owner: type[Any], /) -> Recovered[P, T]: ...
         @overload
         def __get__(
-            self: Recovered[Concatenate[S, Q], T], instance: S, owner: type[Any] | None = None, /
+            self: Callable[Concatenate[S, Q], T], instance: S, owner: type[Any] | None = None, /
         ) -> Recovered[Q, T]: ...
         @overload
         def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Recovered[P, T]: ...
@@ -273,6 +274,25 @@ class _Method(_Proxy):
         elif instance is None:
             return self._fn
         return MethodType(_Bound(self._fn, instance), instance)
+
+    @property
+    def outcome(self) -> Any:
+        # From Python 3.13 on, `@classmethod` on the outside does not call our `__get__`. It finds this attribute, which cannot
+        # know the class. A static method on the outside finds it too, and needs no class.
+        code = getattr(inspect.unwrap(self._fn), "__code__", None)
+        takes_class = code is not None and code.co_varnames[:1] == ("cls",)
+        return functools.partial(_unbound_outcome, self._fn) if takes_class else self._fn.outcome
+
+
+def _unbound_outcome(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Make the call of a class method for a class that is given first. Raise `InvalidError` if none is."""
+    around = str(fn.__qualname__).rpartition(".")[0]
+    kind = args[0] if args and isinstance(args[0], type) else object
+    if all(base.__qualname__ != around for base in kind.__mro__):
+        raise InvalidError.saying(
+            f"recover of {name_of(fn)}", "@recover(…) above @classmethod", "@classmethod above it"
+        )
+    return fn.outcome(*args, **kwargs)
 
 
 class _Bound(_Proxy):

@@ -41,6 +41,10 @@ T = TypeVar("T")
 
 
 @overload
+def recover(  # type: ignore[overload-overlap] # the first overload that fits counts
+    target: Callable[Concatenate[type[Any], P], Coroutine[Any, Any, T]],
+) -> AsyncClassRecovered[P, T]: ...
+@overload
 def recover(target: Callable[P, Coroutine[Any, Any, T]]) -> AsyncRecovered[P, T]: ...  # type: ignore[overload-overlap] # an async function is a function too: the first that fits counts
 @overload
 def recover(
@@ -55,6 +59,8 @@ def recover(
     never_retry: RetryOn | None = None,
     runtime: Runtime | None = None,
 ) -> Recovery: ...
+@overload
+def recover(target: Callable[Concatenate[type[Any], P], T]) -> ClassRecovered[P, T]: ...
 @overload
 def recover(target: Callable[P, T]) -> Recovered[P, T]: ...
 def recover(
@@ -150,7 +156,8 @@ class Recovery:
         """Decorate a function: the result is a function of the same kind, with `fallback`, `outcome` and so on.
 
         Methods work too, and `agent.ask.outcome("hi")` is bound as `agent.ask("hi")` is. For class methods and static methods
-        write `@recover(…)` above `@classmethod` or `@staticmethod`.
+        write `@recover(…)` above `@classmethod` or `@staticmethod`. Below `@classmethod`, `outcome` raises `InvalidError` on
+        Python 3.13 and newer.
 
         Raises `InvalidError` for a generator function, which belongs into `stream`.
 
