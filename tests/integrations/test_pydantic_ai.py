@@ -11,6 +11,7 @@ import pytest
 from clients_kit import Streaming, Wire, chunk, in_time, world
 from lang_kit import ANSWER, with_tools
 from pydantic_ai import Agent, RunContext
+from pydantic_ai.direct import model_request_stream
 from pydantic_ai.exceptions import (
     ApprovalRequired,
     ContentFilterError,
@@ -23,7 +24,7 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
     UsageLimitExceeded,
 )
-from pydantic_ai.messages import ModelResponse, ToolReturnPart
+from pydantic_ai.messages import ModelRequest, ModelResponse, PartStartEvent, ToolReturnPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.fallback import FallbackModel
@@ -36,7 +37,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import DeferredToolRequests
 
 from holdfast import Budget, CircuitOpenError, InvalidError, Policy, StreamCutError, fault_of, tool
-from holdfast.events import AttemptStarted, Cancelled, Failed, Recovered, Retry
+from holdfast.events import AttemptStarted, Cancelled, Failed, Recovered, Retry, StreamResumed
 from holdfast.pydantic_ai import FALLBACK_ON, RecoveringModel, RecoveryWarning, for_the_model, recovering_tool
 from holdfast.testing import FaultProvider
 
@@ -484,3 +485,118 @@ def test_a_model_without_a_client_recovers_as_well():
     assert in_time(runtime, Agent(model).run("hello")).output == "hi"
     assert in_time(runtime, words(model, [])) == "hi"
     assert len(heard.of(AttemptStarted)) == 2
+
+
+# --- streams that begin again ---
+
+TOOL_TURNS = 'replies = "tools"\n[[rules]]\nsteps = "{}"'
+
+
+def _agent_with_a_tool(model: Model, ran: list[str]) -> Agent[None, str]:
+    agent = Agent(model)
+
+    @agent.tool_plain
+    def weather(city: str, days: int) -> str:
+        ran.append(f"{city} {days}")
+        return "rain"
+
+    return agent
+
+
+async def _run_streamed(agent: Agent[None, str], seen: list[Any], prompt: str = "hello") -> str:
+    async def handler(_: Any, events: Any) -> None:
+        async for event in events:
+            seen.append(event)  # noqa: PERF401 - what came before a failure counts
+
+    return (await agent.run(prompt, event_stream_handler=handler)).output
+
+
+@each_model
+@pytest.mark.parametrize("late", ["cut;after=2", "truncate;after=2", "sse-error;after=2"])
+def test_FI10_a_stream_that_breaks_off_begins_again(model_of, late):
+    provider, model, runtime, heard = on(f"{late}, ok", model_of, after_first="restart")
+    seen: list[Any] = []
+    assert in_time(runtime, _run_streamed(Agent(model), seen)) == ANSWER
+    assert provider.counters.received == 2
+    (resumed,) = heard.of(StreamResumed)
+    assert resumed.how == "restart"
+    starts = [event for event in seen if isinstance(event, PartStartEvent)]
+    assert [event.index for event in starts] == [0, 0]  # the second replaces the first, as pydantic-ai documents it
+    assert len(heard.of(Recovered)) == 1
+
+
+@each_model
+def test_FI10_a_cut_in_a_later_turn_does_not_lose_the_run(model_of):
+    provider, model, runtime, heard = on(TOOL_TURNS.format("ok, cut;after=2, ok"), model_of, after_first="restart")
+    ran: list[str] = []
+    output = in_time(runtime, _run_streamed(_agent_with_a_tool(model, ran), []))
+    assert len(ran) == 1
+    assert provider.counters.received == 3
+    assert len(heard.of(StreamResumed)) == 1
+    assert output
+
+
+@each_model
+def test_FI10_half_a_tool_call_is_never_run(model_of):
+    provider, model, runtime, _ = on(TOOL_TURNS.format("cut-tool;after=2, ok, ok"), model_of, after_first="restart")
+    ran: list[str] = []
+    assert in_time(runtime, _run_streamed(_agent_with_a_tool(model, ran), []))
+    assert ran == ["example 1"]
+    assert provider.counters.received == 3
+
+
+@each_model
+def test_FI10_the_usage_and_the_parts_are_those_of_the_last_answer(model_of):
+    _, model, runtime, _ = on("cut;after=2, ok", model_of, after_first="restart")
+
+    async def read() -> Any:
+        async with Agent(model).run_stream("hello") as result:
+            output = await result.get_output()
+            return output, result.response
+
+    output, response = in_time(runtime, read())
+    assert output == ANSWER
+    assert len(response.parts) == 1
+    assert response.usage.output_tokens > 0
+    assert response.finish_reason == "stop"
+
+
+def test_FI10_a_reader_who_leaves_after_a_restart_closes_the_answer():
+    _, model, runtime, heard = on("cut;after=2, ok", claude, after_first="restart")
+
+    async def leave() -> int:
+        starts = 0
+        async with model_request_stream(model, [ModelRequest.user_text_prompt("hello")]) as stream:
+            async for event in stream:
+                starts += isinstance(event, PartStartEvent)
+                if starts == 2:
+                    break
+        return starts
+
+    assert in_time(runtime, leave()) == 2
+    assert len(heard.of(Cancelled)) == 1
+
+
+def test_FI10_a_deadline_of_pydantic_ai_holds_for_a_stream_that_may_restart():
+    _, model, runtime, _ = on("cut;after=2, ok", claude, after_first="restart")
+
+    async def read() -> str:
+        messages = [ModelRequest.user_text_prompt("hello")]
+        async with model_request_stream(model, messages, model_settings={"request_timeout": 60}) as stream:
+            async for _ in stream:
+                pass
+            return "".join(part.content for part in stream.get().parts)
+
+    assert in_time(runtime, read()) == ANSWER
+
+
+def test_FI10_restarts_end_with_the_attempts():
+    provider, model, runtime, _ = on("cut;after=2, loop", claude, after_first="restart")
+    with pytest.raises(StreamCutError):
+        in_time(runtime, _run_streamed(Agent(model), []))
+    assert provider.counters.received == 3
+
+
+def test_FI10_another_word_is_rejected():
+    with pytest.raises(InvalidError, match="after_first"):
+        RecoveringModel(TestModel(), after_first="continue")  # type: ignore[arg-type] # that is the point

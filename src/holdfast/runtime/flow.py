@@ -479,6 +479,7 @@ class Flow:
         is_cut = is_failure and self.delivered.count > 0
         if is_cut:
             error = self._settle_cut(error)
+            op.reopen_window()
         delay = op.failed(error, None, request)
         if delay is None:
             if is_cut:

@@ -635,6 +635,12 @@ class Operation:
         """Whether the fallbacks have used up the time that all of them together have."""
         return self.fallbacks_end is not None and self.plan.monotonic() >= self.fallbacks_end
 
+    def reopen_window(self) -> None:
+        """An answer broke off that had been coming for a while: the time to begin anew counts from here."""
+        if self.plan.is_window and self.plan.deadline is not None:
+            ends = self.plan.monotonic() + self.plan.deadline
+            self.deadline = ends if self.outer_deadline is None else min(ends, self.outer_deadline)
+
     def begin_step(self, name: str, *, last: bool) -> None:
         """The next fallback is called."""
         self.extend_deadline()

@@ -234,8 +234,11 @@ class _Driver:
             self._release_place()
 
     def source_closed(self) -> None:
-        """The source was closed by someone else. This is ignored while the stream itself reads or closes the source."""
-        if not self._busy:
+        """The source was closed by someone else. This is ignored while the stream itself reads or closes the source.
+
+        Between two attempts there is no source: then the one that broke is freed, which closes it once more.
+        """
+        if not self._busy and self._source is not None:
             self.abandon()
 
     def __del__(self) -> None:

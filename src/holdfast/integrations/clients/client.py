@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 from holdfast.faults import HoldfastError, InvalidError
+from holdfast.integrations.calls import check_after_first
 from holdfast.integrations.clients.exchange import Exchange, with_limit, without_retries
 from holdfast.integrations.clients.pool import SENDING, KeyChoice, Member, Pool, note_limits, note_limits_async
 from holdfast.integrations.clients.streams import check_end, check_end_async, open_stream, open_stream_async
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from holdfast.integrations.clients.sdk import Sdk
     from holdfast.policies import Policy
+    from holdfast.policies.decide import AfterFirst
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["checked_client", "recover_clients"]
@@ -53,6 +55,7 @@ def recover_clients(
     policy: Policy | None,
     name: str | None,
     weights: Sequence[float] | None,
+    after_first: AfterFirst,
     runtime: Runtime | None,
 ) -> C:
     """Return a client like the first of `clients`, whose calls recover and are distributed over all of them."""
@@ -60,6 +63,7 @@ def recover_clients(
     _check(given, sdk)
     if name is not None and not name:
         raise InvalidError.at("recovering.name", "a name such as 'anthropic', or None", name)
+    check_after_first("recovering", after_first, ("raise", "restart"), None)
     shares = [1.0] * len(clients) if weights is None else weights
     check_weights(shares, len(clients))
     for client in given:
@@ -68,7 +72,9 @@ def recover_clients(
     copies = [type(client).copy(client, max_retries=0) for client in given]
     members = [_member(index, client, several=len(copies) > 1) for index, client in enumerate(copies)]
     provider = name or sdk.name_of(given[0])
-    pool = Pool(members, sdk=sdk, name=provider, policy=policy, weights=shares, runtime=runtime)
+    pool = Pool(
+        members, sdk=sdk, name=provider, policy=policy, weights=shares, after_first=after_first, runtime=runtime
+    )
     # A policy that is not valid must raise here, where the user wrote it, and not at the first call.
     pool.plan(members[0], "", None)
     recovered: C = _take_over(pool)
@@ -141,7 +147,7 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
             _exchange(keys, cast_to).make_sdk_error(error)
 
         if stream:
-            return open_stream(keys.plan(), _dialect(pool.sdk, cast_to), keys, send, to_sdk_error)
+            return open_stream(keys.stream_of(_dialect(pool.sdk, cast_to)), send, to_sdk_error)
         op = Operation(keys.plan(), keys)
         try:
             return drive(op, lambda: _exchange(keys, cast_to).checked(send(op)), (), {})
@@ -173,7 +179,7 @@ def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
             _exchange(keys, cast_to).make_sdk_error(error)
 
         if stream:
-            return await open_stream_async(keys.plan(), _dialect(pool.sdk, cast_to), keys, send, to_sdk_error)
+            return await open_stream_async(keys.stream_of(_dialect(pool.sdk, cast_to)), send, to_sdk_error)
         try:
             return await drive_async(Operation(keys.plan(), keys), attempt, (), {})
         except HoldfastError as error:

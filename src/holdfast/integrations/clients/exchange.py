@@ -28,10 +28,20 @@ if TYPE_CHECKING:
     from holdfast.integrations.clients.sdk import Sdk
     from holdfast.policies import Effect
 
-__all__ = ["Exchange", "can_replay", "effect_of", "model_of", "should_retry", "with_limit", "without_retries"]
+__all__ = [
+    "Exchange",
+    "can_replay",
+    "effect_of",
+    "is_for_helper",
+    "model_of",
+    "should_retry",
+    "with_limit",
+    "without_retries",
+]
 
 _EFFECTS: Mapping[str, Effect] = {"get": "read", "put": "idempotent", "delete": "idempotent"}
 _CONFLICT = 409
+_HELPERS = frozenset({"x-stainless-helper-method", "x-stainless-stream-helper"})
 _PARTS = ("connect", "read", "write", "pool")
 
 
@@ -48,6 +58,12 @@ def model_of(options: Any) -> str:
 def effect_of(options: Any) -> Effect | None:
     """Return what a request does to the world, as its method declares it."""
     return _EFFECTS.get(options.method.lower())
+
+
+def is_for_helper(options: Any) -> bool:
+    """Return whether a helper of the SDK reads the stream and assembles the answer. The SDKs mark such a request."""
+    headers = options.headers if isinstance(options.headers, Mapping) else {}
+    return any(name.lower() in _HELPERS for name in headers)
 
 
 def without_retries(client: Any, options: Any) -> Any:

@@ -9,25 +9,28 @@ from __future__ import annotations
 import copy
 import threading
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from holdfast._platform import after_fork
 from holdfast.classify.hints import announced_limit
 from holdfast.faults import Fault, HoldfastError, Scope
-from holdfast.integrations.clients.exchange import can_replay, effect_of, model_of, should_retry
+from holdfast.integrations.clients.exchange import can_replay, effect_of, is_for_helper, model_of, should_retry
 from holdfast.policies.decide import GiveUp, Reason
 from holdfast.policies.pool import PoolMachine
 from holdfast.policies.target import Target
 from holdfast.runtime.adapter import Adapter
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.stream import StreamOf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.integrations.clients.sdk import Sdk
     from holdfast.policies import Effect, Policy
-    from holdfast.policies.decide import Retry
+    from holdfast.policies.decide import AfterFirst, Retry
+    from holdfast.runtime.flow import Dialect
     from holdfast.runtime.operation import Operation
     from holdfast.runtime.runtime import Runtime
 
@@ -76,12 +79,14 @@ class Pool:
         name: str,
         policy: Policy | None,
         weights: Sequence[float],
+        after_first: AfterFirst = "raise",
         runtime: Runtime | None,
     ) -> None:
         self.members = tuple(members)
         self.sdk = sdk
         self.name = name
         self.policy = policy
+        self.after_first: AfterFirst = after_first
         self.runtime = runtime
         self.several = len(self.members) > 1
         self.keys = Keys(weights)
@@ -95,7 +100,15 @@ class Pool:
 
     def of_one(self, member: Member) -> Pool:
         """Return a pool of one client with a key of its own."""
-        return Pool((member,), sdk=self.sdk, name=self.name, policy=self.policy, weights=(1.0,), runtime=self.runtime)
+        return Pool(
+            (member,),
+            sdk=self.sdk,
+            name=self.name,
+            policy=self.policy,
+            weights=(1.0,),
+            after_first=self.after_first,
+            runtime=self.runtime,
+        )
 
     def plan(self, member: Member, model: str, effect: Effect | None) -> Plan:
         """Return how calls to this model with this member's key recover."""
@@ -141,6 +154,12 @@ class KeyChoice(Adapter):
     def plan(self) -> Plan:
         """Return the plan of the present member's key."""
         return self.pool.plan(self.member, self._model, self._effect)
+
+    def stream_of(self, dialect: Dialect) -> Callable[[Callable[..., Any]], StreamOf[Any, Any]]:
+        """Return what makes the stream of this call out of a function that opens it."""
+        # A helper keeps what it has assembled when a stream begins again, so it would join two answers.
+        after_first = "raise" if is_for_helper(self.options) else self.pool.after_first
+        return partial(StreamOf, self.plan(), dialect=dialect, adapter=self, after_first=after_first)
 
     def choose(self, op: Operation) -> Plan | None:
         """Choose the key of the next attempt; raise if all keys have reached their limits."""

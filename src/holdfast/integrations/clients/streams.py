@@ -20,10 +20,8 @@ from holdfast.runtime.stream import BlockingStream, Stream, StreamOf
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from holdfast.runtime.adapter import Adapter
     from holdfast.runtime.flow import Dialect
     from holdfast.runtime.operation import Operation
-    from holdfast.runtime.plan import Plan
 
 __all__ = ["check_end", "check_end_async", "only", "open_stream", "open_stream_async"]
 
@@ -31,13 +29,17 @@ _ITERATOR = "_iterator"
 """The attribute of an SDK's stream with the iterator that its own `__next__` and `__iter__` read from."""
 
 
+def _response_of(stream: Any) -> str:
+    """Return the attribute with the HTTP response: a decoder of lines has another name for it than a stream of events."""
+    return "response" if hasattr(stream, "response") else "http_response"
+
+
 class _Events:
     """The events of one attempt's stream."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-        self.response = stream.response if hasattr(stream, "response") else stream.http_response
-        """The HTTP response. A decoder of lines has it under another name than a stream of events."""
+        self.response = getattr(stream, _response_of(stream))
         self._iterator = getattr(stream, _ITERATOR)
 
     def __iter__(self) -> _Events:
@@ -57,12 +59,18 @@ class _Events:
         return self.stream.close()
 
 
+def _nothing() -> None:
+    """There is no stream yet."""
+
+
 class _SdkStream(BlockingStream[Any]):
     """A stream whose errors the SDK's users can catch."""
 
     def __init__(self, of: StreamOf[Any, Any], to_sdk_error: Callable[[HoldfastError], None]) -> None:
         super().__init__(of)
         self._to_sdk_error = to_sdk_error
+        self.given: Callable[[], Any] = _nothing
+        """Returns the SDK's stream that the caller has; None before there is one, or when the caller has dropped it."""
 
     def __next__(self) -> Any:
         try:
@@ -78,6 +86,8 @@ class _AsyncSdkStream(Stream[Any]):
     def __init__(self, of: StreamOf[Any, Any], to_sdk_error: Callable[[HoldfastError], None]) -> None:
         super().__init__(of)
         self._to_sdk_error = to_sdk_error
+        self.given: Callable[[], Any] = _nothing
+        """Returns the SDK's stream that the caller has; None before there is one, or when the caller has dropped it."""
 
     async def __anext__(self) -> Any:
         try:
@@ -93,56 +103,69 @@ async def only(response: Any) -> AsyncIterator[Any]:
 
 
 def open_stream(
-    plan: Plan,
-    dialect: Dialect,
-    adapter: Adapter,
+    stream_of: Callable[[Callable[..., Any]], StreamOf[Any, Any]],
     send: Callable[[Operation], Any],
     to_sdk_error: Callable[[HoldfastError], None],
 ) -> Any:
     """Return the SDK's stream when its first content arrived.
 
-    `send` makes one request. `to_sdk_error` makes an error of ours one of the SDK's.
+    `stream_of` makes the stream out of a function that opens it. `send` makes one request. `to_sdk_error` makes an error of
+    ours one of the SDK's.
     """
-    this: ref[BlockingStream[Any]]
+    this: ref[_SdkStream]
 
     def opened() -> Any:
         # By a weak reference: a strong one would be a cycle, and only the garbage collector would notice a dropped stream.
         live = this()
         assert live is not None
         stream = send(live.op)
-        # A raw response is not a stream: the caller reads it. As the only item of a stream, it is settled at once.
-        return _Events(stream) if hasattr(stream, _ITERATOR) else (stream,)
+        if not hasattr(stream, _ITERATOR):
+            # A raw response is not a stream: the caller reads it. As the only item of a stream, it is settled at once.
+            return (stream,)
+        events = _Events(stream)
+        if (given := live.given()) is not None:
+            _move(given, events)
+            _notice_close(events.response, live)
+        return events
 
-    live = _SdkStream(StreamOf(plan, opened, dialect=dialect, adapter=adapter), to_sdk_error)
+    live = _SdkStream(stream_of(opened), to_sdk_error)
     this = ref(live)
     events = live.start()
     if not isinstance(events, _Events):
         (response,) = live
         return response
     stream = _reading_from(live, events)
+    live.given = ref(stream)
     _notice_close(events.response, live)
     return stream
 
 
 async def open_stream_async(
-    plan: Plan,
-    dialect: Dialect,
-    adapter: Adapter,
+    stream_of: Callable[[Callable[..., Any]], StreamOf[Any, Any]],
     send: Callable[[], Awaitable[Any]],
     to_sdk_error: Callable[[HoldfastError], None],
 ) -> Any:
     """The same as `open_stream`, in a task."""
+    this: ref[_AsyncSdkStream]
 
     async def opened() -> Any:
         stream = await send()
-        return _Events(stream) if hasattr(stream, _ITERATOR) else only(stream)
+        if not hasattr(stream, _ITERATOR):
+            return only(stream)
+        events, live = _Events(stream), this()
+        if live is not None and (given := live.given()) is not None:
+            _move(given, events)
+            _notice_close_async(events.response, live)
+        return events
 
-    live = _AsyncSdkStream(StreamOf(plan, opened, dialect=dialect, adapter=adapter), to_sdk_error)
+    live = _AsyncSdkStream(stream_of(opened), to_sdk_error)
+    this = ref(live)
     events = await live.start()
     if not isinstance(events, _Events):
         (response,) = [event async for event in live]
         return response
     stream = _reading_from(live, events)
+    live.given = ref(stream)
     _notice_close_async(events.response, live)
     return stream
 
@@ -154,6 +177,16 @@ def _reading_from(live: Any, events: _Events) -> Any:
     stream = copy(events.stream)
     setattr(stream, _ITERATOR, live)
     return stream
+
+
+def _move(given: Any, events: _Events) -> None:
+    """Let the caller's stream have the response of the attempt that is read from now on."""
+    name = _response_of(given)
+    # The old response is closed by whoever drops it, at any time. That must not end the stream.
+    old = vars(getattr(given, name))
+    old.pop("close", None)
+    old.pop("aclose", None)
+    setattr(given, name, events.response)
 
 
 def _notice_close(http: Any, live: BlockingStream[Any]) -> None:

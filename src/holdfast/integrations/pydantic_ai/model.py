@@ -6,12 +6,12 @@ Invariant: one attempt is one request. The caller gets the exception that pydant
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_ai.models.wrapper import WrapperModel
 
 from holdfast.faults import InvalidError
-from holdfast.integrations.calls import Calls
+from holdfast.integrations.calls import Calls, check_after_first
 from holdfast.integrations.pydantic_ai.exceptions import PASSING
 from holdfast.integrations.pydantic_ai.streams import check_complete, open_stream
 from holdfast.integrations.recovery_warnings import warn, warn_of_transport
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pydantic_ai.tools import RunContext
 
     from holdfast.policies import Policy
+    from holdfast.policies.decide import AfterFirst
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["RecoveringModel"]
@@ -42,7 +43,9 @@ class RecoveringModel(WrapperModel):
 
     The retries of its SDK are off. `name` is the name of the provider in circuits and events; by default the model gives it.
     A stream recovers before its first content. A failure after the first content raises `StreamCutError` with the events
-    that arrived. Every other failure raises pydantic-ai's own exception, or `CircuitOpenError`, `DeadlineError` or
+    that arrived. With `after_first="restart"` the request is made again instead, so that a run whose tools ran already is
+    not lost: a `stream-resumed` event is emitted, the events begin again with part 0, and the response holds the new answer
+    only. Every other failure raises pydantic-ai's own exception, or `CircuitOpenError`, `DeadlineError` or
     `BudgetError` where no request was made. The constructor raises `InvalidError` for a model that recovers already.
     """
 
@@ -52,8 +55,10 @@ class RecoveringModel(WrapperModel):
         *,
         policy: Policy | None = None,
         name: str | None = None,
+        after_first: Literal["raise", "restart"] = "raise",
         runtime: Runtime | None = None,
     ) -> None:
+        check_after_first("RecoveringModel", after_first, ("raise", "restart"), None)
         if isinstance(wrapped, RecoveringModel):
             raise InvalidError.saying(
                 "RecoveringModel.wrapped", "a model that does not recover yet", "a model that recovers"
@@ -62,6 +67,7 @@ class RecoveringModel(WrapperModel):
             raise InvalidError.at("RecoveringModel.name", "a name such as 'claude', or None", name)
         super().__init__(wrapped)
         self._retries = _Retries(self.wrapped)
+        self._after_first: AfterFirst = after_first
         target = Target(
             provider=name or provider_name(self.wrapped.system, self.wrapped.base_url or ""),
             model=self.wrapped.model_name,
@@ -106,7 +112,7 @@ class RecoveringModel(WrapperModel):
             async with request() as response:
                 yield response
             return
-        async with open_stream(self._calls, request) as response:
+        async with open_stream(self._calls, request, self._after_first) as response:
             yield response
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from pydantic_ai.messages import PartStartEvent, ThinkingPart, ToolCallPart
+from pydantic_ai.messages import FinalResultEvent, PartStartEvent, ThinkingPart, ToolCallPart
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.runtime.stream import Dialect, Stream
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import StreamedResponse
 
     from holdfast.integrations.calls import Calls
+    from holdfast.policies.decide import AfterFirst
 
 __all__ = ["check_complete", "open_stream"]
 
@@ -32,22 +33,44 @@ _REPORT_THE_END = frozenset({"anthropic", "openai"})
 
 @asynccontextmanager
 async def open_stream(
-    calls: Calls, request: Callable[[], AbstractAsyncContextManager[StreamedResponse]]
+    calls: Calls,
+    request: Callable[[], AbstractAsyncContextManager[StreamedResponse]],
+    after_first: AfterFirst = "raise",
 ) -> AsyncGenerator[StreamedResponse]:
     """Make requests until the first content of an answer arrives, and yield that response."""
     live: Stream[Any]
+    given: StreamedResponse | None = None
+    latest: _Events | None = None
 
     async def opened() -> _Events:
+        nonlocal latest
         stack = AsyncExitStack()
-        return _Events(await stack.enter_async_context(request()), stack, live)
+        response = await stack.enter_async_context(request())
+        latest = _Events(response, stack, live, restarts=after_first == "restart")
+        if given is not None:
+            _become(given, response)
+        return latest
 
-    live = Stream(calls.stream(_EVENTS, opened))
+    live = Stream(calls.stream(_EVENTS, opened, after_first=after_first))
     events: _Events = await live.start()
     async with events.hand_out():
         try:
-            yield events.response
+            given = events.response
+            yield given
         finally:
             live.abandon()
+            if latest is not None and latest is not events:
+                # A consumer that leaves early has not closed the answer that began again.
+                await latest.aclose()
+
+
+def _become(given: Any, response: Any) -> None:
+    """Make the response that the caller has the same as another one, which is read from now on.
+
+    The parts of the two answers must not be mixed: the parts, the usage and the reason of the end all come from the new one.
+    """
+    given.__class__ = response.__class__
+    given.__dict__ = response.__dict__
 
 
 def check_complete(response: StreamedResponse | ModelResponse, providers: Collection[str]) -> None:
@@ -66,7 +89,8 @@ def _opens(event: ModelResponseStreamEvent) -> bool:
     A part of text counts as content as soon as it begins. At that moment pydantic-ai gives its caller the text so far, and
     later only the events that follow.
     """
-    return (
+    # pydantic-ai itself adds the event that a part begins the final result.
+    return isinstance(event, FinalResultEvent) or (
         isinstance(event, PartStartEvent)
         and isinstance(event.part, ThinkingPart | ToolCallPart)
         and not event.part.has_content()
@@ -76,10 +100,23 @@ def _opens(event: ModelResponseStreamEvent) -> bool:
 _EVENTS = Dialect(opens=_opens)
 
 
+def _take_deadline(response: Any, live: Stream[Any]) -> None:
+    """Let the caller's deadline hold for our stream. pydantic-ai refuses to set one on a response that is read already."""
+
+    def enforce(deadline: Any) -> None:
+        response._event_iterator = deadline.iterate(live)  # noqa: SLF001 - pydantic-ai has no public name for it
+
+    response._enforce_request_deadline = enforce  # noqa: SLF001 - pydantic-ai has no public name for it
+
+
 class _Events:
     """The events of one attempt's response."""
 
-    def __init__(self, response: StreamedResponse, stack: AsyncExitStack, live: Stream[Any]) -> None:
+    def __init__(self, response: StreamedResponse, stack: AsyncExitStack, live: Stream[Any], *, restarts: bool) -> None:
+        if restarts:
+            # Each answer has its own ends of parts and its own final result, so these are added below our stream.
+            aiter(response)
+            _take_deadline(response, live)
         self.response = response
         self._stack = stack
         self._live = live
