@@ -36,6 +36,11 @@ def attributed(error: BaseException, **attributes: Any) -> BaseException:
     return error
 
 
+def noted(error: BaseException) -> BaseException:
+    error.add_note("seen at noon")
+    return error
+
+
 def chained(outer: BaseException, *inner: BaseException) -> BaseException:
     link = outer
     for one in inner:
@@ -68,6 +73,7 @@ def samples() -> list[BaseException]:
         Plain("no"),
         Bare("no", "code", 503),
         attributed(Bare("no"), code=503),
+        attributed(Bare("known"), __holdfast_gave_up_in__="", __holdfast_fault__=object()),
         json.JSONDecodeError("Expecting value", "{", 1),
         chained(Plain("no"), ConnectionResetError(104, "Connection reset by peer")),
         chained(Plain("no"), RuntimeError("no"), TimeoutError()),
@@ -183,6 +189,7 @@ def test_FR30_a_class_with_a_text_or_slots_of_its_own_is_read_every_time() -> No
         RuntimeError(ConnectionRefusedError()),
         RuntimeError("x" * 501),
         RuntimeError(1.5),
+        noted(RuntimeError("no")),
         OSError(2, "No such file", b"bytes"),
         type("Wrapped", (Exception,), {"__module__": "openai._exceptions"})("no"),
         type("Reasoned", (Exception,), {"__module__": "aiohttp"})("no"),

@@ -125,9 +125,9 @@ def shape_of(error: BaseException) -> Shape | None:
         if isinstance(one, OSError):
             values = (*values, one.errno, one.strerror, one.filename, one.filename2)
         if one.__dict__:
-            # No reader looks at names with two underscores: notes, and what an earlier recovery left here.
+            # What an earlier recovery left here says nothing about the failure.
             for name, value in tuple(one.__dict__.items()):
-                if type(name) is not str or name[:2] != "__":
+                if type(name) is not str or name[:10] != "__holdfast":
                     values += (name, value)
         for value in values:
             if type(value) not in _PLAIN_VALUES or (type(value) is str and len(value) > _PLAIN_CHARS):
