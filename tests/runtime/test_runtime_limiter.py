@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast import HoldfastError, Runtime
+from holdfast import HoldfastError, Policy, Runtime, recover
+from holdfast.faults import AbortedError
+from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.limiter import limiter_for
+from holdfast.runtime.operation import Operation
 from holdfast.testing import VirtualClock, run
 
 
@@ -80,3 +85,66 @@ def test_a_place_passes_by_waiters_whose_event_loop_is_closed() -> None:
     assert limiter.try_acquire(0.0), "all of them are passed by, however many there are"
     for task in waiting:
         task._log_destroy_pending = False  # type: ignore[attr-defined] # the loop was closed on purpose
+
+
+@pytest.mark.parametrize("limits", [(1, None), (None, 0.01)], ids=["a place", "a start"])
+def test_an_abort_ends_the_wait_for_a_place_or_a_start_in_a_task(limits: tuple[int | None, float | None]) -> None:
+    clock = VirtualClock()
+    runtime = Runtime(clock=clock)
+    concurrency, per_second = limits
+    policy = Policy(concurrency=concurrency, per_second=per_second, deadline=None, timeout=None)
+    recovery = recover("a", policy, runtime=runtime)
+    called: list[str] = []
+
+    async def work(name: str, seconds: float) -> str:
+        called.append(name)
+        await asyncio.sleep(seconds)
+        return name
+
+    async def main() -> None:
+        first = asyncio.ensure_future(recovery.call(work, "first", 100.0))
+        await asyncio.sleep(1)
+        signal = asyncio.Event()
+        op = Operation(recovery._plan, abort=signal)
+        second = asyncio.ensure_future(drive_async(op, work, ("second", 0.0), {}))
+        await asyncio.sleep(1)
+        signal.set()
+        with pytest.raises(AbortedError):
+            await second
+        assert clock.monotonic() == pytest.approx(2, abs=0.2)
+        assert await first == "first"
+        assert await recovery.call(work, "third", 0.0) == "third"
+
+    run(main(), clock=clock)
+    assert called == ["first", "third"]
+
+
+@pytest.mark.parametrize("limits", [(1, None), (None, 0.001)], ids=["a place", "a start"])
+def test_an_abort_ends_the_wait_for_a_place_or_a_start_in_a_thread(limits: tuple[int | None, float | None]) -> None:
+    runtime = Runtime()
+    concurrency, per_second = limits
+    policy = Policy(concurrency=concurrency, per_second=per_second, deadline=None, timeout=None)
+    recovery = recover("a", policy, runtime=runtime)
+    begun, go_on, signal = threading.Event(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert go_on.wait(10)
+
+    def aborted() -> None:
+        drive(Operation(recovery._plan, abort=signal), begun.is_set, (), {})
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(recovery.call, hold)
+        assert begun.wait(10)
+        second = pool.submit(aborted)
+        with pytest.raises(TimeoutError):
+            second.result(0.1)
+        signal.set()
+        with pytest.raises(AbortedError):
+            second.result(10)
+        go_on.set()
+        first.result(10)
+    limiter = runtime.registry.get("provider:a").limiter
+    assert limiter is not None
+    assert limiter._wakers == {}

@@ -16,6 +16,7 @@ from holdfast.runtime.answers import close_answer_async, fault_in, throw_away, t
 from holdfast.runtime.callables import has_one_shot
 from holdfast.runtime.commands import TaskWait, ThreadWait
 from holdfast.runtime.hedge import race
+from holdfast.runtime.limiter import CHECK_S
 from holdfast.runtime.limits import Wheels, call_in_thread
 from holdfast.runtime.repair import repair, repair_async
 
@@ -36,9 +37,6 @@ else:
     logging = lazy_module("logging", globals())
 
 __all__ = ["begin_limit", "drive", "drive_async", "leave", "limited", "pause", "pause_async"]
-
-ABORT_CHECK_S = 0.05
-"""Seconds between two checks of the caller's signal in a wait. Few kinds of signals can be awaited, so it is polled."""
 
 
 async def drive_async(  # noqa: C901, PLR0912 - the hot path: splitting it would cost a frame per call
@@ -159,7 +157,8 @@ async def _attempt_async(
     if limiter is None:
         return await limited(op, fn, args, kwargs)
     # The time limit starts after this wait, because the callee is not slow while the call waits for a place.
-    ticket = await limiter.acquire_async(op.plan.runtime, op.deadline)
+    check = None if op.abort is None else op.raise_if_aborted
+    ticket = await limiter.acquire_async(op.plan.runtime, op.deadline, check)
     try:
         op.call_starts()
         return await limited(op, fn, args, kwargs)
@@ -172,7 +171,8 @@ def _attempt(op: Operation, fn: Callable[..., Any], args: tuple[Any, ...], kwarg
     limiter = op.plan.limiter
     if limiter is None:
         return _call(op, fn, args, kwargs)
-    ticket = limiter.acquire(op.plan.runtime, op.deadline)
+    check = None if op.abort is None else op.raise_if_aborted
+    ticket = limiter.acquire(op.plan.runtime, op.deadline, check)
     try:
         op.call_starts()
         return _call(op, fn, args, kwargs)
@@ -336,8 +336,8 @@ def _parts(abort: Abort | None, seconds: float) -> Iterator[float]:
     # The generator ends early when the signal is set: the next `admit` raises the error for it.
     left = seconds
     while left > 0 and not abort.is_set():
-        yield min(left, ABORT_CHECK_S)
-        left -= ABORT_CHECK_S
+        yield min(left, CHECK_S)
+        left -= CHECK_S
 
 
 async def _yield_to_others(op: Operation) -> None:

@@ -6,9 +6,10 @@ place in the queue (R69). Callers of any thread and event loop share one queue.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from holdfast._lazy import lazy_module
 from holdfast.faults import Fault, HoldfastError
@@ -17,13 +18,19 @@ from holdfast.policies.rate_limit import RateLimit, RateLimitMachine
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from holdfast.clock import Clock
 else:
     asyncio = lazy_module("asyncio", globals())
 
-__all__ = ["Limiter", "limiter_for"]
+__all__ = ["CHECK_S", "Check", "Limiter", "limiter_for"]
+
+CHECK_S = 0.05
+"""Seconds between two checks of the caller's signal in a wait. Few kinds of signals can be awaited, so it is polled."""
+
+Check: TypeAlias = "Callable[[], None]"
+"""Raises if the caller no longer wants to wait."""
 
 
 class Sleeper(Protocol):
@@ -69,18 +76,20 @@ class Limiter:
         self._returned: deque[int] = deque()
         """Tickets of places that no other caller has yet."""
 
-    async def acquire_async(self, runtime: Sleeper, deadline: float | None) -> int:
+    async def acquire_async(self, runtime: Sleeper, deadline: float | None, check: Check | None = None) -> int:
         """Wait for a place and for the start of the call; return the ticket for `release`.
 
-        Raises `HoldfastError` where the queue is full, or where the wait would pass the deadline.
+        `check` is called often during the wait, and ends it by raising. Raises `HoldfastError` where the queue is full, or where
+        the wait would pass the deadline.
         """
         # The place comes first. A start that is reserved while the caller still waits for a place would pass unused.
-        ticket = await self._place_async(runtime.clock, deadline)
+        ticket = await self._place_async(runtime.clock, deadline, check)
         try:
             now = runtime.clock.monotonic()
             if wait := self._reserve_start(now, deadline):
                 try:
-                    await asyncio.sleep(wait if runtime.waits else 0)
+                    for part in _parts(wait if runtime.waits else 0.0, check):
+                        await asyncio.sleep(part)
                 except BaseException:
                     # The start is given back, so that the next caller can use it.
                     self._cancel_start(now + wait)
@@ -90,14 +99,15 @@ class Limiter:
             raise
         return ticket
 
-    def acquire(self, runtime: Sleeper, deadline: float | None) -> int:
+    def acquire(self, runtime: Sleeper, deadline: float | None, check: Check | None = None) -> int:
         """Do the same in a thread, which blocks during the wait."""
-        ticket = self._place(runtime.clock, deadline)
+        ticket = self._place(runtime.clock, deadline, check)
         try:
             now = runtime.clock.monotonic()
             if wait := self._reserve_start(now, deadline):
                 try:
-                    runtime.sleep(wait)
+                    for part in _parts(wait, check):
+                        runtime.sleep(part)
                 except BaseException:
                     self._cancel_start(now + wait)
                     raise
@@ -140,7 +150,7 @@ class Limiter:
 
     # --- places ---
 
-    async def _place_async(self, clock: Clock, deadline: float | None) -> int:
+    async def _place_async(self, clock: Clock, deadline: float | None, check: Check | None) -> int:
         if self._places is None:
             return 0
         loop = asyncio.get_running_loop()
@@ -159,6 +169,9 @@ class Limiter:
             return 0
         timer = None if deadline is None else loop.call_later(_left(clock, deadline), finish, False)  # noqa: FBT003 - a callback of the loop
         try:
+            while check is not None and not turn.done():
+                check()
+                await asyncio.wait((turn,), timeout=CHECK_S)
             came = await turn
         except BaseException:
             self._cancel(ticket)
@@ -171,7 +184,7 @@ class Limiter:
             raise self._full()
         return ticket
 
-    def _place(self, clock: Clock, deadline: float | None) -> int:
+    def _place(self, clock: Clock, deadline: float | None, check: Check | None) -> int:
         if self._places is None:
             return 0
         # A bare lock: unlike an Event, it can be released while this very thread is about to wait for it.
@@ -181,7 +194,8 @@ class Limiter:
         if not ticket:
             return 0
         try:
-            came = turn.acquire(timeout=-1 if deadline is None else _left(clock, deadline))
+            left = math.inf if deadline is None else _left(clock, deadline)
+            came = any(turn.acquire(timeout=-1 if part == math.inf else part) for part in _parts(left, check))
         except BaseException:
             self._cancel(ticket)
             raise
@@ -248,6 +262,17 @@ def limiter_for(
     """Return the limiter that these options of a policy describe."""
     bulkhead = None if concurrency is None else Bulkhead(concurrency=concurrency, waiting=waiting)
     return Limiter(name, bulkhead, None if per_second is None else RateLimit(per_second=per_second, burst=burst or 1))
+
+
+def _parts(seconds: float, check: Check | None) -> Iterator[float]:
+    """Cut a wait into parts that are short enough for `check` to end it in time."""
+    if check is None:
+        yield seconds
+        return
+    while seconds > 0:
+        check()
+        yield min(seconds, CHECK_S)
+        seconds -= CHECK_S
 
 
 def _left(clock: Clock, deadline: float) -> float:

@@ -173,8 +173,7 @@ class Operation:
     def _check_scope(self) -> float:
         """Check what may forbid another attempt before a permit is requested from any circuit; return the time."""
         # The caller's signal comes first: a call that is no longer wanted must not take a key, a budget or a permit.
-        if self.abort is not None and self.abort.is_set():
-            raise errors.aborted(self)
+        self.raise_if_aborted()
         if self.adapter is not None and not self.plan.off and (plan := self.adapter.choose(self)) is not None:
             self._use(plan)
         now = self.attempt_started = self.plan.monotonic()
@@ -251,8 +250,7 @@ class Operation:
 
         Raises `AbortedError` if the caller's signal was set during that wait.
         """
-        if self.abort is not None and self.abort.is_set():
-            raise errors.aborted(self)
+        self.raise_if_aborted()
         self.attempt_started = self.plan.monotonic()
         # The deadline came nearer during the wait, so the attempt needs a time limit of its own.
         self.eventful = True
@@ -583,6 +581,11 @@ class Operation:
                 raise error
             finally:
                 del error  # its traceback refers to this frame: the cycle would keep both alive
+
+    def raise_if_aborted(self) -> None:
+        """Raise `AbortedError` if the caller's signal is set."""
+        if self.abort is not None and self.abort.is_set():
+            raise errors.aborted(self)
 
     def check_abort(self) -> None:
         """Raise `AbortedError` if the caller's signal is set. Called between two fallbacks."""
