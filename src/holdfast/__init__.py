@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.budget import Budget
     from holdfast.runtime.fault_of import fault_of
     from holdfast.runtime.recover import recover
+    from holdfast.runtime.recovery_warnings import RecoveryWarning
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.suppress import suppress
     from holdfast.runtime.tool import call_key, tool
@@ -88,6 +89,7 @@ __all__ = [
     "Partial",
     "Policy",
     "Quota",
+    "RecoveryWarning",
     "Runtime",
     "Scope",
     "Session",
@@ -112,6 +114,7 @@ _HOMES = (
     | {
         "Budget": "holdfast.runtime.budget",
         "Changed": "holdfast.policies.repair",
+        "RecoveryWarning": "holdfast.runtime.recovery_warnings",
         "Runtime": "holdfast.runtime.runtime",
         "Session": "holdfast.sessions.session",
         "Target": "holdfast.policies.target",

@@ -17,11 +17,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "tests" / "environments"
 OLDEST = ["anthropic==0.49.0", "openai==1.66.0", "msgspec", "pytest"]
+OLDEST_LITELLM = "litellm==1.100.0"
 NEWEST = ["anthropic", "openai", "msgspec", "pytest"]
 
 ENVIRONMENTS = {
     "the oldest SDKs": (OLDEST, "sdks"),
     "the newest SDKs": (NEWEST, "sdks"),
+    "the oldest LiteLLM": ([OLDEST_LITELLM, "msgspec", "pytest"], "litellm"),
     "other libraries": (["-r", str(HERE / "frameworks.txt")], "frameworks"),
 }
 
@@ -53,6 +55,6 @@ def test_FI8_in_an_environment_of_its_own(named: str, tmp_path: Path):
 
 def test_FI8_the_extras_allow_what_is_tested():
     project = (ROOT / "pyproject.toml").read_text("utf-8")
-    for pinned in OLDEST[:2]:
+    for pinned in (*OLDEST[:2], OLDEST_LITELLM):
         name, _, version = pinned.partition("==")
         assert f'{name} = ["{name}>={version.removesuffix(".0")}"]' in project

@@ -432,7 +432,7 @@ def test_any_runnable_recovers_as_a_whole():
             raise error
         return city.upper()
 
-    chain = recovering(RunnableLambda(fetch), runtime=runtime, name="tool:atlas") | StrOutputParser()
+    chain = recovering(RunnableLambda(fetch), runtime=runtime, name="tool:atlas", effect="read") | StrOutputParser()
     assert chain.invoke("oslo") == "OSLO"
     assert {event.operation for event in heard.of(AttemptStarted)} == {"tool:atlas"}
 

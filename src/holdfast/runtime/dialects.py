@@ -9,14 +9,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from holdfast.classify import from_http, from_text
+from holdfast import classify
 from holdfast.faults import HoldfastError
 from holdfast.runtime.flow import Dialect, Used
 
-__all__ = ["dialect_of"]
+__all__ = ["ANY_STREAM"]
 
 
-def dialect_of(item: Any) -> Dialect | None:
+def _recognise(item: Any) -> Dialect | None:
     """Return the dialect of the stream that begins with this item; None if it is not known."""
     module = type(item).__module__
     if module.startswith("google.genai"):
@@ -98,7 +98,9 @@ def _agent_failure(message: Any, source: Any) -> Exception | None:  # noqa: ARG0
     text = str(message.result or "; ".join(map(str, errors)) or message.subtype)
     own = getattr(sys.modules.get("claude_agent_sdk"), "ResultError", None)
     if own is None:
-        return HoldfastError(from_text(text) if status is None else from_http(status, {}, text, provider="anthropic"))
+        return HoldfastError(
+            classify.from_text(text) if status is None else classify.from_http(status, {}, text, provider="anthropic")
+        )
     error: Exception = own(f"Claude Code returned an error result: {text}", data=dict(vars(message)))
     if status is not None:
         # The classifier reads this attribute of every exception.
@@ -120,3 +122,7 @@ _CLAUDE_AGENT = Dialect(
     raises_failures=True,
     fragment=_runs_a_tool,
 )
+
+
+ANY_STREAM = Dialect(recognise=_recognise)
+"""The dialect of a stream that nothing is known about yet. Its first item may show what it is."""

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALIVE",
-    "ANY_ITEMS",
     "AfterFirst",
     "AttemptContext",
     "Delivered",
@@ -108,12 +107,13 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Raise such a failure also after the first content. Otherwise the item is handed on, and the failure counts at the end."""
     used: Callable[[Any], Used | None] | None = None
     """What an item reports about the model and the tokens used so far. Without it the source itself is looked at."""
+    recognise: Callable[[Any], Dialect | None] | None = None
+    """Takes the first item and returns a dialect that knows more; None if there is none."""
     timeout_is_silence: bool = False
     """A timeout in the middle of a stream is the HTTP client's own: the server sent nothing for too long."""
 
 
-ANY_ITEMS = Dialect()
-"""The dialect of streams that nothing is known about. Their first item may show what they are."""
+_ANY_ITEMS = Dialect()
 
 
 class Ending:
@@ -324,7 +324,7 @@ class Flow:
         # While recovery is off, every item passes through untouched: none is held back, and no end is a cut.
         self._held = None if is_off else []
         # Each source is an answer of its own: the end and the usage of an earlier one say nothing about it.
-        self._speak(ANY_ITEMS if is_off else self.of.dialect)
+        self._speak(_ANY_ITEMS if is_off else self.of.dialect)
         self._used = self._reported = None
 
     def _speak(self, dialect: Dialect) -> None:
@@ -337,8 +337,8 @@ class Flow:
         if item is ALIVE:
             self.fresh = False
             return True
-        if self._held is not None and self._dialect is ANY_ITEMS and not self._held:
-            self._recognise(item)
+        if self._held is not None and not self._held and self._dialect.recognise is not None:
+            self._speak(self._dialect.recognise(item) or self._dialect)
         if self._looks:
             self._look_at(item, source)
         if self._held is None:
@@ -350,16 +350,6 @@ class Flow:
             return False
         self._release()
         return True
-
-    def _recognise(self, item: Any) -> None:
-        """Use the dialect of a library's stream that the first item shows."""
-        if type(item).__module__ == "builtins":
-            return
-        # Loaded for items of libraries only: most streams of users' own functions are texts.
-        from holdfast.runtime.dialects import dialect_of  # noqa: PLC0415
-
-        if (known := dialect_of(item)) is not None:
-            self._speak(known)
 
     def _look_at(self, item: Any, source: Any) -> None:
         dialect = self._dialect

@@ -33,6 +33,7 @@ from holdfast.runtime.budget import Charges
 from holdfast.runtime.callables import used_up
 from holdfast.runtime.commands import Waiting
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, forget_account, gave_up_in, leave_account
+from holdfast.runtime.recovery_warnings import warn_of_retries_inside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -456,9 +457,6 @@ class Operation:
         self._note("retry", made=made)
         reports.retry(self, fault, decision)
         if made and self.plan.checks_left[0]:
-            # A program that never fails does not load it.
-            from holdfast.runtime.recovery_warnings import warn_of_retries_inside  # noqa: PLC0415
-
             warn_of_retries_inside(self.plan, error)
         self.waited = decision.delay
         self.moves += decision.elsewhere

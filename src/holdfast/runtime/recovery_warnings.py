@@ -24,12 +24,15 @@ RECOVERS = "__holdfast_recovers__"
 """The attribute that marks an object that recovers already, so that it is not wrapped a second time."""
 
 _MAX_FRAMES = 100
+_MAX_CAUSES = 8
 
 
 class RecoveryWarning(UserWarning):
     """Recovery works, but not as it looks: an option has no effect here, or other code retries too and attempts multiply.
 
-    Turn it into an error in your tests: `warnings.simplefilter("error", holdfast.httpx.RecoveryWarning)`.
+    Turn it into an error in your tests:
+
+        warnings.simplefilter("error", holdfast.RecoveryWarning)
     """
 
 
@@ -70,13 +73,15 @@ def _level_of_the_caller() -> int:
 
 def _retries_inside(error: Exception) -> tuple[str, int, str] | None:
     """Return who retried, how often, and what to change; None if nobody did."""
-    # A program that never fails does not load the classifier.
-    from holdfast.classify.readers.exceptions import causes  # noqa: PLC0415
-
-    for each in causes(error):
-        found = _counted(each) or _in_traceback(each.__traceback__)
+    # The classifier follows fewer contexts, because they may be unrelated. Here they only show who retried.
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if cause is None:
+            return None
+        found = _counted(cause) or _in_traceback(cause.__traceback__)
         if found is not None:
             return found
+        cause = cause.__cause__ or cause.__context__
     return None
 
 

@@ -31,8 +31,9 @@ from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.answers import close_answer, close_answer_async
 from holdfast.runtime.callables import name_of, reads_in
+from holdfast.runtime.dialects import ANY_STREAM
 from holdfast.runtime.drivers import leave, pause, pause_async
-from holdfast.runtime.flow import ALIVE, ANY_ITEMS, AfterFirst, AttemptContext, Dialect, Flow, Way
+from holdfast.runtime.flow import ALIVE, AfterFirst, AttemptContext, Dialect, Flow, Way
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.operation import Operation
 
@@ -87,7 +88,7 @@ class StreamOf(Generic[P, T]):
         total: float | None = None,
         after_first: AfterFirst = "raise",
         resume: Callable[..., Any] | None = None,
-        dialect: Dialect = ANY_ITEMS,
+        dialect: Dialect = ANY_STREAM,
         adapter: Adapter | None = None,
     ) -> None:
         for name, seconds in (("first", first), ("idle", idle), ("total", total)):

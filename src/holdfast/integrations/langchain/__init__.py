@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
 
+from holdfast import options
 from holdfast.faults import InvalidError
 from holdfast.integrations.calls import check_after_first
 from holdfast.integrations.langchain.chat_models import recover_model
@@ -24,11 +25,12 @@ from holdfast.integrations.langchain.graph import recovering_node, retry_policy
 from holdfast.integrations.langchain.middleware import RecoveryMiddleware
 from holdfast.integrations.langchain.retries import is_bound_model, warn_of_retries_in
 from holdfast.integrations.langchain.runnables import RecoveringRunnable
+from holdfast.policies.decide import EFFECTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.policies import Policy
+    from holdfast.policies import Effect, Policy
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.stream import AfterFirst
 
@@ -45,6 +47,7 @@ def recovering(  # type: ignore[overload-overlap] # a chat model is a runnable t
     *,
     policy: Policy | None = None,
     name: str | None = None,
+    effect: Effect | None = None,
     after_first: AfterFirst = "raise",
     resume: Callable[[Any, Any], Any] | None = None,
     runtime: Runtime | None = None,
@@ -55,6 +58,7 @@ def recovering(
     *,
     policy: Policy | None = None,
     name: str | None = None,
+    effect: Effect | None = None,
     after_first: AfterFirst = "raise",
     resume: Callable[[Any, Any], Any] | None = None,
     runtime: Runtime | None = None,
@@ -64,6 +68,7 @@ def recovering(
     *,
     policy: Policy | None = None,
     name: str | None = None,
+    effect: Effect | None = None,
     after_first: AfterFirst = "raise",
     resume: Callable[[Any, Any], Any] | None = None,
     runtime: Runtime | None = None,
@@ -77,6 +82,8 @@ def recovering(
     pipes work as before. Any other runnable is recovered as a whole.
 
     `name` is the name of the target in circuits and events. By default it is the model's provider, or the runnable's name.
+    `effect` declares what calling a runnable does to the world: `"read"`, `"idempotent"`, `"keyed"` or `"unsafe"`. A chat
+    model needs none.
     `after_first` decides what a failure in the middle of a stream does. `"raise"` raises `StreamCutError` with the items
     that arrived. `"continue"` calls `resume(arrived, input)`, which returns the input for the rest of the answer.
     `"restart"` streams the answer again from its beginning; chat models do not support it. After a part of a tool call was
@@ -89,6 +96,8 @@ def recovering(
         raise InvalidError.at("recovering.runnable", "a chat model, or another Runnable", runnable)
     if name is not None and not name:
         raise InvalidError.at("recovering.name", "a name such as 'claude', or None", name)
+    if effect is not None:
+        options.one_of("recovering.effect", effect, EFFECTS)
     check_after_first("recovering", after_first, ("raise", "continue", "restart"), resume)
     if isinstance(runnable, BaseChatModel):
         return recover_model(
@@ -102,5 +111,5 @@ def recovering(
         return bound.model_copy(update={"bound": model})
     warn_of_retries_in(runnable, above=1)
     return RecoveringRunnable(
-        runnable, policy=policy, name=name, after_first=after_first, resume=resume, runtime=runtime
+        runnable, policy=policy, name=name, effect=effect, after_first=after_first, resume=resume, runtime=runtime
     )

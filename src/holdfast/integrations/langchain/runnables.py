@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables.graph import Graph
 
     from holdfast.faults import Partial
-    from holdfast.policies import Policy
+    from holdfast.policies import Effect, Policy
     from holdfast.runtime.runtime import Runtime
     from holdfast.runtime.stream import AfterFirst
 
@@ -42,6 +42,7 @@ class RecoveringRunnable(Runnable[Input, Output]):
         *,
         policy: Policy | None,
         name: str | None,
+        effect: Effect | None,
         after_first: AfterFirst,
         resume: Callable[[Any, Any], Any] | None,
         runtime: Runtime | None,
@@ -50,7 +51,8 @@ class RecoveringRunnable(Runnable[Input, Output]):
         self.name = name or inside.get_name()
         self._after_first: AfterFirst = after_first
         self._resume = resume
-        self._calls = Calls(f"agent:{self.name}" if name is None else name, policy, passing=PASSING, runtime=runtime)
+        target = f"agent:{self.name}" if name is None else name
+        self._calls = Calls(target, policy, passing=PASSING, effect=effect, runtime=runtime)
 
     @property
     def InputType(self) -> type[Input]:  # noqa: N802 - LangChain's name
