@@ -13,7 +13,8 @@ from benchmarks.table import show
 NOTES = """\
 category: the label or one of its alternatives; all right: category, retryable and, where labelled, the delay within 2 % or 0.1 s
 dangerous: says retry where the label says never; gave up: says never where the label says retry
-the corpus is part of holdfast's own tests: take holdfast's figure as in-sample, the peers have not seen these lines
+the corpus is part of holdfast's own tests: take holdfast's figure as in-sample, the peers have not seen these lines. The lines put aside
+  are the exception: they were labelled before any rule saw them, and none was written from them
 status table: the status is all it reads, so it takes the lines that have one; a status under 400 it calls unknown, never retry
 redress: AUTH, PERMISSION = auth; PERMANENT = invalid, not_found or overflow; SERVER_ERROR = unavailable or timeout; TRANSIENT =
   timeout, network or unavailable; RATE_LIMIT = rate_limit; CONCURRENCY = invalid; UNKNOWN = none. Retryable: all but AUTH, PERMISSION
@@ -24,6 +25,11 @@ litellm: the class of the mapped exception: ContextWindowExceeded = overflow; Pa
   ContentPolicyViolation, Unprocessable = invalid; Authentication, PermissionDenied = auth; InternalServer, BadGateway, ServiceUnavailable
   = unavailable; APIError = by its status, as the table; APIConnection = network (also its answer to what it does not know). Retryable: `litellm.should_retry(status_code)`.
   Providers it has no name for are given as openai; it names no delay, so 'all right' counts against it where one is labelled
+pydantic-ai: the typed error of its openai and anthropic adapters: Authentication = auth, NotFound = not_found, ContextWindowExceeded = overflow,
+  RequestRejected = invalid, RateLimit = rate_limit, QuotaExceeded = rate_limit or auth, Unavailable, Overloaded and Server = unavailable,
+  Timeout = timeout, Connection = network. Retryable: all but rejections of the request and used-up quotas; without a category, as the table
+langchain: the error of langchain-openai and langchain-anthropic, read the same way; ModelAPIError = unavailable or timeout. Retryable: `is_retryable`
+both take the http lines whose provider is reached through the openai or the anthropic SDK
 on http lines holdfast does not get the provider's name; litellm does, and redress does by the choice of its classifier
 redress calls `insufficient_quota` PERMANENT: right on retrying, counted as a wrong category
 litellm's handlers turn some client-library errors (timeouts) into its own before the mapping; on exception lines that step is missing here
@@ -47,6 +53,8 @@ def run(*, quick: bool) -> dict[str, Any]:  # noqa: ARG001 - every part has this
             answers[name] = got
     groups = {
         "shared corpus (provider_errors.jsonl)": [line.file == "provider_errors.jsonl" for line in lines],
+        "put aside (met/blind*.jsonl): no rule was written from it": [_put_aside(line) for line in lines],
+        "http lines put aside": [_put_aside(line) and line.kind == "http" for line in lines],
         "http lines of all files": [line.kind == "http" for line in lines],
         "exception lines of all files": [line.kind == "exception" for line in lines],
         "all lines of all files": [True] * len(lines),
@@ -55,6 +63,10 @@ def run(*, quick: bool) -> dict[str, Any]:  # noqa: ARG001 - every part has this
     _print(scores, lines, answers, broken)
     wrong = _wrong(lines, answers["holdfast"])
     return {"lines": len(lines), "scores": scores, "holdfast_wrong": wrong, "broken": broken}
+
+
+def _put_aside(line: Failure) -> bool:
+    return line.file.startswith("met/blind")
 
 
 def _scores(inside: list[bool], lines: list[Failure], answers: dict[str, list[Any]]) -> dict[str, dict[str, int]]:
@@ -84,7 +96,8 @@ def _score(lines: list[Failure], given: list[Any], taken: list[int]) -> dict[str
 
 
 def _wrong(lines: list[Failure], given: list[Any]) -> list[str]:
-    missed = (line for i, line in enumerate(lines) if not _score(lines, given, [i])["all"])
+    # The lines put aside are counted, never named: whoever reads this writes the rules.
+    missed = (line for i, line in enumerate(lines) if not _put_aside(line) and not _score(lines, given, [i])["all"])
     return [f"{line.line['id']} ({line.file})" for line in missed]
 
 

@@ -215,6 +215,87 @@ class LiteLLM:
         return kind(status_code=failure.status, message=failure.body, headers=failure.headers)
 
 
+class PydanticAI:
+    """The typed error that pydantic-ai's openai and anthropic adapters raise in place of the SDK's error."""
+
+    MEANS: ClassVar = {
+        "ModelContextWindowExceededError": ["overflow"], "ModelAuthenticationError": ["auth"],
+        "ModelNotFoundError": ["not_found"], "ModelRequestRejectedError": ["invalid"],
+        "ModelRateLimitError": ["rate_limit"], "ModelQuotaExceededError": ["rate_limit", "auth"],
+        "ModelUnavailableError": ["unavailable"], "ModelServerError": ["unavailable"],
+        "ModelTimeoutError": ["timeout"], "ModelConnectionError": ["network"],
+    }  # fmt: skip
+    NEVER = frozenset({"ModelRequestRejectedError", "ModelQuotaExceededError"})
+    """What it calls a rejection of the request (with its subclasses) or a used-up quota."""
+
+    def __init__(self) -> None:
+        self.openai = getattr(importlib.import_module("pydantic_ai.models.openai"), "_map_api_errors")  # noqa: B009
+        self.anthropic = importlib.import_module("pydantic_ai.models.anthropic._errors").map_api_errors
+
+    def call(self, failure: Failure) -> Call | None:
+        error = sdk_failure(failure)
+        return error and (self.ask, (error, self.anthropic if failure.provider == "anthropic" else self.openai))
+
+    def ask(self, error: Exception, mapping: Any) -> Exception:
+        try:
+            with mapping("some-model"):
+                _raise(error)
+        except Exception as mapped:
+            return mapped
+        return error
+
+    def read(self, answer: Any) -> Answer:
+        names = [cls.__name__ for cls in type(answer).__mro__]
+        # An error without a category says no more than its status, so it is read as that status.
+        usual, again = Table().look_up(getattr(answer, "status_code", None) or 0)
+        typed = next((name for name in names if name in self.MEANS), None)
+        if typed is None:
+            return {"categories": [usual], "retryable": again, "delay": None}
+        return {"categories": self.MEANS[typed], "retryable": self.NEVER.isdisjoint(names), "delay": None}
+
+
+class LangChain:
+    """The error that langchain-openai and langchain-anthropic raise, a `ModelError` of langchain-core."""
+
+    MEANS: ClassVar = {
+        "ContextOverflowError": ["overflow"], "ModelAuthenticationError": ["auth"],
+        "ModelPermissionDeniedError": ["auth"], "ModelInvalidRequestError": ["invalid"],
+        "ModelNotFoundError": ["not_found"], "ModelRateLimitError": ["rate_limit"],
+        "ModelAPIError": ["unavailable", "timeout"], "ModelConnectionError": ["network"],
+        "ModelTimeoutError": ["timeout"],
+    }  # fmt: skip
+
+    def __init__(self) -> None:
+        self.openai = importlib.import_module("langchain_openai.chat_models.base")
+        self.anthropic = importlib.import_module("langchain_anthropic.chat_models")
+
+    def call(self, failure: Failure) -> Call | None:
+        if (error := sdk_failure(failure)) is None:
+            return None
+        sdk = "anthropic" if failure.provider == "anthropic" else "openai"
+        what = "bad_request" if type(error).__name__ == "BadRequestError" else "api_error"
+        return self.ask, (error, getattr(getattr(self, sdk), f"_handle_{sdk}_{what}"))
+
+    def ask(self, error: Exception, handler: Any) -> Exception:
+        try:
+            try:
+                _raise(error)
+            except Exception as raised:
+                handler(raised)
+        except Exception as mapped:
+            return mapped
+        return error
+
+    def read(self, answer: Any) -> Answer:
+        names = [cls.__name__ for cls in type(answer).__mro__]
+        means = next((self.MEANS[name] for name in names if name in self.MEANS), ["unknown"])
+        return {"categories": means, "retryable": bool(getattr(answer, "is_retryable", False)), "delay": None}
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
 class HttpError(Exception):
     """An HTTP failure as a plain client shows it."""
 
@@ -240,6 +321,13 @@ def live_error(failure: Failure) -> Any:
     if failure.status is not None:
         setattr(error, "code" if type(error).__name__ == "HTTPError" else "status_code", failure.status)
     return error
+
+
+def sdk_failure(failure: Failure) -> Any:
+    """Return the error of the provider's own SDK, or None where the answer reaches no such SDK."""
+    if failure.kind not in {"http", "live"} or (failure.status or 0) < 400:
+        return None
+    return sdk_error(failure) if failure.provider == "anthropic" or failure.provider in OPENAI_LIKE else None
 
 
 def sdk_error(failure: Failure) -> Any:
@@ -290,6 +378,8 @@ def _first(error: BaseException) -> str:
 CONTENDERS: dict[str, type[Contender]] = {
     "holdfast": Holdfast,
     "litellm": LiteLLM,
+    "pydantic-ai": PydanticAI,
+    "langchain": LangChain,
     "redress": Redress,
     "redress default": RedressDefault,
     "status table": Table,
