@@ -13,7 +13,7 @@ import msgspec
 from holdfast.classify.classifier import CLASSIFIER, from_evidence, most_limiting, unreadable
 from holdfast.classify.evidence import Evidence, Source
 from holdfast.classify.readers.responses import lower_headers, read_http, read_jsonrpc, read_stream
-from holdfast.classify.readers.text import read_named, read_process
+from holdfast.classify.readers.text import read_named, read_process, read_text
 from holdfast.classify.times import parse_rfc3339
 from holdfast.faults import InvalidError
 
@@ -120,6 +120,13 @@ def _from_record(record: Record, now: float | None, classifier: Classifier) -> F
         return most_limiting(faults)
     if record.exception is not None:
         return _from_chain(record, record.exception, now, classifier)
+    if record.kind == "text":
+        # A log line may begin with the name of an exception, and a traceback may hold a chain of them.
+        chain = read_text(_text(record.body), provider=record.provider or "", now=now)
+        headers = lower_headers(record.headers or {})
+        if record.status is not None or headers:
+            chain[0] = msgspec.structs.replace(chain[0], status=record.status or chain[0].status, headers=headers)
+        return from_evidence(*chain, classifier=classifier)
     return classifier.fault(_evidence(record, now))
 
 

@@ -22,6 +22,8 @@ _STATUS = re.compile(
     r"(?:\b(?:error|error code|status[ _]?code|http status|http error|status|http(?:/\d(?:\.\d)?)?|api error|client error|server error)"
     r"[\s:='\"(-]{1,4}|\()([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|\.\d))"
     r"|^\s*([45]\d\d)\s+(?=[A-Z])|\btoo many ([45]\d\d) error responses"
+    r"|\b(?:got|returned|received|respon(?:se|ded)(?: with)?|answered)(?: an?)?(?: http)?(?: status)?(?: code)?(?: error)?[ :=]{1,2}"
+    r"([45]\d\d)\b(?!\s*(?:tokens|bytes|ms|s\b|seconds|records|items|rows|results|files|lines|entries|objects|\.\d))"
     r"|\b([45]\d\d) (?:status code|bad |unauthori|forbidden|not found|too many|internal server|service unav|gateway time|payment req)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -186,7 +188,7 @@ def _codes_in(message: str) -> list[str]:
 
 def _status_in(message: str) -> int | None:
     match = _STATUS.search(message[:2_048])
-    return int(match[1] or match[2] or match[3] or match[4]) if match else None
+    return int(next(group for group in match.groups() if group)) if match else None
 
 
 def _rpc_code_in(message: str) -> int | None:

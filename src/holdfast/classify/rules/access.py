@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Verdict, applies_when
+from holdfast.classify.evidence import Evidence, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import codes, phrases
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         jwt expired | session has expired | credentials have expired
         security token included in the request is expired | login expired | oauth token has expired
         expired or revoked | refresh token | authentication token is expired | credentials expired | token is inactive
-        inactive token | token is not active | token inactive
+        inactive token | token is not active | token inactive | expired key | key expired | certificate has expired for user
+        expiredtoken | expiredtokenexception | auth tokens | session is expired | login has expired | login session expired
     """),
     ),
     (
@@ -70,7 +72,18 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         login fail | provide a valid api key | check your api key | invalid_api_key | api secret key
         authorized_error | token not found | authorization header | api_key is not set | key is not set
         key not set | bad credentials | login required | sign in to | not signed in | sign in again | log in again
-        must log in | re-authenticate | reauthenticate | session token invalid | 无效的令牌 | 令牌无效 | 未授权 | 鉴权失败 | 身份验证
+        must log in | re-authenticate | reauthenticate | session token invalid | unable to authenticate | could not authenticate
+        cannot authenticate | not authenticated | authentication error | authentication failure | authentication failures
+        credentials not correct | incorrect credentials | wrong credentials | invalid username | incorrect username
+        bad username | incorrect password | wrong password | invalid password | missing password | incorrect or missing password
+        login failed | failed to log in | logon failure | auth login | az login | sso login | npm login | docker login
+        run login | please login | please sign in | must be logged in | need to log in | need to be logged in | requires sign in
+        requires login | no credentials | credentials were not found | could not find credentials | no token found
+        token is invalid | token is not valid | token is missing | api key is required | requires an api key | e401 | eotp
+        could not read username | could not read password | one-time password | proxy authentication | access key id
+        two-factor | no valid credential | could not load credentials | failed to get credentials | credentials are missing
+        credentials are invalid | credentials are not valid | invalid user credentials | noauth | wrongpass | not logged into
+        host key verification failed | auth token found | in the keychain | keychain item | password is required | 无效的令牌 | 令牌无效 | 未授权 | 鉴权失败 | 身份验证
     """),
     ),
     (
@@ -85,6 +98,10 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         attention required | sorry, you have been blocked | must accept the | gated repo | access to model
         cannot be used for other | key not authorized | not able to access | key_model_access_denied
         not allowed to call | can only access models | fair use | unauthorised | not eligible | ineligible
+        missing required scope | insufficient scope | insufficient privilege | insufficient authentication scopes | e403
+        restricted by your | operation not allowed | not have sufficient | requires permission | need permission
+        protected branch | rule violations | denied by policy | denied request | not allowed by policy | blocked by policy
+        resource is denied | access has been restricted | not an admin | image access denied | lack the required | accessdenied
     """),
     ),
 )
@@ -110,6 +127,9 @@ def in_prose(evidence: Evidence) -> Verdict | None:
     ):
         # A permission of a tool or a shell is not a permission of the provider.
         return None
+    if evidence.status is None and contains_any(evidence.text, ("eacces", "eperm")):
+        # The operating system denied it, not a provider.
+        return None
     # The order of the table decides: region and account come before key, key comes before permission.
     code = evidence.first_match(_TABLE)
     return None if code is None else Verdict(code=code)
@@ -121,10 +141,27 @@ def by_code(evidence: Evidence) -> Verdict | None:
     return next((Verdict(code=_AUTH_CODES[code]) for code in evidence.codes if code in _AUTH_CODES), None)
 
 
-@applies_when(phrases("api_key is not set", "key is not set", "key not set"))
-def key_missing(_: Evidence) -> Verdict | None:
-    """A gateway that lacks its key may answer with any status."""
-    return Verdict(code="AUTH_FAILED")
+_KEY_UNSET = phrases("api_key is not set", "key is not set", "key not set")
+_ABSENT = phrases("""
+    environment variable | env var | missing key | must be set | is required | not provided | is missing | must provide | please set | please provide
+    must be provided | is not set
+""")
+_KEY = re.compile(
+    r"(?:\bapi[_ -]?key|\b(?:api|access|auth)[_ -]?token|\bsecret[_ -]?key|\b[a-z0-9_]+_(?:key|token|secret|password|credentials))\b"
+)
+
+
+@applies_when(_KEY_UNSET | _ABSENT)
+def key_missing(evidence: Evidence) -> Verdict | None:
+    """A key is not there. A gateway that lacks its key may answer with any status."""
+    if evidence.matches(_KEY_UNSET):
+        return Verdict(code="AUTH_FAILED")
+    here = evidence.status is None and evidence.rpc_code is None and len(evidence.text) < _SENTENCE
+    return Verdict(code="AUTH_FAILED") if here and _KEY.search(evidence.text) else None
+
+
+_SENTENCE = 300
+"""A missing key is reported in a sentence. A longer text may name a key for many reasons."""
 
 
 RULES = (key_missing, in_prose, by_code)

@@ -25,6 +25,14 @@ _TYPES: dict[str, Code] = {
     "serviceunavailableexception": "PROVIDER_UNAVAILABLE",
     "serviceunavailable": "PROVIDER_UNAVAILABLE",
     "servicequotaexceededexception": "PROVIDER_QUOTA_EXHAUSTED",
+    "limitexceededexception": "PROVIDER_QUOTA_EXHAUSTED",
+    "expiredtoken": "AUTH_TOKEN_EXPIRED",
+    "expiredtokenexception": "AUTH_TOKEN_EXPIRED",
+    "invalidclienttokenid": "AUTH_FAILED",
+    "unrecognizedclientexception": "AUTH_FAILED",
+    "invalidaccesskeyid": "AUTH_FAILED",
+    "signaturedoesnotmatch": "AUTH_FAILED",
+    "requesttimeoutexception": "PROVIDER_TIMEOUT",
 }
 # These codes are not in the table above, because the text decides between a rate limit and a daily limit.
 _THROTTLES = codes("""
@@ -82,4 +90,15 @@ def exception_type(evidence: Evidence) -> Verdict | None:
     return next((Verdict(code=_TYPES[code]) for code in evidence.codes if code in _TYPES), None)
 
 
+@applies_when(codes("validationexception validationerror invalidparametervalue invalidrequestexception"))
+def rejected(evidence: Evidence) -> Verdict | None:
+    """AWS rejects the request and no sentence says more. A wrapper that lost the status still has the name."""
+    return (
+        Verdict(code="PROVIDER_BAD_REQUEST")
+        if evidence.status is None and "when calling the" in evidence.text
+        else None
+    )
+
+
 RULES = (throttled, signature_expired, inference_profile, model_access, exception_type)
+LATE = (rejected,)

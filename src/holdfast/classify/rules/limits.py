@@ -34,6 +34,7 @@ _BILLING = phrases("""
     exceeded your monthly | depleted your | credit limit reached | no remaining credits
     please check your plan and billing | upgrade your plan to continue | negative balance | payment method on file
     credit limit exceeded | paid credits | crossed budget | budget limit | sufficient credits | sufficient balance | budget has been exceeded | budget exceeded
+    purchase more | out of quota | data quota | used up your | no remaining balance
     free trial limit | trial limit | trial has ended | trial has expired | trial credits | exceededbudget | over budget | max budget | 余额不足 | 欠费 | 额度不足 | 额度已用尽 | 账户余额
 """)
 _ENTITLEMENT = phrases("""
@@ -158,6 +159,23 @@ def no_money(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_BILLING") if suspended or evidence.matches(_BILLING) else None
 
 
+@applies_when(phrases("pull rate limit"))
+def pulls(_: Evidence) -> Verdict | None:
+    """A registry counts pulls over hours, although it calls that a rate."""
+    return Verdict(code="TOOL_QUOTA_EXHAUSTED", only_with_delay=True)
+
+
+_NO_QUOTA = re.compile(r"\blimit: 0\b")
+
+
+@applies_when(phrases("exceeded your current quota", "limit: 0", "quota is exhausted"), not_defect=True)
+def quota_used_up(evidence: Evidence) -> Verdict | None:
+    """The whole quota is used up, or there never was one."""
+    if _NO_QUOTA.search(evidence.text):
+        return Verdict(code="PROVIDER_QUOTA_EXHAUSTED")
+    return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True)
+
+
 @applies_when(_DAILY, not_defect=True)
 def daily(evidence: Evidence) -> Verdict | None:
     """The text names a daily limit."""
@@ -208,6 +226,7 @@ EARLY = (
     subscription_window,
     entitlement,
     no_money,
+    pulls,
     daily,
 )
-LATE = (rate_in_prose, rate_by_code)
+LATE = (quota_used_up, rate_in_prose, rate_by_code)

@@ -6,6 +6,7 @@ Class names and errno decide first. The text decides only if a library hides the
 from __future__ import annotations
 
 import errno
+import re
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -114,27 +115,30 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         name resolution | getaddrinfo failed | name or service not known | getaddrinfo() thread failed | eai_again
         nodename nor servname | failed to resolve | no address associated | could not resolve host | dns lookup
-        enotfound | could not contact dns | no such host | dns error | failed to lookup address
+        enotfound | could not contact dns | no such host | dns error | failed to lookup address | dns resolution
+        unable to resolve | resolve host | couldn't resolve | cannot resolve host | nxdomain | servfail | unknownhostexception
+        err_name_not_resolved | unknown host
     """),
     ),
     (
         "CONN_REFUSED",
         phrases("""
-        connection refused | econnrefused | actively refused | verbindung verweigert | connect call failed
-        failed to connect to ollama
+        connection refused | econnrefused | actively refused | verbindung verweigert | connect call failed | was refused
+        err_connection_refused | refused the connection | refused to connect | failed to connect to ollama
     """),
     ),
     (
         "CONN_UNREACHABLE",
         phrases("""
-        network is unreachable | no route to host | enetunreach | ehostunreach | host is unreachable
+        network is unreachable | no route to host | enetunreach | ehostunreach | host is unreachable | ehostdown | host is down
+        network is down | enetdown | err_address_unreachable | network unreachable | host unreachable
     """),
     ),
     (
         "CONN_TIMEOUT",
         phrases("""
         connection timed out | connect timeout | connect timed out | etimedout | connection attempt failed because
-        und_err_connect_timeout
+        und_err_connect_timeout | err_connection_timed_out | i/o timeout | connection timeout
     """),
     ),
     (
@@ -157,6 +161,12 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         all connection attempts failed | cannot connect to host | unable to connect | failed to connect
         connection dropped | could not connect | failed to establish a new connection | network connection
         err_network_changed | err_internet_disconnected | err_network_io_suspended | networkerror when attempting
+        gone away | closed unexpectedly | framing layer | send failure | recv failure | tunnel error | network_error
+        tunnel connection failed | non-properly terminated | cannot connect | can't connect | couldn't connect | lost connection
+        could not reach | unable to reach | cannot reach | failed to reach | couldn't reach | err_connection_reset
+        err_connection_closed | err_connection_aborted | err_empty_response | err_http2_protocol_error
+        unexpected disconnect | terminating connection | connection failed | connection failure | mongonetworkerror
+        protocol banner | failed to reconnect | websocket connection to | connection has been closed | failed to open a connection | read error: connection | network failure | network problem
     """),
     ),
     (
@@ -164,6 +174,19 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         read timed out | request timed out | 超时 | interruptedioexception | timed out | timeout | deadline exceeded
         headers timeout | body timeout
+    """),
+    ),
+)
+_IN_STDERR: tuple[tuple[Code, Phrases], ...] = (
+    *_WORDS[:-1],
+    # A program may print "timeout" for an option or a test. So its stderr must say that a time ran out.
+    (
+        "TOOL_TIMEOUT",
+        phrases("""
+        timed out | timeout reached | timeout while | timeout waiting | due to a timeout | timeout in | timeout exceeded
+        timeout expired | idle timeout | timeout error | gateway timeout | eidletimeout | deadline exceeded | took too long
+        timeoutexception | timeout after | ms exceeded | timeout occurred | timeout of | opentimeout | readtimeout
+        esockettimedout | connecttimeout | read timeout
     """),
     ),
 )
@@ -176,7 +199,8 @@ _TLS = phrases(
     x509: certificate | invalid peer certificate | unknownissuer | certificateunknown | ssl certificate problem
     unable to verify the first certificate | depth_zero_self_signed_cert | self_signed_cert_in_chain
     unable_to_get_issuer_cert_locally | cert_has_expired | err_tls_cert_altname_invalid | certificate is not trusted
-    failed to verify certificate | certificate verification failed | before secure tls connection
+    failed to verify certificate | certificate verification failed | before secure tls connection | pkix path building failed
+    valid certification path | err_cert_authority_invalid | err_cert_date_invalid | err_cert_common_name_invalid
 """,
     "ssl: ",
 )
@@ -268,6 +292,17 @@ def by_words(evidence: Evidence) -> Verdict | None:
     return None if code is None else _placed(code, weak=vague)
 
 
+@applies_when(reduce(or_, (group for _, group in _IN_STDERR)), local=True)
+def in_stderr(evidence: Evidence) -> Verdict | None:
+    """A program printed a network word and ended with an error. The words of tools were checked before."""
+    if evidence.source is not Source.PROCESS or not evidence.exit_code:
+        return None
+    if evidence.status is not None and evidence.status >= 400:
+        return None
+    code = evidence.first_match(_IN_STDERR)
+    return None if code is None else _placed(code)
+
+
 # The whole text of the TypeError that fetch raises in Node.js, Chrome, Safari and Firefox.
 _FETCH_TEXTS = frozenset({
     "terminated", "failed to fetch", "load failed", "network error", "networkerror when attempting to fetch resource."
@@ -280,6 +315,18 @@ def javascript_fetch(evidence: Evidence) -> Verdict | None:
     if evidence.text.strip() not in _FETCH_TEXTS or not (evidence.raised is None or evidence.named("TypeError")):
         return None
     return Verdict(code="PROVIDER_STREAM_CUT" if "terminated" in evidence.text else "CONN_RESET")
+
+
+_EOF = re.compile(r"(?:: |\b(?:unexpected|early) )eof\s*$")
+
+
+@applies_when(phrases("eof"))
+def ended_early(evidence: Evidence) -> Verdict | None:
+    """A text of a Go program ends with "EOF": the server closed the connection without an answer."""
+    plain = (
+        evidence.status is None and evidence.raised is None and evidence.exit_code is None and evidence.rpc_code is None
+    )
+    return Verdict(code="CONN_RESET") if plain and _EOF.search(evidence.text) else None
 
 
 @applies_when(local=True)
@@ -321,9 +368,15 @@ def _may_wrap(evidence: Evidence) -> bool:
     assert evidence.raised is not None
     if evidence.named_in(_DEFECTS):
         return False
-    return not evidence.named("TypeError", "ValueError") or contains_any(
-        evidence.text, ("fetch failed", "econn", "socket hang up")
-    )
+    return not evidence.named("TypeError", "ValueError") or contains_any(evidence.text, _WRAPPED)
+
+
+# Frameworks wrap a network failure in a ValueError. These are whole sentences: "timeout" alone may name a wrong value.
+_WRAPPED = (
+    "fetch failed", "econn", "socket hang up", "timed out", "connection refused", "connection reset", "connection error",
+    "dns resolution", "name resolution", "failed to connect", "could not connect", "unable to connect", "network error",
+    "max retries exceeded", "unreachable",
+)  # fmt: skip
 
 
 def _placed(code: Code, *, weak: bool = False) -> Verdict:
@@ -341,5 +394,7 @@ RULES = (
     by_errno,
     javascript_fetch,
     by_words,
+    ended_early,
     by_wrapper,
 )
+IN_STDERR = (in_stderr,)

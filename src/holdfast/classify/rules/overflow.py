@@ -27,6 +27,8 @@ _CONTEXT = phrases(
     sequence length | maximum model length | max model len | max_model_len | prompt exceeds | prompt token
     exceeds the available context | greater than the context | n_ctx | prompt contains
     exceeds the model's | kv cache size | kv size | context_length | max tokens exceeded | maximum tokens exceeded | exceeded max tokens | maximum input | exceeds maximum length | tokens in request
+    上下文过长 | 上下文超出 | 最大上下文 | 超出上下文 | 上下文窗口 | 输入太长 | 超出最大长度 | 内容过长
+    context overflow | exceeds context | exceeded context | exceeds token limit | exceeded token limit | prompt too large
 """,
     "tokens > ",
 )
@@ -51,7 +53,9 @@ _NOT_OVERFLOW = phrases("""
 
 _SURE = phrases("""
     exceed context window | exceeds context window | exceeds the context | exceed the context | kv cache size
-    maximum context length | longer than the maximum model length | is too long and exceeds
+    maximum context length | longer than the maximum model length | is too long and exceeds | exceeds token limit
+    exceeds the token limit | token count exceeds | tokens exceed | exceeds n_ctx | prompt is too long | context length exceeded
+    context window exceeded | context window of | maximum sequence length | input is too long | input too long
 """)
 _MAX_TOKENS = phrases("""
     max_tokens | max_completion_tokens | max_output_tokens | max_new_tokens | output tokens | completion tokens

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
-from holdfast.classify.phrases import class_names, codes, phrases
+from holdfast.classify.phrases import class_names, codes, names, phrases
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -46,7 +46,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         phrases("""
         resource busy | text file busy | index.lock | unable to lock | could not get lock | database is locked
         resource temporarily unavailable | currently unable to handle the request | leader changed
-        database system is starting up
+        database system is starting up | hash sum mismatch | file has unexpected size | mirror sync in progress
     """),
     ),
     # gRPC's codes stand before the words, because the words after them are any text of the server.
@@ -76,17 +76,35 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         network error | request timed out | operation timed out | network timeout | unable to access 'http | failed to connect | early eof
         remote end hung up | closed by remote host | kex_exchange_identification | send disconnect | empty reply from server
         transfer closed with | connection was reset | ssl_error_syscall | not closed cleanly | client connection lost
+        all mirrors were tried | fetch some archives | too many connection resets | failed to open tcp connection
         goaway | transport is closing | connection broken by | read timed out | failure when receiving data | recv failure
     """),
     ),
 )
 
-_GO_EOF = re.compile(r'\b(?:get|post|put|head|patch|delete) "[^\n]{0,200}\beof\s*$')
-"""Go prints `Get "https://…": EOF` if the server closed the connection without an answer."""
+_EOF = re.compile(
+    r"(?:\b(?:get|post|put|head|patch|delete)\b[^\n]{0,200}|\b(?:unexpected|early|read))[: ]+eof\s*$", re.MULTILINE
+)
+"""Go prints `Get "https://…": EOF` if the server closed the connection without an answer. A shell that lacks a quote
+prints "unexpected EOF while looking for…", so the line must end there."""
+_NETWORK = names("CONN_REFUSED CONN_DNS_FAILED CONN_TIMEOUT ACTOR_CLI_NETWORK")
+# The tool did its work and found a defect. Its report may quote any word, also those of a network.
+_REPORT = phrases("""
+    assertionerror | tests failed | test failed | failing tests | short test summary | could not compile
+    compilation failed | syntax error | syntaxerror | build failed with an exception | lint errors
+""")
+_SERVER = phrases("""
+    service unavailable | bad gateway | temporarily unavailable | may be down | internal server error | server error
+    server is busy | server busy | service is unavailable | temporarily down | overloaded | server is overloaded
+""")
 _BUSY = phrases("text file busy")
 _DEFECTS = class_names("LookupError AttributeError NameError ImportError AssertionError SyntaxError ArithmeticError")
 _PROCESS_CLASSES = class_names("CalledProcessError SubprocessError ProcessError")
 _MEMORY = phrases("out of memory", "heap limit", "bad_alloc")
+# A model or a batch does not fit this graphics card, however often it is tried.
+_GPU = phrases(
+    "cuda out of memory", "cuda error: out of memory", "cudamalloc", "hip out of memory", "insufficient vram"
+)
 
 
 @applies_when(local=True)
@@ -107,6 +125,8 @@ def signals(evidence: Evidence) -> Verdict | None:
     if signal is None or signal in (2, 127):
         # Ctrl-C is a cancellation. Many programs return 255 (128 + 127) for any error, so it is not a signal.
         return None
+    if evidence.matches(_GPU):
+        return Verdict(code="PROVIDER_OUT_OF_MEMORY")
     if evidence.matches(_MEMORY):
         return Verdict(code="TOOL_OUT_OF_MEMORY")
     return Verdict(code="TOOL_CRASHED" if signal in _CRASHES else "TOOL_KILLED")
@@ -130,10 +150,24 @@ def stderr(evidence: Evidence) -> Verdict | None:
     """The text on stderr decides."""
     if evidence.source is not Source.PROCESS or evidence.exit_code in (None, 0):
         return None
+    if evidence.matches(_GPU):
+        return Verdict(code="PROVIDER_OUT_OF_MEMORY")
+    if evidence.matches(_REPORT):
+        return Verdict(code="TOOL_EXECUTION_FAILED")
     code = evidence.first_match(_STDERR)
-    if code is None and _GO_EOF.search(evidence.text):
+    if code is None and _EOF.search(evidence.text):
         code = "ACTOR_CLI_NETWORK"
+    if code in _NETWORK and evidence.status is not None and evidence.status >= 400:
+        # The server answered. Its status is more exact than what the program prints around it.
+        return None
     return None if code is None else Verdict(code=code)
+
+
+@applies_when(_SERVER, local=True)
+def server_words(evidence: Evidence) -> Verdict | None:
+    """A program printed that the server behind it is down or busy."""
+    process = evidence.source is Source.PROCESS and evidence.exit_code and evidence.status is None
+    return Verdict(code="PROVIDER_UNAVAILABLE") if process else None
 
 
 @applies_when(local=True)
@@ -159,4 +193,5 @@ def defect_of_a_child(evidence: Evidence) -> Verdict | None:
 
 # EARLY runs before the rules for Python classes, because a child's traceback is not ours.
 EARLY = (defect_of_a_child, missing_program, signals, shell_codes)
-LATE = (stderr, exited)
+STDERR = (stderr,)
+LATE = (server_words, exited)

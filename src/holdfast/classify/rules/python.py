@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Verdict, applies_when, contains_any
@@ -138,11 +139,33 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     ("PROVIDER_UNAVAILABLE", ("serviceunavailable", "unavailable", "badgateway")),
     ("PROVIDER_CONTEXT_OVERFLOW", ("contextwindow", "contextlength")),
     ("PROVIDER_CONTENT_POLICY", ("contentfilter", "contentpolicy")),
-    ("TOOL_NOT_FOUND", ("notfound",)),
-    ("PROVIDER_OUTPUT_INVALID", ("validationerror", "parseerror", "parsererror", "decodeerror", "outputpars")),
+    ("PROVIDER_MODEL_NOT_FOUND", ("nosuchmodel", "modelnotfound")),
+    ("TOOL_NOT_FOUND", ("notfound", "nosuchtool")),
+    ("TASK_LOOP_BOUND", ("maxsteps", "maxiteration", "recursionlimit", "maxturns")),
+    ("PROVIDER_CONTENT_POLICY", ("guardrail", "moderation")),
+    ("PROVIDER_CAPABILITY_MISSING", ("unsupported", "notsupported")),
+    ("PROVIDER_UNAVAILABLE", ("enginedead", "internalservererror", "servererror")),
+    ("PROVIDER_BAD_REQUEST", ("invalidprompt", "invalidargument", "badrequest", "invalidrequest")),
+    (
+        "PROVIDER_OUTPUT_INVALID",
+        (
+            "validationerror",
+            "parseerror",
+            "parsererror",
+            "decodeerror",
+            "outputpars",
+            "noobjectgenerated",
+            "invaliddata",
+            "parsingerror",
+        ),
+    ),
     ("SYS_CANCELLED", ("cancelled", "canceled")),
+    # These stand last: they say least.
+    ("PROVIDER_BAD_REQUEST", ("invalid", "misconfigur", "configurationerror")),
 )
 """Words in the names of classes that no table lists. Most libraries use similar names for similar failures."""
+_INNER = re.compile(r"\braised (\w{3,80})>")
+"""tenacity's RetryError prints the class of the last failure: `RetryError[<Future … raised RateLimitError>]`."""
 _ERRNOS: dict[int, Code] = {
     errno.ENOENT: "TOOL_FILE_NOT_FOUND",
     errno.EACCES: "TOOL_FORBIDDEN",
@@ -187,6 +210,19 @@ _OS_CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
 )
 _TIMEOUTS = class_names("TimeoutError TooSlowError FunctionTimedOut TimeLimitExceeded SoftTimeLimitExceeded")
 _DATABASE = class_names("DatabaseError OperationalError IntegrityError ProgrammingError InterfaceError DataError")
+_DRIVERS = (
+    "psycopg",
+    "asyncpg",
+    "sqlite3",
+    "sqlalchemy",
+    "pymysql",
+    "mysql",
+    "aiomysql",
+    "pymongo",
+    "redis",
+    "oracledb",
+)
+"""Modules of database drivers. Their classes are named after SQLSTATEs: UndefinedColumn, UniqueViolation."""
 _BAD_ARGUMENTS = phrases("""
     unexpected keyword argument | missing 1 required | required positional argument | required keyword-only
     positional argument but | positional arguments but | got multiple values for
@@ -198,11 +234,29 @@ _LOCKED = phrases("""
     database is locked | database table is locked | resource temporarily unavailable | lock timeout
     deadlock detected | could not obtain lock | resource busy | text file busy | too many clients already
     too many connections | could not get lock | loading the dataset in memory | connection slots are reserved
-    database system is starting up
+    database system is starting up | object has been modified | etxtbsy | try restarting transaction | deadlock found
+    could not serialize access | lock wait timeout | state lock | another operation | unable to acquire | could not acquire
+    failed to acquire | used by another process | held by process | locked by another | is already locked | clusterdown
+    leader_not_available | write conflict | retry transaction | database system is shutting down | concurrent update
+    another git process | remaining connection slots
 """)
 _NO_ANSWER = phrases("""
     no generations found in stream | no generation chunks were returned | none or empty | empty response
     returned no choices | returned no content | no candidates | candidates is empty | response is empty
+    empty after streaming | empty streaming response | quick accessor | no embeddings returned | returned from api | valid json output
+    not valid json | could not parse llm | failed to parse llm | could not extract json | no text returned | no content returned
+    empty or unparsable | returned an empty | did not return any | returned nothing | no message returned | failed to generate valid
+    'choices' is not set | no output generated | not provide any assistant | malformed_response | malformed response
+    invalid response from | unable to parse | no response from model | no object generated
+""")
+# Gemini's SDK names the reason by number: 2 the output limit, 3 safety, 4 recitation, 8 and above further filters.
+_FINISHED_FOR_SAFETY = re.compile(r"finish_reason\W.{0,120}?\bis ([34]|8|9|1\d)\b", re.DOTALL)
+_SAFETY = phrases("quick accessor")
+_NO_MODEL = phrases("unsupported model", "unknown model", "model not found", "invalid model name", "no such model")
+_EMPTY_REQUEST = phrases("""
+    messages cannot be empty | messages must not be empty | prompt cannot be empty | prompt must not be empty
+    input cannot be empty | messages are required | list of messages | message is required | query cannot be empty
+    system messages | system message | unexpected message type | unsupported message | unknown message type
 """)
 _LONG_LINE = phrases("chunk is longer than limit", "separator is not found")
 
@@ -215,6 +269,9 @@ def defects(evidence: Evidence) -> Verdict | None:
     """
     if evidence.named_in(_DEFECTS):
         if evidence.named("KeyError") and evidence.text.strip() in _ANSWER_KEYS:
+            return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
+        if evidence.named("SyntaxError") and "json" in evidence.text:
+            # JavaScript's JSON.parse raises a SyntaxError: the body was cut or is a web page.
             return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
         # xml's ParseError is about a foreign document, although Python derives it from SyntaxError.
         return None if evidence.named("ParseError") else Verdict(code="SYS_PROGRAMMING_ERROR")
@@ -268,7 +325,13 @@ def client_side(evidence: Evidence) -> Verdict | None:
         return None
     if evidence.matches(_LONG_LINE):
         return Verdict(code="TOOL_OUTPUT_TOO_LARGE")
-    if evidence.named("ValueError") and evidence.matches(_NO_ANSWER):
+    if evidence.matches(_SAFETY) and _FINISHED_FOR_SAFETY.search(evidence.text):
+        return Verdict(code="PROVIDER_CONTENT_POLICY")
+    if evidence.named("ValueError") and evidence.matches(_NO_MODEL):
+        return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
+    if evidence.named("ValueError") and evidence.matches(_EMPTY_REQUEST):
+        return Verdict(code="PROVIDER_BAD_REQUEST")
+    if evidence.named("ValueError", "RuntimeError") and evidence.matches(_NO_ANSWER):
         # Frameworks report a response that they cannot use in this way. Another sample may be usable. It is not called
         # empty: an empty stream means that the context is full.
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE")
@@ -279,9 +342,10 @@ def client_side(evidence: Evidence) -> Verdict | None:
 
 
 @applies_when(_LOCKED)
-def locked(_: Evidence) -> Verdict | None:
-    """Another process has locked a database or a file."""
-    return Verdict(code="TOOL_RESOURCE_BUSY")
+def locked(evidence: Evidence) -> Verdict | None:
+    """Another process has locked a database or a file, or changed an object at the same time."""
+    # A provider reports its own locks with 409, and the status decides.
+    return None if evidence.status == 409 else Verdict(code="TOOL_RESOURCE_BUSY")
 
 
 @applies_when(local=True)
@@ -327,7 +391,8 @@ def sdk_class(evidence: Evidence) -> Verdict | None:
 @applies_when(local=True)
 def database(evidence: Evidence) -> Verdict | None:
     """The exception is a DB-API error: the statement or the data is wrong."""
-    if evidence.named_in(_DATABASE):
+    raised = evidence.raised
+    if raised is not None and (evidence.named_in(_DATABASE) or raised.module.startswith(_DRIVERS)):
         return Verdict(code="TOOL_EXECUTION_FAILED")
     return None
 
@@ -346,7 +411,8 @@ def by_name(evidence: Evidence) -> Verdict | None:
     """No table lists the class, so the words in its name decide."""
     if evidence.raised is None:
         return None
-    name = evidence.raised.type.lower()
+    inner = _INNER.search(evidence.message) if evidence.raised.type == "RetryError" else None
+    name = (inner[1] if inner else evidence.raised.type).lower()
     for code, words in _NAME_HINTS:
         if contains_any(name, words):
             return Verdict(code=code, weak=True)

@@ -53,7 +53,7 @@ _HISTORY = phrases("""
     at least one message | messages: text content blocks must be non-empty | content field is required
     all messages must have non-empty content | reasoning_content | expected last role | unexpected role
     conversation must start | does not support assistant message prefill | tool call id | tool_call_id
-    encrypted content | duplicate item | multiple 'tool_result' | toolresult blocks | tooluse blocks
+    encrypted content | encrypted_content | duplicate item | multiple 'tool_result' | toolresult blocks | tooluse blocks
     expected toolresult | must end with a user message | ensure that function call | missing corresponding
 """)
 _SCHEMA = phrases("""
@@ -89,7 +89,9 @@ _FETCH = phrases("""
 _IN_TIME = phrases("timeout", "timed out")
 _BAD_OUTPUT = phrases("""
     model did not call a tool | failed to call a function | failed to generate json | failed to validate json
-    failed_generation | failed to parse tool call | attempted to call tool | not in request.tools
+    failed_generation | failed to parse tool call | attempted to call tool | not in request.tools | malformed_function_call
+    unavailable tool | not conform to | does not conform to | invalid sequence as part of tooluse
+    no object generated | did not match schema | did not match the schema | does not match schema
 """)
 
 
@@ -116,6 +118,9 @@ def remote_fetch(evidence: Evidence) -> Verdict | None:
 
     A timeout while fetching is temporary, other failures are not.
     """
+    if evidence.exit_code is not None or evidence.rpc_code is not None:
+        # A tool that downloads is not a provider that fetches.
+        return None
     return Verdict(code="PROVIDER_TIMEOUT" if evidence.matches(_IN_TIME) else "PROVIDER_REMOTE_FETCH_FAILED")
 
 
@@ -152,6 +157,9 @@ def output_check(_: Evidence) -> Verdict | None:
 @applies_when(_CAPABILITY, not_outage=True)
 def missing_capability(evidence: Evidence) -> Verdict | None:
     """The model or the account does not support a parameter, a modality or a mode."""
+    if evidence.exit_code is not None and evidence.status is None and "model" not in evidence.text:
+        # An option or an engine that a tool does not support is not a capability of a model.
+        return None
     rejected = evidence.status is None or 400 <= evidence.status < 500 or evidence.status == 501
     return Verdict(code="PROVIDER_CAPABILITY_MISSING") if rejected and evidence.raised is None else None
 

@@ -16,7 +16,7 @@ _FULL = phrases("""
 """)
 _LOADING = phrases("""
     loading model | is currently loading | model is loading | model is not ready | still loading | warming up
-    model not ready | is being loaded | loading the model
+    model not ready | is being loaded | loading the model | model is unloaded | model unloaded | model was unloaded
 """)
 _CANNOT_LOAD = phrases("error loading model", "failed to load", "unknown model architecture")
 # The rule requires a status: without a status it is a local process that ran out of memory, which is a tool.
@@ -25,22 +25,26 @@ _MEMORY = phrases("""
     unable to allocate | insufficient memory | not enough memory | failed to allocate | insufficient vram
     memory layout cannot be allocated | insufficient system resources
 """)
+_GPU = phrases("cuda", "cuda0", "vram", "gpu", "cudamalloc", "metal buffer", "loading model")
 _CUT = phrases("""
     unexpected eof | stream disconnected | stream closed before | closed before response.completed
     connection ended | stream ended | stream error | incomplete chunked read | stream terminated | stream was reset
     premature close | ended prematurely | stream aborted | before completion | terminated unexpectedly
-    truncated stream | stream interrupted | without sending any chunks | error decoding response body
+    truncated stream | stream interrupted | without sending any chunks | error decoding response body | stream was destroyed
+    ended without a finish | without a finish reason | incomplete generation | stream closed
 """)
 _INTERNAL = phrases("""
     internal server error | server had an error | internal error | an error occurred while processing
     unexpected error occurred | something went wrong | server error | internal_server_error | unknown error
-    internal failure | unexpected internal | unable to process your request
+    internal failure | unexpected internal | unable to process your request | error when talking to
 """)
 _DOWN = phrases("""
     service unavailable | temporarily unavailable | bad gateway | upstream connect error | no healthy upstream
     upstream request timeout | no available accounts | no available server | currently unavailable | upstream error
     connection to upstream | unavailable | backend is down | under maintenance | provider returned error
-    no available channel | no deployments available | runner has unexpectedly stopped
+    no available channel | no deployments available | runner has unexpectedly stopped | upstream provider failed
+    upstream request failed | provider failed to generate | engine is dead | enginecore encountered | background loop has errored
+    illegal memory access | engine loop is not running | engine process failed | worker died
     runner process has terminated | runner process no longer running | has crashed
 """)
 _CODES = {
@@ -66,10 +70,20 @@ _VERDICTS = {
 }
 
 
+@applies_when(phrases("requires more system memory", "available memory for the cache", "gpu_memory_utilization"))
+def never_fits(_: Evidence) -> Verdict | None:
+    """A local server names the memory that the model lacks, in any wrapper."""
+    return Verdict(code="PROVIDER_OUT_OF_MEMORY")
+
+
 @applies_when(_MEMORY, not_defect=True)
 def out_of_memory(evidence: Evidence) -> Verdict | None:
     """A local server does not have enough memory for the model: permanent on this host."""
-    served = evidence.exit_code is None and evidence.rpc_code is None and evidence.status is not None
+    served = (
+        evidence.exit_code is None
+        and evidence.rpc_code is None
+        and (evidence.status is not None or (evidence.raised is None and evidence.matches(_GPU)))
+    )
     return Verdict(code="PROVIDER_OUT_OF_MEMORY") if served else None
 
 
@@ -140,5 +154,5 @@ def own_codes(evidence: Evidence) -> Verdict | None:
     return next((_VERDICTS[_CODES[code]] for code in evidence.codes if code in _CODES), None)
 
 
-EARLY = (out_of_memory, loading, full)
+EARLY = (never_fits, out_of_memory, loading, full)
 LATE = (stream_cut, stream_end, model_crashed, own_words, own_codes)

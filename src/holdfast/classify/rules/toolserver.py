@@ -35,7 +35,13 @@ _DEAD = phrases("""
 """)
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
     # This is GitHub's hourly limit. It stands before the rate limits, because it uses their words.
-    ("TOOL_QUOTA_EXHAUSTED", phrases("api rate limit exceeded for", "monthly limit", "daily limit")),
+    (
+        "TOOL_QUOTA_EXHAUSTED",
+        phrases("""
+        api rate limit exceeded for | monthly limit | daily limit | exceeded your monthly | monthly quota | out of credits
+        search quota | insufficient credit | usage limit | payment required
+        """),
+    ),
     (
         "TOOL_RATE_LIMITED",
         phrases("""
@@ -48,7 +54,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_TIMEOUT",
         phrases("""
         timed out | request timeout | operation timeout | gateway timeout | timeout exceeded | timeout error
-        deadline exceeded | took too long
+        deadline exceeded | took too long | etimedout | timeout expired | err_connection_timed_out | connection timeout
     """),
     ),
     (
@@ -68,7 +74,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_FORBIDDEN",
         phrases("""
         permission denied | eacces | eperm | access denied | forbidden | not allowed | outside allowed
-        unauthorized | authentication | http 401 | http 403 | not permitted | bad credentials
+        unauthorized | authentication | http 401 | http 403 | not permitted | bad credentials | status code 401
+        status code 403 | invalid api key | token expired | not logged in | invalid token | missing scope | 401 client error
     """),
     ),
     (
@@ -78,7 +85,11 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         unknown resource | unknown prompt | resource not found
     """),
     ),
-    ("TOOL_FILE_NOT_FOUND", phrases("enoent", "no such file", "file not found", "does not exist", "not found")),
+    ("TOOL_CRASHED", phrases("page crashed", "browser has been closed", "target closed", "segmentation fault")),
+    (
+        "TOOL_FILE_NOT_FOUND",
+        phrases("enoent", "status code 404", "no such file", "file not found", "does not exist", "not found"),
+    ),
     ("CONN_REFUSED", phrases("econnrefused", "connection refused", "err_connection_refused")),
     ("CONN_DNS_FAILED", phrases("enotfound", "err_name_not_resolved", "could not resolve", "name resolution")),
     (
@@ -103,10 +114,12 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
 )
 
 
-@applies_when(_SESSION, local=True)
+@applies_when(_SESSION)
 def session_gone(evidence: Evidence) -> Verdict | None:
     """The server no longer knows the session. The client must initialise again, then resend (MCP)."""
-    return Verdict(code="TOOL_SESSION_EXPIRED") if _speaks_rpc(evidence) else None
+    # Clients of MCP over HTTP print the body behind these words.
+    over_http = evidence.status == 404 and "posting to endpoint" in evidence.text
+    return Verdict(code="TOOL_SESSION_EXPIRED") if over_http or _speaks_rpc(evidence) else None
 
 
 @applies_when(_DEAD, local=True)
@@ -120,11 +133,14 @@ def by_number(evidence: Evidence) -> Verdict | None:
     """The number of the protocol decides. A number that the server invented means little, so its text decides."""
     number = evidence.rpc_code
     if number is None:
-        return _by_words(evidence) if _speaks_rpc(evidence) else None
-    # Servers use -32000 and -32603 for every failure, so the text is more exact.
-    if number == 0 or number not in _RPC or number in (-32000, -32603):
-        return _by_words(evidence) or Verdict(code="TOOL_EXECUTION_FAILED")
+        return (_by_words(evidence) or _UNNAMED) if _speaks_rpc(evidence) else None
+    # Servers use these numbers for every failure, so the text is more exact.
+    if number == 0 or number not in _RPC or number in (-32000, -32001, -32603):
+        return _by_words(evidence) or Verdict(code=_RPC.get(number, "TOOL_EXECUTION_FAILED"))
     return Verdict(code=_RPC[number])
+
+
+_UNNAMED = Verdict(code="TOOL_EXECUTION_FAILED", weak=True)
 
 
 def _by_words(evidence: Evidence) -> Verdict | None:
@@ -133,7 +149,7 @@ def _by_words(evidence: Evidence) -> Verdict | None:
 
 
 def _speaks_rpc(evidence: Evidence) -> bool:
-    return evidence.source is Source.JSONRPC or evidence.named_in(_CLASSES)
+    return evidence.source is Source.JSONRPC or evidence.rpc_code is not None or evidence.named_in(_CLASSES)
 
 
 RULES = (session_gone, server_gone, by_number)
