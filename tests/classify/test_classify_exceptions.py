@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.classify import from_exception
 from holdfast.classify.readers.exceptions import cause_of, causes, leaves, read_exception
-from holdfast.faults import CircuitOpenError, DeadlineError, Fault, InvalidError, Scope
+from holdfast.faults import CircuitOpenError, DeadlineError, Fault, HoldfastError, InvalidError, Scope
 
 
 def raised(error: BaseException, *, cause: BaseException | None = None, context: BaseException | None = None) -> Any:
@@ -102,6 +102,24 @@ def test_R21_a_context_of_an_unrelated_error_is_not_followed():
     assert fault.code == "SYS_UNKNOWN"
     assert fault.cause is not None
     assert fault.cause.chain == ()
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        ConnectionResetError(104, "Connection reset by peer"),
+        TimeoutError("timed out"),
+        CircuitOpenError.because(circuit="claude"),
+        HoldfastError(Fault.of("PROVIDER_OVERLOADED")),
+    ],
+    ids=lambda context: type(context).__name__,
+)
+@pytest.mark.parametrize("error", [KeyError("id"), ValueError("a mistake"), Exception("xyzzy")], ids=repr)
+def test_R21_a_context_never_classifies_an_error_of_the_caller(error: Exception, context: Exception):
+    """Not even our own give-up: the runtime looks for it in the context, but the verdict is about the error itself."""
+    alone = from_exception(error)
+    inside = from_exception(raised(error, context=context))
+    assert (inside.code, inside.retryable, inside.cause.chain) == (alone.code, alone.retryable, ())
 
 
 def test_R21_a_context_under_an_sdk_that_wraps_without_from_is_followed():

@@ -53,11 +53,12 @@ RULES: tuple[Rule, ...] = (
     *process.STDERR,
     *network.IN_STDERR,
     *plain.EARLY,
+    *python.NAMES,
     *process.LATE,
     *status.EARLY,
+    *aws.LATE,
     *server.LATE,
     *status.LATE,
-    *aws.LATE,
     *python.LATE,
     *plain.RULES,
 )

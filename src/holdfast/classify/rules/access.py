@@ -55,6 +55,13 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         account was suspended | account has been locked | account has been blocked | account is blocked | account blocked
     """),
     ),
+    # This stands before AUTH_FAILED: the token is right, but it is not allowed to do this.
+    (
+        "AUTH_FORBIDDEN",
+        phrases("""
+        missing required scope | missing scopes | insufficient scope | insufficient authentication scopes | insufficient_scope
+    """),
+    ),
     (
         "AUTH_FAILED",
         phrases("""
@@ -83,6 +90,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         could not read username | could not read password | one-time password | proxy authentication | access key id
         two-factor | no valid credential | could not load credentials | failed to get credentials | credentials are missing
         credentials are invalid | credentials are not valid | invalid user credentials | noauth | wrongpass | not logged into
+        interactive login | authorization failed | authorization required | invalid authorization | authorization error
         host key verification failed | auth token found | in the keychain | keychain item | password is required | 无效的令牌 | 令牌无效 | 未授权 | 鉴权失败 | 身份验证
     """),
     ),
@@ -98,10 +106,10 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         attention required | sorry, you have been blocked | must accept the | gated repo | access to model
         cannot be used for other | key not authorized | not able to access | key_model_access_denied
         not allowed to call | can only access models | fair use | unauthorised | not eligible | ineligible
-        missing required scope | insufficient scope | insufficient privilege | insufficient authentication scopes | e403
-        restricted by your | operation not allowed | not have sufficient | requires permission | need permission
+        insufficient privilege | e403
+        restricted by your | operation not allowed | sufficient permission | requires permission | need permission
         protected branch | rule violations | denied by policy | denied request | not allowed by policy | blocked by policy
-        resource is denied | access has been restricted | not an admin | image access denied | lack the required | accessdenied
+        pg_hba.conf entry | have authorization | cors policy | resource is denied | access has been restricted | not an admin | image access denied | lack the required | accessdenied
     """),
     ),
 )

@@ -33,6 +33,11 @@ _TYPES: dict[str, Code] = {
     "invalidaccesskeyid": "AUTH_FAILED",
     "signaturedoesnotmatch": "AUTH_FAILED",
     "requesttimeoutexception": "PROVIDER_TIMEOUT",
+    "resourceconflictexception": "TOOL_RESOURCE_BUSY",
+    "operationaborted": "TOOL_RESOURCE_BUSY",
+    "nosuchkey": "TOOL_FILE_NOT_FOUND",
+    "nosuchbucket": "TOOL_FILE_NOT_FOUND",
+    "nosuchentity": "TOOL_FILE_NOT_FOUND",
 }
 # These codes are not in the table above, because the text decides between a rate limit and a daily limit.
 _THROTTLES = codes("""
@@ -93,11 +98,9 @@ def exception_type(evidence: Evidence) -> Verdict | None:
 @applies_when(codes("validationexception validationerror invalidparametervalue invalidrequestexception"))
 def rejected(evidence: Evidence) -> Verdict | None:
     """AWS rejects the request and no sentence says more. A wrapper that lost the status still has the name."""
-    return (
-        Verdict(code="PROVIDER_BAD_REQUEST")
-        if evidence.status is None and "when calling the" in evidence.text
-        else None
-    )
+    # botocore writes "when calling the … operation", the SDK for Rust "unhandled error (ValidationException)".
+    named = "when calling the" in evidence.text or "unhandled error (" in evidence.text
+    return Verdict(code="PROVIDER_BAD_REQUEST") if named and evidence.status is None else None
 
 
 RULES = (throttled, signature_expired, inference_profile, model_access, exception_type)

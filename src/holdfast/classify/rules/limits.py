@@ -34,6 +34,7 @@ _BILLING = phrases("""
     exceeded your monthly | depleted your | credit limit reached | no remaining credits
     please check your plan and billing | upgrade your plan to continue | negative balance | payment method on file
     credit limit exceeded | paid credits | crossed budget | budget limit | sufficient credits | sufficient balance | budget has been exceeded | budget exceeded
+    card was declined | payment declined | payment failed | payment was declined
     purchase more | out of quota | data quota | used up your | no remaining balance
     free trial limit | trial limit | trial has ended | trial has expired | trial credits | exceededbudget | over budget | max budget | 余额不足 | 欠费 | 额度不足 | 额度已用尽 | 账户余额
 """)
@@ -176,6 +177,21 @@ def quota_used_up(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_QUOTA_EXHAUSTED", only_with_delay=True)
 
 
+_OF_A_TOOL = re.compile(r"\bquota\b.{0,60}\bexceeded\b|\bexceeded\b.{0,40}\bquota\b")
+
+
+@applies_when(phrases("quota"), local=True)
+def tool_quota(evidence: Evidence) -> Verdict | None:
+    """A program printed that a quota of its cloud is used up. A quota per minute is a rate."""
+    used_up = (
+        evidence.exit_code
+        and evidence.status is None
+        and not evidence.matches(_PER_MINUTE)
+        and "memory" not in evidence.text
+    )
+    return Verdict(code="TOOL_QUOTA_EXHAUSTED") if used_up and _OF_A_TOOL.search(evidence.text) else None
+
+
 @applies_when(_DAILY, not_defect=True)
 def daily(evidence: Evidence) -> Verdict | None:
     """The text names a daily limit."""
@@ -227,6 +243,7 @@ EARLY = (
     entitlement,
     no_money,
     pulls,
+    tool_quota,
     daily,
 )
 LATE = (quota_used_up, rate_in_prose, rate_by_code)

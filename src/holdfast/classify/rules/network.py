@@ -186,7 +186,7 @@ _IN_STDERR: tuple[tuple[Code, Phrases], ...] = (
         timed out | timeout reached | timeout while | timeout waiting | due to a timeout | timeout in | timeout exceeded
         timeout expired | idle timeout | timeout error | gateway timeout | eidletimeout | deadline exceeded | took too long
         timeoutexception | timeout after | ms exceeded | timeout occurred | timeout of | opentimeout | readtimeout
-        esockettimedout | connecttimeout | read timeout
+        esockettimedout | connecttimeout | read timeout | pool timeout
     """),
     ),
 )

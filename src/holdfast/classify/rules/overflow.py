@@ -40,7 +40,7 @@ _LARGE = phrases("""
     maximum of 100 pdf pages | pdf pages | string too long | entity too large | too large
     request exceeds the maximum | exceeds the maximum length | larger than the maximum | size exceeds
     exceeds the maximum | images may be provided | image(s) may be provided | too many documents | number of images
-    number of documents
+    number of documents | file size limit | exceeds the size limit | maximum file size
 """)
 _STRING = re.compile(r"string too long.{0,60}?maximum length (\d+)", re.DOTALL)
 _LONG_STRING = 100_000

@@ -19,6 +19,7 @@ _UNREACHED = re.compile(
     r"\b(?:could not|couldn't|cannot|can't|can not|unable to|failed to|failure to|error|errors|problem) (?:while |when )?(?:\w+ ){0,2}?"
     r"(?:connect(?:ing)?|reach(?:ing)?|contact(?:ing)?|communicat(?:e|ing))\b"
     r"|\b(?:connection|connect|request) to \S{1,80} (?:has |was |is )?(?:failed|lost|dropped|broken|interrupted)\b"
+    r"|\bconnection (?:\S+ ){0,3}?(?:closed|lost|dropped|broken|interrupted|aborted)\b|\b(?:connection|network) (?:issue|problem|failure)s?\b"
     r"|\bcheck your (?:internet|network)?\s?connection\b|\bno internet\b|\bfailed to fetch\b|\bare you (?:online|connected)\b"
 )
 _UNRESOLVED = re.compile(
@@ -37,7 +38,10 @@ _HELD = re.compile(
     r"\b(?:is|are|was|still|already|currently|be) (?:currently |already |still |being )?"
     r"(?:locked|busy|starting up|restarting|initiali[sz]ing|shutting down|updated by|modified by|held by)\b"
     # A merge or a rebase in progress waits for a person, so only another's work counts.
-    r"|\b(?:another|other|concurrent|previous) (?:\w+ ){1,2}(?:is |are )?(?:already |still )?(?:in progress|running)\b"
+    r"|\b(?:another|concurrent|previous) (?:\w+ ){1,5}?(?:is |are )?(?:already |still |currently )?(?:in progress|running)\b"
+    r"|\b(?:update|operation|deployment|upgrade|install|rollout|migration|backup|snapshot|deletion) (?:\w+ ){0,3}?in progress\b"
+    r"|\.lock'?: file exists"
+    r"|\bwait (?:until|for) (?:\w+ ){1,6}?(?:to )?(?:finish(?:ed)?|complete[sd]?|end|release)\b"
     r"|\b(?:acquire|obtain|get|take) (?:the |a |an )?(?:\w+ ){0,2}lock\b|\block (?:is |was )?(?:held|timeout|not available)\b"
 )
 _LATER = re.compile(
@@ -50,12 +54,28 @@ _NO_ANSWER = re.compile(
     r"|\b(?:response|answer|completion|reply|model output|llm output) (?:\w+ ){0,2}?(?:is |was |were )?(?:empty|blank|malformed|truncated|not valid json|null)\b"
     r"|\b(?:could not|couldn't|cannot|unable to|failed to) (?:parse|decode|extract|read) (?:\w+ ){0,3}?(?:response|answer|output|json|completion)\b"
 )
+_DIED = re.compile(
+    r"\b(?:process|worker|server|thread|supervisor|engine|runner|daemon|renderer|browser|kernel)\b.{0,40}?"
+    r"\b(?:died|crashed|exited (?:before|unexpectedly|prematurely|during)|terminated unexpectedly|is dead|quit unexpectedly)\b"
+    r"|\b\w+ exited before startup\b"
+)
 _MEANINGS: tuple[tuple[Code, re.Pattern[str]], ...] = (
     ("AUTH_FAILED", _LOCKED_OUT),
     ("CONN_DNS_FAILED", _UNRESOLVED),
     ("CONN_RESET", _UNREACHED),
     ("TOOL_RESOURCE_BUSY", _HELD),
+    ("TOOL_CRASHED", _DIED),
 )
+
+
+def meaning(text: str) -> Code | None:
+    """Return the code of a sentence that says why something failed, in whatever words; None if it does not."""
+    if len(text) > _LONGEST:
+        return None
+    for code, pattern in _MEANINGS:
+        if pattern.search(text):
+            return code
+    return None
 
 
 def by_meaning(evidence: Evidence) -> Verdict | None:
@@ -65,9 +85,9 @@ def by_meaning(evidence: Evidence) -> Verdict | None:
     raised = evidence.raised
     if raised is not None and evidence.named("TypeError", "AttributeError", "KeyError"):
         return None
-    for code, pattern in _MEANINGS:
-        if pattern.search(evidence.text):
-            return Verdict(code=code, weak=raised is not None)
+    code = meaning(evidence.text)
+    if code is not None:
+        return Verdict(code=code, weak=raised is not None)
     if evidence.exit_code is None and evidence.rpc_code is None and _NO_ANSWER.search(evidence.text):
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE", weak=raised is not None)
     if (
@@ -165,7 +185,13 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         old_string | search block | failed to edit
         """),
     ),
-    ("TOOL_CONNECTION_LOST", phrases("client closed", "not connected", "transport closed", "browser has been closed")),
+    (
+        "TOOL_CONNECTION_LOST",
+        phrases("""
+        client closed | not connected | transport closed | browser has been closed | target closed | browser closed | page closed
+        session closed | context closed
+        """),
+    ),
     (
         "TOOL_EXECUTION_FAILED",
         phrases("""
@@ -209,14 +235,22 @@ _INVALID = phrases("""
 _ABSENT = phrases("does not exist", "not found", "no such")
 
 
+def absent(evidence: Evidence) -> Verdict | None:
+    """The code of a web service says what is missing: `channel_not_found`."""
+    coded = evidence.status is None and any(code.endswith("_not_found") for code in evidence.codes)
+    return Verdict(code="TOOL_FILE_NOT_FOUND", weak=True) if coded else None
+
+
 @applies_when(_LIMIT | _LOGIN | _INVALID | _ABSENT)
 def cautious(evidence: Evidence) -> Verdict | None:
     """The text names a limit, a login or an invalidity, and no rule knows more: it is not retried."""
     if evidence.matches(_INVALID) and not evidence.matches(_LIMIT | _LOGIN) and evidence.raised is None:
         return Verdict(code="PROVIDER_BAD_REQUEST", weak=True)
+    if evidence.matches(_ABSENT) and not evidence.matches(_LIMIT | _LOGIN | _INVALID):
+        return Verdict(code="TOOL_FILE_NOT_FOUND", weak=True)
     # Which limit and which login is not known, and a wrong guess would stop other calls with the same key.
     return Verdict(code="SYS_UNKNOWN", retryable=False, weak=True)
 
 
 EARLY = (by_meaning,)
-RULES = (by_words, cautious)
+RULES = (absent, by_words, cautious)

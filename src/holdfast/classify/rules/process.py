@@ -87,18 +87,26 @@ _EOF = re.compile(
 )
 """Go prints `Get "https://…": EOF` if the server closed the connection without an answer. A shell that lacks a quote
 prints "unexpected EOF while looking for…", so the line must end there."""
-_NETWORK = names("CONN_REFUSED CONN_DNS_FAILED CONN_TIMEOUT ACTOR_CLI_NETWORK")
+_LESS_EXACT = names("""
+    CONN_REFUSED CONN_DNS_FAILED CONN_TIMEOUT ACTOR_CLI_NETWORK TOOL_FORBIDDEN TOOL_COMMAND_NOT_FOUND TOOL_FILE_NOT_FOUND
+""")
 # The tool did its work and found a defect. Its report may quote any word, also those of a network.
 _REPORT = phrases("""
     assertionerror | tests failed | test failed | failing tests | short test summary | could not compile
-    compilation failed | syntax error | syntaxerror | build failed with an exception | lint errors
+    compilation failed | syntax error | syntaxerror | lint errors
 """)
+_FAILED_TESTS = re.compile(
+    r"\b\d+ (?:failed|failing|failures?)\b.{0,60}\b(?:passed|total|tests?|run)\b|^--- fail: |^failed \S+::|\bfailures: \d",
+    re.MULTILINE,
+)
 _SERVER = phrases("""
     service unavailable | bad gateway | temporarily unavailable | may be down | internal server error | server error
     server is busy | server busy | service is unavailable | temporarily down | overloaded | server is overloaded
 """)
 _BUSY = phrases("text file busy")
-_DEFECTS = class_names("LookupError AttributeError NameError ImportError AssertionError SyntaxError ArithmeticError")
+_DEFECTS = class_names("""
+    LookupError AttributeError NameError ImportError AssertionError SyntaxError ArithmeticError ReferenceError RecursionError
+""")
 _PROCESS_CLASSES = class_names("CalledProcessError SubprocessError ProcessError")
 _MEMORY = phrases("out of memory", "heap limit", "bad_alloc")
 # A model or a batch does not fit this graphics card, however often it is tried.
@@ -152,12 +160,12 @@ def stderr(evidence: Evidence) -> Verdict | None:
         return None
     if evidence.matches(_GPU):
         return Verdict(code="PROVIDER_OUT_OF_MEMORY")
-    if evidence.matches(_REPORT):
+    if evidence.matches(_REPORT) or _FAILED_TESTS.search(evidence.text):
         return Verdict(code="TOOL_EXECUTION_FAILED")
     code = evidence.first_match(_STDERR)
     if code is None and _EOF.search(evidence.text):
         code = "ACTOR_CLI_NETWORK"
-    if code in _NETWORK and evidence.status is not None and evidence.status >= 400:
+    if code in _LESS_EXACT and evidence.status is not None and evidence.status >= 400:
         # The server answered. Its status is more exact than what the program prints around it.
         return None
     return None if code is None else Verdict(code=code)

@@ -6,7 +6,7 @@ import errno
 import re
 from typing import TYPE_CHECKING
 
-from holdfast.classify.evidence import Evidence, Verdict, applies_when, contains_any
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import class_names, phrases
 from holdfast.faults import Scope
 
@@ -131,6 +131,10 @@ _NAME_HINTS: tuple[tuple[Code, tuple[str, ...]], ...] = (
         ),
     ),
     ("CONN_REFUSED", ("connectionrefused",)),
+    ("CONN_DNS_FAILED", ("unknownhost", "nameresolution", "dnserror")),
+    ("CONN_RESET", ("opensocket", "socketerror", "sockettimeout")),
+    ("TOOL_CONNECTION_LOST", ("targetclose", "browserclosed", "sessionclosed")),
+    ("PROVIDER_UNAVAILABLE", ("notleader", "notprimary", "notcontroller", "brokernotavailable")),
     (
         "AUTH_FAILED",
         ("authentication", "unauthorized", "invalidcredential", "unauthenticated", "invalidapikey", "autherror"),
@@ -238,7 +242,8 @@ _LOCKED = phrases("""
     could not serialize access | lock wait timeout | state lock | another operation | unable to acquire | could not acquire
     failed to acquire | used by another process | held by process | locked by another | is already locked | clusterdown
     leader_not_available | write conflict | retry transaction | database system is shutting down | concurrent update
-    another git process | remaining connection slots
+    another git process | remaining connection slots | not primary | not leader | no cluster leader | not the leader
+    no leader | leader election | in recovery mode
 """)
 _NO_ANSWER = phrases("""
     no generations found in stream | no generation chunks were returned | none or empty | empty response
@@ -344,8 +349,8 @@ def client_side(evidence: Evidence) -> Verdict | None:
 @applies_when(_LOCKED)
 def locked(evidence: Evidence) -> Verdict | None:
     """Another process has locked a database or a file, or changed an object at the same time."""
-    # A provider reports its own locks with 409, and the status decides.
-    return None if evidence.status == 409 else Verdict(code="TOOL_RESOURCE_BUSY")
+    # A server reports its own locks with a status, and the status decides.
+    return None if evidence.status in (409, 500, 503) else Verdict(code="TOOL_RESOURCE_BUSY")
 
 
 @applies_when(local=True)
@@ -413,10 +418,39 @@ def by_name(evidence: Evidence) -> Verdict | None:
         return None
     inner = _INNER.search(evidence.message) if evidence.raised.type == "RetryError" else None
     name = (inner[1] if inner else evidence.raised.type).lower()
+    code = code_of_name(name)
+    return None if code is None else Verdict(code=code, weak=True)
+
+
+def code_of_name(name: str) -> Code | None:
+    """Return the code for the words in the name of a class, in lower case; None if it has none of them."""
     for code, words in _NAME_HINTS:
         if contains_any(name, words):
-            return Verdict(code=code, weak=True)
+            return code
     return None
+
+
+_NAME_IN_TEXT = re.compile(
+    r"\b(?:[A-Z][a-zA-Z0-9]{2,60}(?:Error|Exception|Timeout|Refused|Denied|Unavailable|Exceeded|Closed)|FailedTo[A-Z]\w{3,40})\b"
+)
+
+
+def named_in_text(evidence: Evidence) -> Verdict | None:
+    """A text or stderr names the class of a failure: "Error type: APIConnectionError"."""
+    process = evidence.source is Source.PROCESS and evidence.exit_code
+    plain = evidence.source is Source.TEXT or process or evidence.named("RuntimeError", "Exception")
+    if not plain or evidence.status is not None or evidence.rpc_code is not None:
+        return None
+    own = [evidence.raised.type] if process and evidence.raised is not None else []
+    for name in [*own, *_NAME_IN_TEXT.findall(evidence.message[:2_048])[:4]]:
+        code = code_of_name(name.lower())
+        if code is not None and code not in _TOO_VAGUE:
+            return Verdict(code=code, weak=evidence.raised is not None)
+    return None
+
+
+_TOO_VAGUE = frozenset({"PROVIDER_BAD_REQUEST", "TOOL_NOT_FOUND", "PROVIDER_CAPABILITY_MISSING"})
+"""Such a name in a text may belong to anything that the program prints."""
 
 
 def _undecodable(evidence: Evidence) -> Verdict:
@@ -427,4 +461,5 @@ def _undecodable(evidence: Evidence) -> Verdict:
 
 FIRST = (defects, own_words)
 EARLY = (plain_timeout, by_class, client_side, locked, by_errno)
+NAMES = (named_in_text,)
 LATE = (timeouts, sdk_class, database, by_name, programming)

@@ -20,7 +20,7 @@ _POLICY = phrases("""
 
 _ACCOUNT_POLICY = phrases("data policy", "settings/privacy", "account is blocked", "account has been blocked")
 _GONE = phrases("""
-    model not found | model_not_found | is not found for api version | unknown model | invalid model
+    no model is loaded | no model loaded | model not found | model_not_found | is not found for api version | unknown model | invalid model
     not a valid model | no such model | model does not exist | model not exist | has been deprecated
     been decommissioned | is deprecated | no longer available | no longer supported | no endpoints found for
     no allowed providers | deployment for this resource does not exist | not a supported model
@@ -41,7 +41,7 @@ _MISSING = phrases("""
 """)
 _NOT_FOUND = codes("not_found_error")
 # "model is temporarily unavailable" with a 5xx is an outage, not a missing model.
-_FOR_NOW = phrases("temporarily", "temporary")
+_FOR_NOW = phrases("temporarily", "temporary", "provider is currently unavailable", "provider is unavailable")
 _HISTORY = phrases("""
     tool_use' ids were found without | tool_result' block | unexpected 'tool_use_id'
     must be followed by tool messages | tool_call_ids did not have | no tool output found | no tool call found
@@ -60,7 +60,7 @@ _SCHEMA = phrases("""
     invalid schema for function | invalid schema for response_format | invalid function name | input_schema
     function_declarations | tools[ | json schema is invalid | invalid tool | tools. | tool schema
     function parameters | unsupported schema | schema is too complex | too many states for serving
-    is not a valid tool name | tool names must be unique | invalid 'tools | toolconfig
+    is not a valid tool name | tool names must be unique | invalid 'tools | toolconfig | tool parameters | failed to validate tool
 """)
 _TOOLS_MISSING = phrases("""
     does not support tools | doesn't support tools | does not support tool | doesn't support tool
@@ -143,9 +143,10 @@ def streaming(_: Evidence) -> Verdict | None:
 
 
 @applies_when(_SCHEMA, not_outage=True)
-def tool_schema(_: Evidence) -> Verdict | None:
+def tool_schema(evidence: Evidence) -> Verdict | None:
     """The provider does not accept the schema of a tool."""
-    return Verdict(code="PROVIDER_TOOL_SCHEMA_INVALID")
+    # The names of packages look the same on stderr: "com.android.tools.build".
+    return Verdict(code="PROVIDER_TOOL_SCHEMA_INVALID") if evidence.exit_code is None else None
 
 
 @applies_when(_BAD_OUTPUT)
@@ -188,7 +189,7 @@ def model_missing(evidence: Evidence) -> Verdict | None:
     """The model has a wrong name, is retired, or is not open to this account."""
     if evidence.rpc_code is not None or evidence.exit_code is not None:
         return None
-    if evidence.status is not None and evidence.status >= 500 and evidence.matches(_FOR_NOW):
+    if (evidence.status is None or evidence.status >= 500) and evidence.matches(_FOR_NOW):
         return None
     if evidence.matches(_GONE) or _MODEL_MISSING.search(evidence.text) or _only_names_it(evidence):
         return Verdict(code="PROVIDER_MODEL_NOT_FOUND")

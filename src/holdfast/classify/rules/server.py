@@ -12,7 +12,7 @@ _FULL = phrases("""
     is busy | peak load | high load | heavy load | high traffic | server overload | request limit reached (
     capacity constraints | resource exhausted. please try again later | currently experiencing | out of capacity
     capacity limit | engine is currently overloaded | temporarily at capacity | queue is full | queue full
-    degraded function cannot be invoked | 负载 | 繁忙 | 过载
+    sufficient capacity | insufficient instance capacity | degraded function cannot be invoked | 负载 | 繁忙 | 过载
 """)
 _LOADING = phrases("""
     loading model | is currently loading | model is loading | model is not ready | still loading | warming up
@@ -140,7 +140,7 @@ def own_words(evidence: Evidence) -> Verdict | None:
     if evidence.status is not None and evidence.status >= 400 and evidence.status not in (408, 429, 500):
         # Every other status is more exact than the sentence of a library or proxy.
         return None
-    if evidence.source in (Source.PROCESS, Source.JSONRPC):
+    if evidence.source in (Source.PROCESS, Source.JSONRPC) or "bad request" in evidence.text:
         return None
     down = evidence.matches(_DOWN)
     return Verdict(code="PROVIDER_UNAVAILABLE" if down else "PROVIDER_INTERNAL_ERROR", weak=evidence.raised is not None)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import class_names, phrases
+from holdfast.classify.rules.plain import meaning
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
@@ -61,7 +62,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_RESOURCE_BUSY",
         phrases("""
         service unavailable | temporarily unavailable | bad gateway | overloaded | http 502 | http 503
-        status code 502 | status code 503 | database is locked | resource busy | locked by | in use by | ebusy
+        browser is already in use | status code 502 | status code 503 | database is locked | resource busy | locked by | in use by | ebusy
     """),
     ),
     (
@@ -136,7 +137,8 @@ def by_number(evidence: Evidence) -> Verdict | None:
         return (_by_words(evidence) or _UNNAMED) if _speaks_rpc(evidence) else None
     # Servers use these numbers for every failure, so the text is more exact.
     if number == 0 or number not in _RPC or number in (-32000, -32001, -32603):
-        return _by_words(evidence) or Verdict(code=_RPC.get(number, "TOOL_EXECUTION_FAILED"))
+        meant = meaning(evidence.text)
+        return _by_words(evidence) or Verdict(code=meant or _RPC.get(number, "TOOL_EXECUTION_FAILED"))
     return Verdict(code=_RPC[number])
 
 
