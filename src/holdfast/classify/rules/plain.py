@@ -117,7 +117,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_COMMAND_NOT_FOUND",
         phrases("""
         command not found | spawn npx enoent | executable file not found | is not recognized as an internal
-        failed to create unified exec process | exec format error
+        failed to create unified exec process
     """),
     ),
     (
@@ -127,7 +127,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_FORBIDDEN",
         phrases("""
-        eacces | eperm | permission denied | operation not permitted | read-only file system
+        eacces | eperm | permission denied | operation not permitted
     """),
     ),
     ("SYS_RESOURCE_EXHAUSTED", phrases("enospc", "emfile", "no space left on device", "too many open files")),
@@ -177,7 +177,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         user denied | doesn't want to proceed | permission to use | approval denied | user declined | declined by the user
         """),
     ),
-    ("TOOL_NOT_FOUND", phrases("transport not found", "unknown transport", "not found in registry", "unknown tool")),
+    ("TOOL_NOT_FOUND", phrases("not found in registry", "unknown tool")),
     (
         "TOOL_INPUT_INVALID",
         phrases("""
@@ -195,7 +195,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_EXECUTION_FAILED",
         phrases("""
-        sandbox error | start sandbox | sandbox failed | wrongtype operation | execution failed | tool failed | tool error | exited with code | exit status | non-zero exit
+        read-only file system | exec format error | transport not found | unknown transport | sandbox error | start sandbox | sandbox failed | wrongtype operation | execution failed | tool failed | tool error | exited with code | exit status | non-zero exit
     """),
     ),
     (

@@ -27,14 +27,14 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_COMMAND_NOT_FOUND",
         phrases("""
-        command not found | is not recognized as an internal | executable file not found | exec format error
+        command not found | is not recognized as an internal | executable file not found
         : not found | cannot execute
     """),
     ),
     (
         "TOOL_FORBIDDEN",
         phrases("""
-        permission denied | operation not permitted | eacces | eperm | access is denied | read-only file system
+        permission denied | operation not permitted | eacces | eperm | access is denied
     """),
     ),
     (
