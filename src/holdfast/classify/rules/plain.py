@@ -2,85 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import phrases
+from holdfast.classify.sentences import LATER, LONGEST, NO_ANSWER, meaning
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
-# Sentences that every program builds in the same way. They are patterns, because any name may stand between the words.
-_UNREACHED = re.compile(
-    r"\b(?:could not|couldn't|cannot|can't|can not|unable to|failed to|failure to|error|errors|problem) (?:while |when )?(?:\w+ ){0,2}?"
-    r"(?:connect(?:ing)?|reach(?:ing)?|contact(?:ing)?|communicat(?:e|ing))\b"
-    r"|\b(?:connection|connect|request) to \S{1,80} (?:has |was |is )?(?:failed|lost|dropped|broken|interrupted)\b"
-    r"|\bconnection (?:\S+ ){0,3}?(?:closed|lost|dropped|broken|interrupted|aborted)\b|\b(?:connection|network) (?:issue|problem|failure)s?\b"
-    r"|\bcheck your (?:internet|network)?\s?connection\b|\bno internet\b|\bfailed to fetch\b|\bare you (?:online|connected)\b"
-)
-_UNRESOLVED = re.compile(
-    r"\b(?:could not|couldn't|cannot|can't|unable to|failed to|error) resolv\w+ (?:the )?(?:remote )?(?:host|hostname|address|domain|name\b|dns)"
-    r"|\bhost(?:name)? (?:\S{1,80} )?(?:not found|lookup failed)\b|\btranslate host name\b"
-)
-_LOCKED_OUT = re.compile(
-    r"\b(?:could not|couldn't|cannot|unable to|failed to|not|must|need to|have to|please|required to) (?:be )?(?:re-?)?"
-    r"(?:authenticat\w*|log(?:ged)?[ -]?in(?:to)?|sign(?:ed)?[ -]?in)\b"
-    r"|\b(?:invalid|incorrect|wrong|bad|missing|expired|revoked|unknown|no valid|no) (?:(?!or\b|unexpected\b|json\b)[\w'\"]+ ){0,2}?"
-    r"(?:api[ _-]?keys?|api[ _-]?tokens?|access[ _-]?tokens?|auth[ _-]?tokens?|passwords?|passphrase|credentials?|username|secret|license key)\b"
-    r"|\b(?:credentials?|api[ _-]?key|access token|auth token|password|session|login|license|subscription key) "
-    r"(?:\w+ ){0,2}?(?:is |are |was |were |has |have )?(?:been )?(?:not valid|invalid|incorrect|wrong|expired|revoked|missing|required|rejected|not accepted|not correct)\b"
-)
-_HELD = re.compile(
-    r"\b(?:is|are|was|still|already|currently|be) (?:currently |already |still |being )?"
-    r"(?:locked|busy|starting up|restarting|initiali[sz]ing|shutting down|updated by|modified by|held by)\b"
-    # A merge or a rebase in progress waits for a person, so only another's work counts.
-    r"|\b(?:another|concurrent|previous) (?:\w+ ){1,5}?(?:is |are )?(?:already |still |currently )?(?:in progress|running)\b"
-    r"|\b(?:update|operation|deployment|upgrade|install|rollout|migration|backup|snapshot|deletion) (?:\w+ ){0,3}?in progress\b"
-    r"|\.lock'?: file exists"
-    r"|\bwait (?:until|for) (?:\w+ ){1,6}?(?:to )?(?:finish(?:ed)?|complete[sd]?|end|release)\b"
-    r"|\b(?:acquire|obtain|get|take) (?:the |a |an )?(?:\w+ ){0,2}lock\b|\block (?:is |was )?(?:held|timeout|not available)\b"
-)
-_LATER = re.compile(
-    r"\b(?:try|retry) (?:\w+ ){0,3}?(?:again|later|shortly|in a (?:moment|minute|few))\b|\bplease (?:try|retry)\b|\btemporar(?:y|ily)\b"
-    r"|\b(?:server|service|backend|registry|api|host|provider) (?:\w+ ){0,2}?(?:is |are |may be |might be )(?:\w+ )?(?:down|offline|unavailable|busy|overloaded)\b"
-)
-_NO_ANSWER = re.compile(
-    r"\b(?:no|empty|blank|null|malformed|unparsable|unparseable|unusable|incomplete|garbled) (?:or \w+ )?(?:\w+ ){0,2}?"
-    r"(?:response|answer|completion|reply|generation|choices|candidates|embeddings?)\b"
-    r"|\b(?:response|answer|completion|reply|model output|llm output) (?:\w+ ){0,2}?(?:is |was |were )?(?:empty|blank|malformed|truncated|not valid json|null)\b"
-    r"|\b(?:could not|couldn't|cannot|unable to|failed to) (?:parse|decode|extract|read) (?:\w+ ){0,3}?(?:response|answer|output|json|completion)\b"
-)
-_DIED = re.compile(
-    r"\b(?:process|worker|server|thread|supervisor|engine|runner|daemon|renderer|browser|kernel)\b.{0,40}?"
-    r"\b(?:died|crashed|exited (?:before|unexpectedly|prematurely|during)|terminated unexpectedly|is dead|quit unexpectedly)\b"
-    r"|\b\w+ exited before startup\b"
-)
-_MEANINGS: tuple[tuple[Code, re.Pattern[str]], ...] = (
-    ("AUTH_FAILED", _LOCKED_OUT),
-    ("CONN_DNS_FAILED", _UNRESOLVED),
-    ("CONN_RESET", _UNREACHED),
-    ("TOOL_RESOURCE_BUSY", _HELD),
-    ("TOOL_CRASHED", _DIED),
-)
-
-
-def meaning(text: str) -> Code | None:
-    """Return the code of a sentence that says why something failed, in whatever words; None if it does not."""
-    if len(text) > _LONGEST:
-        return None
-    for code, pattern in _MEANINGS:
-        if pattern.search(text):
-            return code
-    return None
-
 
 def by_meaning(evidence: Evidence) -> Verdict | None:
     """A sentence without a status says that a login, a connection or a lock is the reason, in whatever words."""
-    if evidence.status is not None or evidence.source in _ANSWERS or len(evidence.text) > _LONGEST:
+    if evidence.status is not None or evidence.source in _ANSWERS or len(evidence.text) > LONGEST:
         return None
     raised = evidence.raised
     if raised is not None and evidence.named("TypeError", "AttributeError", "KeyError"):
@@ -88,20 +25,19 @@ def by_meaning(evidence: Evidence) -> Verdict | None:
     code = meaning(evidence.text)
     if code is not None:
         return Verdict(code=code, weak=raised is not None)
-    if evidence.exit_code is None and evidence.rpc_code is None and _NO_ANSWER.search(evidence.text):
+    if evidence.exit_code is None and evidence.rpc_code is None and NO_ANSWER.search(evidence.text):
         return Verdict(code="PROVIDER_MALFORMED_RESPONSE", weak=raised is not None)
     if (
         not evidence.matches(_LIMIT | _LOGIN | _INVALID)
         and not evidence.named("ValueError")
-        and _LATER.search(evidence.text)
+        and LATER.search(evidence.text)
     ):
         return Verdict(code="PROVIDER_UNAVAILABLE", weak=raised is not None)
     return None
 
 
 _ANSWERS = frozenset({Source.HTTP, Source.SSE, Source.GRPC, Source.JSONRPC})
-_LONGEST = 2_000
-"""A longer text is a log or a document. It may contain such a sentence for many reasons."""
+
 
 # These verdicts are weak: any program may use these words, so a cause or a status is always preferred.
 _WORDS: tuple[tuple[Code, Phrases], ...] = (

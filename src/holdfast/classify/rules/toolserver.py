@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
 from holdfast.classify.phrases import class_names, phrases
-from holdfast.classify.rules.plain import meaning
+from holdfast.classify.sentences import meaning
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
