@@ -265,6 +265,38 @@ def test_FR16_a_clean_up_that_never_ends_is_ended() -> None:
     assert 30 < world.now < 40
 
 
+def test_FR16_a_call_that_gathers_stubborn_tasks_is_closed_and_its_caller_released() -> None:
+    world, work = World(), Stubborn(times=5, takes=30)
+
+    async def both() -> Any:
+        return await asyncio.gather(work.call(), work.call(), return_exceptions=True)
+
+    async def main() -> None:
+        assert isinstance(await raised(world.recover("a", ONCE).call(both)), DeadlineError)
+        assert world.now == 5 + GRACE
+        await asyncio.sleep(1_000)
+
+    world.run(main())
+    assert leaks(world) == ["a ignored its cancellation and was closed"]
+
+
+def test_FR16_a_stubborn_task_that_a_call_waits_for_is_reported_while_its_caller_waits() -> None:
+    world, work = World(), Stubborn(takes=50)
+
+    async def waits() -> Any:
+        return await asyncio.create_task(work.call())
+
+    async def main() -> None:
+        assert isinstance(await raised(world.recover("a", ONCE).call(waits)), DeadlineError)
+        await asyncio.sleep(1_000)
+
+    world.run(main())
+    assert leaks(world) == [
+        "a ignored its cancellation and was closed",
+        "a was closed, but a task that it waits for ignores its cancellation",
+    ]
+
+
 def test_FR16_one_that_ignores_everything_is_reported_while_its_caller_waits() -> None:
     world = World()
 

@@ -248,11 +248,17 @@ class Overdue:
         elif self._cancels == 1:
             # It may have lost only the first cancellation, in an `except` that is too broad.
             self._cancel()
+        elif self._is_closed:
+            self._op.ignores_cancellation("was closed, but a task that it waits for ignores its cancellation")
         elif self._call is not None and _close(self._call):
             self._op.ignores_cancellation("ignored its cancellation and was closed")
             self._is_closed = True
             # The task still waits for what the closed call awaited. The cancellation wakes it up.
+            waits_for = getattr(self._task, "_fut_waiter", None)
             self._cancel()
+            if isinstance(waits_for, asyncio.Future) and not isinstance(waits_for, asyncio.Task):
+                # `gather` passes a cancellation on to its tasks, and ends when these end. It is ended itself.
+                asyncio.Future.cancel(waits_for)
         else:
             self._op.ignores_cancellation(
                 "ignored its cancellation and goes on after its time limit; nothing can stop it"
