@@ -21,9 +21,9 @@ from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.fallback import drive_chain, drive_chain_async
 from holdfast.runtime.fault_of import fault_of
 from holdfast.runtime.operation import Operation
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.plan import Plan, PlanCache
 from holdfast.runtime.reports import timeline
-from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
+from holdfast.runtime.runtime import Runtime, default_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -40,9 +40,6 @@ T = TypeVar("T")
 
 EVENT_NAMES: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in KINDS}
 """The kinds of events by name: `retry`, `circuit-state-change`, `fallback`, `agent-fallback` …"""
-
-MOST_PLANS = 1000
-"""How many plans are kept, one for each different set of options. Options made per call must not fill the memory."""
 
 _NO_OPTIONS = ExecutionOptions()
 
@@ -67,8 +64,7 @@ class ResilienceManager:
         self._tallies = Tallies()
         # The registry counts for the whole runtime; this manager's count begins at zero.
         self._opens_before = self._runtime.registry.opens()
-        self._plans: dict[tuple[bool, ExecutionOptions], Plan] = {}
-        self._changes_seen = CHANGES.count
+        self._plans = PlanCache(self._make_plan)
 
     # --- circuits ---
 
@@ -247,20 +243,9 @@ class ResilienceManager:
 
     def _plan(self, options: ExecutionOptions, *, per_operation: bool = False) -> Plan:
         """Return the plan for these options. It is kept, because making one costs more than a call."""
-        if self._changes_seen != CHANGES.count:
-            # Settings, circuits or subscribers changed: the plans hold the old ones.
-            self._changes_seen = CHANGES.count
-            self._plans = {}
-        key = (per_operation, options.for_plan)
-        plan = self._plans.get(key)
-        if plan is None:
-            # All plans are dropped at once, because keeping track of the oldest would slow down every call.
-            if len(self._plans) >= MOST_PLANS:
-                self._plans = {}
-            plan = self._plans[key] = self._make_plan(options, per_operation=per_operation)
-        return plan
+        return self._plans.get(options.for_plan, per_operation)
 
-    def _make_plan(self, options: ExecutionOptions, *, per_operation: bool) -> Plan:
+    def _make_plan(self, options: ExecutionOptions, per_operation: bool) -> Plan:  # noqa: FBT001 - a part of a key
         target = options.target
         policy = self._runtime.policy_for(target)
         policy = options.applied_to(policy)

@@ -40,13 +40,16 @@ if TYPE_CHECKING:
     from holdfast.runtime.overrides import Overrides
     from holdfast.runtime.registry import TargetState
 
-__all__ = ["PLAN_ATTRIBUTE", "Accept", "Plan", "ScopedPermit"]
+__all__ = ["MAX_PLANS", "PLAN_ATTRIBUTE", "Accept", "Plan", "PlanCache", "ScopedPermit"]
 
 PLAN_ATTRIBUTE = "__holdfast_plan__"
 """Where a decorated function keeps its plan."""
 
 _MAX_CHECKS = 8
 """How many failures of a plan are checked for retries inside an attempt. Afterwards a retry costs nothing more."""
+
+MAX_PLANS = 1024
+"""The most plans that a cache keeps, so that memory stays bounded: models, keys and addresses may be any number."""
 
 _NO_TARGET = ((Scope.PROCESS, ""),)
 """The scope of a recovery without a target."""
@@ -380,3 +383,28 @@ class Plan:
         if fault.schedule is not Schedule.RATE_LIMIT or fault.retry_after is None:
             return None
         return min(fault.retry_after, self.policy.max_retry_after)
+
+
+class PlanCache:
+    """Plans by key. A plan is made when it is first needed, and again when settings, circuits or subscribers have changed.
+
+    It serves several threads: if two make the same plan at once, the two plans are equal.
+    """
+
+    __slots__ = ("_make", "_plans")
+
+    def __init__(self, make: Callable[..., Plan]) -> None:
+        self._make = make
+        """Takes the parts of a key."""
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+
+    def get(self, *key: Any) -> Plan:
+        """Return the plan for these parts of a key."""
+        plan = self._plans.get(key)
+        if plan is None or plan.seen != CHANGES.count:
+            plan = self._make(*key)
+            if len(self._plans) >= MAX_PLANS:
+                # All are dropped at once, because keeping track of the oldest would slow down every call.
+                self._plans = {}
+            self._plans[key] = plan
+        return plan

@@ -117,6 +117,16 @@ def test_FI11_embeddings_recover(fn, embeddings):
     assert len(embeddings.received) == 2
 
 
+@pytest.mark.parametrize("option", ["api_base", "base_url"])
+def test_two_hosts_of_one_model_have_circuits_of_their_own(option, stage, heard):
+    down, up = stage("401"), stage("ok")
+    call = recovering(litellm.completion)
+    with pytest.raises(litellm.AuthenticationError):
+        call(model="openai/gpt-5", api_key="test", **{option: down.openai_url}, **ASKED)
+    call(model="openai/gpt-5", api_key="test", **{option: up.openai_url}, **ASKED)
+    assert len({event.operation for event in heard.of(AttemptStarted)}) == 2
+
+
 FAILURES = {
     "401": (litellm.AuthenticationError, "AUTH_FAILED"),
     "404": (litellm.NotFoundError, "PROVIDER_MODEL_NOT_FOUND"),

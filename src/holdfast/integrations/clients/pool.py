@@ -21,7 +21,7 @@ from holdfast.policies.decide import GiveUp, Reason
 from holdfast.policies.pool import PoolMachine
 from holdfast.policies.target import Target
 from holdfast.runtime.adapter import Adapter
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.plan import Plan, PlanCache
 from holdfast.runtime.stream import StreamOf
 
 if TYPE_CHECKING:
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["SENDING", "KeyChoice", "Member", "Pool", "note_limits", "note_limits_async"]
-
-_MAX_PLANS = 1024
-"""The most plans that are kept, one for each key, model and effect. Then all are dropped, so that memory stays bounded."""
 
 SENDING: ContextVar[tuple[Pool, int] | None] = ContextVar("holdfast_sending", default=None)
 """The pool and the key of the request that is being sent. The HTTP client's hook sees the response's headers, but no key."""
@@ -90,7 +87,7 @@ class Pool:
         self.runtime = runtime
         self.several = len(self.members) > 1
         self.keys = Keys(weights)
-        self._plans: dict[tuple[str, str, Effect | None], Plan] = {}
+        self._plans = PlanCache(self._make_plan)
 
     def like(self, members: Sequence[Member]) -> Pool:
         """Return a pool of other clients with the same keys. The two pools share the state of the keys."""
@@ -112,19 +109,11 @@ class Pool:
 
     def plan(self, member: Member, model: str, effect: Effect | None) -> Plan:
         """Return how calls to this model with this member's key recover."""
-        # Reading needs no lock: if two threads make the same plan at once, the two plans are equal.
-        key = (member.credential, model, effect)
-        known = self._plans.get(key)
-        if known is not None and (plan := known.fresh()) is known:
-            return plan
-        if known is None:
-            target = Target(provider=self.name, model=model, credential=member.credential)
-            plan = Plan(target, self.policy, effect=effect, client_limits=True, runtime=self.runtime)
-        with self.keys.lock:
-            if len(self._plans) >= _MAX_PLANS:
-                self._plans.clear()
-            self._plans[key] = plan
-        return plan
+        return self._plans.get(member.credential, model, effect)
+
+    def _make_plan(self, credential: str, model: str, effect: Effect | None) -> Plan:
+        target = Target(provider=self.name, model=model, credential=credential)
+        return Plan(target, self.policy, effect=effect, client_limits=True, runtime=self.runtime)
 
     def learn(self, index: int, headers: Mapping[str, str]) -> None:
         """Learn the limit that a response's headers announce for a key."""

@@ -30,16 +30,13 @@ from holdfast.integrations.recovery_warnings import RECOVERS, warn, warn_of_tran
 from holdfast.policies.target import Target
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.operation import Operation
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.plan import Plan, PlanCache
 
 if TYPE_CHECKING:
     from holdfast.policies import Effect, Policy
     from holdfast.runtime.runtime import Runtime
 
 __all__ = ["AsyncRecoveringTransport", "RecoveringTransport"]
-
-_MAX_PLANS = 1024
-"""The most plans that are kept, one for each host and effect. Then all are dropped, so that memory stays bounded."""
 
 
 class _Recovery:
@@ -60,28 +57,19 @@ class _Recovery:
         self.name = name
         self.methods = frozenset(method.upper() for method in methods)
         self.runtime = runtime
-        self._plans: dict[tuple[str, Effect | None], Plan] = {}
+        self._plans = PlanCache(self._plan)
         self._warned = False
         # A policy that is not valid must raise here, where the user wrote it, and not at the first request.
-        self._plan(name or "", None)
+        self._plans.get(name or "", None)
 
     def begin(self, request: Any) -> Operation | None:
         """Return the operation of a request; None where recovery is off."""
         self._warn_of_retries(request)
-        plan = self._plan(self.name or _address(request.url), effect_of(request, self.methods))
+        plan = self._plans.get(self.name or _address(request.url), effect_of(request, self.methods))
         return None if plan.off else Operation(plan, REPEATS if may_repeat(request, self.methods) else SENT_ONCE)
 
     def _plan(self, name: str, effect: Effect | None) -> Plan:
-        known = self._plans.get((name, effect))
-        if known is not None and (plan := known.fresh()) is known:
-            return plan
-        if known is None:
-            target = Target(provider=name)
-            plan = Plan(target, self.policy, effect=effect, client_limits=True, runtime=self.runtime)
-        if len(self._plans) >= _MAX_PLANS:
-            self._plans = {}
-        self._plans[name, effect] = plan
-        return plan
+        return Plan(Target(provider=name), self.policy, effect=effect, client_limits=True, runtime=self.runtime)
 
     def _warn_of_retries(self, request: Any) -> None:
         # The SDKs count their own retries in this header. It is the only sign that they retry around us.

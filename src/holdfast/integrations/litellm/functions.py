@@ -21,16 +21,13 @@ from holdfast.runtime.callables import is_async
 from holdfast.runtime.drivers import drive, drive_async
 from holdfast.runtime.fallback import Chain, drive_chain, drive_chain_async
 from holdfast.runtime.operation import Operation
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.plan import Plan, PlanCache
 from holdfast.runtime.secrets import name_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = ["FUNCTIONS", "Function", "Options"]
-
-_MAX_PLANS = 1024
-"""The most plans that are kept, one for each model and key. Then all are dropped, so that memory stays bounded."""
 
 FUNCTIONS = {
     "completion": 0,
@@ -47,6 +44,8 @@ FUNCTIONS = {
 _RETRIES = ("num_retries", "max_retries", "retry_policy")
 _FALLBACKS = ("fallbacks", "context_window_fallback_dict")
 _OF_A_PROVIDER = frozenset({"api_key", "api_base", "base_url", "api_version", "custom_llm_provider", "extra_headers"})
+_NAMING = ("api_key", "api_base", "base_url", "custom_llm_provider")
+"""The options that name the target of a call, besides its model."""
 _ABOVE = 3
 """Frames between the caller of LiteLLM and a warning about the call."""
 
@@ -74,7 +73,7 @@ class Function:
         self._routed = routed
         # All functions of a Router take the model first.
         self._position = 0 if routed else FUNCTIONS[fn.__name__]
-        self._plans: dict[Any, Plan] = {}
+        self._plans = PlanCache(self._make_plan)
         self._chain = Chain(fn)
         # A policy that is not valid must raise here, where the user wrote it, and not at the first call.
         Plan(None, options.policy, runtime=options.runtime)
@@ -163,19 +162,13 @@ class Function:
         return args[self._position] if len(args) > self._position else kwargs.get("model")
 
     def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan:
+        return self._plans.get(self._model(args, kwargs), *(kwargs.get(option) for option in _NAMING))
+
+    def _make_plan(self, model: Any, *naming: Any) -> Plan:
         options = self._options
-        # The address is part of the key: one model name may be served by several hosts.
-        model = self._model(args, kwargs)
-        key = (model, kwargs.get("api_key"), kwargs.get("api_base"))
-        plan = self._plans.get(key)
-        if plan is None:
-            if len(self._plans) >= _MAX_PLANS:
-                self._plans.clear()
-            target = target_of(model, kwargs, options.name, routed=self._routed)
-            plan = self._plans[key] = Plan(target, options.policy, client_limits=True, runtime=options.runtime)
-        if (fresh := plan.fresh()) is not plan:
-            self._plans[key] = fresh
-        return fresh
+        kwargs = dict(zip(_NAMING, naming, strict=True))
+        target = target_of(model, kwargs, options.name, routed=self._routed)
+        return Plan(target, options.policy, client_limits=True, runtime=options.runtime)
 
     def _changed(
         self, changes: str | Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
