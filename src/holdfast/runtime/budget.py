@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.ambient import Ambient, Monotonic
 
-__all__ = ["Budget", "Charges"]
+__all__ = ["Budget", "Charges", "charge_answer", "charge_attempt", "take_back_attempt"]
 
 
 class Budget:
@@ -273,3 +273,38 @@ class Charges:
         """Remember an answer that a recovery inside the attempt was charged for."""
         if self._answers_inside is not None:
             self._answers_inside.append(answer)
+
+
+# --- what operations are charged. Each `op` is an `Operation`; its charges are None where there is no budget around it. ---
+
+
+def charge_attempt(op: Any) -> None:
+    """Charge the attempt that begins."""
+    if op.charges is not None:
+        op.charges.begin(again=_is_recovery(op))
+
+
+def take_back_attempt(op: Any) -> None:
+    """Take the charge of the present attempt back: an operation inside it makes the calls and is charged for them."""
+    if op.charges is not None:
+        op.charges.take_back(again=_is_recovery(op))
+
+
+def charge_answer(op: Any, answer: object) -> None:
+    """Charge what the present attempt used, as its answer reports it; None: it failed."""
+    if op.charges is None:
+        return
+    # A framework wraps the provider's answer in an object of its own, which the price table does not know.
+    if op.adapter is not None and answer is not None:
+        answer = op.adapter.reported(answer)
+    outer = op.outer
+    op.charges.end(answer, None if outer is None else outer.charges, again=_is_recovery(op))
+
+
+def _is_recovery(op: Any) -> bool:
+    """Whether the present attempt would not have been made if the first one, here or around, had succeeded."""
+    while op is not None:
+        if op.attempts > 1:
+            return True
+        op = op.outer
+    return False

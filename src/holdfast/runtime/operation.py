@@ -29,7 +29,7 @@ from holdfast.policies.decide import Decider, Facts, GiveUp, Reason, Retry, RunR
 from holdfast.policies.repair import DueRepair, Repairs
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
-from holdfast.runtime.budget import Charges
+from holdfast.runtime.budget import Charges, charge_answer, charge_attempt, take_back_attempt
 from holdfast.runtime.callables import used_up
 from holdfast.runtime.commands import Waiting
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, forget_account, gave_up_in, leave_account
@@ -183,7 +183,7 @@ class Operation:
         if self.budget is not None:
             if not self.attempts and (outer := self.outer) is not None:
                 # This nested operation makes the calls, so the outer attempt is not charged.
-                outer.calls_inside()
+                take_back_attempt(outer)
             spent = self.budget.exhausted()
             if spent is not None:
                 raise BudgetError.because(**spent)
@@ -217,7 +217,7 @@ class Operation:
             self._request_other_permits(now)
         if self.attempts == 1 and plan.rationed:
             plan.state.called(now)
-        self._charge_attempt()
+        charge_attempt(self)
         if plan.watched:
             reports.attempt_started(self)
 
@@ -276,7 +276,7 @@ class Operation:
             plan.settle(None, others, Verdict.SUCCESS, now, self)
         if self.adapter is not None:
             self.adapter.succeeded(self)
-        self._charge_answer(value)
+        charge_answer(self, value)
         if plan.watched:
             reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
@@ -357,7 +357,7 @@ class Operation:
         self.over = True
         now = self.plan.monotonic()
         self._settle(Verdict.IGNORED, now)
-        self._charge_answer(None)
+        charge_answer(self, None)
         if self.plan.watched:
             reports.attempt_ended(self, now, None)
         if self.first_failure is not None:
@@ -508,7 +508,7 @@ class Operation:
             self.first_failure = now
         self.eventful = True
         self._add_attempt(fault, now)
-        self._charge_answer(None)
+        charge_answer(self, None)
         if self.plan.watched:
             reports.attempt_ended(self, now, fault)
 
@@ -649,14 +649,14 @@ class Operation:
         self.last_resort = last
         self.attempts += 1
         self.waited = 0.0
-        self._charge_attempt()
+        charge_attempt(self)
         if self.plan.watched:
             reports.attempt_started(self)
 
     def step_answered(self, value: object) -> None:
         """The fallback just called returned a good answer."""
         now = self.plan.monotonic()
-        self._charge_answer(value)
+        charge_answer(self, value)
         if self.first_failure is None:
             # A circuit rejected the primary call, so no attempt failed. The recovery time counts from the beginning.
             self.first_failure = self.started
@@ -667,7 +667,7 @@ class Operation:
     def step_failed(self, fault: Fault, *, remember: bool) -> None:
         """The fallback just called failed; a defect in its code is not remembered as an attempt."""
         now = self.plan.monotonic()
-        self._charge_answer(None)
+        charge_answer(self, None)
         if self.plan.watched:
             reports.attempt_ended(self, now, fault)
         if remember:
@@ -697,33 +697,6 @@ class Operation:
     def is_budget_spent(self) -> bool:
         """Return whether the budget around allows no further call."""
         return self.budget is not None and self.budget.exhausted() is not None
-
-    def calls_inside(self) -> None:
-        """An operation inside the present attempt makes the calls and is charged for them."""
-        if self.charges is not None:
-            self.charges.take_back(again=self._is_recovery())
-
-    def _charge_attempt(self) -> None:
-        if self.charges is not None:
-            self.charges.begin(again=self._is_recovery())
-
-    def _charge_answer(self, answer: object) -> None:
-        if self.charges is None:
-            return
-        # A framework wraps the provider's answer in an object of its own, which the price table does not know.
-        if self.adapter is not None and answer is not None:
-            answer = self.adapter.reported(answer)
-        outer = self.outer
-        self.charges.end(answer, None if outer is None else outer.charges, again=self._is_recovery())
-
-    def _is_recovery(self) -> bool:
-        """Whether the present attempt would not have been made if the first one, here or around, had succeeded."""
-        part: Operation | None = self
-        while part is not None:
-            if part.attempts > 1:
-                return True
-            part = part.outer
-        return False
 
     # --- the scope around, and time ---
 
