@@ -374,6 +374,32 @@ def test_FR18_a_one_shot_inside_a_list_or_a_dict_is_recognised(wrap: Any) -> Non
     assert len(calls) == 1
 
 
+def test_FR18_the_object_of_a_decorated_method_is_no_such_argument() -> None:
+    world = World()
+
+    class Pages(Iterator[str]):
+        def __init__(self) -> None:
+            self.fetch_flaky = Flaky(reset(), reset(), value="page")
+
+        def __next__(self) -> str:
+            return self.fetch()
+
+        @world.recover("a", Policy(circuit=LOOSE))
+        def fetch(self) -> str:
+            return str(self.fetch_flaky())
+
+        @world.recover("a", Policy(circuit=LOOSE))
+        @classmethod
+        def make(cls, flaky: Flaky) -> str:
+            return str(flaky())
+
+    assert next(Pages()) == "page"
+    assert Pages.make(Flaky(reset(), value="made")) == "made"
+    # A class is no iterator, even if its objects are.
+    work = Flaky(reset())
+    assert world.recover("b").call(lambda _: work(), Numbers) == "ok"
+
+
 def test_FR18_a_rejected_answer_is_not_asked_for_again_with_a_used_argument() -> None:
     store = Store(0)
     with pytest.raises(HoldfastError):

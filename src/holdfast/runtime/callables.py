@@ -11,10 +11,22 @@ from typing import Any, Literal, TypeAlias
 
 from holdfast.faults import InvalidError
 
-__all__ = ["Request", "has_one_shot", "is_async", "name_of", "reads_in", "reject_generator", "used_up"]
+__all__ = [
+    "PLAN_ATTRIBUTE",
+    "Request",
+    "has_one_shot",
+    "is_async",
+    "name_of",
+    "reads_in",
+    "reject_generator",
+    "used_up",
+]
 
 Request: TypeAlias = "tuple[tuple[Any, ...], Mapping[str, Any]]"
 """The arguments of a call."""
+
+PLAN_ATTRIBUTE = "__holdfast_plan__"
+"""Where a decorated function keeps its plan."""
 
 _MOST_PARTS = 100
 """How many parts of an argument that is a list or a dict are looked at."""
@@ -79,6 +91,9 @@ def used_up(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 
 
 def _values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterable[Any]:
+    if args and _is_one_shot(args[0]) and _recovers_itself(type(args[0])):
+        # The object of a decorated method is its first argument. The method uses it, but does not read it to its end.
+        args = args[1:]
     for value in (*args, *kwargs.values()):
         yield value
         if isinstance(value, dict):
@@ -87,8 +102,15 @@ def _values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterable[Any]:
             yield from itertools.islice(value, _MOST_PARTS)
 
 
+def _recovers_itself(kind: type) -> bool:
+    """Whether a class has methods that `recover` decorated."""
+    return any(hasattr(member, PLAN_ATTRIBUTE) for base in kind.__mro__[:-1] for member in vars(base).values())
+
+
 def _is_one_shot(value: Any) -> bool:
     kind = type(value)
+    if isinstance(value, type):
+        return False
     if isinstance(value, io.IOBase):
         return True
     if kind in (itertools.count, itertools.cycle, itertools.repeat):

@@ -23,7 +23,7 @@ from holdfast.policies.policy import (
     Policy,
 )
 from holdfast.policies.target import Target, target_of
-from holdfast.runtime.callables import is_async, name_of
+from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async, name_of
 from holdfast.runtime.limits import Wheels
 from holdfast.runtime.runtime import CHANGES, Runtime, default_runtime
 from holdfast.runtime.tool import ToolContract, contract_of
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.registry import TargetState
 
 __all__ = ["MAX_PLANS", "PLAN_ATTRIBUTE", "Accept", "Plan", "PlanCache", "ScopedPermit"]
-
-PLAN_ATTRIBUTE = "__holdfast_plan__"
-"""Where a decorated function keeps its plan."""
 
 _MAX_CHECKS = 8
 """How many failures of a plan are checked for retries inside an attempt. Afterwards a retry costs nothing more."""
