@@ -1,7 +1,8 @@
 """The ledger of a budget: seconds, money, tokens, turns and attempts. A charge counts in every outer budget too.
 
 Invariant: a ledger's spend is what it was charged itself plus what its inner budgets were charged, to the nano-dollar.
-Usage that nobody knows is counted and estimated. It is not zero, and it blocks nothing.
+Usage that nobody knows is counted and estimated. It is not zero, and it blocks nothing. A model without a price does block: a
+limit of money that does not know what calls cost would never be reached.
 """
 
 from __future__ import annotations
@@ -124,6 +125,25 @@ class Ledger:
             for account in self.accounts:
                 account.unknown += unknown
 
+    def note_unpriced(self, model: str) -> None:
+        """Remember that `model` was used and has no price, so that the money of this budget and the outer ones is not known."""
+        for account in self.accounts:
+            account.unpriced = account.unpriced or model
+
+    @property
+    def limits_money(self) -> bool:
+        """Whether a limit of money holds here, and no estimate says what a call of unknown cost counts."""
+        return any(account.limits_money for account in self.accounts) and all(
+            account.usual["usd"].fixed is None for account in self.accounts
+        )
+
+    @property
+    def unpriced(self) -> str | None:
+        """The model without a price that was used although a limit of money holds; None if there is none."""
+        if not self.limits_money:
+            return None
+        return next((a.unpriced for a in self.accounts if a.limits_money and a.unpriced is not None), None)
+
     def take_back_attempt(self, *, recovery: bool) -> None:
         """Take back one attempt that was charged at its start but made no call of its own."""
         _book(self.accounts, "attempts", -1, recovery=recovery)
@@ -225,9 +245,11 @@ class Account:
         "_warn_at",
         "_warned",
         "ends",
+        "limits_money",
         "recovery",
         "seconds",
         "unknown",
+        "unpriced",
         "used",
         "usual",
     )
@@ -243,6 +265,9 @@ class Account:
         """The part of `used` that went into recovery."""
         self.unknown = 0
         """Attempts of unknown usage."""
+        self.limits_money = limits.usd is not None
+        self.unpriced: str | None = None
+        """A model that was used and has no price."""
         self.usual: dict[Counted, Usual] = {
             "usd": Usual(_nano(limits.estimate_usd)),
             "tokens": Usual(limits.estimate_tokens),
@@ -303,10 +328,11 @@ class Account:
 class Usual:
     """What an attempt usually uses, and how many attempts of unknown usage are still to be charged."""
 
-    __slots__ = ("_attempts", "_fixed", "_total", "owed", "owed_recovery")
+    __slots__ = ("_attempts", "_total", "fixed", "owed", "owed_recovery")
 
     def __init__(self, fixed: int | None) -> None:
-        self._fixed = fixed
+        self.fixed = fixed
+        """The user's own estimate."""
         self._total = 0
         self._attempts = 0
         self.owed = 0
@@ -322,8 +348,8 @@ class Usual:
     def estimate(self) -> int | None:
         """Return what one attempt uses; None while nothing is known."""
         # The user's own estimate wins, even if measured usage differs.
-        if self._fixed is not None:
-            return self._fixed
+        if self.fixed is not None:
+            return self.fixed
         # Rounded up, so that a small usage never becomes an estimate of zero.
         return -(-self._total // self._attempts) if self._attempts else None
 

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from holdfast.events import BudgetWarning
-from holdfast.faults import InvalidError
+from holdfast.faults import BudgetError, InvalidError
 from holdfast.policies.budget import Ledger, Left, Limits, Spend
 from holdfast.policies.models.prices import LIST_PRICES, Prices
 from holdfast.policies.models.usage import model_of, usage_of
@@ -41,7 +41,8 @@ class Budget:
     seconds, usd, tokens, turns, attempts: the limits; None is no limit.
     estimate_usd, estimate_tokens: what one call counts if its answer reports no usage. The known SDKs report theirs.
     warn_at: the share of a limit at which a `BudgetWarning` is emitted, once for each limit.
-    prices: what tokens cost; by default a table of list prices.
+    prices: what tokens cost; by default a table of list prices. If money is limited, a model without a price raises
+    `BudgetError`: before the call if a recovering client names it, else before the call after its answer.
     runtime: its clock measures the seconds and its readers get the warnings; by default the default runtime.
     """
 
@@ -183,6 +184,26 @@ class Budget:
         # People read this text, so it shows 4 attempts and not 4.0.
         return {"unit": reached.unit, "limit": f"{reached.limit:g}", "used": f"{reached.used:g}"}
 
+    def check(self, model: str) -> None:
+        """For recoveries: raise `BudgetError` if a limit is spent, or money is limited and the cost cannot be known.
+
+        `model` is the model that the call names; empty if it names none. Then the models of earlier answers count.
+        """
+        spent = self.exhausted()
+        if spent is not None:
+            raise BudgetError.because(**spent)
+        with self._lock:
+            ledger = self._open()
+            unknown = model if model and ledger.limits_money and not self._prices.knows(model) else ledger.unpriced
+        if unknown is None:
+            return
+        named = f"the price of {unknown}" if unknown else "which model answers"
+        price = f"prices=LIST_PRICES.with_prices({{{unknown or 'model'!r}: Price(input=…, output=…)}})"
+        message = (
+            f"This budget limits money, and nobody knows {named}: give it {price}, or estimate_usd=… for each call"
+        )
+        raise BudgetError.because(message, unit="usd", model=unknown)
+
     def attempt_begun(self, *, again: bool) -> None:
         """For recoveries: charge an attempt that begins. `again` counts it as a cost of recovery."""
         # Charged before the call: calls that run at the same time cannot overdraw the budget together.
@@ -204,7 +225,10 @@ class Budget:
                 # A call that failed may have been billed all the same.
                 ledger.charge(unknown=1, recovery=again)
             else:
-                cost = self._prices.cost(model_of(answer), usage)
+                model = model_of(answer)
+                cost = self._prices.cost(model, usage)
+                if cost is None:
+                    ledger.note_unpriced(model or "")
                 ledger.charge(usd=cost, tokens=usage.total, settled=1, unknown=int(cost is None), recovery=again)
         self._warn()
 

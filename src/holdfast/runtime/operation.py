@@ -19,13 +19,15 @@ through uncounted, and the exception that surfaces is the one the call raised, u
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from holdfast.faults import AbortedError, Attempt, BudgetError, CircuitOpenError, HoldfastError, OutcomeUnknownError
+from holdfast.faults import AbortedError, Attempt, CircuitOpenError, HoldfastError, OutcomeUnknownError
 from holdfast.policies.circuit import Rejection, Verdict, counted_by
 from holdfast.policies.decide import Decider, Facts, GiveUp, Reason, Retry, RunRepair, gives_up_at_once
+from holdfast.policies.policy import DEFAULT_DEADLINE
 from holdfast.policies.repair import DueRepair, Repairs
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
@@ -184,9 +186,7 @@ class Operation:
             if not self.attempts and (outer := self.outer) is not None:
                 # This nested operation makes the calls, so the outer attempt is not charged.
                 take_back_attempt(outer)
-            spent = self.budget.exhausted()
-            if spent is not None:
-                raise BudgetError.because(**spent)
+            self.budget.check(self.plan.listed_model)
         return now
 
     def _use(self, plan: Plan) -> None:
@@ -638,9 +638,8 @@ class Operation:
 
     def reopen_window(self) -> None:
         """An answer broke off that had been coming for a while: the time to begin anew counts from here."""
-        if self.plan.is_window and self.plan.deadline is not None:
-            ends = self.plan.monotonic() + self.plan.deadline
-            self.deadline = ends if self.outer_deadline is None else min(ends, self.outer_deadline)
+        if self.plan.is_window:
+            self.deadline = min(self.plan.monotonic() + DEFAULT_DEADLINE, self.outer_deadline or inf)
 
     def begin_step(self, name: str, *, last: bool) -> None:
         """The next fallback is called."""

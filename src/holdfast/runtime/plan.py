@@ -108,6 +108,8 @@ class Plan:
         self.target = Target() if target is None else target_of(target)
         self.name = str(self.target)
         self.provider = self.target.provider
+        self.listed_model = self.target.model if client_limits and "@" not in self.provider else ""
+        """The model under the name that its provider sells it by; empty where a person or another server chose the name."""
         self.needs = needs
         self.threads = threads
         """Sync attempts run in a thread that can be abandoned when their time is over."""

@@ -89,6 +89,10 @@ class Prices:
         found = self._found[model] = None if best is None else self.table[best]
         return found
 
+    def knows(self, model: str) -> bool:
+        """Return whether the cost of `model` is known."""
+        return self.price(model) is not None
+
     def with_prices(self, table: Mapping[str, Price]) -> Prices:
         """Return a copy in which the prices of `table` are added or replaced."""
         return Prices({**self.table, **_checked(table)})
