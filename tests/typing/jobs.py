@@ -7,7 +7,7 @@ needed, so each of them is a test that the mistake is still found.
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, assert_type
 
 from anthropic import Anthropic, AsyncAnthropic, AsyncStream
@@ -176,6 +176,18 @@ async def job_2() -> None:
         assert_type(cut.fault.partial, Partial | None)
     live(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     recover("claude").stream(tokens, after_first="again")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def words(text: str) -> Iterator[str]:
+    yield from text.split()
+
+
+def a_plain_stream() -> None:
+    with recover("claude").stream(words, after_first="restart").fallback(words)("hi") as stream:
+        for word in stream:
+            assert_type(word, str)
+        assert_type(stream.partial, Partial)
+    recover("claude").stream(words, first=20)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def a_block() -> None:
