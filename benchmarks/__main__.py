@@ -9,7 +9,20 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from benchmarks import accuracy, circuits, classify, day, durable, imports, memory, peers, provider, recover, recovery
+from benchmarks import (
+    accuracy,
+    circuits,
+    classify,
+    day,
+    durable,
+    imports,
+    memory,
+    peers,
+    provider,
+    recover,
+    recovery,
+    table,
+)
 
 PARTS = {
     "classify": classify.run,
@@ -40,11 +53,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few rounds: rough figures, not a measurement")
     parser.add_argument("--calls", type=int, default=memory.CALLS, help="how many calls `memory` makes")
     parser.add_argument("--seed", type=int, default=1, help="the seed of `day`")
+    parser.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
     group = parser.add_argument_group("recovery")
     group.add_argument("--seeds", type=int, metavar="N", help="how many seeds each kind is drawn from; 10 by default")
     group.add_argument("--tune", action="store_true", help="play the seeds for tuning, which are never reported")
     group.add_argument("--kinds", default="", metavar="A,B", help="only kinds whose names contain one of these")
-    group.add_argument("--only", default="", metavar="A,B", help="only these contenders, by name or part of it")
+    group.add_argument(
+        "--only", default="", metavar="A,B", help="only these contenders, by name or part of it; `none` plays nothing"
+    )
     group.add_argument("--algorithms", action="store_true", help="known algorithms, too, written by us")
     group.add_argument("--brief", action="store_true", help="no table for each kind, only those of all and the verdict")
     group.add_argument(
@@ -57,6 +73,7 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     options = parser.parse_args()
+    table.as_markdown = options.markdown
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     parts = options.parts or list(PARTS)

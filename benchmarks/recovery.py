@@ -5,6 +5,7 @@
     python -m benchmarks recovery --kinds brownout,bucket      the kinds whose names contain one of these
     python -m benchmarks recovery --json all.json              also keep every figure
     python -m benchmarks recovery --only holdfast --beside all.json    take the others from that file, and ours as it was then
+    python -m benchmarks recovery --only none --beside all.json --markdown    print that file's tables, for the pages
 
 The clairvoyant knows the trace, so nobody can be sooner or send fewer requests. The last table is the cost of a call that works.
 """
@@ -42,6 +43,7 @@ TUNED = range(1, 6)
 FEWER = {ROUTER: 2, **dict.fromkeys((*VARIANTS, *FURTHER), 3), OURS: None}
 """Contenders that play fewer seeds: a request through the Router takes ten times as long as one through the SDK, our other
 policies are not compared with the peers, and the tuned peers send the most requests of all."""
+NOBODY = "none"
 TARGET_TIMES = 50
 """How much less a recovered call must cost than one through the Router."""
 _QUICK = ("rate limit of 20 s, delay named", "outage of 60 s", "brownout 40 %", "bucket of 60/min, Retry-After")
@@ -96,10 +98,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     def contenders(self) -> list[str]:
         """Return the contenders. A whole name means that one alone: `holdfast` is not all of its variants."""
-        words = _words(self.only)
+        words = [] if self.only == NOBODY else _words(self.only)
         if unknown := [word for word in words if not any(word in name for name in CLIENTS)]:
             sys.exit(f"no contender contains {unknown[0]}; there are: {'; '.join(CLIENTS)}")
-        if not words:
+        if not self.only:
             return [name for name in CLIENTS if self.algorithms or name not in ALGORITHMS]
         return [name for name in CLIENTS if any(name == word or (word in name and word not in CLIENTS) for word in words)]  # fmt: skip
 
@@ -129,7 +131,7 @@ def run(*, quick: bool, **options: Any) -> dict[str, Any]:
     wanted = Options(quick=quick, **options)
     played, broken = _play_all(wanted.jobs())
     for file in wanted.beside:
-        _take_from(file, played)
+        _take_from(file, played, wanted)
     _add_best(played)
     kinds = {kind: played[kind] for kind in played if kind in KINDS}
     months = {kind: played[kind] for kind in played if kind in MONTHS}
@@ -137,7 +139,7 @@ def run(*, quick: bool, **options: Any) -> dict[str, Any]:
         _print_kinds(kinds, wanted, broken)
     if months:
         _print_months(months)
-    lines = verdict(kinds) if kinds and OURS in wanted.contenders() else []
+    lines = verdict(kinds) if kinds and all(OURS in by_contender for by_contender in kinds.values()) else []
     result = {
         "samples": msgspec.to_builtins(played, str_keys=True),
         "verdict": [line._asdict() for line in lines],
@@ -170,7 +172,7 @@ def _print_months(months: Played) -> None:
         for who, mine in by_contender.items():
             got, backs = pooled([*mine.values()]), [back for one in mine.values() for back in one.backs]
             cells = (f"{got.answered:,}", f"{got.calls:,}", f"{got.possible - got.answered:,}", f"{got.wasted:,}", str(len(backs)))  # fmt: skip
-            rows.append([who, *cells, f"{median(backs):.1f}", f"{max(backs):.1f}"])
+            rows.append([who, *cells, *([f"{median(backs):.1f}", f"{max(backs):.1f}"] if backs else ["-", "-"])])
         head = ["", "answered", "of", "fewer than possible", "wasted", "returns", "back s, median", "longest"]
         show(f"Recovery: {month}", head, rows, MONTH_NOTES)
 
@@ -213,16 +215,18 @@ def _through(who: str, mine: Sequence[tuple[str, int]]) -> tuple[dict[tuple[str,
     return samples, worker.broken
 
 
-def _take_from(file: Path, played: Played) -> None:
+def _take_from(file: Path, played: Played, wanted: Options) -> None:
     """Add contenders from the result of an earlier run, on the same kinds and seeds: those not played now, and ours as it was."""
     earlier = msgspec.convert(json.loads(file.read_text())["recovery"]["samples"], dict[str, dict[str, dict[int, Sample]]], strict=False)  # fmt: skip
-    for kind, by_contender in played.items():
-        seeds = {seed for mine in by_contender.values() for seed in mine}
+    for kind in wanted.chosen():
+        by_contender = played.setdefault(kind, {})
         for who, theirs in earlier.get(kind, {}).items():
-            same = {seed: one for seed, one in theirs.items() if seed in seeds}
-            name = BEFORE if who == OURS and OURS in by_contender else who
+            same = {seed: one for seed, one in theirs.items() if seed in wanted.numbers()}
+            name = BEFORE if who == OURS and OURS in wanted.contenders() else who
             if same and name not in (*by_contender, BEST, BOUNDED):
                 by_contender[name] = same
+        if not by_contender:
+            del played[kind]
 
 
 def _add_best(played: Played) -> None:

@@ -21,8 +21,15 @@ def ratio(value: float, ours: float) -> str:
     return f"{value / ours:.2f}x" if ours else "-"
 
 
+as_markdown = False
+"""Whether tables are printed in Markdown, for the pages."""
+
+
 def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
     """Print one table; the first column is text, the others are figures and stand right."""
+    if as_markdown:
+        _show_markdown(title, head, rows, notes)
+        return
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     print(f"\n{title}\n{'=' * len(title)}")
     for row in [head, ["-" * width for width in widths], *rows]:
@@ -33,3 +40,12 @@ def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: 
         print("  ".join(cells).rstrip())
     for note in notes:
         print(f"    {note.strip()}" if note.startswith(" ") else f"  * {note}")
+
+
+def _show_markdown(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
+    print(f"\n### {title}\n")
+    for row in [head, ["---", *["---:"] * (len(head) - 1)], *rows]:
+        print(f"| {' | '.join(row)} |")
+    print()
+    for note in notes:
+        print(f"- {note.strip()}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.testing import VirtualClock
@@ -212,3 +213,13 @@ def test_what_is_played_can_be_chosen(bench: Any):
         options(only="holdfats").contenders()
     with pytest.raises(SystemExit, match="no kind contains nothing"):
         options(kinds="nothing like that").chosen()
+
+
+def test_an_earlier_run_is_printed_again(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    one = _sample(bench, 3, 1, [1.0, 1.0, 2.0])
+    samples = {LIMITED: {"holdfast": {"101": one}, bench.clients.TENACITY: {"101": one, "7": one}}}
+    (tmp_path / "all.json").write_bytes(msgspec.json.encode({"recovery": {"samples": samples}}))
+    result = bench.driver.run(quick=False, only="none", beside=(tmp_path / "all.json",))
+    assert all(line["met"] for line in result["verdict"] if line["kind"] == LIMITED)
+    assert [*result["samples"]] == [LIMITED]
+    assert "seeds 101 to 110" in capsys.readouterr().out
