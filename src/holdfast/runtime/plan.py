@@ -325,7 +325,10 @@ class Plan:
         is_plain = not is_async(fn)
         # A lambda often returns the coroutine of an async function, and its call does have the limit.
         if is_plain and chose_timeout and not self.threads and not name_of(fn).endswith("<lambda>"):
-            yield "`timeout` has no effect on a plain function, which cannot be cancelled: add threads=True, or make it async"
+            yield (
+                "`timeout` has no effect on a plain function, which cannot be cancelled: "
+                "add threads=True, make it async, or give timeout=None"
+            )
         if given is None or given.hedge is None:
             return
         if is_plain:
