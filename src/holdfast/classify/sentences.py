@@ -23,14 +23,15 @@ _UNREACHED = re.compile(
     r"|\b(?:connection|connect|request) to \S{1,80} (?:has |was |is )?(?:failed|lost|dropped|broken|interrupted)\b"
     r"|\bconnection (?:\S+ ){0,3}?(?:closed|lost|dropped|broken|interrupted|aborted)\b|\b(?:connection|network) (?:issue|problem|failure)s?\b"
     r"|\bcheck your (?:internet|network)?\s?connection\b|\bno internet\b|\bfailed to fetch\b|\bare you (?:online|connected)\b"
+    r"|\blost (?:communication|connection|contact) (?:with|to)\b"
 )
 _UNRESOLVED = re.compile(
-    r"\b(?:could not|couldn't|cannot|can't|unable to|failed to|error) resolv\w+ (?:the )?(?:remote )?(?:host|hostname|address|domain|name\b|dns)"
-    r"|\bhost(?:name)? (?:\S{1,80} )?(?:not found|lookup failed)\b|\btranslate host name\b"
+    r"\b(?:could not|couldn't|cannot|can't|unable to|failed to|error) resolv\w+ (?:the )?(?:remote )?(?:host|hostname|address|domain|name\b|dns|proxy)"
+    r"|\bhost(?:name)? (?:\S{1,80} )?(?:not found|lookup failed)\b|\btranslate host name\b|\bunknown (?:\w+ ){0,2}host\b(?! key)"
 )
 _LOCKED_OUT = re.compile(
     r"\b(?:could not|couldn't|cannot|unable to|failed to|not|must|need to|have to|please|required to) (?:be )?(?:re-?)?"
-    r"(?:authenticat\w*|log(?:ged)?[ -]?in(?:to)?|sign(?:ed)?[ -]?in)\b"
+    r"(?:authenticat\w*|log(?:ged)?[ -]?in(?:to)?|sign(?:ed)?[ -]?in)\b|\bto be (?:logged|signed) in\b"
     r"|\b(?:invalid|incorrect|wrong|bad|missing|expired|revoked|unknown|no valid|no) (?:(?!or\b|unexpected\b|json\b)[\w'\"]+ ){0,2}?"
     r"(?:api[ _-]?keys?|api[ _-]?tokens?|access[ _-]?tokens?|auth[ _-]?tokens?|passwords?|passphrase|credentials?|username|secret|license key)\b"
     r"|\b(?:credentials?|api[ _-]?key|access token|auth token|password|session|login|license|subscription key) "
@@ -41,10 +42,16 @@ _HELD = re.compile(
     r"(?:locked|busy|starting up|restarting|initiali[sz]ing|shutting down|updated by|modified by|held by)\b"
     # A merge or a rebase in progress waits for a person, so only another's work counts.
     r"|\b(?:another|concurrent|previous) (?:\w+ ){1,5}?(?:is |are )?(?:already |still |currently )?(?:in progress|running)\b"
-    r"|\b(?:update|operation|deployment|upgrade|install|rollout|migration|backup|snapshot|deletion) (?:\w+ ){0,3}?in progress\b"
+    r"|\b(?:update|change|operation|deployment|upgrade|install|rollout|migration|backup|snapshot|deletion) (?:\w+ ){0,3}?in progress\b"
     r"|\.lock'?: file exists"
     r"|\bwait (?:until|for) (?:\w+ ){1,6}?(?:to )?(?:finish(?:ed)?|complete[sd]?|end|release)\b"
     r"|\b(?:acquire|obtain|get|take) (?:the |a |an )?(?:\w+ ){0,2}lock\b|\block (?:is |was )?(?:held|timeout|not available)\b"
+    r"|\bmax(?:imum)? (?:number of )?(?:clients|connections|sessions) (?:is |was |has been )?(?:reached|exceeded)\b"
+    r"|\bstatus ?[=:] ?(?:pending|starting|containercreating)\b"
+)
+# Whose limit it is says "your". A limit of the request is found before, by its own words.
+_USED_UP = re.compile(
+    r"\b(?:hit|reached|exceeded|used up|used all|exhausted) (?:all )?(?:of )?your (?:[\w-]+ ){0,3}?(?:limits?|allowance|quota|credits)\b"
 )
 LATER = re.compile(
     r"\b(?:try|retry) (?:\w+ ){0,3}?(?:again|later|shortly|in a (?:moment|minute|few))\b|\bplease (?:try|retry)\b|\btemporar(?:y|ily)\b"
@@ -62,6 +69,7 @@ _DIED = re.compile(
     r"|\b\w+ exited before startup\b"
 )
 _MEANINGS: tuple[tuple[Code, re.Pattern[str]], ...] = (
+    ("PROVIDER_QUOTA_EXHAUSTED", _USED_UP),
     ("AUTH_FAILED", _LOCKED_OUT),
     ("CONN_DNS_FAILED", _UNRESOLVED),
     ("CONN_RESET", _UNREACHED),

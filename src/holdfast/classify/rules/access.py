@@ -53,6 +53,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         account disabled | organization has been disabled | account has been suspended | account is suspended
         account suspended | has been banned | account is disabled | account has been terminated
         account was suspended | account has been locked | account has been blocked | account is blocked | account blocked
+        unusual activity detected | usage disabled
     """),
     ),
     # This stands before AUTH_FAILED: the token is right, but it is not allowed to do this.

@@ -63,7 +63,8 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_FORBIDDEN",
         phrases("""
-        eacces | eperm | permission denied | operation not permitted
+        eacces | eperm | permission denied | operation not permitted | no write permission | no read permission | no permission
+        lacks permission | missing permission | insufficient permission | insufficient permissions | notcapable
     """),
     ),
     ("SYS_RESOURCE_EXHAUSTED", phrases("enospc", "emfile", "no space left on device", "too many open files")),
@@ -131,7 +132,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_EXECUTION_FAILED",
         phrases("""
-        read-only file system | exec format error | transport not found | unknown transport | sandbox error | start sandbox | sandbox failed | wrongtype operation | execution failed | tool failed | tool error | exited with code | exit status | non-zero exit
+        read-only file system | exec format error | transport not found | unknown transport | sandbox error | start sandbox | sandbox failed | wrongtype operation | execution failed | tool failed | tool error | exited with code | failed with exit code | exit status | non-zero exit
     """),
     ),
     (
@@ -156,6 +157,7 @@ def by_words(evidence: Evidence) -> Verdict | None:
 _LIMIT = phrases("""
     limit | quota | maximum | exceeded | exceeds | exhausted | too many | too long | too large | too big | allowance
     upgrade | subscription | credit | billing | payment | tomorrow | not eligible | ineligible | eligibility
+    free tier | paid plan | purchase
 """)
 _LOGIN = phrases("""
     login | log in | logged in | sign in | signed in | signed out | logged out | authenticate | authentication
@@ -166,7 +168,8 @@ _LOGIN = phrases("""
 _INVALID = phrases("""
     invalid | illegal | malformed | unsupported | not supported | unrecognized | unrecognised | unknown option
     cannot use both | incorrect | not valid | must be | must not | is required | missing | mismatch | incompatible | cannot be used | bad value
-    unexpected argument
+    unexpected argument | check your setup | check your configuration | check your config | check your settings
+    not configured | misconfigured
 """)
 _ABSENT = phrases("does not exist", "not found", "no such")
 

@@ -19,6 +19,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_OUT_OF_MEMORY",
         phrases("""
         heap out of memory | out of memory | outofmemoryerror | heap space | cannot allocate memory | memoryerror | oom-kill… | oomkilled | bad_alloc
+        allowed memory size
     """),
     ),
     ("SYS_RESOURCE_EXHAUSTED", phrases("no space left on device", "disk quota exceeded", "too many open files")),
@@ -78,6 +79,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         transfer closed with | connection was reset | ssl_error_syscall | not closed cleanly | client connection lost
         all mirrors were tried | fetch some archives | too many connection resets | failed to open tcp connection
         goaway | transport is closing | connection broken by | read timed out | failure when receiving data | recv failure
+        unable to load the service index
     """),
     ),
 )

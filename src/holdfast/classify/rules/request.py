@@ -27,7 +27,7 @@ _GONE = phrases("""
     model is not available | model is not supported | unsupported model | model not available | failed to load model
     model unavailable | was retired | been retired | no longer exists | model may not exist | model not supported
     unable to access model | could not find model | no models loaded | model isn't available | is not a chat model
-    requested model is not | model you requested | models/manifests | model manifest | unable to load model
+    requested model is not | model you requested | models/manifests | model manifest: file | unable to load model
     error loading model | could not load model | unknown model architecture | 模型不存在 | 不支持的模型 | 无可用渠道
 """)
 # A model's name may be between the words: "The model `gpt-9` does not exist".

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
@@ -139,9 +140,10 @@ def by_number(evidence: Evidence) -> Verdict | None:
     if number == 0 or number not in _RPC or number in (-32000, -32001, -32603):
         meant = meaning(evidence.text)
         return _by_words(evidence) or Verdict(code=meant or _RPC.get(number, "TOOL_EXECUTION_FAILED"))
-    return Verdict(code=_RPC[number])
+    return Verdict(code="TOOL_NOT_FOUND" if _NO_TOOL.search(evidence.text) else _RPC[number])
 
 
+_NO_TOOL = re.compile(r"\btool \S+ not found\b")
 _UNNAMED = Verdict(code="TOOL_EXECUTION_FAILED", weak=True)
 
 
