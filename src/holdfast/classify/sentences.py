@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from holdfast.faults import Code
 
-__all__ = ["LATER", "LONGEST", "NO_ANSWER", "meaning"]
+__all__ = ["LATER", "LONGEST", "NOT_STARTED", "NO_ANSWER", "meaning"]
 
 LONGEST: Final = 2_000
 """A longer text is a log or a document. It may contain such a sentence for many reasons."""
@@ -22,7 +22,7 @@ _UNREACHED = re.compile(
     r"(?:connect(?:ing)?|reach(?:ing)?|contact(?:ing)?|communicat(?:e|ing))\b"
     r"|\b(?:connection|connect|request) to \S{1,80} (?:has |was |is )?(?:failed|lost|dropped|broken|interrupted)\b"
     r"|\bconnection (?:\S+ ){0,3}?(?:closed|lost|dropped|broken|interrupted|aborted)\b|\b(?:connection|network) (?:issue|problem|failure)s?\b"
-    r"|\bcheck your (?:internet|network)?\s?connection\b|\bno internet\b|\bfailed to fetch\b|\bare you (?:online|connected)\b"
+    r"|\bcheck your (?:internet|network)?\s?connection\b|\bno internet\b|\bfailed to fetch\b(?!.{0,200}\b404\b)|\bare you (?:online|connected)\b"
     r"|\blost (?:communication|connection|contact) (?:with|to)\b"
 )
 _UNRESOLVED = re.compile(
@@ -31,7 +31,7 @@ _UNRESOLVED = re.compile(
 )
 _LOCKED_OUT = re.compile(
     r"\b(?:could not|couldn't|cannot|unable to|failed to|not|must|need to|have to|please|required to) (?:be )?(?:re-?)?"
-    r"(?:authenticat\w*|log(?:ged)?[ -]?in(?:to)?|sign(?:ed)?[ -]?in)\b|\bto be (?:logged|signed) in\b"
+    r"(?:authenticat\w*|log(?:ged)?[ -]?in(?:to)?|sign(?:ed)?[ -]?in)\b|\bto be (?:logged|signed) in\b|\bfailed to auth\b"
     r"|\b(?:invalid|incorrect|wrong|bad|missing|expired|revoked|unknown|no valid|no) (?:(?!or\b|unexpected\b|json\b)[\w'\"]+ ){0,2}?"
     r"(?:api[ _-]?keys?|api[ _-]?tokens?|access[ _-]?tokens?|auth[ _-]?tokens?|passwords?|passphrase|credentials?|username|secret|license key)\b"
     r"|\b(?:credentials?|api[ _-]?key|access token|auth token|password|session|login|license|subscription key) "
@@ -63,12 +63,15 @@ NO_ANSWER = re.compile(
     r"|\b(?:response|answer|completion|reply|model output|llm output) (?:\w+ ){0,2}?(?:is |was |were )?(?:empty|blank|malformed|truncated|not valid json|null)\b"
     r"|\b(?:could not|couldn't|cannot|unable to|failed to) (?:parse|decode|extract|read) (?:\w+ ){0,3}?(?:response|answer|output|json|completion)\b"
 )
+NOT_STARTED = re.compile(r"\bspawn \S+ enoent\b")
+"""Node prints a program that is missing in this way. A timeout in such a text is a setting."""
 _DIED = re.compile(
     r"\b(?:process|worker|server|thread|supervisor|engine|runner|daemon|renderer|browser|kernel)\b.{0,40}?"
     r"\b(?:died|crashed|exited (?:before|unexpectedly|prematurely|during)|terminated unexpectedly|is dead|quit unexpectedly)\b"
     r"|\b\w+ exited before startup\b"
 )
 _MEANINGS: tuple[tuple[Code, re.Pattern[str]], ...] = (
+    ("TOOL_COMMAND_NOT_FOUND", NOT_STARTED),
     ("PROVIDER_QUOTA_EXHAUSTED", _USED_UP),
     ("AUTH_FAILED", _LOCKED_OUT),
     ("CONN_DNS_FAILED", _UNRESOLVED),

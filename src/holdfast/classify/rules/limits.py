@@ -60,7 +60,7 @@ _RATE = phrases("""
     concurrency limit | concurrent requests | concurrent connections | request rate increased too quickly
     throttled | throttling | throttle | quota exceeded | rate exceeded | requests rate | request limit
     exceeded your usage limits | high frequency | too quickly | frequency limit | request frequency | too fast | in flight requests
-    slow down | request_limit_exceeded | limit has been exceeded | 并发 | 限流 | 过于频繁 | 频率 | 速率限制 | 请求数过多
+    resource has been exhausted (e | slow down | request_limit_exceeded | limit has been exceeded | 并发 | 限流 | 过于频繁 | 频率 | 速率限制 | 请求数过多
 """)
 _WINDOW_CODES = codes("""
     usage_limit_reached gousagelimiterror quota_exceeded monthly_limit_exceeded usage_limit_exceeded 1308 1310

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when, contains_any
 from holdfast.classify.phrases import class_names, phrases
+from holdfast.classify.sentences import NOT_STARTED
 from holdfast.faults import Scope
 
 if TYPE_CHECKING:
@@ -287,6 +288,8 @@ def by_words(evidence: Evidence) -> Verdict | None:
     ):
         return None
     code = evidence.first_match(_WORDS)
+    if code == "PROVIDER_TIMEOUT" and NOT_STARTED.search(evidence.text):
+        return None
     # A wrapper's "connection error" is less exact than its cause.
     vague = code in ("CONN_RESET", "PROVIDER_TIMEOUT") and evidence.raised is not None
     return None if code is None else _placed(code, weak=vague)

@@ -52,7 +52,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_COMMAND_NOT_FOUND",
         phrases("""
-        command not found | spawn npx enoent | executable file not found | is not recognized as an internal
+        command not found | spawn npx enoent | executable file not found | executable doesn't exist | is not recognized as an internal
         failed to create unified exec process
     """),
     ),
@@ -60,6 +60,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_FILE_NOT_FOUND",
         phrases("enoent", "no such file or directory", "cannot find the file", "cannot find the path"),
     ),
+    ("SYS_PROGRAMMING_ERROR", phrases("cannot read properties of undefined", "cannot read properties of null")),
     (
         "TOOL_FORBIDDEN",
         phrases("""
@@ -74,7 +75,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "PROVIDER_MALFORMED_RESPONSE",
         phrases("""
-        empty response | empty or unparsable | empty or malformed | malformed response | malformed_response | unparsable response
+        unexpected line format | empty response | empty or unparsable | empty or malformed | malformed response | malformed_response | unparsable response
         no output generated | no object generated | unexpected api response | invalid api response | invalid response body
         not provide any assistant | no assistant messages | returned no content | returned an empty | could not parse llm
         failed to parse llm | parse the response | did not match schema | not valid json | invalid json response | no response generated
@@ -132,7 +133,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
     (
         "TOOL_EXECUTION_FAILED",
         phrases("""
-        read-only file system | exec format error | transport not found | unknown transport | sandbox error | start sandbox | sandbox failed | wrongtype operation | execution failed | tool failed | tool error | exited with code | failed with exit code | exit status | non-zero exit
+        read-only file system | exec format error | transport not found | unknown transport | sandbox error | start sandbox | sandbox failed | wrongtype operation | execution failed | tool failed | tool error | not locked | exited with code | failed with exit code | exit status | non-zero exit
     """),
     ),
     (

@@ -38,6 +38,8 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         permission denied | operation not permitted | eacces | eperm | access is denied
     """),
     ),
+    # Windows names the pipe of a program that does not run as a missing file.
+    ("CONN_REFUSED", phrases("pipe/docker_engine")),
     (
         "TOOL_FILE_NOT_FOUND",
         phrases("no such file or directory", "enoent", "cannot find the path", "cannot find the file"),
@@ -57,6 +59,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         codes("grpc:deadline_exceeded")
         | phrases("""
         unable to return a response in the time allotted | context deadline exceeded | client.timeout exceeded
+        did not complete within
         """),
     ),
     ("CONN_REFUSED", phrases("econnrefused", "connection refused")),
@@ -79,7 +82,7 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         transfer closed with | connection was reset | ssl_error_syscall | not closed cleanly | client connection lost
         all mirrors were tried | fetch some archives | too many connection resets | failed to open tcp connection
         goaway | transport is closing | connection broken by | read timed out | failure when receiving data | recv failure
-        unable to load the service index
+        unable to load the service index | bad response from
     """),
     ),
 )

@@ -32,7 +32,7 @@ _CLASSES: tuple[tuple[Code, frozenset[str]], ...] = (
         "PROVIDER_OUTPUT_INVALID",
         class_names("""
         OutputParserException UnexpectedModelBehavior InstructorRetryException ModelRetry ModelBehaviorError
-        ToolRetryError ValidationError SchemaError InvalidToolCall ParseError
+        ToolRetryError ValidationError SchemaError InvalidToolCall ParseError AI_InvalidToolInputError
     """),
     ),
     # This stands after the validation errors, because msgspec derives its ValidationError from its DecodeError.
@@ -346,11 +346,17 @@ def client_side(evidence: Evidence) -> Verdict | None:
     return None
 
 
+# The lock could not be taken for a reason that the text names.
+_LOCK_FAILED = phrases("permission denied", "resource not found", "i/o timeout", "no such host", "connection refused")
+
+
 @applies_when(_LOCKED)
 def locked(evidence: Evidence) -> Verdict | None:
     """Another process has locked a database or a file, or changed an object at the same time."""
     # A server reports its own locks with a status, and the status decides.
-    return None if evidence.status in (409, 500, 503) else Verdict(code="TOOL_RESOURCE_BUSY")
+    if evidence.status in (409, 500, 503) or (evidence.exit_code and evidence.matches(_LOCK_FAILED)):
+        return None
+    return Verdict(code="TOOL_RESOURCE_BUSY")
 
 
 @applies_when(local=True)
