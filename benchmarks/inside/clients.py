@@ -134,7 +134,7 @@ def router(provider: Any) -> Client:
 OURS = "holdfast"
 TENACITY = "tenacity, 6 attempts"
 ROUTER = "LiteLLM Router"
-DEADLINE_S = INTERACTIVE.deadline or 120.0
+DEADLINE_S = INTERACTIVE.window or 120.0
 """The deadline of the default policy, for the clairvoyant that has one and for the peer that is given one."""
 _LAST_S = 6.0
 """Before the deadline of stamina: its last delay of up to 5 s, and an answer of 1 s."""

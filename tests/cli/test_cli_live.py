@@ -22,7 +22,7 @@ from holdfast.events import Commanded, Recovered, Retry
 from holdfast.faults import AbortedError, Fault
 from holdfast.testing import Capture, Midpoint, VirtualClock, run, script
 
-LONG = Policy(attempts=3, deadline=None, circuit=None, backoff=Backoff(initial=50, cap=50))
+LONG = Policy(attempts=3, patience=None, circuit=None, backoff=Backoff(initial=50, cap=50))
 
 
 SCREEN = Console(file=io.StringIO(), width=60)

@@ -100,7 +100,7 @@ def test_the_environment_wins_over_the_file(tmp_path):
         "HOLDFAST_TOKEN": "a secret, and nobody's setting",
     }
     config = load(environ=environ)
-    assert config.policy == phase(4).policy.replace(attempts=2, deadline=None, wait_for_circuit=True)
+    assert config.policy == phase(4).policy.replace(attempts=2, patience=None, wait_for_circuit=True)
     assert config.policy_of("claude") == config.policy.replace(timeout=9)
 
 

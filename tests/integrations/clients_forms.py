@@ -16,6 +16,7 @@ import holdfast.anthropic
 import holdfast.openai
 from holdfast import Policy, Runtime, StreamCutError
 from holdfast.events import AttemptStarted
+from holdfast.policies.circuit import PROVIDER
 from holdfast.testing import Capture, FaultProvider, Midpoint, VirtualClock, run
 
 CLAUDE, GPT, GROK = "claude-haiku-4-5", "gpt-5-mini", "grok-4"
@@ -143,6 +144,7 @@ class Played(NamedTuple):
 def play(script: str, form: Form, *, is_async: bool, policy: Policy | None = None, **options: Any) -> Played:
     """Make one call through a recovering client, read it to its end, and say how it went."""
     runtime, heard = Runtime(clock=VirtualClock(), rng=Midpoint()), Capture()
+    runtime.configure(Policy(profile="stud", circuit=PROVIDER), {})  # so that a test can count attempts and seconds
     runtime.on(heard)
     provider = FaultProvider(script, clock=runtime.clock, **options)
     client = client_for(form, provider.transport(), is_async=is_async)

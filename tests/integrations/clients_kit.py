@@ -10,7 +10,8 @@ import httpx2
 from anthropic import Anthropic, AsyncAnthropic
 from openai import AsyncOpenAI, OpenAI
 
-from holdfast import Runtime
+from holdfast import Policy, Runtime
+from holdfast.policies.circuit import PROVIDER
 from holdfast.testing import Capture, Midpoint, VirtualClock, run
 
 Answer = Callable[[httpx2.Request], httpx2.Response]
@@ -19,6 +20,7 @@ Answer = Callable[[httpx2.Request], httpx2.Response]
 def world() -> tuple[Runtime, Capture]:
     """A runtime in virtual time whose jitter is pinned to the middle, and its ears."""
     runtime = Runtime(clock=VirtualClock(), rng=Midpoint())
+    runtime.configure(Policy(profile="stud", circuit=PROVIDER), {})  # so that a test can count attempts and seconds
     heard = Capture()
     runtime.on(heard)
     return runtime, heard

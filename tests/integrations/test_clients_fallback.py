@@ -8,6 +8,7 @@ from clients_forms import CLAUDE, FORMS, GPT, client_for, recovering, text_of
 
 from holdfast import CircuitOpenError, Ok, Policy, Runtime, fault_of, recover
 from holdfast.events import CircuitState, Degraded, Fallback
+from holdfast.policies.circuit import PROVIDER
 from holdfast.testing import Capture, FaultProvider, Midpoint, VirtualClock, run
 
 UP = ""
@@ -20,6 +21,9 @@ class Assistant:
 
     def __init__(self, script=UP, *, consent=None, ways=("by_gpt", "cached", "degraded"), step=None):
         self.runtime, self.heard = Runtime(clock=VirtualClock(), rng=Midpoint(), consent=consent), Capture()
+        self.runtime.configure(
+            Policy(profile="stud", circuit=PROVIDER), {}
+        )  # so that a test can count attempts and seconds
         self.runtime.on(self.heard)
         self.provider = FaultProvider(script, clock=self.runtime.clock)
         self.notified = []

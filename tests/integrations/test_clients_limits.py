@@ -16,7 +16,7 @@ from clients_kit import BLOCK, REQUEST, START, STOP, Wire, async_anthropic_on, i
 import holdfast.anthropic
 from holdfast import BATCH, Budget, DeadlineError, Policy
 from holdfast.events import AttemptStarted
-from holdfast.policies.policy import DEFAULT_DEADLINE, DEFAULT_TIMEOUT
+from holdfast.policies.policy import DEFAULT_TIMEOUT
 from holdfast.testing import FaultProvider
 
 EACH = pytest.mark.parametrize("form", WHOLE.values(), ids=WHOLE)
@@ -132,13 +132,11 @@ def test_FI2_a_budget_of_seconds_around_the_call_holds(is_async):
 
 
 def test_FI2_a_limit_that_nobody_gave_is_known_also_in_copies():
-    given, unnamed = Policy(timeout=60.0, deadline=120.0), Policy(attempts=4)
+    given, unnamed = Policy(timeout=60.0), Policy(attempts=4)
     for copied in (unnamed.replace(attempts=5), copy.deepcopy(unnamed), pickle.loads(pickle.dumps(unnamed))):
         assert copied.timeout is DEFAULT_TIMEOUT
-        assert copied.deadline is DEFAULT_DEADLINE
     for copied in (given, given.replace(attempts=5), pickle.loads(pickle.dumps(given))):
         assert copied.timeout is not DEFAULT_TIMEOUT
-        assert copied.deadline is not DEFAULT_DEADLINE
 
 
 # --- streams ---

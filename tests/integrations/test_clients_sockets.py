@@ -52,7 +52,7 @@ def client_on(provider, form, runtime, kind="sync", *, timeout=PATIENCE, url=Non
     http = httpx2.Client if kind == "sync" else httpx2.AsyncClient
     # Without certificates to check: reading those of the machine takes longer than the test.
     client = kinds[sdk, kind](base_url=base, api_key="test", timeout=timeout, http_client=http(verify=False))
-    return recovering(form, client, runtime=runtime, policy=Policy(timeout=timeout, deadline=None))
+    return recovering(form, client, runtime=runtime, policy=Policy(timeout=timeout, patience=None))
 
 
 def answer_text(form, answer, events):
@@ -136,7 +136,7 @@ def test_fifty_calls_at_once_in_a_storm_are_counted_to_the_last_request(provider
     (runtime, heard), form = world, FORMS["messages"]
     provider.set_script("529%30*10000")
     given = anthropic.Anthropic(base_url=provider.url, api_key="test")
-    policy = Policy(attempts=20, circuit=None, deadline=None)
+    policy = Policy(attempts=20, circuit=None, patience=None)
     answers = []
     with recovering(form, given, runtime=runtime, policy=policy) as client:
         threads = [threading.Thread(target=lambda: answers.append(form.begin(client))) for _ in range(50)]

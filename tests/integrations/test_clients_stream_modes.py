@@ -7,8 +7,9 @@ import json
 import pytest
 from clients_forms import ANSWER, STREAMED, arguments_in, client_for, is_whole, play, recovering, text_in
 
-from holdfast import Runtime, StreamCutError, recover
+from holdfast import Policy, Runtime, StreamCutError, recover
 from holdfast.events import AttemptStarted, StreamResumed
+from holdfast.policies.circuit import PROVIDER
 from holdfast.testing import Capture, FaultProvider, Midpoint, VirtualClock, run
 
 EACH = pytest.mark.parametrize("form", STREAMED.values(), ids=STREAMED)
@@ -23,6 +24,9 @@ class Live:
 
     def __init__(self, script, form, inside, **options):
         self.runtime, self.heard, self.events = Runtime(clock=VirtualClock(), rng=Midpoint()), Capture(), []
+        self.runtime.configure(
+            Policy(profile="stud", circuit=PROVIDER), {}
+        )  # so that a test can count attempts and seconds
         self.runtime.on(self.heard)
         self.provider = FaultProvider(script, clock=self.runtime.clock)
         self.client = client_for(form, self.provider.transport(), is_async=True)

@@ -122,7 +122,7 @@ def test_events_are_not_held_back_after_the_first_content():
         await asyncio.sleep(10_000)
 
     wire = Wire(Streaming(START, BLOCK, text("Hel"), silence=forever))
-    claude = recovering(async_anthropic_on(wire), runtime=runtime, policy=Policy(timeout=None, deadline=None))
+    claude = recovering(async_anthropic_on(wire), runtime=runtime, policy=Policy(timeout=None, patience=None))
 
     async def read():
         stream = await claude.messages.create(**REQUEST, stream=True)

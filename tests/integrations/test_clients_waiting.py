@@ -8,6 +8,7 @@ import pytest
 from clients_forms import CLAUDE, FORMS, GPT, client_for, recovering, text_of
 
 from holdfast import CircuitOpenError, Policy, Runtime, recover
+from holdfast.policies.circuit import PROVIDER
 from holdfast.testing import FaultProvider, Midpoint, VirtualClock, run
 
 DOWN_S = 50.0
@@ -24,6 +25,9 @@ class Outage:
 
     def __init__(self, script=CLAUDE_DOWN, policy=None):
         self.runtime = Runtime(clock=VirtualClock(), rng=Midpoint())
+        self.runtime.configure(
+            Policy(profile="stud", circuit=PROVIDER), {}
+        )  # so that a test can count attempts and seconds
         self.provider = FaultProvider(script, clock=self.runtime.clock)
         self.claude, self.gpt = (
             recovering(

@@ -217,7 +217,7 @@ def test_an_open_circuit_sends_nothing():
 
 def test_a_call_that_is_cancelled_says_nothing_about_the_provider():
     provider = FaultProvider("hang")
-    model, runtime, heard = on(provider, gpt, policy=Policy(timeout=None, deadline=None))
+    model, runtime, heard = on(provider, gpt, policy=Policy(timeout=None, patience=None))
 
     async def leave() -> None:
         task = asyncio.ensure_future(model.ainvoke("hello"))

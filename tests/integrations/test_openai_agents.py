@@ -108,7 +108,7 @@ def direct(model, method="get_response", **changes):
 @each_model
 def test_failures_pass_unseen_and_one_attempt_is_one_request(kind):
     stage = Stage("429;retry-after=7, 503, cut, ok")
-    model = stage.model(kind, policy=Policy(attempts=6, timeout=None, deadline=None))
+    model = stage.model(kind, policy=Policy(attempts=6, timeout=None, patience=None))
     assert type(model) is kind
     assert stage.run(model).final_output == "You said: hello"
     assert stage.received == 4
@@ -276,7 +276,7 @@ def test_any_model_of_your_own_recovers():
 
 def test_a_call_that_is_cancelled_says_nothing_about_the_provider():
     stage = Stage("hang, loop")
-    model = stage.model(policy=Policy(timeout=None, deadline=None))
+    model = stage.model(policy=Policy(timeout=None, patience=None))
 
     async def cancelled():
         task = asyncio.create_task(direct(model))
@@ -292,7 +292,7 @@ def test_a_call_that_is_cancelled_says_nothing_about_the_provider():
 
 def test_the_sdks_limit_of_a_call_is_one_for_all_attempts():
     stage = Stage("529, loop")
-    model = stage.model(policy=Policy(attempts=9, deadline=None))
+    model = stage.model(policy=Policy(attempts=9, patience=None))
     with pytest.raises(Exception, match="timed out after 3 seconds") as caught:
         stage.run(model, model_settings=ModelSettings(timeout=3))
     assert type(caught.value).__name__ == "ModelTimeoutError"

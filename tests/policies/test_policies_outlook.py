@@ -36,10 +36,10 @@ def test_S2_14_rate_limits_are_clipped_by_the_deadline():
 @pytest.mark.parametrize(
     ("policy", "seconds"),
     [
-        (Policy(attempts=3, timeout=10, deadline=None, backoff=Backoff(initial=1, jitter=0)), 33),
+        (Policy(attempts=3, timeout=10, patience=None, backoff=Backoff(initial=1, jitter=0)), 33),
         (Policy(attempts=3, timeout=10, deadline=20, backoff=Backoff(initial=1, jitter=0)), 20),
         (Policy(attempts=3, timeout=None, deadline=20), 20),
-        (Policy(attempts=3, timeout=None, deadline=None), None),
+        (Policy(attempts=3, timeout=None, patience=None), None),
     ],
 )
 def test_the_worst_case_in_time(policy, seconds):
@@ -69,7 +69,7 @@ backoffs = st.builds(
 
 @given(backoffs, st.integers(1, 6), st.integers(0, 2**32))
 def test_what_happens_is_within_what_was_told(backoff, attempts, seed):
-    policy = Policy(attempts=attempts, backoff=backoff, deadline=None)
+    policy = Policy(attempts=attempts, backoff=backoff, patience=None)
     each = told(policy, "transient")
     decider, rng, waits = Decider(policy), Random(seed), []
     fault = Fault.of("PROVIDER_OVERLOADED")
@@ -99,8 +99,8 @@ def test_our_own_policies_deserve_no_warning(policy):
 @pytest.mark.parametrize(
     ("policy", "warned"),
     [
-        (Policy(timeout=None, deadline=None), ["timeout"]),
-        (Policy(attempts=1, timeout=None, deadline=None), []),
+        (Policy(timeout=None, patience=None), ["timeout"]),
+        (Policy(attempts=1, timeout=None, patience=None), []),
         (Policy(attempts=9, backoff=Backoff(initial=30, cap=60), circuit=None), ["deadline"]),
         (Policy(timeout=5, deadline=20), ["deadline"] * 2),
         (Policy(backoff=Backoff(jitter=0)), ["backoff.jitter"]),
@@ -108,7 +108,7 @@ def test_our_own_policies_deserve_no_warning(policy):
         (Policy(attempts=4, circuit=Circuit(failures=2)), ["circuit.failures"]),
         (Policy(attempts=4, circuit=Circuit(failures=2), counts="operation"), []),
         (Policy(circuit=Circuit(open_for=200), wait_for_circuit=True), ["wait_for_circuit"]),
-        (Policy(circuit=Circuit(open_for=200), wait_for_circuit=True, deadline=None), []),
+        (Policy(circuit=Circuit(open_for=200), wait_for_circuit=True, patience=None), []),
     ],
 )
 def test_what_is_suspicious_is_told(policy, warned):

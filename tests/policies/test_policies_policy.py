@@ -71,7 +71,7 @@ def test_unknown_options_are_invalid_also_in_replace() -> None:
 
 def test_replace_changes_some_options_and_checks_all() -> None:
     policy = Policy(attempts=5, timeout=10)
-    other = policy.replace(attempts=None, deadline=None)
+    other = policy.replace(attempts=None, patience=None)
     assert (other.attempts, other.timeout, other.deadline) == (None, 10, None)
     assert policy.attempts == 5
     with pytest.raises(InvalidError):

@@ -8,7 +8,8 @@ import anthropic
 import httpx2
 import openai
 
-from holdfast import Runtime
+from holdfast import Policy, Runtime
+from holdfast.policies.circuit import PROVIDER
 from holdfast.providers import RecoveringModel, Request, ToolSpec, User
 from holdfast.providers.anthropic import anthropic_model
 from holdfast.providers.openai import openai_model
@@ -46,6 +47,9 @@ class World:
 
     def __init__(self, script: Any = "", **options: Any) -> None:
         self.runtime = Runtime(clock=VirtualClock(), rng=Midpoint(), **options)
+        self.runtime.configure(
+            Policy(profile="stud", circuit=PROVIDER), {}
+        )  # so that a test can count attempts and seconds
         self.heard = Capture()
         self.runtime.on(self.heard)
         self.provider = FaultProvider(script, clock=self.runtime.clock)

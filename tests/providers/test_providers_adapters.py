@@ -175,7 +175,7 @@ def test_a_cut_stream_begins_again_where_that_was_chosen(kind):
 @each
 def test_a_long_tool_call_that_keeps_coming_is_no_silence(kind, world_of):
     world = world_of('replies = "tools"\n[[rules]]\nsteps = "drip;every=10"')
-    model = world.model(kind, policy=Policy(timeout=25, deadline=None))
+    model = world.model(kind, policy=Policy(timeout=25, patience=None))
     (reply,) = world.stream(model, question(tools=(TOOL,)))
     assert reply.calls[0].arguments == {"city": "example", "days": 1}
     assert world.runtime.clock.monotonic() > 60
@@ -248,7 +248,7 @@ def test_the_sdks_own_error_comes_through_with_its_fault(kind, script, code, err
     world = World(script)
     with pytest.raises(Exception) as raised:
         world.exchange(
-            world.model(kind, policy=Policy(deadline=None, circuit=Circuit(failures=99, rate=None))), question()
+            world.model(kind, policy=Policy(patience=None, circuit=Circuit(failures=99, rate=None))), question()
         )
     assert fault_of(raised.value).code.startswith(code)
     if error is not None:

@@ -6,28 +6,51 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
-from holdfast import Circuit, Policy, Runtime, recover
+from holdfast import INTERACTIVE, Circuit, Policy, Runtime, recover
 from holdfast.events import AttemptEnded, AttemptStarted, Cancelled, CircuitState, Event
+from holdfast.policies.circuit import GRADED, PROVIDER
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.recover import Recovery
 from holdfast.runtime.registry import TargetState
 from holdfast.testing import Capture, Midpoint, VirtualClock, run
+
+THREE = Policy(profile="stud", circuit=PROVIDER, deadline=120.0, wait_for_circuit=False)
+"""Three attempts, six for rate limits, and a circuit that opens and closes: the numbers of the specifications."""
+
+
+def exact(policy: Policy) -> Policy:
+    """Return the policy with the numbers of `THREE` for what it leaves open, so that a test can count attempts and seconds."""
+    return policy.replace(
+        profile="stud" if policy.profile == "holdfast" else policy.profile,
+        circuit=PROVIDER if policy.circuit is GRADED else policy.circuit,
+        deadline=max(120.0, policy.timeout or 0.0) if policy.window == INTERACTIVE.window else policy.deadline,
+        wait_for_circuit=bool(policy.wait_for_circuit),
+    )
+
 
 LOOSE = Circuit(failures=10_000, rate=None)
 """A circuit that counts calls and never opens by itself in a test."""
 
 
 class World:
-    """One runtime in virtual time. Jitter is pinned to the middle, so waits are the curve's own numbers."""
+    """One runtime in virtual time. Jitter is pinned to the middle, so waits are the curve's own numbers.
 
-    def __init__(self, **options: Any) -> None:
+    What a policy leaves open has exact numbers, unless the world is to have Holdfast's own defaults.
+    """
+
+    def __init__(self, *, defaults: bool = False, **options: Any) -> None:
         self.clock = VirtualClock()
         options.setdefault("rng", Midpoint())
         self.runtime = Runtime(clock=self.clock, **options)
+        self.defaults = defaults
+        if not defaults:
+            self.runtime.configure(THREE, {})
         self.events = Capture()
         self.runtime.on(self.events)
 
     def recover(self, target: Any = None, policy: Policy | None = None, **options: Any) -> Recovery:
+        if policy is not None and not self.defaults:
+            policy = exact(policy)
         return recover(target, policy, runtime=self.runtime, **options)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:

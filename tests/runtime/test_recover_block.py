@@ -85,7 +85,7 @@ def test_R57_while_the_circuit_is_open_entering_raises(form: str) -> None:
 @FORMS
 def test_R34_with_wait_for_circuit_entering_a_block_waits(form: str) -> None:
     world = World()
-    policy = Policy(circuit=Circuit(failures=1), wait_for_circuit=True, deadline=None)
+    policy = Policy(circuit=Circuit(failures=1), wait_for_circuit=True, patience=None)
     assert attempts_of(world, form, Flaky(reset()), policy) == [1, 2]
     assert world.now == 30
 
@@ -125,7 +125,7 @@ def test_S1_32_a_block_that_is_late_in_every_attempt_raises_a_deadline_error() -
 @FORMS
 def test_R69_a_block_takes_a_place_and_a_start_like_any_call(form: str) -> None:
     world = World()
-    policy = Policy(circuit=LOOSE, concurrency=1, per_second=0.5, deadline=None)
+    policy = Policy(circuit=LOOSE, concurrency=1, per_second=0.5, patience=None)
     assert attempts_of(world, form, Flaky(reset()), policy) == [1, 2]
     assert world.now == 2
     assert_places_free(world.state("provider:a"))
@@ -137,7 +137,7 @@ def test_R69_concurrent_blocks_share_the_places() -> None:
 
     async def one() -> None:
         nonlocal running, most
-        async for attempt in world.recover("a", Policy(concurrency=2, deadline=None)):
+        async for attempt in world.recover("a", Policy(concurrency=2, patience=None)):
             async with attempt:
                 running += 1
                 most = max(most, running)

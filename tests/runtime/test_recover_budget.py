@@ -364,7 +364,7 @@ def test_FR17_the_seconds_of_a_budget_end_by_its_own_clock() -> None:
 def test_FR17_a_call_on_another_runtime_has_as_many_seconds_as_the_budget_has_left(form: str) -> None:
     mine, other = at(1000), at(5)
     work = Always(reset)
-    patient = other.recover("a", Policy(deadline=None, attempts=50, circuit=LOOSE))
+    patient = other.recover("a", Policy(patience=None, attempts=50, circuit=LOOSE))
 
     async def main() -> None:
         await patient.call(work.acall)
@@ -379,7 +379,7 @@ def test_FR17_a_call_on_another_runtime_has_as_many_seconds_as_the_budget_has_le
 def test_FR17_a_deadline_around_holds_on_another_runtime_too() -> None:
     outer, inner = at(1000), at(5)
     work = Always(reset)
-    calling = inner.recover("inner", Policy(deadline=None, attempts=50, circuit=LOOSE))(work)
+    calling = inner.recover("inner", Policy(patience=None, attempts=50, circuit=LOOSE))(work)
     with pytest.raises(ConnectionResetError):
         outer.recover("outer", Policy(timeout=None, deadline=10, attempts=1)).call(calling)
     assert (work.calls, inner.now) == (4, 5 + 7)

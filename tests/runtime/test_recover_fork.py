@@ -81,7 +81,7 @@ def test_jitter_and_keys_differ_between_workers() -> None:
             own.on(lambda event: waits.append(getattr(event, "delay", None)))
             default_runtime().waits = False
             default_runtime().on(lambda event: waits.append(getattr(event, "delay", None)))
-            for recovery in (recover("a", runtime=own), recover("a")):
+            for recovery in (recover("a", Policy(attempts=3), runtime=own), recover("a", Policy(attempts=3))):
                 try:
                     recovery.call(fails)
                 except ConnectionResetError:

@@ -115,7 +115,7 @@ def test_a_cancel_command_to_a_fallback_ends_the_whole_call() -> None:
 
 def test_a_person_may_choose_the_fallback_while_the_call_waits_for_its_circuit() -> None:
     world = World()
-    policy = Policy(circuit=Circuit(failures=1, open_for=60), attempts=1, wait_for_circuit=True, deadline=None)
+    policy = Policy(circuit=Circuit(failures=1, open_for=60), attempts=1, wait_for_circuit=True, patience=None)
 
     @world.recover("a", policy)
     async def call(fails: bool) -> str:

@@ -30,7 +30,7 @@ def test_never_more_calls_at_once_than_there_are_places() -> None:
         running -= 1
 
     async def main() -> None:
-        recovery = world.recover("a", Policy(concurrency=5, deadline=None))
+        recovery = world.recover("a", Policy(concurrency=5, patience=None))
         await asyncio.gather(*(recovery.call(work) for _ in range(50)))
 
     world.run(main())
@@ -76,7 +76,7 @@ def test_R69_a_cancelled_waiter_frees_its_place_and_the_next_runs() -> None:
         await asyncio.sleep(5)
 
     async def main() -> None:
-        recovery = world.recover("a", Policy(concurrency=1, deadline=None))
+        recovery = world.recover("a", Policy(concurrency=1, patience=None))
         tasks = {name: asyncio.create_task(recovery.call(work, name)) for name in ("first", "second", "third")}
         await asyncio.sleep(1)
         tasks["second"].cancel()
@@ -99,7 +99,7 @@ def test_R69_a_waiter_cancelled_as_it_is_woken_hands_the_place_on() -> None:
         await asyncio.sleep(5)
 
     async def main() -> None:
-        recovery = world.recover("a", Policy(concurrency=1, deadline=None))
+        recovery = world.recover("a", Policy(concurrency=1, patience=None))
         tasks = {name: asyncio.create_task(recovery.call(work, name)) for name in ("first", "second", "third")}
         await asyncio.sleep(0)
         # In the very turn in which the first ends and wakes the second.
@@ -159,7 +159,7 @@ def test_calls_start_at_the_pace_and_no_faster() -> None:
         starts.append(world.now)
 
     async def main() -> None:
-        recovery = world.recover("a", Policy(per_second=2, deadline=None))
+        recovery = world.recover("a", Policy(per_second=2, patience=None))
         await asyncio.gather(*(recovery.call(work) for _ in range(5)))
 
     world.run(main())
@@ -225,7 +225,7 @@ def test_a_cancelled_start_is_given_to_the_next() -> None:
         starts.append(world.now)
 
     async def main() -> None:
-        recovery = world.recover("a", Policy(per_second=0.1, deadline=None))
+        recovery = world.recover("a", Policy(per_second=0.1, patience=None))
         await recovery.call(work)
         waiting = asyncio.create_task(recovery.call(work))
         await asyncio.sleep(1)
@@ -241,7 +241,7 @@ def test_waiting_for_a_place_is_not_the_callees_time() -> None:
     world = World()
 
     async def main() -> list[Any]:
-        recovery = world.recover("a", Policy(concurrency=1, timeout=5, deadline=None))
+        recovery = world.recover("a", Policy(concurrency=1, timeout=5, patience=None))
         return await asyncio.gather(*(recovery.call(Flaky(takes=4).acall) for _ in range(3)))
 
     assert world.run(main()) == ["ok"] * 3

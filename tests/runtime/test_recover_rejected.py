@@ -16,7 +16,7 @@ from holdfast.events import CircuitState, Failed
 POLICY = Policy(
     attempts=1,
     timeout=None,
-    deadline=None,
+    patience=None,
     circuit=Circuit(failures=1, open_for=60, open_growth=1),
     wait_for_circuit=False,
 )

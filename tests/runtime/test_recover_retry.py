@@ -141,7 +141,7 @@ def test_R14_fifty_tasks_share_a_policy_and_nothing_else(n: int) -> None:
 
 def test_R14_fifty_threads_share_a_policy_and_nothing_else() -> None:
     runtime = Runtime(waits=False)
-    decorated = recover("a", Policy(circuit=OFTEN), runtime=runtime)
+    decorated = recover("a", Policy(attempts=3, circuit=OFTEN), runtime=runtime)
     works = [Always(reset) for _ in range(50)]
     errors: list[Any] = [None] * 50
     ready = threading.Barrier(50)
@@ -204,7 +204,7 @@ def test_R19_a_deadline_of_the_caller_is_not_retried() -> None:
     world = World()
     work = Flaky(takes=50)
     with pytest.raises(DeadlineError) as failed:
-        world.run(world.recover("a", Policy(timeout=5, deadline=5)).call(work.acall))
+        world.run(world.recover("a", Policy(timeout=None, deadline=5)).call(work.acall))
     assert failed.value.fault.code == "SYS_DEADLINE_EXCEEDED"
     assert (work.calls, world.now) == (0, 5)
 
@@ -225,7 +225,7 @@ def test_R29_retry_after_is_slept_exactly_and_spread_only_adds() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "seconds", "reason"),
-    [(Policy(), 200, "deadline"), (Policy(deadline=None), 901, "longer wait"), (BATCH, 2000, "longer wait")],
+    [(Policy(), 200, "deadline"), (Policy(patience=None), 901, "longer wait"), (BATCH, 2000, "longer wait")],
 )
 def test_R31_a_retry_after_beyond_the_limit_is_not_slept(policy: Policy, seconds: int, reason: str) -> None:
     world = World()
@@ -263,7 +263,7 @@ def failing(code: int | str) -> Any:
     ("fails", "policy", "waits"),
     [
         pytest.param(failing(503), Policy(), [1, 2], id="S2-15 provider 5xx"),
-        pytest.param(failing(429), Policy(deadline=None), [5, 10, 20, 40, 80], id="S2-14 rate limit"),
+        pytest.param(failing(429), Policy(patience=None), [5, 10, 20, 40, 80], id="S2-14 rate limit"),
         pytest.param(failing("SESS_STORE_UNAVAILABLE"), Policy(), [2, 4], id="S2-17 store"),
         pytest.param(failing(503), Policy(profile="spec016"), [1, 2], id="S1-8 spec016"),
         pytest.param(failing(429), Policy(profile="spec016"), [1, 2], id="S1-8 spec016 rate limit"),

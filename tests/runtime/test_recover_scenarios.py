@@ -150,7 +150,7 @@ def test_S1_32_a_tool_that_takes_too_long_is_cancelled() -> None:
 
     # When it takes more than 120 seconds
     with pytest.raises(TimeoutError) as failed:
-        world.run(world.recover("tool:bash", Policy(timeout=120, deadline=None)).call(bash))
+        world.run(world.recover("tool:bash", Policy(timeout=120, patience=None)).call(bash))
 
     # Then it is cancelled with a TimeoutError, which is classified as retryable
     assert cancelled == [120]

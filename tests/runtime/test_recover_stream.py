@@ -203,7 +203,7 @@ def test_R75_an_item_is_delivered_before_the_next_is_read() -> None:
 )
 def test_R77_each_limit_has_its_own_kind_of_error(script: list[Any], options: Any, code: str, at: float) -> None:
     world = World()
-    _, error = collect(world, Source(script), Policy(attempts=1, timeout=None, deadline=None), **options)
+    _, error = collect(world, Source(script), Policy(attempts=1, timeout=None, patience=None), **options)
     assert isinstance(error, HoldfastError)
     assert error.fault.code == code
     assert world.now == at
@@ -242,7 +242,7 @@ def test_R77_opening_the_stream_is_under_the_first_items_limit() -> None:
         await asyncio.sleep(1000)
 
     async def main() -> None:
-        stream_of = world.recover("a", Policy(timeout=None, deadline=None, attempts=2)).stream(hangs, first=5)
+        stream_of = world.recover("a", Policy(timeout=None, patience=None, attempts=2)).stream(hangs, first=5)
         async with stream_of() as stream:
             async for _ in stream:
                 pass
@@ -402,7 +402,7 @@ def test_the_deadline_starts_when_the_stream_is_entered_not_when_it_is_made() ->
 
 def test_a_stream_holds_its_place_until_it_is_left() -> None:
     world = World()
-    live = world.recover("a", Policy(concurrency=1, deadline=None)).stream(Source(["a", 5.0, "b"]).stream)
+    live = world.recover("a", Policy(concurrency=1, patience=None)).stream(Source(["a", 5.0, "b"]).stream)
     starts: list[float] = []
 
     async def read() -> None:

@@ -15,7 +15,7 @@ from holdfast.testing import Capture, VirtualClock, run
 from holdfast.testing import use_runtime as using
 
 ONCE = Policy(attempts=1)
-PATIENT = Policy(attempts=3, backoff=Backoff(initial=30), deadline=None)
+PATIENT = Policy(attempts=3, backoff=Backoff(initial=30), patience=None)
 
 
 @pytest.fixture

@@ -383,7 +383,7 @@ def test_FR16_what_a_stream_gives_after_its_limit_is_not_delivered(ends: str) ->
 @pytest.mark.parametrize("times", [1, 3])
 def test_FR16_a_block_that_ends_after_its_limit_has_failed(times: int) -> None:
     world, work = World(), Stubborn(times=times, takes=20)
-    policy = Policy(timeout=5, deadline=None, attempts=2, circuit=LOOSE)
+    policy = Policy(timeout=5, patience=None, attempts=2, circuit=LOOSE)
 
     async def main() -> None:
         async for attempt in world.recover("a", policy):

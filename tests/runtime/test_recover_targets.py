@@ -45,11 +45,11 @@ def test_R85_a_call_under_way_finishes_on_the_old_configuration() -> None:
 def test_R85_the_state_of_a_circuit_survives_a_reload() -> None:
     world = World()
     recovery = world.recover("a")
-    world.runtime.configure(Policy(attempts=1, circuit=Circuit(failures=2)), {})
+    world.runtime.configure(Policy(attempts=1, circuit=Circuit(failures=2), wait_for_circuit=False), {})
     for _ in range(2):
         with pytest.raises(ConnectionResetError):
             recovery.call(Always(reset))
-    world.runtime.configure(Policy(attempts=1, circuit=Circuit(failures=9, open_for=60)), {})
+    world.runtime.configure(Policy(attempts=1, circuit=Circuit(failures=9, open_for=60), wait_for_circuit=False), {})
     with pytest.raises(CircuitOpenError):
         recovery.call(Flaky())
     world.clock.advance(30)
@@ -79,7 +79,7 @@ def test_R85_every_option_behind_a_name_may_change_with_a_reload() -> None:
 
 def test_R85_a_call_settles_where_it_was_admitted_whatever_changed_meanwhile() -> None:
     first, second = World(), World()
-    decorated = recover("a", Policy(deadline=None, timeout=None))(Flaky(takes=10).acall)
+    decorated = recover("a", Policy(patience=None, timeout=None))(Flaky(takes=10).acall)
 
     async def main() -> None:
         with use_runtime(first.runtime):
@@ -172,7 +172,7 @@ def test_R87_the_number_of_names_is_bounded_and_open_or_held_circuits_stay() -> 
 
 def test_R87_a_name_that_was_evicted_under_a_call_comes_back_clean() -> None:
     world = World(most_circuits=10)
-    recovery = world.recover("a", Policy(deadline=None, timeout=None, concurrency=1))
+    recovery = world.recover("a", Policy(patience=None, timeout=None, concurrency=1))
 
     async def main() -> None:
         under_way = asyncio.create_task(recovery.call(Flaky(takes=10).acall))

@@ -149,7 +149,7 @@ def test_FR18_a_failure_before_the_limit_is_retried_in_a_thread_as_before() -> N
 
 
 def test_without_a_limit_no_thread_is_used() -> None:
-    recovery = recover("a", Policy(timeout=None, deadline=None), threads=True, runtime=Runtime(waits=False))
+    recovery = recover("a", Policy(timeout=None, patience=None), threads=True, runtime=Runtime(waits=False))
     assert recovery.call(threading.current_thread) is threading.current_thread()
 
 

@@ -102,7 +102,7 @@ def test_R66_the_last_attempt_gets_the_rest_of_the_deadline() -> None:
 
 def test_the_deadline_around_clips_everything_below() -> None:
     world = World()
-    inner = world.recover("inner", Policy(timeout=None, deadline=None))(Flaky(takes=1000).acall)
+    inner = world.recover("inner", Policy(timeout=None, patience=None))(Flaky(takes=1000).acall)
 
     async def outer() -> None:
         await inner()
@@ -115,7 +115,7 @@ def test_the_deadline_around_clips_everything_below() -> None:
 def test_the_deadline_around_clips_a_wait_below_in_sync_code() -> None:
     world = World()
     work = Always(reset)
-    inner = world.recover("inner", Policy(deadline=None, attempts=50, circuit=LOOSE))(work)
+    inner = world.recover("inner", Policy(patience=None, attempts=50, circuit=LOOSE))(work)
     with pytest.raises(ConnectionResetError):
         world.recover("outer", Policy(timeout=None, deadline=10)).call(inner)
     assert world.now == 7  # 1 + 2 + 4; eight more seconds would pass the deadline
@@ -126,7 +126,7 @@ def test_a_budget_between_two_recoveries_does_not_hide_the_outer_deadline() -> N
     """A scope is never wider than the one around it."""
     world = World()
     work = Always(reset)
-    inner = world.recover("inner", Policy(deadline=None, attempts=50, circuit=LOOSE))(work)
+    inner = world.recover("inner", Policy(patience=None, attempts=50, circuit=LOOSE))(work)
 
     def between() -> None:
         with Budget(attempts=100):
@@ -263,7 +263,7 @@ def test_a_coroutine_awaited_later_has_its_whole_time_from_then_on() -> None:
 def test_a_task_that_outlives_the_call_it_was_started_in_is_free_of_its_deadline(form: str) -> None:
     world = World()
     policy = Policy(timeout=5, deadline=10, circuit=LOOSE, attempts=1)
-    inner = world.recover("inner", Policy(timeout=None, deadline=None))(Flaky(takes=1).acall)
+    inner = world.recover("inner", Policy(timeout=None, patience=None))(Flaky(takes=1).acall)
     tasks: list[asyncio.Task[Any]] = []
 
     async def outlives() -> Any:
@@ -301,7 +301,7 @@ def test_a_task_that_outlives_the_call_it_was_started_in_is_free_of_its_deadline
 
 def test_a_task_that_outlives_its_call_still_sees_the_deadline_around_that() -> None:
     world = World()
-    inner = world.recover("inner", Policy(timeout=None, deadline=None))(Flaky(takes=100).acall)
+    inner = world.recover("inner", Policy(timeout=None, patience=None))(Flaky(takes=100).acall)
 
     async def outer() -> None:
         task = await world.recover("middle", Policy(timeout=5, deadline=10)).call(start)

@@ -368,7 +368,7 @@ class Thread:
         return self.result[0]
 
 
-LONG = Policy(attempts=3, deadline=None, circuit=LOOSE, backoff=Backoff(initial=500, cap=500))
+LONG = Policy(attempts=3, patience=None, circuit=LOOSE, backoff=Backoff(initial=500, cap=500))
 
 
 @pytest.fixture

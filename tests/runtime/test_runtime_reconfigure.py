@@ -25,11 +25,11 @@ from holdfast import (
 )
 from holdfast.events import CircuitState, Failed
 from holdfast.manager import ExecutionOptions, ResilienceManager
-from holdfast.policies.circuit import PROVIDER
+from holdfast.policies.circuit import GRADED, PROVIDER
 from holdfast.testing import Capture, VirtualClock, run
 
-THREE = Policy(attempts=3, backoff=Backoff(initial=1, jitter=0), deadline=None, circuit=None)
-ONE = Policy(attempts=1, deadline=None, circuit=None)
+THREE = Policy(attempts=3, backoff=Backoff(initial=1, jitter=0), patience=None, circuit=None)
+ONE = Policy(attempts=1, patience=None, circuit=None)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_R85_calls_under_way_finish_on_the_settings_they_began_with(runtime):
 @pytest.mark.parametrize("way", ["default", "by name"])
 def test_R85_a_circuit_keeps_its_state_under_other_settings(runtime, way):
     def configure(circuit: Circuit | None) -> None:
-        policy = Policy(attempts=1, circuit=circuit)
+        policy = Policy(attempts=1, circuit=circuit, wait_for_circuit=False)
         runtime.configure(*((policy, {}) if way == "default" else (INTERACTIVE, {"provider:claude": policy})))
 
     def state() -> CircuitState:
@@ -126,7 +126,7 @@ def test_FR1_a_policy_that_names_no_circuit_takes_the_configured_one(runtime, wa
     assert own._plan.fresh().policy == policy.replace(circuit=NINE)
     runtime.configure(INTERACTIVE, {})
     assert own.call(len, "x") == plain.call(len, "x") == 1
-    assert runtime.registry.get("provider:claude").circuit == Circuit()
+    assert runtime.registry.get("provider:claude").circuit == GRADED
 
 
 @pytest.mark.parametrize("copied", [lambda it: pickle.loads(pickle.dumps(it)), copy.copy, copy.deepcopy])
@@ -149,11 +149,11 @@ def test_FR1_the_circuit_of_an_agent_is_not_that_of_its_provider(runtime, policy
     assert recover("claude", runtime=runtime).call(len, "x") == 1
     assert recover("agent:a", runtime=runtime).call(len, "x") == 1
     assert runtime.registry.get("agent:a").circuit == NINE
-    assert runtime.registry.get("provider:claude").circuit == Circuit()
+    assert runtime.registry.get("provider:claude").circuit == GRADED
     # The settings of the provider are not those of the agent, either.
     runtime.configure(INTERACTIVE, {"provider:claude": Policy(circuit=NINE)})
     assert recovery.call(len, "x") == 1
-    assert runtime.registry.get("agent:a").circuit == Circuit()
+    assert runtime.registry.get("agent:a").circuit == GRADED
     assert runtime.registry.get("provider:claude").circuit == NINE
 
 

@@ -18,8 +18,11 @@ def state_with(policy: Policy) -> TargetState:
     return state
 
 
+TURN = (0.0, 0)
+
+
 def open_circuit(state: TargetState) -> None:
-    permit = state.admit(0.0)
+    permit = state.admit(0.0, TURN)
     assert isinstance(permit, Permit)
     assert state.settle(permit, Verdict.FAILURE, 0.0), "the circuit changed"
 
@@ -29,7 +32,7 @@ def test_FR9_an_open_circuit_never_hands_out_a_rejection_as_a_permit() -> None:
     assert isinstance(state.admit_if_closed(0.0), Permit)
     open_circuit(state)
     assert state.admit_if_closed(1.0) is None
-    assert isinstance(state.admit(1.0), Rejection)
+    assert isinstance(state.admit(1.0, TURN), Rejection)
 
 
 def test_the_circuit_is_read_and_changed_through_methods_only() -> None:
@@ -49,7 +52,7 @@ def test_the_circuit_is_read_and_changed_through_methods_only() -> None:
 def test_only_the_first_caller_that_waits_must_return_at_once() -> None:
     state = state_with(OPENS_AT_ONCE)
     open_circuit(state)
-    rejection = state.admit(1.0)
+    rejection = state.admit(1.0, TURN)
     assert isinstance(rejection, Rejection)
     assert [state.is_first_to_wait(rejection) for _ in range(3)] == [True, False, False]
 
@@ -57,14 +60,14 @@ def test_only_the_first_caller_that_waits_must_return_at_once() -> None:
 def test_a_failed_probe_is_the_first_to_wait_for_the_next_one() -> None:
     state = state_with(OPENS_AT_ONCE)
     open_circuit(state)
-    probe = state.admit(10.0)
+    probe = state.admit(10.0, TURN)
     assert isinstance(probe, Permit)
     assert probe.probe
     state.settle(probe, Verdict.FAILURE, 10.5)
     left = state.reopened_for(10.5)
     assert left is not None
     assert left > 0
-    rejection = state.admit(11.0)
+    rejection = state.admit(11.0, TURN)
     assert isinstance(rejection, Rejection)
     assert not state.is_first_to_wait(rejection)
 
@@ -72,7 +75,7 @@ def test_a_failed_probe_is_the_first_to_wait_for_the_next_one() -> None:
 def test_the_fault_of_a_rejection_is_kept_for_all_callers() -> None:
     state = state_with(OPENS_AT_ONCE)
     open_circuit(state)
-    rejection = state.admit(1.0)
+    rejection = state.admit(1.0, TURN)
     assert isinstance(rejection, Rejection)
     assert state.fault_of(rejection) is None
     fault = Fault.of("CIRCUIT_OPEN")
@@ -80,7 +83,7 @@ def test_the_fault_of_a_rejection_is_kept_for_all_callers() -> None:
     assert state.fault_of(rejection) is fault
     state.reset(2.0)
     open_circuit(state)
-    other = state.admit(3.0)
+    other = state.admit(3.0, TURN)
     assert isinstance(other, Rejection)
     assert state.fault_of(other) is None
 
@@ -111,7 +114,7 @@ def test_a_full_registry_drops_idle_closed_targets_first() -> None:
     opened.serve(OPENS_AT_ONCE, 0.0)
     open_circuit(opened)
     for number in range(9):
-        registry.get(f"n{number}").admit(float(number + 1))
+        registry.get(f"n{number}").admit(float(number + 1), TURN)
     registry.get("one too many")
     assert evictions == [1]
     assert registry.known("opened") is opened, "an open circuit is knowledge"
@@ -132,12 +135,12 @@ def test_a_permit_that_is_given_back_while_this_thread_holds_the_lock_is_settled
     """The garbage collector may close a dropped stream in the middle of any change of a circuit."""
     state = state_with(Policy(circuit=Circuit(failures=1, open_for=10, probes=1)))
     open_circuit(state)
-    probe = state.admit(10.0)
+    probe = state.admit(10.0, TURN)
     assert isinstance(probe, Permit)
 
     with state._lock:
         # If `settle` waited for the lock, the test would never end.
         assert not state.settle(probe, Verdict.IGNORED, 11.0)
         assert state._breaker.ignored == 0, "a change that is half done must not be changed from within"
-    assert isinstance(state.admit(11.0), Permit), "the place of the probe is free again"
+    assert isinstance(state.admit(11.0, TURN), Permit), "the place of the probe is free again"
     assert state.metrics(11.0).ignored == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast import Policy, Runtime
 from holdfast.policies import Backoff
+from holdfast.policies.circuit import PROVIDER
 from holdfast.runtime.recover import recover
 from holdfast.testing import VirtualClock, run, script
 
@@ -20,6 +21,9 @@ class Stage:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.runtime = Runtime(clock=self.clock)
+        self.runtime.configure(
+            Policy(profile="stud", circuit=PROVIDER), {}
+        )  # so that a test can count attempts and seconds
 
     def recovery(self, target="claude", policy=STEADY, **options):
         return recover(target, policy, runtime=self.runtime, **options)

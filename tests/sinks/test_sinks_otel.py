@@ -365,7 +365,7 @@ def test_a_call_that_the_collector_closes_ends_its_spans_and_complains_to_nobody
         await asyncio.get_running_loop().create_future()
 
     async def main():
-        call = stage.recovery("claude", STEADY.replace(timeout=None, deadline=None)).call(wait)
+        call = stage.recovery("claude", STEADY.replace(timeout=None, patience=None)).call(wait)
         contextvars.copy_context().run(call.send, None)
         del call
         gc.collect()

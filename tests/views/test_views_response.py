@@ -302,7 +302,7 @@ def test_FM2_S4_20_a_bash_timeout_is_transient_and_retryable_after_its_only_atte
 
 
 def test_FR28_S4_9_after_retries_the_message_names_the_attempts():
-    fault = given_up("claude", Policy(timeout=10, deadline=None, attempts=3), takes=99)
+    fault = given_up("claude", Policy(timeout=10, patience=None, attempts=3), takes=99)
     error = response.write(fault)["error"]
     assert error["message"] == f"Failed after 3 attempts: {fault.message}"
     assert error["retryable"] is True

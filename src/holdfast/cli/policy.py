@@ -113,7 +113,7 @@ def policy_show(config: Config, *, target: str | None, as_json: bool) -> Exit:
         show_table(
             ("failure", "codes", "calls", "waits", "worst case"),
             [
-                (each.what, str(len(each.codes)), str(each.calls), _waits(each), _seconds(each.seconds))
+                (each.what, str(len(each.codes)), str(each.calls or "any"), _waits(each), _seconds(each.seconds))
                 for each in outlook(policy)
             ],
         )
@@ -145,6 +145,8 @@ def _waits(each: Outlook) -> str:
     # The deadline ends the operation before these delays, so these attempts never happen and are not listed.
     if each.reached < len(shown):
         shown[each.reached :] = [f"({len(shown) - each.reached} more never fit)"]
+    elif each.calls is None:
+        shown.append("…")
     return ", ".join(shown) or "-"
 
 

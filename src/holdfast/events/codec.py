@@ -145,7 +145,8 @@ def _document(event: RecoveryEvent) -> dict[str, Any]:
             return {
                 "type": "retry",
                 "attempt": event.attempt,
-                "maxAttempts": event.max_attempts,  # this and operationName are additions to document 001 (N1-5)
+                # This and operationName are additions to document 001 (N1-5). Without a number, it is left out.
+                **({} if event.max_attempts is None else {"maxAttempts": event.max_attempts}),
                 "delay": event.delay * _MS,
                 "error": category.write(event.fault),
                 "operationName": event.operation,

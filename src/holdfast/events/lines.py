@@ -136,9 +136,11 @@ class LogLines:
         status = event.fault.context.get("status")
         code = f"{event.fault.code}, {status}" if isinstance(status, int) else event.fault.code
         hint = ", as the server requested" if event.requested else ""
+        of = "" if event.max_attempts is None else f" of {event.max_attempts}"
+        left = f", {event.left:.0f} s left" if event.max_attempts is None and event.left is not None else ""
         return (
-            f"{_name(event)}: attempt {event.attempt} of {event.max_attempts} failed ({code}); "
-            f"next attempt in {event.delay:.1f} s{hint}"
+            f"{_name(event)}: attempt {event.attempt}{of} failed ({code}); "
+            f"next attempt in {event.delay:.1f} s{hint}{left}"
         )
 
     def _repaired(self, event: Repaired) -> str:

@@ -64,17 +64,24 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class Retry(_Record, frozen=True, kw_only=True, tag="retry"):
-    """An attempt failed and another one follows after `delay`: `print(event.text)` shows "Retrying… (2/3)"."""
+    """An attempt failed and another one follows after `delay`: `print(event.text)` shows "Retrying… (2/3)".
+
+    Where no number limits the attempts, it shows the time: "Retrying… attempt 4 · 37 s left".
+    """
 
     attempt: int
     """The attempt that failed, counted from 1."""
-    max_attempts: int
+    max_attempts: int | None
+    """Calls in all. None: as many as the deadline allows."""
     delay: float
     """Seconds until the next attempt."""
     fault: Fault
     """Why the attempt failed."""
     requested: bool = msgspec.field(default=False, name="asked")
     """The other side requested this delay; it is not our own backoff. In JSON this field is `asked`."""
+
+    left: float | None = None
+    """Seconds until the deadline. None: there is none."""
 
     # Existing programs read the attribute by the name that JSON still has.
     @property
@@ -85,7 +92,9 @@ class Retry(_Record, frozen=True, kw_only=True, tag="retry"):
     @property
     def text(self) -> str:
         """The line that a UI shows; it counts the next attempt."""
-        return f"Retrying… ({self.attempt + 1}/{self.max_attempts})"
+        if self.max_attempts is not None:
+            return f"Retrying… ({self.attempt + 1}/{self.max_attempts})"
+        return f"Retrying… attempt {self.attempt + 1}{'' if self.left is None else f' · {self.left:.0f} s left'}"
 
 
 # `from` is a keyword in Python, so the field is `from_` here and `from` in JSON.

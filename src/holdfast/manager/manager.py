@@ -197,7 +197,7 @@ class ResilienceManager:
         """Make one call through a circuit, without retries and time limits."""
         policy = self._runtime.policy_for(handle.target)
         policy = policy.replace(
-            attempts=1, per_code={}, timeout=None, deadline=None, circuit=handle.circuit_for(policy)
+            attempts=1, per_code={}, timeout=None, deadline=None, patience=None, circuit=handle.circuit_for(policy)
         )
         plan = Plan(handle.target, policy, runtime=self._runtime)
         if is_async(operation):

@@ -259,13 +259,18 @@ def chain_of_agents(context: AgentExecutionContext, run: Callable[[str], Any], f
     return chain
 
 
+_ATTEMPTS = 3
+"""Attempts that a deadline leaves room for where no number limits them."""
+
+
 def _limited_to(policy: Policy, seconds: float) -> Policy:
     """Return the policy with another time limit per attempt, and a deadline that leaves room for its attempts."""
     deadline = policy.deadline
     if deadline is not None and deadline <= seconds:
         # The deadline was made for shorter attempts. With it, an attempt that is late could never be retried.
         tries = policy.tries(Fault.of("SYS_TIMEOUT"))
-        waits = sum(tries.backoff.longest(retry) for retry in range(1, tries.attempts))
+        attempts = tries.attempts or _ATTEMPTS
+        waits = sum(tries.backoff.longest(retry) for retry in range(1, attempts))
         # The second more makes the last attempt late by its own limit. At the deadline it would be the operation that is late.
-        deadline = tries.attempts * seconds + waits + 1
+        deadline = attempts * seconds + waits + 1
     return policy.replace(timeout=seconds, deadline=deadline)

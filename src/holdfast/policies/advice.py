@@ -48,12 +48,12 @@ def _waits(policy: Policy) -> Iterator[Advice]:
     # Schedules that are cut in the same way share one line. Four similar warnings would hide the other warnings.
     cut: dict[tuple[int, int, bool], list[str]] = {}
     for each in outlook(policy):
-        if each.reached < len(each.waits):
+        if each.calls is not None and each.reached < len(each.waits):
             cut.setdefault((each.reached + 1, len(each.waits), _is_own(policy, each)), []).append(each.what)
     for (first, of, own), names in cut.items():
         text = (
             f"{', '.join(names)}: retry {first} of {of} and later retries never happen, because "
-            f"their waits end after the deadline of {policy.deadline:g} s"
+            f"their waits end after the {policy.window:g} s in which attempts start"
         )
         yield (_warning if own else _note)("deadline", text)
     if policy.backoff is not None and not policy.backoff.jitter and not policy.backoff.steps:
@@ -61,8 +61,12 @@ def _waits(policy: Policy) -> Iterator[Advice]:
 
 
 def _calls(policy: Policy) -> Iterator[Advice]:
-    most = max(each.calls for each in outlook(policy))
-    if most > 1:
+    calls = [each.calls for each in outlook(policy)]
+    if None in calls:
+        yield _note(
+            "attempts", f"an SDK that retries too makes {SDK_CALLS} calls of each attempt: set its max_retries to 0"
+        )
+    elif (most := max(filter(None, calls))) > 1:
         text = (
             f"up to {most} calls per operation; an SDK that retries too makes {most * SDK_CALLS} of them: "
             "set its max_retries to 0"
@@ -86,9 +90,9 @@ def _circuit(policy: Policy) -> Iterator[Advice]:
     if policy.counts == "attempt" and circuit.counted == "consecutive" and circuit.failures and circuit.failures < most:
         text = f"{circuit.failures} failures open the circuit, so one operation cannot make all its {most} attempts"
         yield _warning("circuit.failures", text)
-    if policy.wait_for_circuit and policy.deadline is not None and circuit.open_for >= policy.deadline:
+    if policy.wait_for_circuit and policy.window is not None and circuit.open_for >= policy.window:
         text = (
-            f"the circuit stays open for {circuit.open_for:g} s, the deadline is {policy.deadline:g} s: "
+            f"the circuit stays open for {circuit.open_for:g} s, but attempts start only for {policy.window:g} s: "
             "no operation waits for its end"
         )
         yield _warning("wait_for_circuit", text)
@@ -97,7 +101,7 @@ def _circuit(policy: Policy) -> Iterator[Advice]:
 def _is_own(policy: Policy, each: Outlook) -> bool:
     """Whether the user chose the numbers behind this outlook. Otherwise they are those of a profile."""
     # Warning about our own defaults would teach users to ignore warnings.
-    own_deadline = policy.deadline != _DEFAULT.deadline
+    own_deadline = policy.window != _DEFAULT.window
     return policy.attempts is not None or policy.backoff is not None or each.what in policy.per_code or own_deadline
 
 

@@ -141,7 +141,7 @@ class Backoff(options.Options, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 class Tries(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """At most `attempts` calls, with the delays of `backoff` between them. Wrong options raise `InvalidError`.
+    """How often a call is made, with the delays of `backoff` between attempts. Wrong options raise `InvalidError`.
 
     Attempts count calls: three attempts are three calls and two delays. There is no delay after the last call.
 
@@ -150,13 +150,13 @@ class Tries(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr
         Policy(per_code={"PROVIDER_OVERLOADED": Tries(attempts=5, backoff=Backoff(initial=2))})
     """
 
-    attempts: int = 3
-    """Calls in all, the first included."""
+    attempts: int | None = 3
+    """Calls in all, the first included. None: as many as the deadline allows."""
     backoff: Backoff = Backoff()
     """The delays between them."""
 
     def __post_init__(self) -> None:
-        options.count("tries.attempts", self.attempts)
+        options.count("tries.attempts", self.attempts, optional=True)
         if not isinstance(self.backoff, Backoff):
             raise InvalidError.at("tries.backoff", "a Backoff", self.backoff)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EFFECTS",
-    "LONGEST_CIRCUIT_WAIT_S",
+    "LONGEST_WAIT_S",
     "NEXT_PROBE_S",
     "RETURN_SPREAD",
     "AfterFirst",
@@ -62,14 +62,23 @@ AfterFirst: TypeAlias = Literal["raise", "continue", "restart"]
 """What a failure after the first item of a stream does: raise with the items that arrived; go on where it broke off; begin
 again."""
 
-Why: TypeAlias = Literal["backoff", "requested", "circuit", "another-key", "proposed"]
-"""Why a retry waits as long as it does: by its schedule, as the other side requested, for a circuit, because another key is
-tried, or as a driver with rules of its own proposed."""
+Why: TypeAlias = Literal["backoff", "requested", "circuit", "turn", "another-key", "proposed"]
+"""Why a retry waits as long as it does: by its schedule, as the other side requested, for a circuit, for its turn at a limited
+target, because another key is tried, or as a driver with rules of its own proposed."""
+
+_WOKEN = frozenset({"circuit", "turn"})
+"""Waits that end as soon as the target may be called."""
 
 NEXT_PROBE_S = 1.0
 """When to look again at a circuit that another caller is probing."""
-LONGEST_CIRCUIT_WAIT_S = 3600.0
-"""How long one operation waits for open circuits in all. Without this limit, an operation could wait for ever."""
+LONGEST_WAIT_S = 3600.0
+"""How long one operation waits in all if it has no deadline. Without this limit, it could wait for ever."""
+BEFORE_FALLBACK = 3
+"""Attempts before a fallback answers, where no number limits them."""
+SHORT_WAIT_S = 5.0
+"""How long a call waits for its turn although a fallback could answer. A fallback costs more than a short wait."""
+LAST_TURN = 0.98
+"""A call whose turn comes too late by the present estimate waits for this share of the time it has left."""
 RETURN_SPREAD = 0.2
 """A caller that waited for a circuit returns up to this share of its wait later than it may, so that callers
 return one after the other. Of 600 callers that an outage of ten minutes held up, 28 return in the same second."""
@@ -114,14 +123,16 @@ class Reason(StrEnum):
     """Retries have used their share of the traffic."""
     BUDGET = "budget"
     """The budget is spent."""
+    PATIENCE = "patience"
+    """It has no deadline, and an hour of waiting has not helped."""
 
 
 class Retry(msgspec.Struct, frozen=True):
     """Wait `delay` seconds, then call again."""
 
     delay: float
-    of: int
-    """Calls in all that this failure's schedule allows."""
+    of: int | None
+    """Calls in all that this failure's schedule allows. None: no number limits them, only the deadline does."""
     why: Why = "backoff"
 
     @property
@@ -186,6 +197,10 @@ class Facts(msgspec.Struct, kw_only=True):
     """When the circuit stops rejecting calls; infinity while it is held open; None if it rejects nothing."""
     reopened_for: float | None = None
     """The failed call was a probe, and its circuit is now open again for so many seconds."""
+    alone: bool = True
+    """Nothing else would answer: there is no fallback, or this is the last one."""
+    rejected: bool = False
+    """No call was made: a circuit or a limiter rejected it."""
     first_to_wait: bool = False
     """No other caller waits for the circuit, so this one must return the moment it may."""
     withdraw_retry: Callable[[], bool] = _no_quota
@@ -200,18 +215,19 @@ class Decider:
     After `decide` returned `Retry` or `RunRepair` the caller performs it, or gives up for a reason of its own.
     """
 
-    __slots__ = ("_circuit_waited", "_failures", "_last_delay", "_most", "_probes", "policy", "repairs")
+    __slots__ = ("_failures", "_last_delay", "_most", "_slept", "_waited", "policy", "repairs")
 
     def __init__(self, policy: Policy, repairs: Repairs | None = None) -> None:
         self.policy = policy
         self.repairs = repairs
         self._failures: dict[Schedule, int] = {}
         self._last_delay = 0.0
-        self._circuit_waited = 0.0
-        self._probes = 0
-        """Calls that were probes of a circuit this operation waits for. They do not use up its attempts."""
-        self._most = 0
-        """Calls in all: the largest number that any schedule met so far allows."""
+        self._waited = 0.0
+        """Seconds of all waits, as long as they were meant to be."""
+        self._slept = 0.0
+        """Seconds of the waits that nothing ends early."""
+        self._most: int | None = 0
+        """Calls in all: the largest number that any schedule met so far allows. None: any number."""
 
     def decide(self, facts: Facts) -> Decision:
         """Return what to do about the failure."""
@@ -251,21 +267,24 @@ class Decider:
         fault = facts.fault
         if fault.code == "CIRCUIT_OPEN":
             return self._wait_for_circuit(fault.retry_after, facts)
+        if facts.rejected and fault.code == "SYS_RATE_LIMITED":
+            return self._wait_for_turn(fault.retry_after, facts)
         if (reason := self._forbidden(facts)) is not None:
             return GiveUp(reason)
-        if facts.reopened_for is not None and facts.waits_for_circuit:
-            # This call was a probe, and it failed. So the circuit stays open, and the operation waits for the next
-            # probe.
-            self._probes += 1
-            return self._wait_for_circuit(facts.reopened_for, facts)
         tries = self.policy.tries(fault, overridden=bool(facts.override))
         # Each schedule counts its own failures. So a rate limit after two network errors starts at its first delay, and
         # a network error after a rate limit has all its attempts. The schedule with the most attempts limits the whole
         # operation.
         failures = self._failures[fault.schedule] = self._failures.get(fault.schedule, 0) + 1
-        self._most = max(self._most, tries.attempts)
-        if failures >= tries.attempts or facts.attempts - self._probes >= self._most:
+        attempts = tries.attempts if facts.alone else tries.attempts or BEFORE_FALLBACK
+        self._most = None if self._most is None or attempts is None else max(self._most, attempts)
+        if attempts is not None and failures >= attempts:
             return GiveUp(Reason.ATTEMPTS)
+        if self._most is not None and facts.attempts >= self._most:
+            return GiveUp(Reason.ATTEMPTS)
+        if facts.reopened_for is not None and facts.waits_for_circuit:
+            # This call was a probe, and it failed. So the circuit stays open, and the operation waits for the next one.
+            return self._wait_for_circuit(facts.reopened_for, facts)
         requested = fault.retry_after
         if requested is not None and requested > self.policy.max_retry_after:
             return GiveUp(Reason.RETRY_AFTER)
@@ -275,24 +294,41 @@ class Decider:
             if requested is None
             else requested * (1 + self.policy.spread * facts.rng.random())
         )
+        self._last_delay = delay
+        return self._wait(delay, facts, "backoff" if requested is None else "requested")
+
+    def _wait(self, delay: float, facts: Facts, why: Why) -> Retry | GiveUp:
         if _is_late(facts, delay):
             return GiveUp(Reason.DEADLINE)
-        self._last_delay = delay
-        return Retry(delay, self._most, "backoff" if requested is None else "requested")
+        self._waited += delay
+        if why not in _WOKEN:
+            # The waits alone use up the time. A test that skips them would never come to the deadline.
+            self._slept += delay
+            window = self.policy.window
+            if window is not None and self._slept >= window:
+                return GiveUp(Reason.DEADLINE)
+        if self._waited > max(LONGEST_WAIT_S, self.policy.window or 0.0):
+            return GiveUp(Reason.PATIENCE)
+        return Retry(delay, self._most or None, why)
+
+    def _wait_for_turn(self, until_turn: float | None, facts: Facts) -> Retry | GiveUp:
+        """Wait until the other side accepts more calls. The wait is an estimate: the pace may rise before it is over."""
+        delay = until_turn or NEXT_PROBE_S
+        if not facts.waits_for_circuit and delay > SHORT_WAIT_S:
+            return GiveUp(Reason.CIRCUIT)
+        if facts.deadline is not None and (left := facts.deadline - facts.now) <= delay < 2 * left:
+            delay = left * LAST_TURN
+        return self._wait(delay, facts, "turn")
 
     def _wait_for_circuit(self, until_probe: float | None, facts: Facts) -> Retry | GiveUp:
         """Wait for the next probe. A rejected call is not an attempt, so these waits have a limit of their own."""
         # If no time is known, other callers are probing the circuit or a person holds it open. Look again soon.
         delay = until_probe or NEXT_PROBE_S
-        waited = self._circuit_waited + delay
-        if not facts.waits_for_circuit or waited > LONGEST_CIRCUIT_WAIT_S:
+        if not facts.waits_for_circuit:
             return GiveUp(Reason.CIRCUIT)
-        if _is_late(facts, delay):
-            return GiveUp(Reason.DEADLINE)
-        if not facts.first_to_wait:
-            delay += self._spread(waited, delay, facts)
-        self._circuit_waited += delay
-        return Retry(delay, facts.attempts + 1, "circuit")
+        if not facts.first_to_wait and not _is_late(facts, delay):
+            delay += self._spread(self._waited + delay, delay, facts)
+        return self._wait(delay, facts, "circuit")
 
     def _spread(self, waited: float, delay: float, facts: Facts) -> float:
         """Return the extra seconds that this caller waits, so that not all waiting callers return at once."""
@@ -334,7 +370,7 @@ class Decider:
             # The wait would end at an open circuit. The caller whose failure opened it should see that failure now.
             return GiveUp(Reason.CIRCUIT)
         # A call that a circuit rejected was not made, so the attempt after the wait is not a retry of it.
-        if facts.fault.code == "CIRCUIT_OPEN" or facts.withdraw_retry():
+        if facts.fault.code == "CIRCUIT_OPEN" or facts.rejected or facts.withdraw_retry():
             return retry
         return GiveUp(Reason.QUOTA)
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Outlook", "Wait", "outlook"]
 
+SHOWN = 6
+"""Waits that are listed, plus one, where no number limits the attempts."""
+
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """The shortest and the longest wait before one retry."""
@@ -35,8 +38,8 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     """The schedule, or the code that has one of its own."""
     codes: tuple[Code, ...]
     """Which failures it is for."""
-    calls: int
-    """Calls at most."""
+    calls: int | None
+    """Calls at most. None: as many as the deadline allows."""
     waits: tuple[Wait, ...]
     seconds: float | None
     """The longest time it can take, if every call reaches its time limit. None: nothing limits it."""
@@ -69,26 +72,28 @@ def _own_codes(policy: Policy) -> list[Outlook]:
 
 def _outlook_of(policy: Policy, what: str, codes: tuple[Code, ...], tries: Tries) -> Outlook:
     backoff = tries.backoff
-    waits = tuple(
-        Wait(retry=retry, least=backoff.shortest(retry), most=backoff.longest(retry))
-        for retry in range(1, tries.attempts)
-    )
+    retries = range(1, tries.attempts or SHOWN)
+    waits = tuple(Wait(retry=retry, least=backoff.shortest(retry), most=backoff.longest(retry)) for retry in retries)
     return Outlook(
         what=what,
         codes=codes,
         calls=tries.attempts,
         waits=waits,
         seconds=_longest(policy, tries.attempts, waits),
-        reached=_reached(policy.deadline, waits),
+        reached=_reached(policy.window, waits),
     )
 
 
-def _longest(policy: Policy, calls: int, waits: tuple[Wait, ...]) -> float | None:
-    # Without a timeout, a single call may use up the whole deadline.
+def _longest(policy: Policy, calls: int | None, waits: tuple[Wait, ...]) -> float | None:
     if policy.timeout is None:
+        # Without a timeout, a single call may use up the whole deadline.
         return policy.deadline
+    # The last attempt may start when the time for attempts is nearly over.
+    ends = policy.deadline if policy.deadline is not None or policy.window is None else policy.window + policy.timeout
+    if calls is None:
+        return ends
     whole = calls * policy.timeout + sum(wait.most for wait in waits)
-    return whole if policy.deadline is None else min(whole, policy.deadline)
+    return whole if ends is None else min(whole, ends)
 
 
 def _reached(deadline: float | None, waits: tuple[Wait, ...]) -> int:

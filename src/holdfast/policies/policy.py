@@ -14,9 +14,10 @@ from holdfast import options
 from holdfast.faults import CATALOG, Code, InvalidError, Schedule
 from holdfast.faults.catalog import nearest
 from holdfast.policies.backoff import Backoff, Tries
-from holdfast.policies.circuit import Circuit
+from holdfast.policies.circuit import GRADED, Circuit
 from holdfast.policies.hedge import Hedge
 from holdfast.policies.profiles import ACTOR, HOLDFAST, PROFILES, Profile, ProfileName
+from holdfast.policies.queue import PRIORITIES, Priority
 from holdfast.policies.quota import Quota
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = [
     "BATCH",
     "DEFAULT_CIRCUIT",
-    "DEFAULT_DEADLINE",
     "DEFAULT_TIMEOUT",
     "INTERACTIVE",
     "PATIENT",
@@ -42,17 +42,13 @@ Counts: TypeAlias = Literal["attempt", "operation"]
 """What a circuit counts."""
 
 
-DEFAULT_CIRCUIT = Circuit()
-"""The circuit of a policy that names none. The settings may have another for the target, which is used instead.
-
-It equals `PROVIDER` and is another object: a policy that names `PROVIDER` keeps it.
-"""
+DEFAULT_CIRCUIT = GRADED
+"""The circuit of a policy that names none. The settings may have another for the target, which is used instead."""
 
 
 DEFAULT_TIMEOUT = 60.0
-DEFAULT_DEADLINE = 120.0
-"""The limits of a policy that names none. They are known by identity: `Policy(timeout=60.0)` names a limit, and it holds
-exactly. A limit that nobody named does not end an answer of a client that has time limits of its own."""
+"""The limit of a policy that names none. It is known by identity: `Policy(timeout=60.0)` names a limit, and it holds exactly. A
+limit that nobody named does not end an answer of a client that has time limits of its own."""
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -62,6 +58,7 @@ class PolicyOptions(TypedDict, total=False):
     backoff: Backoff | None
     timeout: float | None
     deadline: float | None
+    patience: float | None
     circuit: Circuit | None
     concurrency: int | None
     waiting: int | None
@@ -75,6 +72,7 @@ class PolicyOptions(TypedDict, total=False):
     spread: float
     counts: Counts
     wait_for_circuit: bool | None
+    priority: Priority
 
 
 class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -94,16 +92,19 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     """
 
     attempts: int | None = None
-    """Calls in all, the first included, for every kind of failure. None: by the failure (mostly 3; rate limits 6)."""
+    """Calls in all, the first included, for every kind of failure. None: by the failure. Failures that pass by themselves are
+    then retried until the deadline."""
     backoff: Backoff | None = None
     """The delays between attempts, for every kind of failure. None: by the failure."""
     timeout: float | None = DEFAULT_TIMEOUT
     """Seconds for one attempt. None: no limit. A client of a model has its own limit, and only a number given here ends its
     attempts sooner."""
-    deadline: float | None = DEFAULT_DEADLINE
-    """Seconds for all attempts and the delays between them. A fallback then has at least `timeout` more. None: no limit. For
-    a client of a model the default only limits waits and new attempts; a number given here also ends an answer that is still
-    coming."""
+    deadline: float | None = None
+    """Seconds for everything: attempts, the delays between them, and an answer that is still coming. A fallback then has at
+    least `timeout` more. None: no answer is cut, and `patience` limits the rest."""
+    patience: float | None = 120.0
+    """Seconds in which further attempts start, where there is no deadline. An answer that is coming may take longer. None: an
+    hour of waiting."""
     circuit: Circuit | None = DEFAULT_CIRCUIT
     """When to stop calling a target that is down. None: no circuit."""
     concurrency: int | None = None
@@ -129,13 +130,16 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     counts: Counts = "attempt"
     """What the circuit counts: each attempt, or one outcome per operation."""
     wait_for_circuit: bool | None = None
-    """Wait for the next probe of an open circuit instead of failing at once. None: only a recovering client waits, and only
-    if no fallback could answer."""
+    """Wait for the next probe of an open circuit instead of failing at once. None: wait if no fallback could answer."""
+    priority: Priority = "normal"
+    """Which of the calls that wait for a target goes first: `high` before `normal` before `low`. A call that has waited a
+    minute longer goes before those of the next higher priority, so none waits for ever."""
 
     def __post_init__(self) -> None:
         options.count("policy.attempts", self.attempts, optional=True)
         options.seconds("policy.timeout", self.timeout, optional=True)
         options.seconds("policy.deadline", self.deadline, optional=True)
+        options.seconds("policy.patience", self.patience, optional=True)
         options.count("policy.concurrency", self.concurrency, optional=True)
         options.count("policy.waiting", self.waiting, least=0, optional=True)
         options.at_least("policy.per_second", self.per_second, 0, optional=True)
@@ -144,6 +148,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         options.share("policy.spread", self.spread, zero=True)
         options.one_of("policy.profile", self.profile, PROFILES)
         options.one_of("policy.counts", self.counts, get_args(Counts))
+        options.one_of("policy.priority", self.priority, PRIORITIES)
         options.flag("policy.wait_for_circuit", self.wait_for_circuit, optional=True)
         for name, kind in _PARTS.items():
             if not isinstance(getattr(self, name), kind | None):
@@ -166,12 +171,17 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     def __reduce__(self) -> tuple[Any, ...]:
         # A circuit or a limit that nobody named is known by its identity, and a copy of it would count as named.
         given = msgspec.structs.asdict(self)
-        unnamed = {"circuit": DEFAULT_CIRCUIT, "timeout": DEFAULT_TIMEOUT, "deadline": DEFAULT_DEADLINE}
+        unnamed = {"circuit": DEFAULT_CIRCUIT, "timeout": DEFAULT_TIMEOUT}
         return _remade, ({name: value for name, value in given.items() if value is not unnamed.get(name, _remade)},)
 
     def replace(self, **changes: Unpack[PolicyOptions]) -> Policy:
         """Return a copy with some options changed. It is checked like a new policy and raises `InvalidError`."""
         return self._replaced(changes)
+
+    @property
+    def window(self) -> float | None:
+        """Seconds in which attempts start: the deadline, or else the patience."""
+        return self.patience if self.deadline is None else self.deadline
 
     def tries(self, fault: Fault, *, overridden: bool = False) -> Tries:
         """Return how often and when a call that ended in `fault` is made: by `per_code`, else this policy, else its profile.
@@ -189,7 +199,7 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
         attempts = usual.attempts if self.attempts is None else self.attempts
         if schedule in _ONCE:
             # An unknown failure may not be transient at all, so a policy with many attempts must not hammer it.
-            attempts = min(attempts, usual.attempts)
+            attempts = min(attempts or 2, usual.attempts or 2)
         return Tries(attempts=attempts, backoff=self.backoff or usual.backoff)
 
 
@@ -216,28 +226,32 @@ def _check_per_code(per_code: Mapping[Code, Tries]) -> None:
 
 
 INTERACTIVE = Policy()
-"""The default policy, for a person who waits: 60 s for each attempt, 120 s in all.
+"""The default policy, for a person who waits: 60 s for each attempt, and attempts start for 120 s.
 
     recover("claude", INTERACTIVE)
 """
 
-PATIENT = Policy(timeout=300.0, deadline=None, wait_for_circuit=True)
-"""For work that matters while nobody waits: no deadline, and calls wait for rate limits and open circuits to pass.
+PATIENT = Policy(timeout=300.0, patience=3600.0, wait_for_circuit=True)
+"""For work that matters while nobody waits: calls wait up to an hour for rate limits, overload and outages to pass.
 
     recover("claude", PATIENT)
 """
 
-BATCH = Policy(timeout=300.0, deadline=1800.0, spread=0.2, retry_quota=Quota(share=0.2), wait_for_circuit=True)
-"""For many calls at once: 30 minutes in all, requested delays are spread, and retries stay a fifth of the traffic.
+BATCH = Policy(timeout=300.0, patience=3600.0, spread=0.2, priority="low", wait_for_circuit=True)
+"""For many calls at once: an hour in all, requested delays are spread, and calls of other policies go first.
 
     recover("claude", BATCH)
 """
 
 
+_DOCUMENTS_DEADLINE_S = 120.0
+"""The documents limit attempts and name no deadline. This one is long enough for all their attempts that fail soon."""
+
+
 def policy_of(profile: Profile) -> Policy:
     """Return the policy with the schedules, circuit and time limit of a profile.
 
-    Its deadline is that of `INTERACTIVE`, or the profile's time limit if that is longer.
+    Its deadline is 120 s, or the profile's time limit if that is longer.
 
         from holdfast import recover
         from holdfast.profiles import policy_of, spec016
@@ -248,7 +262,7 @@ def policy_of(profile: Profile) -> Policy:
     if profile is HOLDFAST:
         return INTERACTIVE
     timeout = profile.timeout()
-    deadline = max(INTERACTIVE.deadline or timeout, timeout)
+    deadline = max(_DOCUMENTS_DEADLINE_S, timeout)
     return Policy(profile=profile.name, circuit=profile.circuit, timeout=timeout, deadline=deadline)
 
 
@@ -264,7 +278,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ALL = policy_of(ACTOR)
-_CLASSIFY = _ALL.replace(attempts=1, circuit=None, timeout=None, deadline=None)
+_CLASSIFY = _ALL.replace(attempts=1, circuit=None, timeout=None, deadline=None, patience=None)
 _RETRY = _ALL.replace(circuit=None)
 
 PHASES = (

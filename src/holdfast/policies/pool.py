@@ -118,12 +118,12 @@ class PoolMachine:
             self.denied(index, now)
 
     def move_on(
-        self, fault: Fault, now: float, *, shut: Collection[int], moves: int, attempts: int, allowed: int
+        self, fault: Fault, now: float, *, shut: Collection[int], moves: int, attempts: int, allowed: int | None
     ) -> Retry | None:
         """Decide whether a call that failed because of its key goes on with another one; None leaves it to the policy.
 
         `moves` counts the moves so far, `attempts` the calls so far, and `allowed` the calls that the failure's schedule
-        allows. A key that is ready is used at once. That is not a retry, because each other key gets one call.
+        allows, None for any number. A key that is ready is used at once. That is not a retry, because each other key gets one call.
         Otherwise the call waits for the first key to be ready, if that is sooner than the delay that the service
         requested for this key.
         """
@@ -131,9 +131,10 @@ class PoolMachine:
         if wait is None:
             return None
         if wait <= 0.0 and moves < len(self._keys) - 1:
-            return Retry(0.0, max(allowed, attempts + 1), "another-key")
+            return Retry(0.0, None if allowed is None else max(allowed, attempts + 1), "another-key")
         sooner = fault.retryable and fault.retry_after is not None and wait < fault.retry_after
-        return Retry(wait, allowed, "requested") if sooner and attempts - moves < allowed else None
+        may = allowed is None or attempts - moves < allowed
+        return Retry(wait, allowed, "requested") if sooner and may else None
 
     def learn(self, index: int, announced: AnnouncedLimit, now: float) -> None:
         """Follow the limit that a response to this key announced."""

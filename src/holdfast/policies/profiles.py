@@ -69,9 +69,9 @@ _ONCE = Tries(attempts=2, backoff=Backoff(initial=1))
 _OPERATIONS = {"default": 30.0, "llm-call": 60.0, "tool-execution": 120.0, "file-read": 5.0, "web-fetch": 30.0, "agent-spawn": 300.0}  # fmt: skip
 _TOOLS = {"bash": 300.0, "read_file": 10.0, "edit_file": 30.0, "search": 60.0}
 
-# Where the documents differ, this profile follows the most specific document (C1, C6).
-HOLDFAST = Profile(
-    name="holdfast",
+# Document 002 (S2-14 to S2-17). Where the documents differ, it is the most specific one (C1, C6).
+STUD = Profile(
+    name="stud",
     schedules={
         Schedule.NONE: NEVER,
         Schedule.ONCE: _ONCE,
@@ -87,17 +87,25 @@ HOLDFAST = Profile(
     circuit=circuit.PROVIDER,
     timeouts={**_OPERATIONS, **_TOOLS},
 )
-"""The default profile: attempts and delays differ by kind of failure."""
+"""Three attempts for what passes by itself, six for rate limits; delays differ by kind of failure."""
 
-# Document 002 (S2-14 to S2-17). A copy under its own name, so that `Policy(profile="stud")` works.
-STUD = msgspec.structs.replace(HOLDFAST, name="stud")
-"""The same numbers as the default profile."""
+# The first delay is a second long, because many failures last less. Longer ones are waited for in steps that stay short
+# enough for a person. Chance spreads callers that failed together.
+_UNTIL_DEADLINE = Tries(attempts=None, backoff=Backoff(initial=1, factor=1.6, cap=8, jitter=0.2))
+
+HOLDFAST = Profile(
+    name="holdfast",
+    schedules={**STUD.schedules, Schedule.TRANSIENT: _UNTIL_DEADLINE, Schedule.RATE_LIMIT: _UNTIL_DEADLINE},
+    circuit=circuit.GRADED,
+    timeouts=STUD.timeouts,
+)
+"""The default profile: what passes by itself is retried until the deadline, everything else as in `stud`."""
 
 # Document 000 (S0-5, S0-12, S0-23).
 BRIDGE = Profile(
     name="bridge",
     schedules={
-        **HOLDFAST.schedules,
+        **STUD.schedules,
         Schedule.CONNECT: Tries(attempts=5, backoff=Backoff(steps=(1, 2, 5, 10, 20, 30), jitter=_EXACT)),
     },
     circuit=circuit.BRIDGE,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelChain"]
 
-_ONCE = Policy(attempts=1, timeout=None, deadline=None, circuit=None)
+_ONCE = Policy(attempts=1, timeout=None, deadline=None, patience=None, circuit=None)
 """Each model has its own attempts, limits and circuits."""
 
 

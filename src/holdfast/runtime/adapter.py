@@ -34,8 +34,9 @@ class Adapter:
     passing: tuple[type[Exception], ...] = ()
     """Exceptions that steer a framework, such as interrupts and handoffs. They are no failures: they surface unchanged, and
     are never retried, counted or answered by a fallback."""
-    waits_by_default = False
-    """Whether a call without a fallback waits for an open circuit, if its policy leaves `wait_for_circuit` at None."""
+
+    stops_hangs = False
+    """Whether a call may be stopped that takes far longer than usual, because nobody gave it a time limit."""
 
     def choose(self, op: Operation) -> Plan | None:  # noqa: ARG002 - the default ignores it
         """Return the plan of the next attempt, such as one with another key; None keeps the present plan.

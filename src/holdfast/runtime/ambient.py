@@ -27,7 +27,11 @@ class Ambient(Protocol):
     """The scope that a nested call reads: an operation under way, or a budget."""
 
     def deadline_on(self, monotonic: Monotonic) -> float | None:
-        """Return when everything inside must be over, as a reading of the given clock; None: no deadline."""
+        """Return until when attempts inside may start, as a reading of the given clock; None: at any time."""
+        ...
+
+    def cut_on(self, monotonic: Monotonic) -> float | None:
+        """Return when everything inside must be over, as a reading of the given clock; None: nothing is cut."""
         ...
 
     @property

@@ -100,6 +100,13 @@ class Budget:
         outer = None if self._around is None else self._around.deadline_on(clock)
         return on_clock(outer if own is None or (outer is not None and outer < own) else own, clock, monotonic)
 
+    def cut_on(self, monotonic: Monotonic) -> float | None:
+        """For recoveries: the same. When the time of a budget is over, an answer under way is cut too."""
+        clock = self._clock
+        own = self._open().deadline
+        outer = None if self._around is None else self._around.cut_on(clock)
+        return on_clock(outer if own is None or (outer is not None and outer < own) else own, clock, monotonic)
+
     @property
     def run(self) -> str:
         """For recoveries: the run of the operation around it; empty if there is none."""

@@ -10,6 +10,7 @@ waits are registered, at most `MOST_WAITING` of them, so a call that works pays 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -108,12 +109,14 @@ class Commands:
 class Wait:
     """One wait of one operation. The operation sleeps in it; a command wakes it."""
 
-    __slots__ = ("_began", "command", "runtime", "waiting")
+    __slots__ = ("_began", "command", "runtime", "waiting", "woken")
 
     def __init__(self, waiting: Waiting, runtime: Runtime) -> None:
         self.waiting = waiting
         self.runtime = runtime
         self.command: Command | None = None
+        self.woken = False
+        """Something ended it before its time."""
         self._began = runtime.clock.monotonic()
 
     def lasted(self) -> float:
@@ -136,8 +139,8 @@ class TaskWait(Wait):
         self._woken: asyncio.Future[None] = self._loop.create_future()
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep until the time is over or a command comes."""
-        if self.command is not None:
+        """Sleep until the time is over or something wakes it."""
+        if self.woken:
             return
         timer = self._loop.call_later(seconds, self._wake)
         try:
@@ -148,6 +151,7 @@ class TaskWait(Wait):
             self._woken = self._loop.create_future()
 
     def wake(self) -> None:
+        self.woken = True
         # A command comes from any thread, perhaps after the event loop of the wait has ended.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake)
@@ -169,9 +173,11 @@ class ThreadWait(Wait):
         self._asleep.acquire()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep until the time is over or a command comes."""
-        if self.command is None:
+        """Sleep until the time is over or something wakes it."""
+        if not self.woken:
             self.runtime.sleep(seconds, self._asleep)
 
     def wake(self) -> None:
-        self._asleep.release()
+        self.woken = True
+        with suppress(RuntimeError):  # a command and the queue of a target may both wake it
+            self._asleep.release()

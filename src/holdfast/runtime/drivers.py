@@ -275,9 +275,9 @@ async def pause_async(op: Operation, seconds: float) -> None:
     with _commandable(op, wait):
         for part in _parts(op.abort, seconds):
             await wait.sleep(part)
-            if wait.command is not None:
+            if wait.woken:
                 break
-    op.waited_for(wait.lasted(), wait.command)
+    op.waited_for(wait.lasted(), wait.command, woken=wait.woken)
 
 
 def pause(op: Operation, seconds: float) -> None:
@@ -291,9 +291,9 @@ def pause(op: Operation, seconds: float) -> None:
     with _commandable(op, wait):
         for part in _parts(op.abort, seconds):
             wait.sleep(part)
-            if wait.command is not None:
+            if wait.woken:
                 break
-    op.waited_for(wait.lasted(), wait.command)
+    op.waited_for(wait.lasted(), wait.command, woken=wait.woken)
 
 
 def _warn_in_loop(op: Operation) -> None:
@@ -319,12 +319,14 @@ def _commandable(op: Operation, wait: Wait) -> Iterator[None]:
     """Register the wait in this block for commands. If an exception cuts the wait short, stop the operation."""
     commands = wait.runtime.commands
     commands.register(wait)
+    op.join(wait.wake)
     try:
         yield
     except BaseException as stop:
         op.stopped(stop)
         raise
     finally:
+        op.leave()
         commands.unregister(wait)
 
 

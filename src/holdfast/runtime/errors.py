@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.events import CircuitState, Failed
-from holdfast.faults import AbortedError, CircuitOpenError, Code, DeadlineError, Fault, OutcomeUnknownError, Scope
+from holdfast.faults import (
+    AbortedError,
+    CircuitOpenError,
+    Code,
+    DeadlineError,
+    Fault,
+    HoldfastError,
+    OutcomeUnknownError,
+    Scope,
+)
 from holdfast.policies.circuit import Rule
 from holdfast.runtime import reports
 from holdfast.runtime.ambient import AMBIENT
@@ -34,7 +43,7 @@ def timed_out(op: Operation) -> DeadlineError:
     plan = op.plan
     now = plan.monotonic()
     # If the limit of this attempt was the rest of the deadline, the whole operation is late and not only the attempt.
-    if op.deadline is not None and now >= op.deadline - _ROUNDING:
+    if op.cut_at is not None and now >= op.cut_at - _ROUNDING:
         return deadline_passed(op)
     return DeadlineError(lateness(op, now))
 
@@ -56,10 +65,13 @@ def deadline_passed(op: Operation, limit: float | None = None) -> DeadlineError:
     return DeadlineError(fault.with_attempts(op.history))
 
 
-def rejected(op: Operation, state: TargetState, rejection: Rejection, now: float) -> CircuitOpenError:
+def rejected(op: Operation, state: TargetState, rejection: Rejection, now: float) -> HoldfastError:
     """Return what to raise where a circuit rejects the call: which circuit, why, and until when."""
     at = rejection.retry_at
     left = None if at is None else at - now if at > now else 0.0
+    if rejection.rule is Rule.PACE:
+        message = f"{rejection.name} accepts no more calls at present, and others go first"
+        return HoldfastError(Fault.of("SYS_RATE_LIMITED", message, retry_after=left, context={"name": rejection.name}))
     fault = state.fault_of(rejection)
     if fault is None:
         fault = _rejection_fault(op, rejection, left, now)

@@ -311,6 +311,7 @@ class Flow:
     def _use(self, of: StreamPlan) -> None:
         """Begin with the first source, or with a fallback. Each has its own limits and its own way to go on."""
         self.of, self.op = of, of.begin()
+        self.op.streams()
         self._began = self.op.plan.monotonic()
         self._mode = of.after_first
         self._call = OpenCall() if of.after_first == "continue" else None
@@ -336,6 +337,7 @@ class Flow:
         """Handle an item; return False if it is held back and the next one is needed now. Raise a failure it reports."""
         if item is ALIVE:
             self.fresh = False
+            self.op.answer_began("first", self.op.plan.monotonic())
             return True
         if self._held is not None and not self._held and self._dialect.recognise is not None:
             self._speak(self._dialect.recognise(item) or self._dialect)
@@ -422,7 +424,7 @@ class Flow:
             return None
         op, total = self.op, self.of.total
         ends = None if total is None else self._began + total
-        outer = op.outer_deadline if self.delivered.count or op.plan.is_window else op.deadline
+        outer = op.outer_cut if self.delivered.count else op.cut_at
         return outer if ends is None or (outer is not None and outer < ends) else ends
 
     def late(self) -> HoldfastError:

@@ -27,7 +27,7 @@ import msgspec
 from holdfast.faults import AbortedError, Attempt, CircuitOpenError, HoldfastError, OutcomeUnknownError
 from holdfast.policies.circuit import Rejection, Verdict, counted_by
 from holdfast.policies.decide import Decider, Facts, GiveUp, Reason, Retry, RunRepair, gives_up_at_once
-from holdfast.policies.policy import DEFAULT_DEADLINE
+from holdfast.policies.queue import turn_of
 from holdfast.policies.repair import DueRepair, Repairs
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
@@ -38,12 +38,13 @@ from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, forget_accoun
 from holdfast.runtime.recovery_warnings import warn_of_retries_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from holdfast.events import Command
     from holdfast.faults import Fault
     from holdfast.policies.circuit import Permit
     from holdfast.policies.decide import Decision
+    from holdfast.policies.queue import Turn
     from holdfast.policies.repair import Changed
     from holdfast.runtime.adapter import Abort, Adapter
     from holdfast.runtime.ambient import Ambient, Monotonic
@@ -55,6 +56,10 @@ if TYPE_CHECKING:
     Proposal: TypeAlias = Retry | GiveUp | None
 
 __all__ = ["Operation"]
+
+
+_ROUNDING = 1e-3
+"""Seconds. A timer may fire early by a rounding error."""
 
 
 class Operation:
@@ -91,7 +96,11 @@ class Operation:
     """It has come to the last of its fallbacks."""
     due_repair: DueRepair | None = None
     outer_deadline: float | None = None
-    """The deadline of the scope around."""
+    """Until when the scope around lets attempts start."""
+    cut_at: float | None = None
+    """When an attempt under way is cut; None: never."""
+    outer_cut: float | None = None
+    """When the scope around cuts everything."""
     failed_with: tuple[Exception, Fault, bool] | None = None
     """The failure before the present wait, where there are fallbacks: a person may command them during the wait."""
     charges: Charges | None = None
@@ -100,8 +109,18 @@ class Operation:
     """The failed call was left behind in its thread and still runs."""
     first_to_wait = False
     """No other caller waits for the circuit that rejected it."""
+    turn: Turn | None = None
+    """Its place among the calls that wait for a target."""
+    waits = False
+    """It waits for a target, and no call was made since that began."""
+    awaited: TargetState | None = None
+    """The target whose circuit or pace it waits for."""
     reopened_for: float | None = None
     """If the attempt just made was a failed probe: for how many seconds its circuit is open again."""
+    is_stream = False
+    """Its answer comes in items, and may take any time once it has begun."""
+    hang: tuple[str, float] | None = None
+    """The kind of the attempt under way, and the seconds after which it hangs; None: nobody knows."""
     over = False
     """It has ended. Tasks that still run in its context are not in its scope."""
     _run = ""
@@ -118,7 +137,10 @@ class Operation:
         self.eventful = False
         """There is more to do than to settle one permit: events are read, a budget is charged, or something has failed."""
         self.started = self.attempt_started = now = plan.monotonic()
-        self.deadline: float | None = None if plan.deadline is None else now + plan.deadline
+        self.deadline: float | None = None if plan.patience is None else now + plan.patience
+        """Until when attempts may start."""
+        if plan.deadline is not None:
+            self.cut_at = self.deadline
         if adapter is not None or abort is not None:
             self.adapter, self.abort, self.eventful = adapter, abort, True
         around = AMBIENT.get()
@@ -145,13 +167,11 @@ class Operation:
     def waits_for_circuit(self) -> bool:
         """Whether it waits for an open circuit instead of giving up at once (R34)."""
         wanted = self.plan.policy.wait_for_circuit
-        if wanted is None:
-            return self.adapter is not None and self.adapter.waits_by_default and self._is_alone()
-        return wanted
+        return self._is_alone() if wanted is None else wanted
 
     def _is_alone(self) -> bool:
-        """Whether nothing around it would answer in its place: no fallbacks, or this is the last of them."""
-        outer = self.outer
+        """Whether nothing would answer in its place: no fallbacks here or around, or this is the last of them."""
+        outer: Operation | None = self
         while outer is not None and (outer.over or outer.last_resort or not outer.has_fallbacks):
             outer = outer.outer
         return outer is None
@@ -199,10 +219,13 @@ class Operation:
 
     def _request_permit(self, state: TargetState, now: float) -> Permit:
         """Request a permit from a circuit that is not closed. Raises `CircuitOpenError` if it rejects the call."""
-        permit = state.admit(now)
+        if self.turn is None:
+            self.turn = turn_of(self.started, self.plan.policy.priority)
+        permit = state.admit(now, self.turn)
         if state.has_transitions:
             self.plan.runtime.report_transitions(state, self.run)
         if isinstance(permit, Rejection):
+            self.awaited = state
             # Only a caller whose deadline comes after the next probe may count as the first to wait for the circuit.
             if self.waits_for_circuit and (self.deadline is None or (permit.retry_at or now) < self.deadline):
                 self.first_to_wait = state.is_first_to_wait(permit)
@@ -239,12 +262,30 @@ class Operation:
     def limit(self) -> float | None:
         """Return how many seconds the attempt just begun may take."""
         allowed = self.plan.timeout
-        # A deadline that is only a window does not end an attempt, but that of the scope around does.
-        deadline = self.outer_deadline if self.plan.is_window else self.deadline
-        if deadline is None:
+        if self.adapter is not None and self.adapter.stops_hangs and (hang := self.learned_limit("answer")) is not None:
+            allowed = hang if allowed is None else min(allowed, hang)
+        if self.cut_at is None:
             return allowed
-        left = deadline - self.attempt_started
+        left = self.cut_at - self.attempt_started
         return left if allowed is None or left < allowed else allowed
+
+    def learned_limit(self, kind: str) -> float | None:
+        """Return the seconds after which a call of this kind hangs, and remember them for the attempt just begun."""
+        self.hang = None
+        if self.adapter is not None and self.adapter.stops_hangs and self.plan.effect != "unsafe":
+            seconds = self.plan.timed_state.hangs_after(kind)
+            self.hang = None if seconds is None else (kind, seconds)
+        return None if self.hang is None else self.hang[1]
+
+    def streams(self) -> None:
+        """Its answer comes in items."""
+        self.is_stream = True
+
+    def answer_began(self, kind: str, now: float) -> None:
+        """The answer, or its first item, has come: remember how long that took."""
+        self.hang = None
+        if self.adapter is not None and self.adapter.stops_hangs:
+            self.plan.timed_state.took(kind, now - self.attempt_started)
 
     def call_starts(self) -> None:
         """The call itself begins now: waiting for the limiter is not the callee's time.
@@ -276,6 +317,8 @@ class Operation:
             plan.settle(None, others, Verdict.SUCCESS, now, self)
         if self.adapter is not None:
             self.adapter.succeeded(self)
+            if not self.is_stream:
+                self.answer_began("answer", now)
         charge_answer(self, value)
         if plan.watched:
             reports.attempt_ended(self, now, None)
@@ -388,6 +431,8 @@ class Operation:
         # Where our own protections rejected the call, it was not made: there is nothing to settle or to remember.
         made = self.attempts > len(self.history)
         if made:
+            if self.hang is not None and now - self.attempt_started >= self.hang[1] - _ROUNDING:
+                self.plan.timed_state.stopped(self.hang[0], now)
             if not self.plan.per_operation:
                 self._settle_failure(fault, now)
             elif counted_by(fault, self.plan.scopes) is not None:
@@ -397,7 +442,8 @@ class Operation:
             self.reopened_for = None
             self.eventful = True  # the next attempt must read the clock again
             request = None
-        return self._perform(self._decide(error, fault, now, proposal, request=request), error, fault, now, made=made)
+        decision = self._decide(error, fault, now, proposal, request=request, rejected=not made)
+        return self._perform(decision, error, fault, now, made=made)
 
     def _decide(
         self,
@@ -408,6 +454,7 @@ class Operation:
         *,
         final: Reason | None = None,
         request: Request | None = None,
+        rejected: bool = False,
     ) -> Decision:
         """Gather the facts and let the decision machine decide."""
         plan = self.plan
@@ -428,10 +475,12 @@ class Operation:
             proposal=proposal,
             nested=self._gave_up_inside(error),
             budget_spent=self.is_budget_spent(),
+            alone=self._is_alone(),
             waits_for_circuit=self.waits_for_circuit,
             open_until=plan.state.rejects_until if plan.obeys(plan.state) else None,
             reopened_for=self.reopened_for,
             first_to_wait=self.first_to_wait,
+            rejected=rejected,
         )
         if plan.overrides is not None:
             facts.override = plan.overrides.of(error, plan.runtime, self.run)
@@ -455,7 +504,10 @@ class Operation:
             self.due_repair = DueRepair(*self.plan.repairs[decision.index], fault, error)
             return 0.0
         self._note("retry", made=made)
-        reports.retry(self, fault, decision)
+        # A call that waits for a circuit or its turn looks again now and then. Only its first wait is news.
+        if made or not self.waits:
+            reports.retry(self, fault, decision)
+        self.waits = not made
         if made and self.plan.checks_left[0]:
             warn_of_retries_inside(self.plan, error)
         self.waited = decision.delay
@@ -560,12 +612,24 @@ class Operation:
         until = self.plan.runtime.clock.wall() + seconds
         return Waiting(self.run, self.plan.name, self.attempts, until, self.failed_with is not None)
 
-    def waited_for(self, seconds: float, command: Command | None) -> None:
+    def join(self, wake: Callable[[], None]) -> None:
+        """The wait begins. If it is for a target, `wake` ends it as soon as the target may be called."""
+        if self.awaited is not None and self.turn is not None:
+            self.awaited.join(self.turn, wake)
+
+    def leave(self) -> None:
+        """The wait is over."""
+        awaited, self.awaited = self.awaited, None
+        if awaited is not None and self.turn is not None:
+            awaited.leave(self.turn, self.plan.monotonic())
+
+    def waited_for(self, seconds: float, command: Command | None, *, woken: bool = False) -> None:
         """The wait is over after `seconds`. If a command ended the wait, obey it: go on at once, or raise."""
         failed_with, self.failed_with = self.failed_with, None
+        if woken:
+            self.waited = seconds
         if command is None:
             return
-        self.waited = seconds
         if command == "cancel":
             stop = errors.aborted(self, by="a command")
             self.stopped(stop)
@@ -617,17 +681,16 @@ class Operation:
         the deadline once more. After that the next one has `at_least` seconds. The deadline of the scope around still holds.
         """
         now = self.attempt_started = self.plan.monotonic()
-        least = self.plan.timeout or self.plan.deadline
-        if self.deadline is not None and least is not None:
+        least = self.plan.timeout or self.plan.patience
+        if least is not None:
             ends = max(min(now + least, self._bound_fallbacks(now)), now + min(least, at_least))
-            if self.outer_deadline is not None:
-                ends = min(ends, self.outer_deadline)
-            self.deadline = max(self.deadline, ends)
+            self.deadline = _extended(self.deadline, ends, self.outer_deadline)
+            self.cut_at = _extended(self.cut_at, ends, self.outer_cut)
 
     def _bound_fallbacks(self, now: float) -> float:
         """Return when the last fallback must end. It is set when the first one begins."""
         if self.fallbacks_end is None:
-            once_more = self.plan.deadline or self.plan.timeout or 0.0
+            once_more = self.plan.patience or self.plan.timeout or 0.0
             # A plain function may have used up any time, and its fallbacks have theirs all the same.
             self.fallbacks_end = max(now, self.deadline or now) + once_more
         return self.fallbacks_end
@@ -638,8 +701,9 @@ class Operation:
 
     def reopen_window(self) -> None:
         """An answer broke off that had been coming for a while: the time to begin anew counts from here."""
-        if self.plan.is_window:
-            self.deadline = min(self.plan.monotonic() + DEFAULT_DEADLINE, self.outer_deadline or inf)
+        if self.plan.deadline is None and self.plan.patience is not None:
+            ends = self.plan.monotonic() + self.plan.patience
+            self.deadline = ends if self.outer_deadline is None else min(ends, self.outer_deadline)
 
     def begin_step(self, name: str, *, last: bool) -> None:
         """The next fallback is called."""
@@ -708,12 +772,26 @@ class Operation:
         outer = self.outer_deadline = around.deadline_on(self.plan.monotonic)
         if outer is not None and (self.deadline is None or outer < self.deadline):
             self.deadline = outer
+        cut = self.outer_cut = around.cut_on(self.plan.monotonic)
+        if cut is not None and (self.cut_at is None or cut < self.cut_at):
+            self.cut_at = cut
 
     def deadline_on(self, monotonic: Monotonic) -> float | None:
-        """Return its deadline as a reading of the given clock."""
+        """Return until when attempts inside may start, as a reading of the given clock."""
         return on_clock(self.deadline, self.plan.monotonic, monotonic)
+
+    def cut_on(self, monotonic: Monotonic) -> float | None:
+        """Return when everything inside is cut, as a reading of the given clock."""
+        return on_clock(self.cut_at, self.plan.monotonic, monotonic)
 
     def wall(self, monotonic: float) -> float:
         """Return a monotonic reading of this operation on the wall clock."""
         clock = self.plan.runtime.clock
         return clock.wall() - (clock.monotonic() - monotonic)
+
+
+def _extended(ends: float | None, least: float, outer: float | None) -> float | None:
+    """Return the later of two ends, but none after the end of the scope around."""
+    if ends is None:
+        return None
+    return max(ends, least if outer is None else min(least, outer))

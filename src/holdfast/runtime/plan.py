@@ -13,15 +13,7 @@ from holdfast import options
 from holdfast.faults import InvalidError, Schedule, Scope
 from holdfast.policies.circuit import Verdict, counted_by
 from holdfast.policies.decide import is_repeatable
-from holdfast.policies.policy import (
-    BATCH,
-    DEFAULT_CIRCUIT,
-    DEFAULT_DEADLINE,
-    DEFAULT_TIMEOUT,
-    INTERACTIVE,
-    PATIENT,
-    Policy,
-)
+from holdfast.policies.policy import BATCH, DEFAULT_CIRCUIT, DEFAULT_TIMEOUT, INTERACTIVE, PATIENT, Policy
 from holdfast.policies.target import Target, target_of
 from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async, name_of
 from holdfast.runtime.limits import Wheels
@@ -50,6 +42,9 @@ MAX_PLANS = 1024
 
 _NO_TARGET = ((Scope.PROCESS, ""),)
 """The scope of a recovery without a target."""
+
+_LIMITED = frozenset({Scope.MODEL, Scope.CREDENTIAL})
+"""Model providers limit calls per model and per key."""
 
 Accept: TypeAlias = "Callable[[Any], bool | Code | Fault | None]"
 """Looks at an answer: True or None accepts it; False, a code or a Fault rejects it, and the call is made again.
@@ -170,12 +165,12 @@ class Plan:
     def _look_up_limits(self, runtime: Runtime, policy: Policy) -> None:
         self.timeout = None if self.off else policy.timeout
         self.deadline = None if self.off else policy.deadline
-        self.is_window = self.client_limits and policy.deadline is DEFAULT_DEADLINE
-        """The deadline limits the waits and the beginning of attempts, but does not end an attempt."""
+        self.patience = None if self.off else policy.window
+        """Seconds in which attempts may start."""
         if self.client_limits and policy.timeout is DEFAULT_TIMEOUT:
             self.timeout = None
         # The first attempt gets the smaller of timeout and deadline. `Operation.limit` shortens the limit of later attempts.
-        limits = [limit for limit in (self.timeout, None if self.is_window else self.deadline) if limit is not None]
+        limits = [limit for limit in (self.timeout, self.deadline) if limit is not None]
         self.wheels = Wheels(min(limits), runtime.clock) if limits else None
         # A hedge repeats the call, so it needs an effect that may be repeated.
         self.hedge = policy.hedge if is_repeatable(self.effect) else None
@@ -187,11 +182,17 @@ class Plan:
         shared = [] if self.alone else [runtime.registry.get(name) for _, name in names]
         states = shared or [self._unshared_state(runtime)]
         now = self.monotonic()
-        for state in states:
+        for state, scope in zip(states, self.scopes, strict=False):
             if state.serve(self._with_own_circuit(policy, runtime, state), now):
                 # Other plans hold the limiter that was replaced: they must look up again.
                 CHANGES.happened()
+            if scope in _LIMITED and policy.circuit is not None:
+                state.expect_limits()
         self.state = states[0]
+        self.timed_state = next(
+            (s for s, scope in zip(states, self.scopes, strict=False) if scope is Scope.MODEL), states[0]
+        )
+        """The state that knows how long answers take: each model has a speed of its own."""
         self.other_states = tuple(zip(states[1:], self.scopes[1:], strict=False))
         # Bound methods, stored here once: every call uses them, and each attribute on the way to them costs time.
         self.admit: Callable[[float], Permit | None] = _no_permit if self.off else self.state.admit_if_closed
@@ -374,6 +375,8 @@ class Plan:
         for state, held, scope in permits:
             verdict = Verdict.FAILURE if scope is counted else Verdict.IGNORED
             changed = state.settle(held, verdict, now, fault.code, self._requested_pause(fault))
+            if verdict is Verdict.FAILURE and fault.schedule is Schedule.RATE_LIMIT:
+                state.limited(held, now, self._requested_pause(fault))
             if held.probe and verdict is Verdict.FAILURE:
                 reopened = state.reopened_for(now)
             if changed:

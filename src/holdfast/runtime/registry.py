@@ -19,9 +19,12 @@ from weakref import WeakSet
 from holdfast._lazy import lazy_module
 from holdfast.events import CircuitState
 from holdfast.faults import InvalidError
-from holdfast.policies.circuit import Breaker, Circuit
+from holdfast.policies.circuit import Breaker, Circuit, Rejection, Rule
 from holdfast.policies.circuit import Verdict as _Verdict
+from holdfast.policies.hang import HangWatch
 from holdfast.policies.hedge import HedgeMachine
+from holdfast.policies.pace import Pace
+from holdfast.policies.queue import WaitQueue
 from holdfast.policies.quota import QuotaMachine
 from holdfast.runtime.limiter import limiter_for
 
@@ -31,8 +34,9 @@ if TYPE_CHECKING:
 
     from holdfast.faults import Code, Fault
     from holdfast.policies import Policy
-    from holdfast.policies.circuit import BreakerMetrics, Permit, Rejection, Transition, Verdict
+    from holdfast.policies.circuit import BreakerMetrics, Permit, Transition, Verdict
     from holdfast.policies.hedge import Hedge
+    from holdfast.policies.queue import Turn
     from holdfast.policies.quota import Quota
     from holdfast.runtime.limiter import Limiter
 else:
@@ -48,6 +52,10 @@ _METRICS_ONLY = Circuit(mode="metrics-only")
 _LIMITS = ("concurrency", "waiting", "per_second", "burst")
 _LIMITER_OPTIONS = ", ".join(_LIMITS)
 _NO_LIMITER = (None, None, None, None)
+MISSING_S = 1.0
+"""Seconds after which a woken call that has not come does not count any more."""
+_ROUNDING = 1e-6
+"""Seconds. A timer may fire early by a rounding error."""
 _ALL = frozenset({"circuit", "retry_quota", "hedge", _LIMITER_OPTIONS})
 _NONE: frozenset[str] = frozenset()
 # Every call reads these, and a global is faster than an enum's member.
@@ -67,16 +75,23 @@ class TargetState:
         "__weakref__",
         "_awaited",
         "_breaker",
+        "_called",
+        "_expects_limits",
         "_hedge",
         "_hedge_machine",
+        "_is_busy",
+        "_left",
         "_limiter_options",
         "_lock",
+        "_pace",
+        "_queue",
         "_quota",
         "_quota_machine",
         "_rejection",
         "_renewed",
         "_unsettled",
         "_warned",
+        "_watches",
         "admit_if_closed",
         "circuit",
         "limiter",
@@ -98,6 +113,19 @@ class TargetState:
         self._hedge: Hedge | None = None
         self._hedge_machine: HedgeMachine | None = None
         self._limiter_options: _Limits | None = None
+        self._queue: WaitQueue[Callable[[], None]] = WaitQueue()
+        """The calls that wait for it, each as the function that wakes it."""
+        self._pace: Pace | None = None
+        """How fast calls may start; None while no limit of the other side is known."""
+        self._called: dict[Turn, float] = {}
+        """Calls that were woken and have not come yet, and when they were woken."""
+        self._left: list[Turn] = []
+        """Calls that stopped waiting while the lock was held."""
+        self._watches: dict[str, HangWatch] = {}
+        """How long answers take, by kind of call."""
+        self._expects_limits = False
+        self._is_busy = False
+        """Calls wait for it, or it has a pace."""
         self._rejection: tuple[Rejection, Fault] | None = None
         """The fault of the present rejection. In an outage many callers are rejected, and all get the same fault."""
         self._awaited: Rejection | None = None
@@ -111,12 +139,29 @@ class TargetState:
 
     # --- the circuit ---
 
-    def admit(self, now: float) -> Permit | Rejection:
-        """Return a permit for one call, or why the call must not be made."""
+    def admit(self, now: float, turn: Turn) -> Permit | Rejection:
+        """Return a permit for one call, or why the call must not be made now. Its turn is its place among those that wait."""
         with self._lock:
-            if self._unsettled:
+            if self._unsettled or self._left:
                 self._settle_given_back()
-            return self._breaker.admit(now)
+            self._called.pop(turn, None)
+            answer = self._wait_for_turn(now, turn) or self._breaker.admit(now)
+            if self._pace is None or isinstance(answer, Rejection):
+                return answer
+            self._pace.started(now)
+            if self._pace.is_over:
+                self._set_pace(Pace(is_limited=False) if self._expects_limits else None)
+            due = self._take_due(now)
+        self._wake(due)
+        return answer
+
+    def _wait_for_turn(self, now: float, turn: Turn) -> Rejection | None:
+        """Return why a call must wait although the circuit would admit it; None: it need not."""
+        ahead = self._queue.ahead(turn)
+        if self._pace is not None and (wait := self._pace.wait(now, ahead)) > _ROUNDING:
+            return Rejection(name=self.name, state=self._breaker.state(now), retry_at=now + wait, rule=Rule.PACE)
+        # The first probe is for whoever comes: those who wait may sleep a little longer than they must.
+        return self._breaker.rejection if ahead and self._breaker.good_probes else None
 
     def succeed(self, permit: Permit, now: float) -> bool:
         """Settle a permit after a good answer; return whether the circuit changed."""
@@ -127,20 +172,105 @@ class TargetState:
             breaker.settle(permit, _SUCCESS, now)
         finally:
             self._lock.release()
+        if self._is_busy or permit.probe:
+            self._accepted(now)
         # `pending` is nearly always an empty tuple. `bool(…)` would cost one more call.
         return breaker.pending  # type: ignore[return-value] # only its truth is read
 
     def settle(
         self, permit: Permit, verdict: Verdict, now: float, code: Code | None = None, requested: float | None = None
     ) -> bool:
-        """Settle a permit after a call that did not go well; return whether the circuit changed."""
+        """Settle a permit; return whether the circuit changed."""
         if verdict in _GIVES_BACK:
             self._give_back(permit, verdict, now)
             return False
+        if verdict is _SUCCESS:
+            return self.succeed(permit, now)
         with self._lock:
             self._settle_given_back()
             self._breaker.settle(permit, verdict, now, code=code, requested=requested)
             return bool(self._breaker.pending)
+
+    def expect_limits(self) -> None:
+        """The other side limits the number of calls, as model providers do: bursts are spread from the beginning."""
+        with self._lock:
+            if not self._expects_limits and self._breaker.config.graded:
+                self._expects_limits = True
+                self._set_pace(self._pace or Pace(is_limited=False))
+
+    def limited(self, permit: Permit, now: float, requested: float | None) -> None:
+        """The other side rejected a call because there were too many: calls start more slowly from now on."""
+        with self._lock:
+            if self._breaker.config.graded:
+                if self._pace is None:
+                    self._set_pace(Pace())
+                assert self._pace is not None
+                self._pace.limited(permit.started, now, requested)
+
+    # --- calls that wait ---
+
+    def join(self, turn: Turn, wake: Callable[[], None]) -> None:
+        """A call waits for this target; `wake` ends its wait early."""
+        with self._lock:
+            self._queue.join(turn, wake)
+            self._is_busy = True
+
+    def leave(self, turn: Turn, now: float) -> None:
+        """The call does not wait any more, because it was woken, its time is over, or it was cancelled."""
+        # As in `_give_back`: the garbage collector may come here while this thread holds the lock, so nobody waits for it.
+        self._left.append(turn)
+        if self._lock.acquire(blocking=False):
+            try:
+                # A call that was woken has left already. Only one that left by itself makes room for the next.
+                due = self._take_due(now) if self._remove_left() else []
+            finally:
+                self._lock.release()
+            self._wake(due)
+
+    def _remove_left(self) -> bool:
+        """Remove the calls that stopped waiting; return whether one of them was still in the queue."""
+        removed = False
+        while self._left:
+            removed |= self._queue.leave(self._left.pop())
+        self._is_busy = bool(self._queue) or self._pace is not None
+        return removed
+
+    def _accepted(self, now: float) -> None:
+        """A call was answered: those who wait may follow."""
+        with self._lock:
+            if self._pace is not None:
+                self._pace.accepted()
+            self._forget_missing(now)
+            if not self._queue and not self._called:
+                self._breaker.nobody_waits(now)
+            due = self._take_due(now)
+        self._wake(due)
+
+    def _forget_missing(self, now: float) -> None:
+        """Forget the woken calls that do not come, because they were cancelled meanwhile."""
+        for turn in [turn for turn, woken in self._called.items() if now - woken > MISSING_S]:
+            del self._called[turn]
+
+    def _take_due(self, now: float) -> list[Callable[[], None]]:
+        """Take out those who should look again: they may start, or know better when they may. The caller holds the lock."""
+        if not self._queue or not self._breaker.config.graded:
+            return []
+        room = max(0, self._breaker.room(now) - len(self._called))
+        # A pace lets calls start one by one, and the first of those who wait computes when.
+        due = self._queue.take(room if self._pace is None else min(room, 1))
+        self._called.update((turn, now) for turn, _ in due)
+        return [wake for _, wake in due]
+
+    @staticmethod
+    def _wake(due: list[Callable[[], None]]) -> None:
+        # Without the lock: a woken thread may call back at once.
+        for wake in due:
+            wake()
+
+    def _set_pace(self, pace: Pace | None) -> None:
+        self._pace = pace
+        self._breaker.set_paced(pace is not None)
+        self._is_busy = bool(self._queue) or pace is not None
 
     def _give_back(self, permit: Permit, verdict: Verdict, now: float) -> None:
         # The garbage collector may close a dropped stream or coroutine at any allocation, also in a method here that holds
@@ -157,6 +287,8 @@ class TargetState:
         """Settle the permits that could not be settled when they were given back. The caller holds the lock."""
         while self._unsettled:
             self._breaker.settle(*self._unsettled.pop())
+        if self._left:
+            self._remove_left()
 
     @property
     def is_closed(self) -> bool:
@@ -290,6 +422,29 @@ class TargetState:
         if self._hedge_machine is not None:
             with self._lock:
                 self._hedge_machine.took(seconds)
+
+    # --- hangs ---
+
+    def hangs_after(self, kind: str) -> float | None:
+        """Return the seconds after which a call of this kind hangs; None while too few answers were measured."""
+        with self._lock:
+            return self._watch(kind).limit()
+
+    def took(self, kind: str, seconds: float) -> None:
+        """Remember how long an answer to a call of this kind took."""
+        with self._lock:
+            self._watch(kind).took(seconds)
+
+    def stopped(self, kind: str, now: float) -> None:
+        """A call of this kind was stopped because it hung."""
+        with self._lock:
+            self._watch(kind).stopped(now)
+
+    def _watch(self, kind: str) -> HangWatch:
+        watch = self._watches.get(kind)
+        if watch is None:
+            watch = self._watches[kind] = HangWatch()
+        return watch
 
     # --- settings ---
 

@@ -82,6 +82,7 @@ _WHY = {
     Reason.NESTED: "a recovery inside it has already tried everything",
     Reason.QUOTA: "retries have used their share of the traffic",
     Reason.BUDGET: "the budget is spent",
+    Reason.PATIENCE: "an hour of waiting has not helped",
 }
 
 
@@ -129,6 +130,7 @@ def retry(op: Operation, fault: Fault, decision: RetryDecision) -> None:
                 delay=decision.delay,
                 fault=fault,
                 requested=decision.requested,
+                left=None if op.deadline is None else op.deadline - op.plan.monotonic(),
             )
         )
 

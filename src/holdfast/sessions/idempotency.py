@@ -35,6 +35,10 @@ class _KeyScope:
         around = in_force(self.around)
         return None if around is None else around.deadline_on(monotonic)
 
+    def cut_on(self, monotonic: Monotonic) -> float | None:
+        around = in_force(self.around)
+        return None if around is None else around.cut_on(monotonic)
+
     @property
     def budget(self) -> Budget | None:
         around = in_force(self.around)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Journal", "audit", "fresh_id", "memory_of", "read_memory", "read_snapshot"]
 
-_POLICY = Policy(circuit=None, timeout=None, deadline=None)
+_POLICY = Policy(circuit=None, timeout=None, deadline=None, patience=None)
 """The policy of writes. The schedule of the store's fault decides alone: three attempts, 2 and 4 s apart."""
 
 

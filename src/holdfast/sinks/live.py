@@ -185,7 +185,7 @@ def _retry(event: Retry) -> LiveLine:
     elif event.delay > LONG_WAIT_S:
         state = LiveWord.PAUSED
     note = f"server asked for {round(event.fault.retry_after or event.delay, 1):g}s" if event.requested else ""
-    short = f"retry {event.attempt + 1}/{event.max_attempts}"
+    short = f"retry {event.attempt + 1}{'' if event.max_attempts is None else f'/{event.max_attempts}'}"
     return _line(event, state, text, short, until=until, code=_code(event.fault), note=note)
 
 

@@ -60,7 +60,7 @@ class Options(TypedDict, total=False):
 _FUNCTIONS = ("stop", "wait", "retry")
 _OPTIONAL_FUNCTIONS = ("sleep", "before", "after", "before_sleep", "retry_error_callback")
 # tenacity's arguments are the whole policy. Our policy must not add a limit that the user did not write.
-_NO_LIMITS = Policy(timeout=None, deadline=None, circuit=None)
+_NO_LIMITS = Policy(timeout=None, deadline=None, patience=None, circuit=None)
 
 
 class BaseRetrying(RetryObject):

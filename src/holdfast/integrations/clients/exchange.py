@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,13 @@ def with_limit(seconds: float | None, options: Any, client: Any) -> Any:
         parts = {part: getattr(limit, part) for part in _PARTS}
         options.timeout = type(limit)(**{p: seconds if t is None else min(t, seconds) for p, t in parts.items()})
     return options
+
+
+def has_given_limit(options: Any, client: Any) -> bool:
+    """Return whether somebody gave this request or its client a time limit: then it holds exactly."""
+    usual = getattr(sys.modules[type(client).__module__.partition(".")[0]], "DEFAULT_TIMEOUT", None)
+    # Anthropic's SDK sets its usual limit on the request itself.
+    return bool((options.timeout if _is_limit(options.timeout) else client.timeout) != usual)
 
 
 def can_replay(options: Any) -> bool:

@@ -16,7 +16,14 @@ from weakref import WeakSet
 from holdfast._platform import after_fork
 from holdfast.classify.hints import announced_limit
 from holdfast.faults import Fault, HoldfastError, Scope
-from holdfast.integrations.clients.exchange import can_replay, effect_of, is_for_helper, model_of, should_retry
+from holdfast.integrations.clients.exchange import (
+    can_replay,
+    effect_of,
+    has_given_limit,
+    is_for_helper,
+    model_of,
+    should_retry,
+)
 from holdfast.policies.decide import GiveUp, Reason
 from holdfast.policies.pool import PoolMachine
 from holdfast.policies.target import Target
@@ -128,8 +135,6 @@ class Pool:
 class KeyChoice(Adapter):
     """Chooses the key for each attempt of one call. After a key fails, the next attempt uses another key at once."""
 
-    waits_by_default = True
-
     def __init__(self, pool: Pool, first: Member, options: Any) -> None:
         self.pool = pool
         self.member = first
@@ -137,6 +142,7 @@ class KeyChoice(Adapter):
         self.options = options
         self._model = model_of(options)
         self._effect = effect_of(options)
+        self.stops_hangs = not has_given_limit(options, first.client)
         self._avoid: int | None = None
         """The member that failed last."""
 

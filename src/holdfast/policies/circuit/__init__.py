@@ -12,7 +12,17 @@ Invariant: a permit is settled once, and only an outcome of the present generati
 
 from __future__ import annotations
 
-from holdfast.policies.circuit.config import ACTOR, BRIDGE, PROVIDER, SPEC016, Circuit, CircuitOptions, Counted, Mode
+from holdfast.policies.circuit.config import (
+    ACTOR,
+    BRIDGE,
+    GRADED,
+    PROVIDER,
+    SPEC016,
+    Circuit,
+    CircuitOptions,
+    Counted,
+    Mode,
+)
 from holdfast.policies.circuit.machine import Breaker
 from holdfast.policies.circuit.records import BreakerMetrics, Permit, Rejection, Transition, Verdict
 from holdfast.policies.circuit.rules import Rule, counted_by
@@ -20,6 +30,7 @@ from holdfast.policies.circuit.rules import Rule, counted_by
 __all__ = [
     "ACTOR",
     "BRIDGE",
+    "GRADED",
     "PROVIDER",
     "SPEC016",
     "Breaker",

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, TypedDict, Unpack, get_args
 from holdfast import options
 from holdfast.faults import InvalidError
 
-__all__ = ["ACTOR", "BRIDGE", "PROVIDER", "SPEC016", "Circuit", "CircuitOptions", "Counted", "Mode"]
+__all__ = ["ACTOR", "BRIDGE", "GRADED", "PROVIDER", "SPEC016", "Circuit", "CircuitOptions", "Counted", "Mode"]
 
 Counted: TypeAlias = Literal["consecutive", "window"]
 Mode: TypeAlias = Literal["normal", "disabled", "metrics-only", "forced-open"]
@@ -36,6 +36,7 @@ class CircuitOptions(TypedDict, total=False):
     probes: int
     successes: int
     probe_limit: float
+    graded: bool
     adaptive: bool
     count_all: bool
     mode: Mode
@@ -90,6 +91,13 @@ class Circuit(
     """Successful probes that close it."""
     probe_limit: float = 20.0
     """Seconds after which a probe without an outcome no longer blocks other probes."""
+    graded: bool = False
+    """Slow calls down before they are rejected, and bring them back one after the other.
+
+    Failures of the same second count once, and one good answer sets the count back. Where a service rejects calls because
+    there are too many, calls start only as fast as it accepts them. After a good probe the waiting calls return in growing
+    numbers.
+    """
     adaptive: bool = False
     """Scale the thresholds by the usual failure rate of this target: by 0.5 where failures are rare, up to 2 where they are common."""
     count_all: bool = False
@@ -102,7 +110,7 @@ class Circuit(
         self._check_times()
         options.count("circuit.probes", self.probes)
         options.count("circuit.successes", self.successes)
-        for name in ("adaptive", "count_all"):
+        for name in ("graded", "adaptive", "count_all"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidError.at(f"circuit.{name}", "true or false", getattr(self, name))
         options.one_of("circuit.mode", self.mode, get_args(Mode))
@@ -145,6 +153,12 @@ class Circuit(
         if self.open_cap < self.open_for:
             raise InvalidError.at("circuit.open_cap", f"at least circuit.open_for ({self.open_for:g})", self.open_cap)
 
+
+GRADED = Circuit(
+    failures=12, rate=None, open_for=1.0, reopen_for=1.0, open_growth=1.6, open_cap=15.0, probe_limit=20.0, graded=True
+)
+"""The circuit of a policy that names none. It opens after failures in 8 different seconds without a good answer between them.
+Then one probe at a time finds out whether the service is back: after 1 s, 1.6 s, 2.6 s and so on, at most every 15 s."""
 
 PROVIDER = Circuit()
 """Document 001, its scenarios: 5 failures in a row, or half of at least 10 calls. A probe after 30 s, then every 20 s; one success closes it."""

@@ -15,6 +15,7 @@ Invariant: a permit counts once, and at most `probes` probes younger than `probe
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -34,6 +35,14 @@ TEXT_CAP = 200
 """Characters of a failure's text that are kept: a process may have a hundred thousand breakers."""
 SHORTEST_REQUESTED_S = 1.0
 """A circuit that opens stays open for at least this, even if the other side requested a shorter delay."""
+MOMENT_S = 1.0
+"""In a graded circuit, failures within this time are one observation."""
+FULL_ROOM = 1024
+"""A graded circuit closes at the latest when it lets so many calls run at the same time."""
+RAMP_S = 10.0
+"""Seconds after the first good probe in which its room grows."""
+BAD_MOMENTS = 3
+"""After a good probe, failures in so many moments without another good call reopen a graded circuit."""
 TRANSITIONS_KEPT = 16
 """Changes of state that wait for `take_transitions`. A breaker that nobody watches must not grow."""
 
@@ -61,9 +70,13 @@ class Breaker:
     """The state of one circuit. Attributes are for reading; only the methods of this class write them."""
 
     __slots__ = (
+        "_back_since",
         "_counting",
         "_generation",
+        "_is_free",
+        "_moment",
         "_probes_out",
+        "_room",
         "_slow",
         "cancelled",
         "config",
@@ -80,6 +93,7 @@ class Breaker:
         "open_time",
         "open_until",
         "opens",
+        "paced",
         "pending",
         "recorded_state",
         "rejected",
@@ -124,11 +138,22 @@ class Breaker:
         self._generation = 0
         # None instead of an empty list: a process may have a hundred thousand breakers, and few are half-open.
         self._probes_out: list[Permit] | None = None
+        self._room = config.probes
+        """Probes that may run at the same time. In a graded circuit each good one makes room for another."""
+        self._back_since = -math.inf
+        """When the first good probe ended."""
+        self._moment = -math.inf
+        """When the latest failure was counted. In a graded circuit the failures of the second after it are not."""
+        self.paced = False
+        """Calls must not start without `admit`, because somebody else decides when they may."""
         # Copies of what each call needs, to save the lookups through `config`.
         self._slow = config.slow
         self._counting = config.mode != "disabled"
+        self._is_free = self._counting
+        """A call may start without further checks."""
         if config.mode == "forced-open":
             self.recorded_state = _OPEN
+            self._is_free = False
             self.rejection = Rejection(name=name, state=_OPEN, rule=Rule.FORCED)
 
     def admit(self, now: float) -> Permit | Rejection:
@@ -145,9 +170,7 @@ class Breaker:
         call as begun before it opened.
         """
         self.idle_since = now
-        if self.recorded_state is _CLOSED and self._counting:
-            return Permit(self._generation, now)
-        return None
+        return Permit(self._generation, now) if self._is_free else None
 
     # No keyword-only arguments: on Python 3.11 they double the cost of a call, and every call of a user is settled here.
     def settle(  # noqa: PLR0917 - the reason is in the comment above
@@ -197,6 +220,33 @@ class Breaker:
         if self.recorded_state is not _OPEN:
             return None
         return math.inf if self.open_until is None else self.open_until
+
+    def room(self, now: float) -> int:
+        """Return how many more calls it would admit as probes; while it is closed, more than anybody needs."""
+        if self.recorded_state is _CLOSED:
+            return sys.maxsize
+        if self.recorded_state is _OPEN and (self.open_until is None or now < self.open_until):
+            return 0
+        out = self._probes_out or ()
+        if len(out) >= self._room:
+            # A probe that hangs must not stop the circuit from ever closing (Polly#216).
+            self._probes_out = [probe for probe in out if now - probe.started < self.config.probe_limit]
+        return self._room - len(self._probes_out or ())
+
+    def set_paced(self, paced: bool) -> None:  # noqa: FBT001 - the setter of a flag
+        """Let every call come through `admit` from now on, or no longer."""
+        self.paced = paced
+        self._check_free()
+
+    def nobody_waits(self, now: float) -> None:
+        """No call waits for it. A graded circuit that has had a good probe closes, if half of its room is enough."""
+        is_back = self.recorded_state is _HALF_OPEN and self.config.graded and self.good_probes >= self.config.successes
+        # Calls that wait elsewhere, such as for the pace of a model, do not show here. The room they need does.
+        if is_back and 2 * self.room(now) >= self._room:
+            self._close(now)
+
+    def _check_free(self) -> None:
+        self._is_free = self.recorded_state is _CLOSED and self._counting and not self.paced
 
     @property
     def held(self) -> bool:
@@ -275,6 +325,8 @@ class Breaker:
     def _admit_slowly(self, now: float) -> Permit | Rejection:
         if not self._counting:
             return _UNCOUNTED
+        if self.recorded_state is _CLOSED:
+            return Permit(self._generation, now)
         if self.recorded_state is _OPEN:
             if self.open_until is None or now < self.open_until:
                 return self._reject()
@@ -282,15 +334,10 @@ class Breaker:
         return self._admit_probe(now)
 
     def _admit_probe(self, now: float) -> Permit | Rejection:
-        out = self._probes_out or []
-        if len(out) >= self.config.probes:
-            # A probe that hangs must not stop the circuit from ever closing (Polly#216).
-            out = [probe for probe in out if now - probe.started < self.config.probe_limit]
-        self._probes_out = out
-        if len(out) >= self.config.probes:
+        if self.room(now) <= 0:
             return self._reject()
         probe = Permit(self._generation, now, probe=True)
-        out.append(probe)
+        self._probes_out = [*(self._probes_out or ()), probe]
         return probe
 
     def _reject(self) -> Rejection:
@@ -328,7 +375,7 @@ class Breaker:
         window.slow += slow
         if failed:
             window.bad += 1
-            self.streak += 1
+            self._add_to_streak(now)
         else:
             window.good += 1
             self.streak = 0
@@ -344,12 +391,41 @@ class Breaker:
         if self._probes_out and probe in self._probes_out:
             self._probes_out.remove(probe)
         if verdict is _FAILURE or (verdict is _SUCCESS and slow):
-            # Counted from the probe's start: a probe that hung for a minute has already waited long enough.
-            self._open(now, max(now, probe.started + self._reopening()), Rule.PROBE, why)
+            self._bad_probe(probe, now, why)
         elif verdict is _SUCCESS:
             self.good_probes += 1
-            if self.good_probes >= self.config.successes:
+            if self.config.graded:
+                self.streak = 0
+                self._make_room(now)
+                if self._room >= FULL_ROOM:
+                    self._close(now)
+            elif self.good_probes >= self.config.successes:
                 self._close(now)
+
+    def _make_room(self, now: float) -> None:
+        """Let one more call run at the same time, but at most twice as many with every second."""
+        # Good answers that come within milliseconds would otherwise bring everybody back in the first second.
+        if self.good_probes == 1:
+            self._back_since = now
+        self._room = min(self._room + 1, 2 ** int(2 + min(now - self._back_since, RAMP_S)))
+
+    def _bad_probe(self, probe: Permit, now: float, why: _Why) -> None:
+        if self.good_probes and self.config.graded:
+            # Some calls are answered, so the service is not down. Fewer calls at a time, and not none.
+            self._add_to_streak(now)
+            if self.streak < BAD_MOMENTS:
+                return
+            self.reopen_time = 0.0
+        # Counted from the probe's start: a probe that hung for a minute has already waited long enough.
+        self._open(now, max(now, probe.started + self._reopening()), Rule.PROBE, why)
+
+    def _add_to_streak(self, now: float) -> None:
+        if self.config.graded:
+            # A service that fails for a moment fails all calls of that moment, however many there are.
+            if now - self._moment < MOMENT_S:
+                return
+            self._moment = now
+        self.streak += 1
 
     def _reopening(self) -> float:
         """Return the seconds from the start of the failed probe to the next probe. They grow with each failed probe."""
@@ -360,8 +436,10 @@ class Breaker:
 
     def _open(self, now: float, until: float, rule: Rule, why: _Why) -> None:
         if why.requested is not None:
-            # The service knows when its limit ends. An earlier probe would fail; a later one would waste time.
-            until = now + min(max(why.requested, SHORTEST_REQUESTED_S), self.config.open_cap)
+            # The service knows when its limit ends. An earlier probe would fail; a later one would waste time. A graded
+            # circuit has waited as requested before it opens. That was in vain, so it does not wait less than it would.
+            wanted = now + min(max(why.requested, SHORTEST_REQUESTED_S), self.config.open_cap)
+            until = max(until, wanted) if self.config.graded else wanted
         self.open_time = until - now
         text = why.text[:TEXT_CAP] if why.text else None
         self.rejection = Rejection(name=self.name, state=_OPEN, reason=why.code, last_failure=text, rule=rule)
@@ -385,7 +463,10 @@ class Breaker:
         before, self.recorded_state = self.recorded_state, state
         self._generation += 1
         self._probes_out = None
+        self._room = self.config.probes
+        self._moment = -math.inf
         self.good_probes = 0
+        self._check_free()
         if state is not _OPEN:
             self.open_until = None
         if state is _HALF_OPEN and self.rejection:
@@ -419,6 +500,7 @@ class Breaker:
         """Adjust the state to the mode after either may have changed."""
         mode = self._mode()
         self._counting = mode != "disabled"
+        self._check_free()
         held_open = self.recorded_state is _OPEN and self.open_until is None
         if mode == "forced-open":
             if not held_open:

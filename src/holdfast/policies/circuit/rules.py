@@ -34,6 +34,8 @@ class Rule(StrEnum):
     """Too large a share of the calls was slow."""
     PROBE = "probe"
     """A probe failed, or was slow and slow calls count."""
+    PACE = "pace"
+    """It is closed, but the service accepts only so many calls, and others go first."""
     FORCED = "forced"
     """An operator or the configuration holds it open."""
 
