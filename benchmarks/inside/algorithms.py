@@ -142,7 +142,7 @@ def aws_adaptive(bare: Callable[[Any], Ask]) -> Callable[[Any], Ask]:
 
 def sre_throttle(bare: Callable[[Any], Ask], retried: Callable[[Ask], Ask]) -> Callable[[Any], Ask]:
     def make(provider: Any) -> Ask:
-        from holdfast.policies.throttle import Throttle, ThrottleMachine
+        from benchmarks.inside.throttle import Throttle, ThrottleMachine
 
         send, machine = bare(provider), ThrottleMachine(Throttle())
 

@@ -38,7 +38,6 @@ PACKAGES = [
     "holdfast.policies.hedge",
     "holdfast.policies.quota",
     "holdfast.policies.rate_limit",
-    "holdfast.policies.throttle",
     "holdfast.providers",
     "holdfast.sessions",
     "holdfast.sessions.admin",

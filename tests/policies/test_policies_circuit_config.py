@@ -36,6 +36,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "probes": (*NO_COUNT, 0, None),
     "successes": (*NO_COUNT, 0, None),
     "probe_limit": (*NO_SECONDS, None),
+    "graded": NO_FLAG,
     "adaptive": NO_FLAG,
     "count_all": NO_FLAG,
     "mode": NO_WORD,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,19 +28,22 @@ from holdfast.policies.decide import (
 from holdfast.policies.repair import Repair, Repairs
 from holdfast.testing import Midpoint, Scripted, seeded
 
+exact = partial(Policy, profile="stud", patience=None)
+"""A policy with the numbers of the specifications, for a test that counts."""
+
 RESET = Fault.of("CONN_RESET")
 LIMITED = Fault.of("PROVIDER_RATE_LIMITED")
 
 
 def facts(fault: Fault, policy: Policy | None = None, **known: Any) -> Facts:
     """Return facts in which nothing but the failure speaks against another call."""
-    waits = bool((policy or Policy()).wait_for_circuit)
+    waits = bool((policy or exact()).wait_for_circuit)
     return Facts(**{"fault": fault, "now": 0.0, "rng": Midpoint(), "attempts": 1, "waits_for_circuit": waits, **known})
 
 
 def decide(fault: Fault, policy: Policy | None = None, **known: Any) -> Any:
     """Return the first decision of an operation."""
-    return Decider(policy or Policy()).decide(facts(fault, policy, **known))
+    return Decider(policy or exact()).decide(facts(fault, policy, **known))
 
 
 def waits(policy: Policy, *faults: Fault, deadline: float | None = None) -> list[float]:
@@ -57,16 +61,16 @@ def waits(policy: Policy, *faults: Fault, deadline: float | None = None) -> list
 
 
 def test_R1_three_attempts_are_two_waits() -> None:
-    assert waits(Policy(), *[RESET] * 9) == [1, 2]
+    assert waits(exact(), *[RESET] * 9) == [1, 2]
 
 
 def test_S2_14_rate_limits_have_six_attempts_of_their_own() -> None:
-    assert waits(Policy(), *[LIMITED] * 9) == [5, 10, 20, 40, 80]
+    assert waits(exact(), *[LIMITED] * 9) == [5, 10, 20, 40, 80]
 
 
 def test_each_schedule_counts_its_own_failures() -> None:
     """A rate limit after two blips starts at its first wait."""
-    assert waits(Policy(), RESET, RESET, LIMITED, LIMITED) == [1, 2, 5, 10]
+    assert waits(exact(), RESET, RESET, LIMITED, LIMITED) == [1, 2, 5, 10]
 
 
 def test_R2_what_is_permanent_is_given_up_at_once() -> None:
@@ -85,35 +89,35 @@ def test_R11_used_up_attempts_are_told_before_the_deadline() -> None:
 def test_R29_what_the_other_side_asks_for_is_never_cut_short() -> None:
     asked = Fault.of("PROVIDER_RATE_LIMITED", retry_after=30.0)
     assert decide(asked) == Retry(30.0, 6, "requested")
-    assert decide(asked, Policy(backoff=Backoff(cap=1))) == Retry(30.0, 6, "requested")
+    assert decide(asked, exact(backoff=Backoff(cap=1))) == Retry(30.0, 6, "requested")
     for draw in (0.0, 0.5, 0.999):
-        delay = decide(asked, Policy(spread=0.2), rng=Scripted(draw)).delay
+        delay = decide(asked, exact(spread=0.2), rng=Scripted(draw)).delay
         assert 30 <= delay <= 36
 
 
 def test_R31_beyond_what_is_allowed_it_is_given_up_at_once() -> None:
     asked = Fault.of("PROVIDER_RATE_LIMITED", retry_after=901.0)
     assert decide(asked) == GiveUp(Reason.RETRY_AFTER)
-    assert decide(asked, Policy(max_retry_after=3600)) == Retry(901.0, 6, "requested")
-    assert decide(asked, Policy(max_retry_after=0)) == GiveUp(Reason.RETRY_AFTER)
+    assert decide(asked, exact(max_retry_after=3600)) == Retry(901.0, 6, "requested")
+    assert decide(asked, exact(max_retry_after=0)) == GiveUp(Reason.RETRY_AFTER)
 
 
 def test_R31_how_long_to_wait_is_the_policys_to_say_although_the_classifier_would_not() -> None:
     """The classifier calls a failure whose wait is over 15 minutes not retryable."""
     judged = Fault.of("PROVIDER_RATE_LIMITED", retry_after=1800.0, retryable=False)
     assert decide(judged) == GiveUp(Reason.RETRY_AFTER)
-    assert decide(judged, Policy(max_retry_after=3600)) == Retry(1800.0, 6, "requested")
+    assert decide(judged, exact(max_retry_after=3600)) == Retry(1800.0, 6, "requested")
     short = Fault.of("PROVIDER_RATE_LIMITED", retry_after=18.0, retryable=False)
-    assert decide(short, Policy(max_retry_after=3600)) == GiveUp(Reason.PERMANENT)
+    assert decide(short, exact(max_retry_after=3600)) == GiveUp(Reason.PERMANENT)
     permanent = Fault.of("PROVIDER_BILLING", retry_after=1800.0, retryable=False)
-    assert decide(permanent, Policy(max_retry_after=3600)) == GiveUp(Reason.PERMANENT)
+    assert decide(permanent, exact(max_retry_after=3600)) == GiveUp(Reason.PERMANENT)
 
 
 def test_R34_an_open_circuit_is_waited_for_only_by_the_patient() -> None:
     refused = Fault.of("CIRCUIT_OPEN", retry_after=20.0)
     assert decide(refused) == GiveUp(Reason.CIRCUIT)
-    patient = Policy(wait_for_circuit=True)
-    assert decide(refused, patient, first_to_wait=True) == Retry(20.0, 2, "circuit")
+    patient = exact(wait_for_circuit=True)
+    assert decide(refused, patient, first_to_wait=True) == Retry(20.0, None, "circuit")
     assert decide(refused, patient, deadline=20.0) == GiveUp(Reason.DEADLINE)
     assert decide(Fault.of("CIRCUIT_OPEN"), patient, first_to_wait=True).delay == NEXT_PROBE_S
 
@@ -121,14 +125,14 @@ def test_R34_an_open_circuit_is_waited_for_only_by_the_patient() -> None:
 @pytest.mark.parametrize("retry_after", [20.0, 600.0, None])
 def test_S1_1_an_outage_without_end_ends_for_the_patient_too(retry_after: float | None) -> None:
     refused = Fault.of("CIRCUIT_OPEN", retry_after=retry_after)
-    waited = sum(waits(Policy(wait_for_circuit=True), *[refused] * 9_999))
+    waited = sum(waits(exact(wait_for_circuit=True), *[refused] * 9_999))
     assert LONGEST_WAIT_S / 2 < waited <= LONGEST_WAIT_S * (1 + RETURN_SPREAD)
 
 
 def test_who_waits_for_a_circuit_returns_later_by_a_share_of_all_it_has_waited() -> None:
     """So a crowd that came over the length of an outage does not go out in the instant in which it ends."""
     refused = Fault.of("CIRCUIT_OPEN", retry_after=20.0)
-    patient = Policy(wait_for_circuit=True)
+    patient = exact(wait_for_circuit=True)
     delays = [decide(refused, patient, rng=Scripted(chance)).delay for chance in (0.0, 0.25, 0.9999)]
     assert delays == pytest.approx([20.0, 20.0 + 0.5 * RETURN_SPREAD * 20.0, 20.0 + RETURN_SPREAD * 20.0], rel=1e-4)
     first, second = waits(patient, refused, refused)
@@ -137,19 +141,69 @@ def test_who_waits_for_a_circuit_returns_later_by_a_share_of_all_it_has_waited()
 
 
 def test_an_operation_that_waits_for_a_circuit_and_was_its_probe_waits_on() -> None:
-    policy = Policy(wait_for_circuit=True)
+    policy = Policy(patience=None, wait_for_circuit=True)
     decider = Decider(policy)
     for attempts in range(1, 20):
         decision = decider.decide(facts(RESET, policy, attempts=attempts, first_to_wait=True, reopened_for=19.5))
-        assert decision == Retry(19.5, attempts + 1, "circuit")
-    plain = [decider.decide(facts(RESET, policy, attempts=attempts)) for attempts in (20, 21, 22)]
-    assert [isinstance(decision, Retry) for decision in plain] == [True, True, False], "then it has all its attempts"
-    assert isinstance(decide(RESET, Policy()), Retry)
+        assert decision == Retry(19.5, None, "circuit")
+
+
+def test_FR13_a_number_of_attempts_is_true_also_for_one_that_waits_for_a_circuit() -> None:
+    policy = exact(attempts=3, wait_for_circuit=True)
+    decider = Decider(policy)
+    probes = [
+        decider.decide(facts(RESET, policy, attempts=attempts, first_to_wait=True, reopened_for=19.5))
+        for attempts in (1, 2, 3)
+    ]
+    assert probes == [Retry(19.5, 3, "circuit"), Retry(19.5, 3, "circuit"), GiveUp(Reason.ATTEMPTS)]
+
+
+# --- the defaults ---
+
+
+def test_by_default_what_passes_by_itself_is_retried_until_the_time_is_over() -> None:
+    delays = waits(Policy(), *[RESET] * 99, deadline=120.0)
+    assert delays[:6] == pytest.approx([1, 1.6, 2.56, 4.096, 6.5536, 8])
+    assert set(delays[5:]) == {8.0}
+    assert 112 < sum(delays) < 120
+    assert waits(Policy(), *[LIMITED] * 99, deadline=120.0) == delays
+    assert decide(RESET, Policy()).of is None
+
+
+def test_by_default_the_waits_alone_end_it_where_nothing_reads_the_clock() -> None:
+    """A test that skips the waits does not loop for ever."""
+    decider, policy = Decider(Policy()), Policy()
+    decisions = [decider.decide(facts(RESET, policy, attempts=attempts)) for attempts in range(1, 99)]
+    assert GiveUp(Reason.DEADLINE) in decisions[:25]
+
+
+def test_without_a_deadline_an_hour_of_waiting_is_the_end() -> None:
+    policy = Policy(patience=None)
+    decider = Decider(policy)
+    decisions = [decider.decide(facts(RESET, policy, attempts=attempts)) for attempts in range(1, 999)]
+    assert GiveUp(Reason.PATIENCE) in decisions
+    assert sum(d.delay for d in decisions if isinstance(d, Retry)) <= LONGEST_WAIT_S
+
+
+def test_three_attempts_are_made_before_a_fallback_answers() -> None:
+    assert [decide(RESET, Policy(), alone=False).of, decide(LIMITED, Policy(), alone=False).of] == [3, 3]
+    assert decide(RESET, Policy(), attempts=3, alone=False) == GiveUp(Reason.ATTEMPTS)
+
+
+def test_a_call_waits_for_its_turn_and_only_briefly_before_a_fallback() -> None:
+    soon, late = (Fault.of("SYS_RATE_LIMITED", retry_after=seconds) for seconds in (3.0, 50.0))
+    patient = Policy(wait_for_circuit=True)
+    assert decide(late, patient, rejected=True) == Retry(50.0, None, "turn")
+    assert decide(soon, rejected=True) == Retry(3.0, None, "turn")
+    assert decide(late, rejected=True) == GiveUp(Reason.CIRCUIT)
+    # The turn is an estimate. A call gives up at once only if it is far too late.
+    assert decide(late, patient, rejected=True, deadline=40.0).delay < 40
+    assert decide(late, patient, rejected=True, deadline=20.0) == GiveUp(Reason.DEADLINE)
 
 
 def test_no_call_is_lost_because_it_returned_later_than_it_might() -> None:
     refused = Fault.of("CIRCUIT_OPEN", retry_after=20.0)
-    decision = decide(refused, Policy(wait_for_circuit=True), deadline=21.0, rng=Scripted(0.999))
+    decision = decide(refused, exact(wait_for_circuit=True), deadline=21.0, rng=Scripted(0.999))
     assert 20.0 < decision.delay <= 20.5
 
 
@@ -164,7 +218,7 @@ def test_S2_10_the_unknown_is_repeated_only_where_that_is_harmless(effect: Any) 
 
 
 def test_an_unsafe_call_that_may_have_happened_is_never_repeated_whatever_the_policy_says() -> None:
-    for policy in (Policy(), Policy(attempts=9), Policy(per_code={"CONN_RESET": Tries(attempts=9)})):
+    for policy in (exact(), exact(attempts=9), exact(per_code={"CONN_RESET": Tries(attempts=9)})):
         assert decide(RESET, policy, effect="unsafe") == GiveUp(Reason.UNSAFE)
     refused = Fault.of("CONN_REFUSED", maybe_executed=False)
     assert isinstance(decide(refused, effect="unsafe"), Retry)
@@ -172,13 +226,13 @@ def test_an_unsafe_call_that_may_have_happened_is_never_repeated_whatever_the_po
 
 def test_numbers_for_a_code_win_over_all_others_and_make_it_retryable() -> None:
     own = Tries(attempts=2, backoff=Backoff(initial=7, jitter=0))
-    policy = Policy(attempts=9, per_code={"AUTH_FAILED": own})
+    policy = exact(attempts=9, per_code={"AUTH_FAILED": own})
     assert decide(Fault.of("AUTH_FAILED"), policy) == Retry(7.0, 2)
     assert decide(Fault.of("AUTH_FAILED"), policy, attempts=2) == GiveUp(Reason.ATTEMPTS)
 
 
 def test_decorrelated_jitter_knows_the_last_wait() -> None:
-    policy = Policy(backoff=Backoff(initial=1, cap=100, jitter="decorrelated"), attempts=9)
+    policy = exact(backoff=Backoff(initial=1, cap=100, jitter="decorrelated"), attempts=9)
     assert waits(policy, *[RESET] * 4) == [2, 3.5, 5.75, 9.125]
 
 
@@ -190,7 +244,7 @@ def test_decorrelated_jitter_knows_the_last_wait() -> None:
     left=st.one_of(st.none(), st.floats(0, 1e4)),
     effect=st.sampled_from([*EFFECTS, None]),
     executed=st.booleans(),
-    policy=st.sampled_from([Policy(), Policy(patience=None, wait_for_circuit=True), Policy(profile="spec016"), Policy(attempts=5, spread=0.2)]),
+    policy=st.sampled_from([exact(), exact(patience=None, wait_for_circuit=True), exact(profile="spec016"), exact(attempts=5, spread=0.2)]),
     seed=st.integers(0, 99),
 )  # fmt: skip
 def test_whatever_fails_the_laws_hold(
@@ -203,7 +257,7 @@ def test_whatever_fails_the_laws_hold(
         assert left is None or decision.delay < left
         assert not (effect == "unsafe" and executed)
         assert code == "CIRCUIT_OPEN" or asked is None or decision.delay >= asked
-        assert code == "CIRCUIT_OPEN" or attempts < decision.of
+        assert code == "CIRCUIT_OPEN" or decision.of is None or attempts < decision.of
     same = decide(fault, policy, attempts=attempts, deadline=left, effect=effect, rng=seeded(seed))
     assert same == decision
 
@@ -219,18 +273,18 @@ def _decisions(policy: Policy, *codes: str) -> list[str]:
 
 def test_a_blip_after_a_rate_limit_has_all_its_tries():
     blip, limit = "PROVIDER_OVERLOADED", "PROVIDER_RATE_LIMITED"
-    assert _decisions(Policy(), limit, blip, blip, blip) == ["5/6", "1/6", "2/6", "attempts"]
-    assert _decisions(Policy(), blip, blip, limit) == ["1/3", "2/3", "5/6"]
+    assert _decisions(exact(), limit, blip, blip, blip) == ["5/6", "1/6", "2/6", "attempts"]
+    assert _decisions(exact(), blip, blip, limit) == ["1/3", "2/3", "5/6"]
 
 
 def test_the_largest_number_bounds_the_whole():
     codes = ["PROVIDER_RATE_LIMITED", "PROVIDER_OVERLOADED"] * 3
-    assert _decisions(Policy(), *codes)[-1] == "attempts"
-    assert "attempts" not in _decisions(Policy(), *codes[:5])
+    assert _decisions(exact(), *codes)[-1] == "attempts"
+    assert "attempts" not in _decisions(exact(), *codes[:5])
 
 
 def test_attempts_that_were_given_count_every_call_whatever_failed():
-    assert _decisions(Policy(attempts=2), "PROVIDER_RATE_LIMITED", "PROVIDER_OVERLOADED") == ["5/2", "attempts"]
+    assert _decisions(exact(attempts=2), "PROVIDER_RATE_LIMITED", "PROVIDER_OVERLOADED") == ["5/2", "attempts"]
 
 
 # --- every reason, in the order in which the machine looks for it ---
@@ -242,27 +296,28 @@ NO_RETRY_LEFT: dict[str, Any] = {"withdraw_retry": lambda: False}
 @pytest.mark.parametrize(
     ("reason", "fault", "policy", "known"),
     [
-        (Reason.PERMANENT, Fault.of("AUTH_FAILED"), Policy(), {}),
-        (Reason.ATTEMPTS, RESET, Policy(attempts=2), {"attempts": 2}),
-        (Reason.DEADLINE, RESET, Policy(), {"deadline": 1.0}),
-        (Reason.RETRY_AFTER, Fault.of("PROVIDER_RATE_LIMITED", retry_after=901.0), Policy(), {}),
-        (Reason.UNSAFE, RESET, Policy(), {"effect": "unsafe"}),
-        (Reason.UNKNOWN, Fault.of("SYS_UNKNOWN", retryable=True), Policy(), {}),
-        (Reason.UNDECLARED, RESET, Policy(), {"is_tool": True}),
-        (Reason.RUNNING, RESET, Policy(), {"is_running": True}),
-        (Reason.RUNNING, RESET, Policy(), {"is_running": True, "override": True}),
-        (Reason.RUNNING, RESET, Policy(), {"is_running": True, "proposal": Retry(1.0, 3)}),
-        (Reason.ONE_SHOT, RESET, Policy(), {"arguments_used_up": lambda: True}),
-        (Reason.CIRCUIT, Fault.of("CIRCUIT_OPEN", retry_after=5.0), Policy(), {}),
-        (Reason.CIRCUIT, RESET, Policy(), {"open_until": 30.0}),
-        (Reason.UNWANTED, RESET, Policy(), {"override": False}),
-        (Reason.COMMANDED, RESET, Policy(), {"final": Reason.COMMANDED}),
-        (Reason.UNREPAIRED, RESET, Policy(), {"final": Reason.UNREPAIRED}),
-        (Reason.PARTIAL, RESET, Policy(), {"final": Reason.PARTIAL}),
-        (Reason.NESTED, RESET, Policy(), {"nested": True}),
-        (Reason.NOT_REPEATABLE, RESET, Policy(), {"proposal": GiveUp(Reason.NOT_REPEATABLE)}),
-        (Reason.QUOTA, RESET, Policy(), NO_RETRY_LEFT),
-        (Reason.BUDGET, RESET, Policy(), {"budget_spent": True}),
+        (Reason.PERMANENT, Fault.of("AUTH_FAILED"), exact(), {}),
+        (Reason.ATTEMPTS, RESET, exact(attempts=2), {"attempts": 2}),
+        (Reason.DEADLINE, RESET, exact(), {"deadline": 1.0}),
+        (Reason.RETRY_AFTER, Fault.of("PROVIDER_RATE_LIMITED", retry_after=901.0), exact(), {}),
+        (Reason.UNSAFE, RESET, exact(), {"effect": "unsafe"}),
+        (Reason.UNKNOWN, Fault.of("SYS_UNKNOWN", retryable=True), exact(), {}),
+        (Reason.UNDECLARED, RESET, exact(), {"is_tool": True}),
+        (Reason.RUNNING, RESET, exact(), {"is_running": True}),
+        (Reason.RUNNING, RESET, exact(), {"is_running": True, "override": True}),
+        (Reason.RUNNING, RESET, exact(), {"is_running": True, "proposal": Retry(1.0, 3)}),
+        (Reason.ONE_SHOT, RESET, exact(), {"arguments_used_up": lambda: True}),
+        (Reason.CIRCUIT, Fault.of("CIRCUIT_OPEN", retry_after=5.0), exact(), {}),
+        (Reason.CIRCUIT, RESET, exact(), {"open_until": 30.0}),
+        (Reason.UNWANTED, RESET, exact(), {"override": False}),
+        (Reason.COMMANDED, RESET, exact(), {"final": Reason.COMMANDED}),
+        (Reason.UNREPAIRED, RESET, exact(), {"final": Reason.UNREPAIRED}),
+        (Reason.PARTIAL, RESET, exact(), {"final": Reason.PARTIAL}),
+        (Reason.NESTED, RESET, exact(), {"nested": True}),
+        (Reason.NOT_REPEATABLE, RESET, exact(), {"proposal": GiveUp(Reason.NOT_REPEATABLE)}),
+        (Reason.QUOTA, RESET, exact(), NO_RETRY_LEFT),
+        (Reason.BUDGET, RESET, exact(), {"budget_spent": True}),
+        (Reason.PATIENCE, Fault.of("CIRCUIT_OPEN", retry_after=3601.0), exact(wait_for_circuit=True), {}),
     ],
 )
 def test_each_reason_to_give_up_follows_from_its_facts(
@@ -292,14 +347,14 @@ def test_the_quota_is_asked_last_because_asking_takes_a_retry_from_it() -> None:
 
 def test_FR2_waiting_for_a_circuit_takes_nothing_from_the_quota() -> None:
     rejected = Fault.of("CIRCUIT_OPEN", retry_after=5.0)
-    waiting = Policy(wait_for_circuit=True)
-    assert decide(rejected, waiting, first_to_wait=True, **NO_RETRY_LEFT) == Retry(5.0, 2, "circuit")
+    waiting = exact(wait_for_circuit=True)
+    assert decide(rejected, waiting, first_to_wait=True, **NO_RETRY_LEFT) == Retry(5.0, None, "circuit")
 
 
 def test_a_circuit_that_admits_a_probe_by_then_does_not_end_the_retries() -> None:
     assert isinstance(decide(RESET, open_until=1.0), Retry), "the delay is 1 s, so the probe is due"
     assert decide(RESET, open_until=1.001) == GiveUp(Reason.CIRCUIT)
-    waiting = Policy(wait_for_circuit=True)
+    waiting = exact(wait_for_circuit=True)
     assert isinstance(decide(RESET, waiting, open_until=30.0), Retry)
 
 
@@ -320,19 +375,19 @@ def test_a_proposal_replaces_the_schedule_and_not_the_protections() -> None:
 
 def test_a_repair_wins_over_a_retry_as_often_as_it_may_be_used() -> None:
     compact = Repair.of(("compact",), "compact", times=2)
-    decider = Decider(Policy(), Repairs([compact]))
+    decider = Decider(exact(), Repairs([compact]))
     decisions = [decider.decide(facts(OVERFLOW)) for _ in range(3)]
     assert decisions == [RunRepair(0), RunRepair(0), GiveUp(Reason.PERMANENT)]
 
 
 @pytest.mark.parametrize("known", [{"deadline": 0.0}, {"budget_spent": True}, {"final": Reason.PARTIAL}])
 def test_no_repair_is_run_where_nothing_more_may_be_called(known: Any) -> None:
-    decider = Decider(Policy(), Repairs([Repair.of(("compact",), "compact", times=1)]))
+    decider = Decider(exact(), Repairs([Repair.of(("compact",), "compact", times=1)]))
     assert isinstance(decider.decide(facts(OVERFLOW, **known)), GiveUp)
 
 
 def test_each_retry_says_why_it_waits_as_long_as_it_does() -> None:
-    waiting = Policy(wait_for_circuit=True)
+    waiting = exact(wait_for_circuit=True)
     assert decide(RESET).why == "backoff"
     assert decide(Fault.of("PROVIDER_RATE_LIMITED", retry_after=7.0)).why == "requested"
     assert decide(Fault.of("CIRCUIT_OPEN", retry_after=7.0), waiting).why == "circuit"

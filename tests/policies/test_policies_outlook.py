@@ -15,6 +15,8 @@ from holdfast.policies.decide import Decider, Facts, Retry
 from holdfast.policies.outlook import Outlook, outlook
 from holdfast.policies.policy import BATCH, INTERACTIVE, PATIENT
 
+STUD = Policy(profile="stud")
+
 
 def told(policy: Policy, what: str) -> Outlook:
     (found,) = (each for each in outlook(policy) if each.what == what)
@@ -22,15 +24,21 @@ def told(policy: Policy, what: str) -> Outlook:
 
 
 def test_S1_8_the_transient_schedule():
-    transient = told(INTERACTIVE, "transient")
+    transient = told(STUD, "transient")
     assert transient.calls == 3
     assert [(wait.least, wait.most) for wait in transient.waits] == [(0.8, 1.2), (1.6, 2.4)]
     assert "PROVIDER_OVERLOADED" in transient.codes
 
 
 def test_S2_14_rate_limits_are_clipped_by_the_deadline():
-    assert (told(INTERACTIVE, "rate_limit").calls, told(INTERACTIVE, "rate_limit").reached) == (6, 4)
-    assert told(PATIENT, "rate_limit").reached == 5
+    assert (told(STUD, "rate_limit").calls, told(STUD, "rate_limit").reached) == (6, 4)
+    assert told(STUD.replace(patience=3600), "rate_limit").reached == 5
+
+
+def test_where_no_number_limits_the_attempts_the_first_waits_are_listed():
+    transient = told(INTERACTIVE, "transient")
+    assert (transient.calls, transient.seconds) == (None, 180)
+    assert [wait.retry for wait in transient.waits] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +110,7 @@ def test_our_own_policies_deserve_no_warning(policy):
         (Policy(timeout=None, patience=None), ["timeout"]),
         (Policy(attempts=1, timeout=None, patience=None), []),
         (Policy(attempts=9, backoff=Backoff(initial=30, cap=60), circuit=None), ["deadline"]),
-        (Policy(timeout=5, deadline=20), ["deadline"] * 2),
+        (Policy(timeout=5, deadline=20, profile="stud"), ["deadline"] * 2),
         (Policy(backoff=Backoff(jitter=0)), ["backoff.jitter"]),
         (Policy(backoff=Backoff(steps=(1, 2), jitter=0)), []),
         (Policy(attempts=4, circuit=Circuit(failures=2)), ["circuit.failures"]),

@@ -94,19 +94,22 @@ def test_it_is_a_value_with_a_repr_to_paste() -> None:
 
 def test_the_three_policies_that_users_see() -> None:
     assert Policy() == INTERACTIVE
-    assert (INTERACTIVE.timeout, INTERACTIVE.deadline, INTERACTIVE.wait_for_circuit) == (60, 120, None)
-    assert (PATIENT.deadline, PATIENT.wait_for_circuit) == (None, True)
-    assert BATCH.retry_quota is not None
+    assert (INTERACTIVE.timeout, INTERACTIVE.deadline, INTERACTIVE.patience) == (60, None, 120)
+    assert INTERACTIVE.wait_for_circuit is None
+    assert (PATIENT.deadline, PATIENT.patience, PATIENT.wait_for_circuit) == (None, 3600, True)
+    assert (BATCH.patience, BATCH.priority) == (3600, "low")
     assert BATCH.spread > 0
 
 
 @pytest.mark.parametrize(
     ("policy", "code", "attempts", "first"),
     [
-        (Policy(), "CONN_RESET", 3, 1),
+        (Policy(), "CONN_RESET", None, 1),
+        (Policy(profile="stud"), "CONN_RESET", 3, 1),
         (Policy(attempts=7), "CONN_RESET", 7, 1),
-        (Policy(attempts=7), "PROVIDER_RATE_LIMITED", 7, 5),
-        (Policy(backoff=Backoff(initial=9)), "PROVIDER_RATE_LIMITED", 6, 9),
+        (Policy(attempts=7), "PROVIDER_RATE_LIMITED", 7, 1),
+        (Policy(attempts=7, profile="stud"), "PROVIDER_RATE_LIMITED", 7, 5),
+        (Policy(backoff=Backoff(initial=9), profile="stud"), "PROVIDER_RATE_LIMITED", 6, 9),
         (Policy(attempts=7), "SYS_UNKNOWN", 2, 1),
         (Policy(attempts=1), "SYS_UNKNOWN", 1, 1),
         (Policy(attempts=7, per_code={"SYS_UNKNOWN": Tries(attempts=4)}), "SYS_UNKNOWN", 4, 1),

@@ -128,7 +128,13 @@ def test_S1_20_S0_23_limits_by_the_most_specific_name_known(profile: Profile, na
 
 @pytest.mark.parametrize(
     ("profile", "failures", "open_for", "reopening", "successes"),
-    [(BRIDGE, 5, 60, 60, 1), (SPEC016, 5, 30, 30, 2), (HOLDFAST, 5, 30, 20, 1), (ACTOR, 5, 60, 60, 2)],
+    [
+        (BRIDGE, 5, 60, 60, 1),
+        (SPEC016, 5, 30, 30, 2),
+        (STUD, 5, 30, 20, 1),
+        (HOLDFAST, 12, 1, 1, 1),
+        (ACTOR, 5, 60, 60, 2),
+    ],
 )
 def test_S1_12_the_circuits_of_the_documents(
     profile: Profile, failures: int, open_for: float, reopening: float, successes: int

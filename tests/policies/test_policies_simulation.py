@@ -48,7 +48,8 @@ def test_retries_alone_multiply_an_outage():
 
 
 def test_a_circuit_spares_what_is_down():
-    without, with_circuit = played(HARD), played(HARD.replace(circuit=Circuit()))
+    rejecting = HARD.replace(circuit=Circuit(), wait_for_circuit=False)
+    without, with_circuit = played(HARD), played(rejecting)
     assert with_circuit.wasted_calls < without.wasted_calls / 20
     assert with_circuit.blocked_share > 0.3
 
@@ -90,7 +91,9 @@ def test_an_outage_without_end_is_never_recovered_from():
 def test_it_decides_as_the_runtime_does():
     """The same arrivals in earnest, in virtual time: as many calls, as many good answers."""
     outage = Outage(begins=5, ends=20, rate=2, duration=60)
-    policy = Policy(circuit=Circuit(open_for=7), backoff=Backoff(initial=1, jitter=0))
+    policy = Policy(
+        attempts=3, circuit=Circuit(open_for=7), backoff=Backoff(initial=1, jitter=0), wait_for_circuit=False
+    )
     clock = VirtualClock()
     recovering = recover("claude", policy, runtime=Runtime(clock=clock, rng=Midpoint()))
     calls = good = 0

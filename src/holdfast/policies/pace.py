@@ -93,7 +93,7 @@ class Pace:
 
     def started(self, now: float) -> None:
         """A call starts."""
-        if self._open_per_s and self._next > now + 1.0 / self._open_per_s:
+        if self._open_per_s and self._next > now + (BURST - 1.5) / self._open_per_s:
             self._open_per_s += OPEN_GROWTH
         self._next = max(now, self._next) + 1.0 / self.per_second
         self._starts += 1
@@ -115,14 +115,17 @@ class Pace:
 
     def _cut(self, now: float) -> None:
         accepted, took = self._starts, now - self._cut_at
-        if not accepted:
+        if accepted and took == float("inf"):
+            # The first rejection. Nobody knows since when the calls before it were counted by the other side.
+            self._top = FIRST_PER_S
+        elif not accepted:
             self._pause = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, self._pause * PAUSE_GROWTH))
         elif accepted < FEW or took <= 0.0:
             self._top = max(SLOWEST_PER_S, self.per_second * DEEP_CUT / CUT)
             self._is_measured = True
         else:
             # The mean of two measurements: one alone is off by the calls that were under way.
-            measured = accepted / took
+            measured = max(SLOWEST_PER_S, accepted / took)
             self._top = (self._top + measured) / 2 if self._is_measured else measured
             self._is_measured = True
         self._starts = 0

@@ -114,7 +114,7 @@ class _Call:
     __slots__ = ("attempts", "deadline", "decider", "hit", "permit")
 
     def __init__(self, policy: Policy, began: float) -> None:
-        self.deadline = None if policy.deadline is None else began + policy.deadline
+        self.deadline = None if policy.window is None else began + policy.window
         self.decider = Decider(policy)
         self.permit: Permit | None = None
         self.attempts = 0
@@ -140,15 +140,22 @@ class _Simulation:
         self.back: float | None = None
         self.awaited: Rejection | None = None
         """The rejection whose end another caller already waits for."""
+        self.waiting: dict[int, _Call] = {}
+        """The calls that wait for the circuit, in the order of their arrival, by the number of the event that ends the wait."""
+        self.woken: set[int] = set()
+        """The numbers of the events whose calls were woken before."""
 
     def run(self) -> None:
         # Each operation schedules the next one; after the duration none is scheduled, and the queue runs dry.
         self._later(self._pause(), None, None)
         while self.heap:
-            now, _, call, ended = heapq.heappop(self.heap)
+            now, order, call, ended = heapq.heappop(self.heap)
             if call is None:
                 self._operation(now)
+            elif order in self.woken:
+                self.woken.remove(order)
             elif ended is None:
+                self.waiting.pop(order, None)
                 self._attempt(call, now)
             elif ended:
                 self._succeeded(call, now)
@@ -208,6 +215,17 @@ class _Simulation:
             self.back = now - self.outage.ends
         if self.quota is not None and call.attempts > 1:
             self.quota.succeeded(now, call.attempts - 1)
+        self._wake(now)
+
+    def _wake(self, now: float) -> None:
+        """Let calls that wait follow a good answer, as many as a graded circuit has room for."""
+        if not self.breaker.config.graded:
+            return
+        if not self.waiting:
+            self.breaker.nobody_waits(now)
+        for order in list(self.waiting)[: max(0, self.breaker.room(now))]:
+            self.woken.add(order)
+            self._attempt(self.waiting.pop(order), now)
 
     def _failed(self, call: _Call, now: float) -> None:
         self._moment(now).failed += 1
@@ -229,7 +247,8 @@ class _Simulation:
             rng=self.rng,
             attempts=call.attempts,
             deadline=call.deadline,
-            waits_for_circuit=bool(self.policy.wait_for_circuit),
+            waits_for_circuit=self.policy.wait_for_circuit is not False,
+            rejected=fault.code == "CIRCUIT_OPEN",
             open_until=self.breaker.rejects_until,
             first_to_wait=first_to_wait,
             reopened_for=reopened_for,
@@ -240,6 +259,8 @@ class _Simulation:
         decision = call.decider.decide(facts)
         if isinstance(decision, Retry):
             self._later(now + decision.delay, call, None)
+            if fault.code == "CIRCUIT_OPEN":
+                self.waiting[self.order] = call
             return True
         self.blocked += isinstance(decision, GiveUp) and decision.reason is Reason.CIRCUIT
         return False

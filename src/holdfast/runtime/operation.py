@@ -19,7 +19,6 @@ through uncounted, and the exception that surfaces is the one the call raised, u
 from __future__ import annotations
 
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec

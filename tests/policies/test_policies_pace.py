@@ -1,0 +1,136 @@
+"""The pace: calls start as fast as the other side accepts them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.policies.pace import BURST, FREE, LONGEST_PAUSE_S, Pace
+
+
+class Bucket:
+    """A limit: so many calls per second, and so many at once after a quiet time."""
+
+    def __init__(self, per_second: float, burst: float = 1.0) -> None:
+        self.per_second, self.burst, self.left, self.at = per_second, burst, burst, 0.0
+
+    def takes(self, now: float) -> bool:
+        self.left = min(self.burst, self.left + (now - self.at) * self.per_second)
+        self.at = now
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
+
+
+def play(bucket: Bucket, seconds: float, pace: Pace | None = None) -> tuple[int, int]:
+    """Start calls whenever the pace allows it; return how many were accepted and how many rejected."""
+    pace, now, accepted, rejected = pace or Pace(), 0.0, 0, 0
+    while now < seconds:
+        if (wait := pace.wait(now)) > 0:
+            now += wait
+            continue
+        pace.started(now)
+        if bucket.takes(now):
+            accepted += 1
+            pace.accepted()
+        else:
+            rejected += 1
+            pace.limited(now, now, None)
+    return accepted, rejected
+
+
+@pytest.mark.parametrize("per_second", [0.2, 1.0, 5.0, 40.0])
+@pytest.mark.parametrize(("burst", "share"), [(3.0, 0.9), (10.0, 0.9)])
+def test_a_limit_that_nobody_names_is_found_and_kept(per_second: float, burst: float, share: float) -> None:
+    seconds = max(600.0, 300 / per_second)
+    accepted, rejected = play(Bucket(per_second, burst), seconds)
+    assert accepted >= share * per_second * seconds
+    assert rejected <= 0.1 * (accepted + rejected)
+
+
+def test_a_limit_that_is_gone_is_forgotten() -> None:
+    pace = Pace()
+    play(Bucket(1.0), 60, pace)
+    now = 60.0
+    while not pace.is_over and now < 200:
+        now += pace.wait(now)
+        pace.started(now)
+        pace.accepted()
+    assert now < 60 + FREE
+
+
+def test_calls_that_were_under_way_do_not_cut_it_again() -> None:
+    pace = Pace()
+    for at in range(20):
+        pace.started(float(at))
+    pace.limited(19.0, 20.0, None)
+    before = pace.per_second
+    for _ in range(10):
+        pace.limited(15.0, 20.1, None)
+    assert pace.per_second == before
+
+
+def test_a_service_that_rejects_everything_is_called_more_and_more_rarely_and_then_at_full_pace() -> None:
+    pace, now, starts = Pace(), 0.0, []
+    while now < 60:
+        now += pace.wait(now)
+        pace.started(now)
+        starts.append(now)
+        pace.limited(now, now, None)
+    gaps = [later - earlier for earlier, later in pairwise(starts)]
+    assert gaps == sorted(gaps)
+    assert max(gaps) == LONGEST_PAUSE_S
+    pace.accepted()
+    assert pace.per_second >= 1
+
+
+def test_a_delay_that_is_named_is_kept_and_a_long_one_is_looked_at_before_its_end() -> None:
+    pace = Pace()
+    pace.limited(0.0, 0.0, 8.0)
+    assert pace.wait(0.0) == 8
+    pace.limited(8.0, 8.0, 120.0)
+    assert pace.wait(8.0) == 30
+    pace.limited(40.0, 40.0, 12.0)
+    assert pace.wait(40.0) == 10
+
+
+def test_before_any_rejection_a_burst_is_spread_a_little() -> None:
+    pace, now, starts = Pace(is_limited=False), 0.0, []
+    for _ in range(200):
+        now += pace.wait(now)
+        pace.started(now)
+        starts.append(now)
+    assert starts[:BURST] == [0.0] * BURST
+    assert 1.0 < starts[-1] < 1.5
+    quiet = Pace(is_limited=False)
+    for second in range(1000):
+        assert quiet.wait(second / 10) == 0
+        quiet.started(second / 10)
+
+
+def test_those_who_wait_before_it_are_counted() -> None:
+    pace = Pace()
+    pace.limited(0.0, 0.0, 1.0)
+    assert [pace.wait(0.0, ahead=ahead) for ahead in (0, 1, 4)] == sorted({1.0, pace.wait(0.0, 1), pace.wait(0.0, 4)})
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("saln"), st.floats(0, 30)), max_size=80))
+def test_whatever_happens_the_pace_is_a_positive_number_and_waits_are_finite(steps: list[tuple[str, float]]) -> None:
+    pace, now = Pace(is_limited=False), 0.0
+    for step, seconds in steps:
+        if step == "s":
+            pace.started(now)
+        elif step == "a":
+            pace.accepted()
+        elif step == "l":
+            pace.limited(max(0.0, now - seconds), now, None)
+        else:
+            pace.limited(now, now, seconds)
+        now += seconds / 10
+        assert 0 < pace.per_second < float("inf")
+        assert 0 <= pace.wait(now, ahead=3) < 3600

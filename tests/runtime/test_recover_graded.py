@@ -1,0 +1,195 @@
+"""The default policy in half-bad times: brownouts, outages, limits that depend on the load, crowds that return."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from recover_kit import Flaky, World, reset
+
+from holdfast import INTERACTIVE, CircuitOpenError, Policy, Target
+from holdfast.events import Retry
+from holdfast.testing import ScriptedHTTPError, seeded
+
+MODEL = Target(provider="claude", model="opus")
+
+
+class Service:
+    """Fails by the moment or by the load, and keeps when requests came. Good answers take a second."""
+
+    def __init__(self, world: World, fails: Callable[[float], int | None]) -> None:
+        self.world, self.fails = world, fails
+        self.arrivals: list[float] = []
+        self.rejected = 0
+
+    async def ask(self) -> str:
+        self.arrivals.append(self.world.now)
+        if (status := self.fails(self.world.now)) is not None:
+            self.rejected += 1
+            await asyncio.sleep(0.02)
+            raise ScriptedHTTPError(status)
+        await asyncio.sleep(1)
+        return "ok"
+
+
+def bucket(world: World, per_second: float, burst: float) -> Callable[[float], int | None]:
+    left, at = burst, 0.0
+
+    def fails(now: float) -> int | None:
+        nonlocal left, at
+        left, at = min(burst, left + (now - at) * per_second), now
+        if left < 1:
+            return 429
+        left -= 1
+        return None
+
+    return fails
+
+
+def play(world: World, service: Service, due: list[float], policy: Policy | None = None) -> list[Any]:
+    """Make one call at each of these moments; return the seconds each took, or its error."""
+    recovery = world.recover(MODEL, policy)
+
+    async def one(at: float) -> float | Exception:
+        await asyncio.sleep(at)
+        try:
+            await recovery.call(service.ask)
+        except Exception as error:
+            return error
+        return world.now - at
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(*(one(at) for at in due))
+
+    return world.run(main())
+
+
+def world() -> World:
+    return World(defaults=True, rng=seeded(3))
+
+
+def test_a_service_that_fails_two_seconds_of_three_answers_every_call() -> None:
+    it = world()
+    bad = {second for second in range(30, 210) if random.Random(second).random() < 0.66}
+    service = Service(it, lambda now: 529 if int(now) in bad else None)
+    took = play(it, service, [float(at) for at in range(0, 240, 3)])
+    assert not [each for each in took if isinstance(each, Exception)]
+    assert sorted(took)[len(took) // 2] < 5
+
+
+def test_a_dead_service_is_probed_and_its_callers_return_in_a_ramp() -> None:
+    it = world()
+    service = Service(it, lambda now: 503 if 10 <= now < 70 else None)
+    took = play(it, service, [at / 4 for at in range(400)])
+    assert not [each for each in took if isinstance(each, Exception)]
+    seconds = Counter(int(at) for at in service.arrivals)
+    assert sum(seconds[at] for at in range(30, 70)) <= 6, "one probe at a time, ever more rarely"
+    first = min(at for at in seconds if at >= 70)
+    assert first <= 85
+    assert [seconds[first + later] for later in range(3)] == [1, 2, 4]
+
+
+@pytest.mark.parametrize("burst", [10.0, 60.0])
+def test_a_limit_that_depends_on_the_load_is_used_and_kept(burst: float) -> None:
+    it = world()
+    service = Service(it, bucket(it, 1.0, burst))
+    took = play(it, service, [at / 2 for at in range(360)])
+    answered = [each for each in took if not isinstance(each, Exception)]
+    assert len(answered) >= 0.9 * min(360, 300 + burst)
+    assert service.rejected <= len(service.arrivals) / 10
+
+
+def test_a_burst_is_spread_instead_of_rejected() -> None:
+    it = world()
+    service = Service(it, bucket(it, 2.0, 20.0))
+    took = play(it, service, [0.0] * 200)
+    assert not [each for each in took if isinstance(each, Exception)]
+    assert service.rejected <= len(service.arrivals) / 10
+
+
+def test_interactive_calls_go_before_a_batch() -> None:
+    it = world()
+    service = Service(it, bucket(it, 1.0, 1.0))
+    batch, people = it.recover(MODEL, INTERACTIVE.replace(priority="low")), it.recover(MODEL)
+    ended: list[str] = []
+
+    async def one(name: str, at: float, recovery: Any) -> None:
+        await asyncio.sleep(at)
+        await recovery.call(service.ask)
+        ended.append(name)
+
+    async def main() -> None:
+        calls = [one("batch", 0.0, batch) for _ in range(30)]
+        await asyncio.gather(*calls, *(one("person", 5.0, people) for _ in range(3)))
+
+    it.run(main())
+    assert max(place for place, name in enumerate(ended) if name == "person") < 16
+
+
+def test_who_is_cancelled_in_the_queue_leaves_its_place_to_the_next() -> None:
+    it = world()
+    service = Service(it, bucket(it, 1.0, 1.0))
+    recovery = it.recover(MODEL)
+
+    async def main() -> list[Any]:
+        tasks = [asyncio.create_task(recovery.call(service.ask)) for _ in range(12)]
+        await asyncio.sleep(2)
+        for task in tasks[3:9]:
+            task.cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    ended = it.run(main())
+    assert [each for each in ended if each == "ok"] == ["ok"] * 6
+    assert it.now < 20
+
+
+def test_every_call_waits_for_a_circuit_where_nothing_else_would_answer() -> None:
+    it = world()
+    service = Service(it, lambda now: 503 if now < 40 else None)
+    took = play(it, service, [float(at) for at in range(40)])
+    assert not [each for each in took if isinstance(each, Exception)]
+    rejecting = it.recover("other", Policy(wait_for_circuit=False))
+    it.runtime.registry.get("provider:other").force_open(it.now)
+    with pytest.raises(CircuitOpenError):
+        rejecting.call(Flaky())
+
+
+def test_the_line_says_the_time_where_no_number_limits_the_attempts() -> None:
+    it = World(defaults=True)
+    it.recover("claude").call(Flaky(reset(), reset()))
+    assert [event.text for event in it.of(Retry)] == [
+        "Retrying… attempt 2 · 120 s left",
+        "Retrying… attempt 3 · 119 s left",
+    ]
+    numbered = World(defaults=True)
+    numbered.recover("claude", Policy(attempts=3)).call(Flaky(reset()))
+    assert [event.text for event in numbered.of(Retry)] == ["Retrying… (2/3)"]
+
+
+def test_an_answer_that_is_coming_is_not_cut_when_the_patience_is_over() -> None:
+    it = World(defaults=True)
+    policy = Policy(timeout=None, patience=5)
+    assert it.run(it.recover("claude", policy).call(Flaky(takes=50).acall)) == "ok"
+    assert it.now == 50
+
+
+def test_FR19_two_requests_that_always_fail_do_not_shut_the_service_for_others() -> None:
+    it = world()
+    recovery = it.recover(MODEL)
+
+    async def broken() -> str:
+        await asyncio.sleep(0.1)
+        raise ScriptedHTTPError(500)
+
+    async def main() -> list[str]:
+        bad = [asyncio.create_task(recovery.outcome(broken)) for _ in range(2)]
+        good = [await recovery.call(Flaky(takes=0.5).acall) for _ in range(60)]
+        await asyncio.gather(*bad)
+        return good
+
+    assert it.run(main()) == ["ok"] * 60
+    assert it.now < 140
