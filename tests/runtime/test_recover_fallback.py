@@ -797,7 +797,7 @@ def test_FR18_the_fallbacks_of_a_slow_plain_function_are_called() -> None:
 
 def test_FR18_fallbacks_that_answer_in_time_are_not_bounded_by_a_deadline_that_is_not_there() -> None:
     world = World()
-    answer, called = hanging(world, 5, Policy(timeout=60, deadline=None, attempts=1))
+    answer, called = hanging(world, 5, Policy(timeout=60, patience=None, attempts=1))
     with pytest.raises(DeadlineError):
         world.run(answer())
     assert called == ["primary", "1", "2", "3", "4", "5"]

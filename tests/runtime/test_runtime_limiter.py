@@ -92,7 +92,7 @@ def test_an_abort_ends_the_wait_for_a_place_or_a_start_in_a_task(limits: tuple[i
     clock = VirtualClock()
     runtime = Runtime(clock=clock)
     concurrency, per_second = limits
-    policy = Policy(concurrency=concurrency, per_second=per_second, deadline=None, timeout=None)
+    policy = Policy(concurrency=concurrency, per_second=per_second, patience=None, timeout=None)
     recovery = recover("a", policy, runtime=runtime)
     called: list[str] = []
 
@@ -123,7 +123,7 @@ def test_an_abort_ends_the_wait_for_a_place_or_a_start_in_a_task(limits: tuple[i
 def test_an_abort_ends_the_wait_for_a_place_or_a_start_in_a_thread(limits: tuple[int | None, float | None]) -> None:
     runtime = Runtime()
     concurrency, per_second = limits
-    policy = Policy(concurrency=concurrency, per_second=per_second, deadline=None, timeout=None)
+    policy = Policy(concurrency=concurrency, per_second=per_second, patience=None, timeout=None)
     recovery = recover("a", policy, runtime=runtime)
     begun, go_on, signal = threading.Event(), threading.Event(), threading.Event()
 

@@ -337,7 +337,7 @@ class Flow:
         """Handle an item; return False if it is held back and the next one is needed now. Raise a failure it reports."""
         if item is ALIVE:
             self.fresh = False
-            self.op.answer_began("first", self.op.plan.monotonic())
+            self._began_to_answer()
             return True
         if self._held is not None and not self._held and self._dialect.recognise is not None:
             self._speak(self._dialect.recognise(item) or self._dialect)
@@ -381,7 +381,14 @@ class Flow:
     def _release(self) -> None:
         self.ready.extend(self._held or ())
         self._held = None
-        self.fresh = False
+        if self.fresh:
+            self.fresh = False
+            self._began_to_answer()
+
+    def _began_to_answer(self) -> None:
+        op = self.op
+        if op.hangs is not None:
+            op.hangs.ended("first", op.plan.monotonic() - op.attempt_started)
 
     def source_ended(self, source: Any) -> None:
         """Settle a stream whose source has ended; raise if the item that ends every complete stream is missing."""

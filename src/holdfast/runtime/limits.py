@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from holdfast.clock import Clock
+    from holdfast.runtime.registry import TargetState
 else:
     asyncio = lazy_module("asyncio", globals())
 
@@ -45,6 +46,7 @@ __all__ = [
     "CLEANUP_S",
     "MOST_ABANDONED",
     "AbandonedThreads",
+    "HangGuard",
     "Limit",
     "Overdue",
     "Wheels",
@@ -403,3 +405,30 @@ class _ThreadCall:
         finally:
             del error  # its traceback refers to this frame: the cycle would keep both alive
         return self._value
+
+
+class HangGuard:
+    """Stops the attempts of one operation that take far longer than the answers before them."""
+
+    __slots__ = ("_kind", "_seconds", "_state")
+
+    def __init__(self, state: TargetState) -> None:
+        self._state = state
+        self._kind = ""
+        self._seconds: float | None = None
+
+    def begin(self, kind: str) -> float | None:
+        """An attempt of this kind begins: return the seconds after which it hangs; None: nobody knows."""
+        self._kind, self._seconds = kind, self._state.hangs_after(kind)
+        return self._seconds
+
+    def ended(self, kind: str, took: float) -> None:
+        """The answer, or its first item, has come after so many seconds."""
+        self._seconds = None
+        self._state.took(kind, took)
+
+    def failed(self, took: float, now: float) -> None:
+        """The attempt failed after so many seconds. If that was the limit, it was stopped."""
+        # A timer may fire early by a rounding error.
+        if self._seconds is not None and took >= self._seconds - 1e-3:
+            self._state.stopped(self._kind, now)

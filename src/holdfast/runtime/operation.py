@@ -34,6 +34,7 @@ from holdfast.runtime.budget import Charges, charge_answer, charge_attempt, take
 from holdfast.runtime.callables import used_up
 from holdfast.runtime.commands import Waiting
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, forget_account, gave_up_in, leave_account
+from holdfast.runtime.limits import HangGuard
 from holdfast.runtime.recovery_warnings import warn_of_retries_inside
 
 if TYPE_CHECKING:
@@ -55,10 +56,6 @@ if TYPE_CHECKING:
     Proposal: TypeAlias = Retry | GiveUp | None
 
 __all__ = ["Operation"]
-
-
-_ROUNDING = 1e-3
-"""Seconds. A timer may fire early by a rounding error."""
 
 
 class Operation:
@@ -118,8 +115,8 @@ class Operation:
     """If the attempt just made was a failed probe: for how many seconds its circuit is open again."""
     is_stream = False
     """Its answer comes in items, and may take any time once it has begun."""
-    hang: tuple[str, float] | None = None
-    """The kind of the attempt under way, and the seconds after which it hangs; None: nobody knows."""
+    hangs: HangGuard | None = None
+    """Stops attempts that take far longer than usual; None: it has a time limit that somebody gave."""
     over = False
     """It has ended. Tasks that still run in its context are not in its scope."""
     _run = ""
@@ -142,6 +139,8 @@ class Operation:
             self.cut_at = self.deadline
         if adapter is not None or abort is not None:
             self.adapter, self.abort, self.eventful = adapter, abort, True
+            if adapter is not None and adapter.stops_hangs and plan.effect != "unsafe":
+                self.hangs = HangGuard(plan.timed_state)
         around = AMBIENT.get()
         if around is not None and (around := in_force(around)) is not None and not plan.off:
             self._narrow(around)
@@ -261,30 +260,16 @@ class Operation:
     def limit(self) -> float | None:
         """Return how many seconds the attempt just begun may take."""
         allowed = self.plan.timeout
-        if self.adapter is not None and self.adapter.stops_hangs and (hang := self.learned_limit("answer")) is not None:
+        if self.hangs is not None and not self.is_stream and (hang := self.hangs.begin("answer")) is not None:
             allowed = hang if allowed is None else min(allowed, hang)
         if self.cut_at is None:
             return allowed
         left = self.cut_at - self.attempt_started
         return left if allowed is None or left < allowed else allowed
 
-    def learned_limit(self, kind: str) -> float | None:
-        """Return the seconds after which a call of this kind hangs, and remember them for the attempt just begun."""
-        self.hang = None
-        if self.adapter is not None and self.adapter.stops_hangs and self.plan.effect != "unsafe":
-            seconds = self.plan.timed_state.hangs_after(kind)
-            self.hang = None if seconds is None else (kind, seconds)
-        return None if self.hang is None else self.hang[1]
-
     def streams(self) -> None:
         """Its answer comes in items."""
         self.is_stream = True
-
-    def answer_began(self, kind: str, now: float) -> None:
-        """The answer, or its first item, has come: remember how long that took."""
-        self.hang = None
-        if self.adapter is not None and self.adapter.stops_hangs:
-            self.plan.timed_state.took(kind, now - self.attempt_started)
 
     def call_starts(self) -> None:
         """The call itself begins now: waiting for the limiter is not the callee's time.
@@ -316,8 +301,8 @@ class Operation:
             plan.settle(None, others, Verdict.SUCCESS, now, self)
         if self.adapter is not None:
             self.adapter.succeeded(self)
-            if not self.is_stream:
-                self.answer_began("answer", now)
+        if self.hangs is not None and not self.is_stream:
+            self.hangs.ended("answer", now - self.attempt_started)
         charge_answer(self, value)
         if plan.watched:
             reports.attempt_ended(self, now, None)
@@ -430,8 +415,8 @@ class Operation:
         # Where our own protections rejected the call, it was not made: there is nothing to settle or to remember.
         made = self.attempts > len(self.history)
         if made:
-            if self.hang is not None and now - self.attempt_started >= self.hang[1] - _ROUNDING:
-                self.plan.timed_state.stopped(self.hang[0], now)
+            if self.hangs is not None:
+                self.hangs.failed(now - self.attempt_started, now)
             if not self.plan.per_operation:
                 self._settle_failure(fault, now)
             elif counted_by(fault, self.plan.scopes) is not None:

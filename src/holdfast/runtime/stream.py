@@ -476,7 +476,7 @@ class Stream(_Driver, Generic[T]):
         wheels = of.first if self._flow.fresh else of.idle
         now, ends = op.plan.monotonic(), self._flow.ends()
         left = None if ends is None else max(0.0, ends - now)
-        if self._flow.fresh and (hang := op.learned_limit("first")) is not None:
+        if self._flow.fresh and op.hangs is not None and (hang := op.hangs.begin("first")) is not None:
             left = hang if left is None else min(left, hang)
         if wheels is not None and (left is None or wheels.seconds <= left):
             return wheels.begin(now, op)
