@@ -20,6 +20,7 @@ How a call is made:
     limits      time limits on tasks and threads; limiter: calls at once and per second; hedge: a second call
     leaks       tasks that ignore their cancellation
     answers     accept an answer, or close it; repair: change the request before the next attempt
+    facts       what a decision is made from
     overrides   `retry_on` and `never_retry`
     adapter     what an integration adds to an operation; callables: which functions are async
     ambient     the scope around a call: deadline and budget; shield: work that a cancellation must not cut in two

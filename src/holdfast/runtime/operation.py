@@ -18,21 +18,20 @@ through uncounted, and the exception that surfaces is the one the call raised, u
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from holdfast.faults import AbortedError, Attempt, CircuitOpenError, HoldfastError, OutcomeUnknownError
 from holdfast.policies.circuit import Rejection, Verdict, counted_by
-from holdfast.policies.decide import Decider, Facts, GiveUp, Reason, Retry, RunRepair, gives_up_at_once
+from holdfast.policies.decide import Decider, GiveUp, Reason, Retry, RunRepair, gives_up_at_once
 from holdfast.policies.queue import turn_of
 from holdfast.policies.repair import DueRepair, Repairs
 from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
 from holdfast.runtime.budget import Charges, charge_answer, charge_attempt, take_back_attempt
-from holdfast.runtime.callables import used_up
 from holdfast.runtime.commands import Waiting
+from holdfast.runtime.facts import facts_of
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, forget_account, gave_up_in, leave_account
 from holdfast.runtime.limits import HangGuard
 from holdfast.runtime.recovery_warnings import warn_of_retries_inside
@@ -165,9 +164,9 @@ class Operation:
     def waits_for_circuit(self) -> bool:
         """Whether it waits for an open circuit instead of giving up at once (R34)."""
         wanted = self.plan.policy.wait_for_circuit
-        return self._is_alone() if wanted is None else wanted
+        return self.is_alone() if wanted is None else wanted
 
-    def _is_alone(self) -> bool:
+    def is_alone(self) -> bool:
         """Whether nothing would answer in its place: no fallbacks here or around, or this is the last of them."""
         outer: Operation | None = self
         while outer is not None and (outer.over or outer.last_resort or not outer.has_fallbacks):
@@ -446,34 +445,8 @@ class Operation:
             # Made with the first failure: a call that works at once needs no decision.
             repairs = Repairs(repair for repair, _ in plan.repairs) if plan.repairs else None
             self.decider = Decider(plan.policy, repairs)
-        facts = Facts(
-            fault=fault,
-            now=now,
-            rng=plan.runtime.rng,
-            attempts=self.attempts - self.moves,
-            deadline=self.deadline,
-            effect=plan.effect,
-            is_tool=plan.is_tool,
-            is_running=self.left_running,
-            final=final,
-            proposal=proposal,
-            nested=self._gave_up_inside(error),
-            budget_spent=self.is_budget_spent(),
-            alone=self._is_alone(),
-            waits_for_circuit=self.waits_for_circuit,
-            open_until=plan.state.rejects_until if plan.obeys(plan.state) else None,
-            reopened_for=self.reopened_for,
-            first_to_wait=self.first_to_wait,
-            rejected=rejected,
-        )
-        if plan.overrides is not None:
-            facts.override = plan.overrides.of(error, plan.runtime, self.run)
-        if facts.override is None and self.adapter is not None and self.adapter.insists(error):
-            facts.override = True
-        if plan.rationed:
-            facts.withdraw_retry = partial(plan.state.withdraw_retry, now)
-        if request is not None and (request[0] or request[1]):
-            facts.arguments_used_up = partial(used_up, *request)
+        facts = facts_of(self, error, fault, now, request)
+        facts.final, facts.proposal, facts.rejected = final, proposal, rejected
         return self.decider.decide(facts)
 
     def _perform(
@@ -530,12 +503,12 @@ class Operation:
     def _fault(self, error: Exception) -> Fault:
         if self.adapter is not None and (fault := self.adapter.fault_of(error)) is not None:
             return fault
-        if FAULT_ATTRIBUTE in error.__dict__ and not self._gave_up_inside(error):
+        if FAULT_ATTRIBUTE in error.__dict__ and not self.gave_up_inside(error):
             # Another operation raised this very object before; its verdict and history are not ours.
             forget_account(error)
         return self.plan.runtime.fault_of(error, provider=self.plan.provider)
 
-    def _gave_up_inside(self, error: Exception) -> bool:
+    def gave_up_inside(self, error: Exception) -> bool:
         """Whether a nested recovery gave up on the error. It would have read our run id, which is made at the first read."""
         return bool(self._run) and gave_up_in(error, self._run)
 
@@ -666,7 +639,7 @@ class Operation:
         """
         now = self.attempt_started = self.plan.monotonic()
         least = self.plan.timeout or self.plan.patience
-        if least is not None:
+        if least is not None and self.deadline is not None:
             ends = max(min(now + least, self._bound_fallbacks(now)), now + min(least, at_least))
             self.deadline = _extended(self.deadline, ends, self.outer_deadline)
             self.cut_at = _extended(self.cut_at, ends, self.outer_cut)

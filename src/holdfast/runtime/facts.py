@@ -1,0 +1,52 @@
+"""The facts about a failed attempt, gathered from the operation, its plan and the target, for the decision machine.
+
+Invariant: gathering changes nothing. The decision itself may: it takes a retry from the quota.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.policies.decide import Facts
+from holdfast.runtime.callables import used_up
+
+if TYPE_CHECKING:
+    from holdfast.faults import Fault
+    from holdfast.runtime.callables import Request
+
+__all__ = ["facts_of"]
+
+
+def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Request | None) -> Facts:
+    """Return what is known when an attempt has failed, or was rejected before it was made.
+
+    `op` is the `Operation`; `request` are the arguments that the next attempt would be made with.
+    """
+    plan = op.plan
+    facts = Facts(
+        fault=fault,
+        now=now,
+        rng=plan.runtime.rng,
+        attempts=op.attempts - op.moves,
+        deadline=op.deadline,
+        effect=plan.effect,
+        is_tool=plan.is_tool,
+        is_running=op.left_running,
+        nested=op.gave_up_inside(error),
+        budget_spent=op.is_budget_spent(),
+        alone=op.is_alone(),
+        waits_for_circuit=op.waits_for_circuit,
+        open_until=plan.state.rejects_until if plan.obeys(plan.state) else None,
+        reopened_for=op.reopened_for,
+        first_to_wait=op.first_to_wait,
+    )
+    if plan.overrides is not None:
+        facts.override = plan.overrides.of(error, plan.runtime, op.run)
+    if facts.override is None and op.adapter is not None and op.adapter.insists(error):
+        facts.override = True
+    if plan.rationed:
+        facts.withdraw_retry = partial(plan.state.withdraw_retry, now)
+    if request is not None and (request[0] or request[1]):
+        facts.arguments_used_up = partial(used_up, *request)
+    return facts
