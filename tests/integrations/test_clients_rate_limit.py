@@ -26,10 +26,6 @@ LIMIT = "requests=600;burst=10"
 """Ten a second, ten at once."""
 TOLD = pytest.mark.parametrize("told", [True, False], ids=["with Retry-After", "without"])
 BASE = "http://provider.test/v1"
-WAITS_LATER = pytest.mark.xfail(
-    reason="only recovering clients wait for an open circuit by default, until waiting is the default everywhere",
-    strict=False,
-)
 
 
 def play(call_with, *, told):
@@ -127,7 +123,6 @@ def test_FI1_a_burst_through_a_recovering_client_is_answered(name, told):
 
 @TOLD
 @pytest.mark.parametrize("call_with", OTHERS.values(), ids=OTHERS)
-@WAITS_LATER
 def test_FI1_a_burst_through_anything_else_is_answered(call_with, told):
     answers, seconds = play(call_with, told=told)
     assert [answer for answer in answers if isinstance(answer, BaseException)] == []

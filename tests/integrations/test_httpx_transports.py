@@ -242,7 +242,8 @@ def test_an_error_page_without_end_is_not_read_to_its_end():
 
 def test_each_host_has_its_circuit_and_an_open_one_sends_nothing():
     side, (runtime, _) = Side(httpx2, 503), world()
-    transport = RecoveringTransport(httpx2.MockTransport(side), runtime=runtime, policy=Policy(attempts=1))
+    impatient = Policy(attempts=1, wait_for_circuit=False)
+    transport = RecoveringTransport(httpx2.MockTransport(side), runtime=runtime, policy=impatient)
     with httpx2.Client(transport=transport) as client:
         while runtime.registry.get("provider:api.test")._breaker.recorded_state is CircuitState.CLOSED:
             client.get(URL)

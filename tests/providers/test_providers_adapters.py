@@ -248,7 +248,8 @@ def test_the_sdks_own_error_comes_through_with_its_fault(kind, script, code, err
     world = World(script)
     with pytest.raises(Exception) as raised:
         world.exchange(
-            world.model(kind, policy=Policy(patience=None, circuit=Circuit(failures=99, rate=None))), question()
+            world.model(kind, policy=Policy(profile="stud", patience=None, circuit=Circuit(failures=99, rate=None))),
+            question(),
         )
     assert fault_of(raised.value).code.startswith(code)
     if error is not None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from recover_kit import Flaky, World, reset
 
-from holdfast import INTERACTIVE, CircuitOpenError, Policy, Target
-from holdfast.events import Retry
-from holdfast.testing import ScriptedHTTPError, seeded
+from holdfast import INTERACTIVE, Circuit, CircuitOpenError, Policy, Target, fault_of
+from holdfast.events import Recovered, Retry
+from holdfast.testing import ScriptedHTTPError, no_waiting, seeded
 
 MODEL = Target(provider="claude", model="opus")
 
@@ -193,3 +193,56 @@ def test_FR19_two_requests_that_always_fail_do_not_shut_the_service_for_others()
 
     assert it.run(main()) == ["ok"] * 60
     assert it.now < 140
+
+
+def test_a_call_that_waited_for_a_circuit_reports_the_wait_once_and_its_end() -> None:
+    it = world()
+    it.runtime.registry.get("provider:claude").force_open(it.now)
+
+    async def main() -> str:
+        call = asyncio.create_task(it.recover("claude").call(Flaky(takes=1).acall))
+        await asyncio.sleep(30)
+        it.runtime.registry.get("provider:claude").release(it.now)
+        return await call
+
+    assert it.run(main()) == "ok"
+    assert [event.fault.code for event in it.of(Retry)] == ["CIRCUIT_OPEN"]
+    (recovered,) = it.of(Recovered)
+    assert recovered.attempts == 1
+    assert recovered.after == it.now
+
+
+def test_a_burst_that_is_spread_is_no_news() -> None:
+    it = world()
+    service = Service(it, lambda _: None)
+    assert max(play(it, service, [0.0] * 200)) > 2
+    assert not it.of(Retry)
+    assert not it.of(Recovered)
+
+
+def test_nobody_waits_for_the_circuit_of_a_key_that_is_denied() -> None:
+    it = world()
+    key = Target(provider="claude", credential="team")
+    recovery = it.recover(key, Policy(circuit=Circuit(failures=1)))
+    with pytest.raises(ScriptedHTTPError):
+        recovery.call(Flaky(ScriptedHTTPError(401)))
+    with pytest.raises(CircuitOpenError):
+        recovery.call(Flaky())
+    assert it.now == 0
+    # A policy that names it waits all the same.
+    assert it.recover(key, Policy(circuit=Circuit(failures=1), wait_for_circuit=True)).call(Flaky()) == "ok"
+    assert it.now == 30
+
+
+def test_where_nothing_waits_there_are_no_turns_and_an_open_circuit_rejects() -> None:
+    it = world()
+    limited = ScriptedHTTPError(429, headers={"retry-after": "7"})
+    policy = Policy(circuit=Circuit(failures=3))
+    with no_waiting(it.runtime):
+        assert it.recover(MODEL).call(Flaky(limited, ScriptedHTTPError(503))) == "ok"
+        with pytest.raises(ScriptedHTTPError):
+            it.recover("other", policy.replace(attempts=3)).call(Flaky(*[ScriptedHTTPError(503)] * 3))
+        with pytest.raises(CircuitOpenError) as rejected:
+            it.recover("other", policy).call(Flaky())
+    assert fault_of(rejected.value).attempts == ()
+    assert it.now == 0

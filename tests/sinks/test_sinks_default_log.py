@@ -160,5 +160,6 @@ def test_FU5_a_program_that_sets_nothing_up_sees_why_it_waits(tmp_path):
         assert done.stdout == "hello\n"
         return done.stderr
 
-    assert stderr_of().startswith("claude: attempt 1 of 3 failed (PROVIDER_OVERLOADED, 529); next attempt in 0.0 s")
+    line = "claude: attempt 1 failed (PROVIDER_OVERLOADED, 529); next attempt in 0.0 s, 120 s left\n"
+    assert stderr_of().startswith(line)
     assert stderr_of(HOLDFAST_LOG="off") == ""

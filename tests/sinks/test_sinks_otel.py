@@ -179,7 +179,7 @@ def test_a_lesser_answer_is_no_error(stage, traced, tracing):
 
 
 def test_an_open_circuit_is_an_operation_without_attempts(stage, traced, tracing):
-    policy = STEADY.replace(attempts=1, circuit=Circuit(failures=1, open_for=60))
+    policy = STEADY.replace(attempts=1, circuit=Circuit(failures=1, open_for=60), wait_for_circuit=False)
     stage.play("529", policy=policy)
     opened = traced.spans["recover claude"]
     assert [(e.name, e.attributes["holdfast.to"]) for e in opened.events] == [("circuit-state-change", "open")]
@@ -187,6 +187,16 @@ def test_an_open_circuit_is_an_operation_without_attempts(stage, traced, tracing
     stage.play("ok", policy=policy)
     assert traced.names == ["recover claude"]
     assert traced.spans["recover claude"].attributes["error.type"] == "CIRCUIT_OPEN"
+
+
+def test_an_operation_that_waited_for_a_circuit_has_recovered(stage, traced, tracing):
+    policy = STEADY.replace(attempts=1, circuit=Circuit(failures=1, open_for=60))
+    stage.play("529", policy=policy)
+    traced.exporter.clear()
+    assert stage.play("ok:hello", policy=policy) == "hello"
+    assert traced.names == ["attempt 1", "recover claude"]
+    whole = traced.spans["recover claude"].attributes
+    assert (whole["holdfast.outcome"], whole["holdfast.attempts"], whole["holdfast.waited_s"]) == ("recovered", 1, 60.0)
 
 
 def test_a_fallback_behind_an_open_circuit_ends_the_operation_once(stage, traced, tracing):

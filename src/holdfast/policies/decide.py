@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import msgspec
 
 from holdfast.clock import Rng
-from holdfast.faults import CATALOG, PATIENCE_S, Code, Fault
+from holdfast.faults import CATALOG, PATIENCE_S, Code, Fault, Scope
 
 if TYPE_CHECKING:
     from holdfast.faults import Schedule
@@ -33,6 +33,7 @@ __all__ = [
     "LONGEST_WAIT_S",
     "NEXT_PROBE_S",
     "RETURN_SPREAD",
+    "SHORT_WAIT_S",
     "AfterFirst",
     "Ask",
     "Decider",
@@ -51,6 +52,7 @@ __all__ = [
     "is_repeatable",
     "leaves_outcome_unknown",
     "may_resume",
+    "stays_open",
 ]
 
 Effect: TypeAlias = Literal["read", "idempotent", "keyed", "unsafe"]
@@ -378,6 +380,11 @@ class Decider:
 def gives_up_at_once(*, waits: bool) -> bool:
     """Whether an operation whose first call a circuit rejected ends there. It goes on only if it waits for circuits."""
     return not waits
+
+
+def stays_open(reason: Code | None) -> bool:
+    """Whether a circuit that this failure opened stays open until a person acts: a denied key stays denied."""
+    return reason is not None and CATALOG[reason].scope is Scope.CREDENTIAL and not CATALOG[reason].retryable
 
 
 def leaves_outcome_unknown(effect: Effect | None, fault: Fault) -> bool:

@@ -24,7 +24,16 @@ import msgspec
 
 from holdfast.faults import AbortedError, Attempt, CircuitOpenError, HoldfastError, OutcomeUnknownError
 from holdfast.policies.circuit import Rejection, Verdict, counted_by
-from holdfast.policies.decide import Decider, GiveUp, Reason, Retry, RunRepair, gives_up_at_once
+from holdfast.policies.decide import (
+    SHORT_WAIT_S,
+    Decider,
+    GiveUp,
+    Reason,
+    Retry,
+    RunRepair,
+    gives_up_at_once,
+    stays_open,
+)
 from holdfast.policies.queue import turn_of
 from holdfast.policies.repair import DueRepair, Repairs
 from holdfast.runtime import errors, reports
@@ -107,9 +116,11 @@ class Operation:
     turn: Turn | None = None
     """Its place among the calls that wait for a target."""
     waits = False
-    """It waits for a target, and no call was made since that began."""
+    """It waits for a target, readers know that, and no call was made since."""
     awaited: TargetState | None = None
     """The target whose circuit or pace it waits for."""
+    waits_in_vain = False
+    """The circuit that rejected it was opened by a failure that does not pass by itself."""
     reopened_for: float | None = None
     """If the attempt just made was a failed probe: for how many seconds its circuit is open again."""
     is_stream = False
@@ -164,7 +175,10 @@ class Operation:
     def waits_for_circuit(self) -> bool:
         """Whether it waits for an open circuit instead of giving up at once (R34)."""
         wanted = self.plan.policy.wait_for_circuit
-        return self.is_alone() if wanted is None else wanted
+        if wanted is not None:
+            return wanted
+        # Where waits are skipped, the circuit is still open after one.
+        return self.is_alone() and not self.waits_in_vain and self.plan.runtime.waits
 
     def is_alone(self) -> bool:
         """Whether nothing would answer in its place: no fallbacks here or around, or this is the last of them."""
@@ -218,11 +232,12 @@ class Operation:
         """Request a permit from a circuit that is not closed. Raises `CircuitOpenError` if it rejects the call."""
         if self.turn is None:
             self.turn = turn_of(self.started, self.plan.policy.priority)
-        permit = state.admit(now, self.turn)
+        permit = state.admit(now, self.turn, queues=self.plan.runtime.waits)
         if state.has_transitions:
             self.plan.runtime.report_transitions(state, self.run)
         if isinstance(permit, Rejection):
             self.awaited = state
+            self.waits_in_vain = stays_open(permit.reason)
             # Only a caller whose deadline comes after the next probe may count as the first to wait for the circuit.
             if self.waits_for_circuit and (self.deadline is None or (permit.retry_at or now) < self.deadline):
                 self.first_to_wait = state.is_first_to_wait(permit)
@@ -461,10 +476,7 @@ class Operation:
             self.due_repair = DueRepair(*self.plan.repairs[decision.index], fault, error)
             return 0.0
         self._note("retry", made=made)
-        # A call that waits for a circuit or its turn looks again now and then. Only its first wait is news.
-        if made or not self.waits:
-            reports.retry(self, fault, decision)
-        self.waits = not made
+        self._report_wait(fault, decision, now, made=made)
         if made and self.plan.checks_left[0]:
             warn_of_retries_inside(self.plan, error)
         self.waited = decision.delay
@@ -472,6 +484,21 @@ class Operation:
         if self.has_fallbacks:
             self.failed_with = (error, fault, made)
         return decision.delay
+
+    def _report_wait(self, fault: Fault, decision: Retry, now: float, *, made: bool) -> None:
+        # A call that waits for a circuit or its turn looks again now and then. Only its first wait is news. A burst of calls
+        # that is spread over some seconds is none: nothing has failed.
+        if made:
+            self.waits = False
+        elif self.waits or (decision.why == "turn" and decision.delay < SHORT_WAIT_S):
+            return
+        else:
+            self.waits = True
+            # Readers that learn of the wait also learn how it ends.
+            self.eventful = True
+            if self.first_failure is None:
+                self.first_failure = now
+        reports.retry(self, fault, decision)
 
     def _note(self, then: str, *, made: bool) -> None:
         """Record the decision about the attempt just remembered."""
