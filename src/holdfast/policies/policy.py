@@ -130,7 +130,8 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
     counts: Counts = "attempt"
     """What the circuit counts: each attempt, or one outcome per operation."""
     wait_for_circuit: bool | None = None
-    """Wait for the next probe of an open circuit instead of failing at once. None: wait if no fallback could answer."""
+    """Wait for the next probe of an open circuit instead of failing at once. None: wait if no fallback could answer
+    and the key was not denied."""
     priority: Priority = "normal"
     """Which of the calls that wait for a target goes first: `high` before `normal` before `low`. A call that has waited a
     minute longer goes before those of the next higher priority, so none waits for ever."""
