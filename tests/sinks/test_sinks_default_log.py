@@ -70,6 +70,18 @@ def test_FU5_a_circuit_that_opens_is_a_warning(talking, logged):
     assert ("WARNING", "circuit provider:claude closed → open (PROVIDER_OVERLOADED)") in logged()
 
 
+def test_a_call_that_waits_for_a_circuit_says_so_and_how_it_ended(talking, logged):
+    policy = STEADY.replace(attempts=1, circuit=Circuit(failures=1, open_for=5))
+    talking.play("529", policy=policy)
+    before = len(logged())
+    assert talking.play("ok:hello", policy=policy) == "hello"
+    lines = [each for each in logged()[before:] if not each[1].startswith("circuit ")]
+    assert lines == [
+        ("WARNING", "claude waits 5.0 s for an open circuit (CIRCUIT_OPEN), 120 s left"),
+        ("INFO", "claude recovered after 1 attempt in 5.0 s (CIRCUIT_OPEN)"),
+    ]
+
+
 def test_FU5_a_call_that_works_costs_and_logs_nothing(talking, logged):
     talking.play("ok")
     assert logged() == []
