@@ -225,3 +225,22 @@ def test_changed_settings_are_used_from_the_next_call(manager, runtime):
     runtime.configure(Policy(attempts=1), {})
     with pytest.raises(Exception, match="503"):
         manager.execute(script("503, ok"), CLAUDE)
+
+
+def test_S1_8_without_settings_an_operation_has_three_attempts_and_waits_for_no_circuit(manager, runtime):
+    with pytest.raises(ConnectionResetError):
+        manager.execute(reset_by_peer, CLAUDE)
+    assert (manager.get_metrics().total_attempts, runtime.clock.monotonic()) == (3, 1 + 2)
+    limited = script("429*9")
+    with pytest.raises(Exception, match="429"):
+        manager.execute(limited, ExecutionOptions(provider="openai"))
+    # The sixth attempt would begin after the deadline of 120 s.
+    assert (limited.calls, runtime.clock.monotonic()) == (5, 3 + 5 + 10 + 20 + 40)
+
+
+def test_configured_numbers_win_over_those_of_the_documents(manager, runtime):
+    runtime.configure(Policy(patience=60), {})
+    with pytest.raises(ConnectionResetError):
+        manager.execute(reset_by_peer, ExecutionOptions(provider="claude", skip_circuit_breaker=True))
+    assert manager.get_metrics().total_attempts > 3
+    assert 50 < runtime.clock.monotonic() < 60

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 from manager_kit import CLAUDE, reset_by_peer
 
-from holdfast import Circuit, CircuitOpenError, InvalidError, Policy, Runtime, recover
+from holdfast import INTERACTIVE, PATIENT, Circuit, CircuitOpenError, InvalidError, Policy, Runtime, recover
 from holdfast.events import CircuitState
 from holdfast.manager import ExecutionOptions, ResilienceManager
+from holdfast.policies.circuit import GRADED, PROVIDER
 from holdfast.testing import Capture, VirtualClock, script
 
 
@@ -102,8 +103,46 @@ def test_S1_27_circuits_are_shared_with_every_manager_and_every_recovery(manager
     fail_until_open(manager)
     with pytest.raises(CircuitOpenError):
         ResilienceManager(runtime).execute(lambda: 1, CLAUDE)
+    # A recovery waits for the open circuit, because nothing else would answer.
+    opened = runtime.clock.monotonic()
+    assert recover("claude", runtime=runtime).call(len, "x") == 1
+    assert runtime.clock.monotonic() == opened + 30
+    assert manager.get_circuit("claude").state == "closed"
+
+
+@pytest.mark.parametrize("first", ["manager", "recovery"])
+def test_a_manager_and_a_recovery_without_settings_share_the_circuit_of_the_first(manager, runtime, first):
+    calls = {
+        "manager": lambda: manager.execute(lambda: 1, CLAUDE),
+        "recovery": lambda: recover("claude", runtime=runtime).call(len, "x"),
+    }
+    assert calls.pop(first)() == 1
+    (second,) = calls.values()
+    assert second() == 1
+    expected = PROVIDER if first == "manager" else GRADED
+    assert runtime.registry.get("provider:claude").circuit == expected
+    # A reload that names no circuit changes neither.
+    runtime.configure(INTERACTIVE, {})
+    assert second() == 1
+    assert manager.execute(lambda: 1, CLAUDE) == 1
+    assert runtime.registry.get("provider:claude").circuit == expected
+
+
+def test_each_name_has_its_own_configured_circuit_or_that_of_the_documents(manager, runtime):
+    nine = Circuit(failures=9, rate=None)
+    runtime.configure(PATIENT, {"provider:claude": Policy(circuit=nine)})
+    assert manager.execute(lambda: 1, ExecutionOptions(provider="claude", agent="builder")) == 1
+    assert runtime.registry.get("provider:claude").circuit == nine
+    assert runtime.registry.get("agent:builder").circuit == PROVIDER
+
+
+def test_a_handle_does_not_wait_for_its_circuit_whatever_is_configured(manager, runtime):
+    runtime.configure(PATIENT, {})
+    circuit = manager.get_circuit("claude")
+    circuit.force_open()
     with pytest.raises(CircuitOpenError):
-        recover("claude", runtime=runtime).call(len, "x")
+        circuit.execute(len, "x")
+    assert runtime.clock.monotonic() == 0
 
 
 def test_a_circuit_keeps_the_settings_that_another_recovery_brought(manager, runtime):

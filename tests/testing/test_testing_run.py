@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast import CircuitOpenError, DeadlineError, Policy, Runtime, recover
+from holdfast import CircuitOpenError, DeadlineError, Policy, Runtime, Target, recover
 from holdfast.events import Retry
 from holdfast.runtime.runtime import default_runtime
 from holdfast.testing import Capture, Midpoint, VirtualClock, no_waiting, run, script, use_runtime
@@ -148,3 +148,10 @@ def test_a_run_with_a_clock_of_its_own_does_not_wait_either(runtime):
     with no_waiting():
         run(main(), clock=clock)
     assert clock.monotonic() == 1
+
+
+def test_calls_to_a_model_that_limits_them_are_not_paced_without_waiting(runtime):
+    target = Target(provider="claude", model="haiku")
+    with no_waiting():
+        assert [recover(target).call(script("429, 429;retry-after=9, ok:hi")) for _ in range(30)] == ["hi"] * 30
+    assert runtime.clock.monotonic() == 0

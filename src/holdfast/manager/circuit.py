@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast.events import CircuitState
 from holdfast.policies.circuit import BreakerMetrics, Circuit, Permit, Verdict
+from holdfast.policies.policy import DEFAULT_CIRCUIT, DOCUMENT, DOCUMENT_CIRCUIT, INTERACTIVE
 from holdfast.policies.queue import turn_of
 from holdfast.runtime.registry import TargetState
 
@@ -24,9 +25,17 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
 
-__all__ = ["CircuitHandle"]
+__all__ = ["CircuitHandle", "policy_for"]
 
 T = TypeVar("T")
+
+
+def policy_for(runtime: Runtime, target: Target) -> Policy:
+    """Return the configured policy of a target. The numbers of the documents hold for what is not configured."""
+    policy = runtime.policy_for(target)
+    if policy == INTERACTIVE:
+        return DOCUMENT
+    return policy.replace(circuit=DOCUMENT_CIRCUIT) if policy.circuit is DEFAULT_CIRCUIT else policy
 
 
 class CircuitHandle:
@@ -140,7 +149,7 @@ class CircuitHandle:
         """Return the target's state. If no call has used the target yet, give it the settings that a first call would give it."""
         state = self._runtime.registry.get(self.name)
         if state.circuit is None:
-            state.serve(self._runtime.policy_for(self.target), now)
+            state.serve(policy_for(self._runtime, self.target), now)
         return state
 
     def __repr__(self) -> str:

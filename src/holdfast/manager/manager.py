@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.events import KINDS, CircuitState, Event
 from holdfast.faults import Err, InvalidError, Ok
-from holdfast.manager.circuit import CircuitHandle
+from holdfast.manager.circuit import CircuitHandle, policy_for
 from holdfast.manager.metrics import ResilienceMetrics, Tallies
 from holdfast.manager.options import AgentExecutionContext, ExecutionOptions, chain_of_agents
 from holdfast.policies.target import target_of
@@ -195,9 +195,15 @@ class ResilienceManager:
 
     def _through(self, handle: CircuitHandle, operation: Callable[[], Any]) -> Any:
         """Make one call through a circuit, without retries and time limits."""
-        policy = self._runtime.policy_for(handle.target)
+        policy = policy_for(self._runtime, handle.target)
         policy = policy.replace(
-            attempts=1, per_code={}, timeout=None, deadline=None, patience=None, circuit=handle.circuit_for(policy)
+            attempts=1,
+            per_code={},
+            timeout=None,
+            deadline=None,
+            patience=None,
+            circuit=handle.circuit_for(policy),
+            wait_for_circuit=False,
         )
         plan = Plan(handle.target, policy, runtime=self._runtime)
         if is_async(operation):
@@ -247,8 +253,7 @@ class ResilienceManager:
 
     def _make_plan(self, options: ExecutionOptions, per_operation: bool) -> Plan:  # noqa: FBT001 - a part of a key
         target = options.target
-        policy = self._runtime.policy_for(target)
-        policy = options.applied_to(policy)
+        policy = options.applied_to(policy_for(self._runtime, target))
         if per_operation:
             policy = policy.replace(counts="operation")
         # Two policies that disagree about one circuit raise an error. So without settings of its own, the manager uses those

@@ -14,7 +14,7 @@ from holdfast import options
 from holdfast.faults import CATALOG, Code, InvalidError, Schedule
 from holdfast.faults.catalog import nearest
 from holdfast.policies.backoff import Backoff, Tries
-from holdfast.policies.circuit import GRADED, Circuit
+from holdfast.policies.circuit import GRADED, PROVIDER, Circuit
 from holdfast.policies.hedge import Hedge
 from holdfast.policies.profiles import ACTOR, HOLDFAST, PROFILES, Profile, ProfileName
 from holdfast.policies.queue import PRIORITIES, Priority
@@ -27,6 +27,8 @@ __all__ = [
     "BATCH",
     "DEFAULT_CIRCUIT",
     "DEFAULT_TIMEOUT",
+    "DOCUMENT",
+    "DOCUMENT_CIRCUIT",
     "INTERACTIVE",
     "PATIENT",
     "PHASES",
@@ -44,6 +46,10 @@ Counts: TypeAlias = Literal["attempt", "operation"]
 
 DEFAULT_CIRCUIT = GRADED
 """The circuit of a policy that names none. The settings may have another for the target, which is used instead."""
+
+
+DOCUMENT_CIRCUIT = PROVIDER.replace()
+"""The circuit of a name that only a `ResilienceManager` has used. It is known by identity, as nobody named it."""
 
 
 DEFAULT_TIMEOUT = 60.0
@@ -247,6 +253,9 @@ BATCH = Policy(timeout=300.0, patience=3600.0, spread=0.2, priority="low", wait_
 
 _DOCUMENTS_DEADLINE_S = 120.0
 """The documents limit attempts and name no deadline. This one is long enough for all their attempts that fail soon."""
+
+DOCUMENT = Policy(profile="stud", circuit=DOCUMENT_CIRCUIT, deadline=_DOCUMENTS_DEADLINE_S, wait_for_circuit=False)
+"""The policy of a `ResilienceManager` where none is configured: the numbers of the documents (S1-8, S1-12)."""
 
 
 def policy_of(profile: Profile) -> Policy:

@@ -13,7 +13,15 @@ from holdfast import options
 from holdfast.faults import InvalidError, Schedule, Scope
 from holdfast.policies.circuit import Verdict, counted_by
 from holdfast.policies.decide import is_repeatable
-from holdfast.policies.policy import BATCH, DEFAULT_CIRCUIT, DEFAULT_TIMEOUT, INTERACTIVE, PATIENT, Policy
+from holdfast.policies.policy import (
+    BATCH,
+    DEFAULT_CIRCUIT,
+    DEFAULT_TIMEOUT,
+    DOCUMENT_CIRCUIT,
+    INTERACTIVE,
+    PATIENT,
+    Policy,
+)
 from holdfast.policies.target import Target, target_of
 from holdfast.runtime.callables import PLAN_ATTRIBUTE, is_async, name_of
 from holdfast.runtime.limits import Wheels
@@ -215,11 +223,14 @@ class Plan:
         if chosen or policy.circuit is None or self.alone:
             return policy
         # The settings of an agent are not those of the provider that it calls.
-        own = (
-            state.circuit
-            if self.keeps_circuits and state.has_current_circuit
-            else runtime.policy_named(state.name).circuit
-        )
+        own = runtime.policy_named(state.name).circuit
+        if self.keeps_circuits and state.has_current_circuit:
+            own = state.circuit
+        elif own is DEFAULT_CIRCUIT and (
+            state.circuit is DOCUMENT_CIRCUIT or (self.keeps_circuits and state.circuit is not DEFAULT_CIRCUIT)
+        ):
+            # Nobody named a circuit. A manager and a recovery share the one of who used the name first.
+            own = DOCUMENT_CIRCUIT
         return policy if own is policy.circuit else policy.replace(circuit=own)
 
     def _unshared_state(self, runtime: Runtime) -> TargetState:

@@ -157,7 +157,7 @@ class Circuit(
 GRADED = Circuit(
     failures=12, rate=None, open_for=1.0, reopen_for=1.0, open_growth=1.6, open_cap=15.0, probe_limit=20.0, graded=True
 )
-"""The circuit of a policy that names none. It opens after failures in 8 different seconds without a good answer between them.
+"""The circuit of a policy that names none. It opens after failures in 12 different seconds without a good answer between them.
 Then one probe at a time finds out whether the service is back: after 1 s, 1.6 s, 2.6 s and so on, at most every 15 s."""
 
 PROVIDER = Circuit()
