@@ -70,7 +70,7 @@ def test_R85_breakers_keep_their_state_over_a_reload(runtime, file):
     live.reload()
     with pytest.raises(ConnectionResetError):
         recover("claude", runtime=runtime).call(fail)
-    file.write_text("[policy]\nattempts = 1\ncircuit = { failures = 50 }\n")
+    file.write_text("[policy]\nattempts = 1\nwait_for_circuit = false\ncircuit = { failures = 50 }\n")
     live.reload()
     with pytest.raises(Exception, match="CIRCUIT_OPEN"):
         recover("claude", runtime=runtime).call(fail)

@@ -7,9 +7,9 @@ import pickle
 import pytest
 from config_kit import WHOLE, settings_of
 
-from holdfast import BATCH, INTERACTIVE, PATIENT, Backoff, Hedge, InvalidError, Policy, Quota, Runtime, Tries
-from holdfast.config import Config, ConfigError
-from holdfast.policies.circuit import BRIDGE
+from holdfast import BATCH, INTERACTIVE, PATIENT, Backoff, Circuit, Hedge, InvalidError, Policy, Quota, Runtime, Tries
+from holdfast.config import Config, ConfigError, read
+from holdfast.policies.circuit import BRIDGE, GRADED
 from holdfast.policies.target import Target
 from holdfast.profiles import phase, policy_of, spec016
 from holdfast.testing import VirtualClock
@@ -107,7 +107,9 @@ def test_only_a_circuit_has_the_removed_option():
         ("[policy]\nattempts = true", 'policy.attempts: expected a whole number or "none", got true'),
         ("[policy]\nattempts = 0", 'policy.attempts: expected a whole number ≥ 1 or "none", got 0'),
         ("[policy]\ntimeout = nan", 'policy.timeout: expected a finite number of seconds > 0 or "none", got nan'),
-        ("[policy]\ntimeout = 300", "policy.timeout: expected at most policy.deadline (120 s), got 300.0"),
+        ("[policy]\ntimeout = 300\ndeadline = 120", "policy.timeout: expected at most policy.deadline (120 s), got 300.0"),
+        ("[policy]\npatience = 0", 'policy.patience: expected a finite number of seconds > 0 or "none", got 0.0'),
+        ("[policy]\npriority = 'first'", "policy.priority: expected one of high, normal, low, got 'first'"),
         ("[policy]\nwaiting = 3", "policy.waiting: expected policy.concurrency beside it, got no concurrency"),
         ("[policy]\nwait_for_circuit = 1", 'policy.wait_for_circuit: expected true, false or "none", got 1'),
         ("[policy]\ncounts = 'all'", "policy.counts: expected one of attempt, operation, got 'all'"),
@@ -115,7 +117,7 @@ def test_only_a_circuit_has_the_removed_option():
         ("[policy]\nbackoff = {steps = [1, 'x']}", "policy.backoff.steps[1]: expected a number, got 'x'"),
         ("[policy]\nbackoff = {cap = 0.5}", "policy.backoff.cap: expected at least backoff.initial (1), got 0.5"),
         ("[policy]\ncircuit = 'brige'", "policy.circuit: unknown circuit `brige`; did you mean `bridge`?"),
-        ("[policy]\ncircuit = 'x'", "policy.circuit: unknown circuit `x`; use one of provider, bridge, spec016, actor"),
+        ("[policy]\ncircuit = 'x'", "policy.circuit: unknown circuit `x`; use one of graded, provider, bridge, spec016, actor"),
         ("base = 3", "base: expected one of batch, interactive, patient, got 3"),
         ("[policy]\nretries = 2", "policy.retries: unknown option `retries`; did you mean `attempts=3`? (attempts count calls: 2 retries are 3 attempts)"),
         ("[policy.per_code.PROVIDER_OVERLOAD]", "policy.per_code: unknown code `PROVIDER_OVERLOAD`; did you mean `PROVIDER_OVERLOADED`?"),
@@ -197,3 +199,12 @@ def test_settings_made_in_code_are_applied_to_a_runtime():
     Config(enabled=False, targets={"claude": Policy(attempts=9)}).apply(runtime)
     assert runtime.policy_for(Target(provider="claude")).attempts == 9
     assert not runtime.enabled
+
+
+def test_a_circuit_table_in_place_of_the_default_circuit_starts_from_the_class_as_in_code():
+    assert read({"policy": {"circuit": {"failures": 3, "open_for": 60}}}).policy.circuit == Circuit(
+        failures=3, open_for=60
+    )
+    assert read({"policy": {"circuit": "graded"}}).policy.circuit is GRADED
+    tables = {"policy": {"circuit": "bridge"}, "targets": {"claude": {"circuit": {"failures": 3}}}}
+    assert read(tables).policy_of("claude").circuit == BRIDGE.replace(failures=3)

@@ -94,13 +94,16 @@ def test_the_environment_wins_over_the_file(tmp_path):
         "HOLDFAST_CONFIG": str(file),
         "HOLDFAST_ATTEMPTS": "2",
         "HOLDFAST_DEADLINE": "none",
+        "HOLDFAST_PATIENCE": "45",
+        "HOLDFAST_PRIORITY": "high",
         "HOLDFAST_PHASE": "4",
         "HOLDFAST_WAIT_FOR_CIRCUIT": "yes",
         "HOLDFAST_SOAK": "1",
         "HOLDFAST_TOKEN": "a secret, and nobody's setting",
     }
     config = load(environ=environ)
-    assert config.policy == phase(4).policy.replace(attempts=2, patience=None, wait_for_circuit=True)
+    changes = {"attempts": 2, "deadline": None, "patience": 45.0, "priority": "high", "wait_for_circuit": True}
+    assert config.policy == phase(4).policy.replace(**changes)
     assert config.policy_of("claude") == config.policy.replace(timeout=9)
 
 

@@ -20,8 +20,8 @@ from holdfast.config.problems import ConfigError, Problems
 from holdfast.faults import CATALOG, InvalidError
 from holdfast.policies import BATCH, INTERACTIVE, PATIENT, Backoff, Circuit, Hedge, Policy, Quota, Tries
 from holdfast.policies.alerts import Alerts, Threshold
-from holdfast.policies.circuit import ACTOR, BRIDGE, PROVIDER, SPEC016
-from holdfast.policies.policy import PHASES, policy_of
+from holdfast.policies.circuit import ACTOR, BRIDGE, GRADED, PROVIDER, SPEC016
+from holdfast.policies.policy import DEFAULT_CIRCUIT, PHASES, policy_of
 from holdfast.policies.profiles import PROFILES
 from holdfast.policies.target import target_of
 
@@ -30,7 +30,7 @@ __all__ = ["BASES", "CIRCUITS", "NONE", "STARTS", "Config", "options_of", "read"
 S = TypeVar("S", bound=msgspec.Struct)
 
 NONE = "none"
-CIRCUITS = {"provider": PROVIDER, "bridge": BRIDGE, "spec016": SPEC016, "actor": ACTOR}
+CIRCUITS = {"graded": GRADED, "provider": PROVIDER, "bridge": BRIDGE, "spec016": SPEC016, "actor": ACTOR}
 """The circuits that a file can name instead of describing one."""
 BASES: Mapping[str, Policy] = {"interactive": INTERACTIVE, "patient": PATIENT, "batch": BATCH}
 STARTS = ("base", "profile", "phase")
@@ -239,6 +239,9 @@ def _value(kind: Any, base: Any, given: Any, path: str, problems: Problems) -> A
             return CIRCUITS[given]
         problems.add_unknown(path, "circuit", given, CIRCUITS)
         return _INVALID
+    if part is Circuit and base is DEFAULT_CIRCUIT:
+        # As `Circuit(…)` in code: two options of one's own do not fit the other numbers of the graded circuit.
+        base = Circuit()
     if part is not None:
         return _overlay(part, base, given, path, problems) or _INVALID
     try:

@@ -19,6 +19,7 @@ from holdfast.config.settings import NONE, STARTS, Config, options_of, read_into
 from holdfast.faults import REDACTOR
 from holdfast.policies import Policy
 from holdfast.policies.policy import Counts
+from holdfast.policies.queue import PRIORITIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +81,8 @@ def variables() -> Mapping[str, Any]:
     plain = {
         name: kind
         for name, kind in options_of(Policy).items()
-        if name not in STARTS and set(get_args(kind) or (kind,)) - {type(None)} <= {*_SCALARS, *get_args(Counts)}
+        if name not in STARTS
+        and set(get_args(kind) or (kind,)) - {type(None)} <= {*_SCALARS, *get_args(Counts), *PRIORITIES}
     }
     return {
         _ENABLED: bool,

@@ -66,7 +66,7 @@ _DENIED_BY: dict[Reason, Code] = {
 _WHY = {
     Reason.PERMANENT: "sending the same request again would not help",
     Reason.ATTEMPTS: "all attempts were used",
-    Reason.DEADLINE: "the next wait would pass the deadline",
+    Reason.DEADLINE: "no time is left for another attempt",
     Reason.RETRY_AFTER: "the other side requests a longer wait than the policy accepts",
     Reason.UNSAFE: "the call may have happened and must not happen twice",
     Reason.UNKNOWN: "the failure is not recognised and the call's effect is not declared repeatable",
