@@ -13,6 +13,7 @@ from holdfast import (
     Budget,
     BudgetError,
     Changed,
+    Circuit,
     Fault,
     HoldfastError,
     OutcomeUnknownError,
@@ -82,7 +83,7 @@ async def an_outage() -> None:
     show("An outage opens the circuit. Calls go to the fallback at once, and back to the provider when it is over")
     openai_calls = script("503*5, ok:back*99")
 
-    @recover("openai", Policy(attempts=2))
+    @recover("openai", Policy(attempts=2, circuit=Circuit(failures=5, open_for=30)))
     async def answer(question: str) -> object:
         return await openai_calls.acall(question)
 

@@ -34,7 +34,7 @@ def test_a_bad_day_ends_as_it_says():
         check=True,
     )
     for line in (
-        "Retrying… (2/6) in 7.0 s · PROVIDER_RATE_LIMITED · by Retry-After",
+        "Retrying… attempt 2 · 120 s left in 7.0 s · PROVIDER_RATE_LIMITED · by Retry-After",
         "circuit provider:openai: closed → open",
         "fall back to local model · CIRCUIT_OPEN",
         "circuit provider:openai: half-open → closed",

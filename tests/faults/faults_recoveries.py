@@ -26,7 +26,9 @@ def _runtime() -> Runtime:
 
 
 def circuit_is_open() -> Fault:
-    recovery = recover("claude", Policy(attempts=1, circuit=Circuit(failures=1)), runtime=_runtime())
+    recovery = recover(
+        "claude", Policy(attempts=1, circuit=Circuit(failures=1), wait_for_circuit=False), runtime=_runtime()
+    )
     raised(lambda: recovery.call(script("503")))
     return raised(lambda: recovery.call(script("ok")))
 

@@ -45,7 +45,7 @@ def test_the_fixtures_and_the_marker_work_together(project):
         """
         import asyncio
         import pytest
-        from holdfast import recover
+        from holdfast import Circuit, Policy, recover
         from holdfast.events import Retry
 
         @recover("claude")
@@ -74,11 +74,13 @@ def test_the_fixtures_and_the_marker_work_together(project):
             waits.append(virtual_clock.monotonic())
             assert set(waits) == {waits[0]}
 
+        strict = recover("strict", Policy(attempts=3, circuit=Circuit(), wait_for_circuit=False))
+
         @pytest.mark.parametrize("_", range(7))
         @pytest.mark.faults("503*3")
         def test_no_circuit_opens_from_one_test_to_the_next(_, virtual_run, faults):
             with pytest.raises(Exception, match="HTTP 503"):
-                virtual_run(ask(faults))
+                virtual_run(strict.call(faults.acall))
             faults.assert_finished()
 
         @pytest.mark.faults(["ok"])

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import CircuitOpenError, DeadlineError, Policy, Runtime, Target, recover
 from holdfast.events import Retry
+from holdfast.policies.circuit import PROVIDER
 from holdfast.runtime.runtime import default_runtime
 from holdfast.testing import Capture, Midpoint, VirtualClock, no_waiting, run, script, use_runtime
 
@@ -26,8 +27,16 @@ def test_a_recovery_waits_in_virtual_time():
 def test_the_deadline_is_measured_by_the_same_clock():
     clock = VirtualClock()
     with pytest.raises(DeadlineError):
-        run(ask(script("hang*2")), clock=clock)
+        run(recover("claude", Policy(deadline=120)).call(script("hang*2").acall), clock=clock)
     assert clock.monotonic() == 120
+
+
+def test_the_patience_is_measured_by_the_same_clock():
+    clock = VirtualClock()
+    with pytest.raises(DeadlineError):
+        run(ask(script("hang*3")), clock=clock)
+    # Two attempts of a minute each: after the second, the time in which attempts start is over.
+    assert 120 < clock.monotonic() < 122
 
 
 def test_a_default_runtime_on_a_virtual_clock_is_used():
@@ -52,7 +61,7 @@ def test_with_another_clock_it_uses_a_new_runtime_and_restores_the_default():
 
 def test_each_run_has_circuits_of_its_own_unless_the_runtime_is_yours():
     failing = script("503*20")
-    once = recover("claude", Policy(attempts=1)).call
+    once = recover("claude", Policy(attempts=1, circuit=PROVIDER, wait_for_circuit=False)).call
 
     async def six_times():
         for _ in range(6):

@@ -7,6 +7,7 @@ under way finish on theirs (R85). A plan made at import time serves every thread
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast import options
@@ -335,8 +336,9 @@ class Plan:
         if given is not None and given.profile == "holdfast":
             chose_timeout = chose_timeout or given.timeout not in _PRESET_TIMEOUTS | {None}
         is_plain = not is_async(fn)
-        # A lambda often returns the coroutine of an async function, and its call does have the limit.
-        if is_plain and chose_timeout and not self.threads and not name_of(fn).endswith("<lambda>"):
+        # A lambda or a wrapper often returns the coroutine of an async function, and its call does have the limit.
+        returns_coroutine = name_of(fn).endswith("<lambda>") or is_async(inspect.unwrap(fn))
+        if is_plain and chose_timeout and not self.threads and not returns_coroutine:
             yield (
                 "`timeout` has no effect on a plain function, which cannot be cancelled: "
                 "add threads=True, make it async, or give timeout=None"
