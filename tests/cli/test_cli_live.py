@@ -218,10 +218,20 @@ def test_in_a_pipe_one_line_per_transition(monkeypatch):
     with live(runtime, stream=pipe, zone=UTC):
         run(recover("claude", runtime=runtime).call(script("529;retry-after=4, 503, ok").acall), clock=clock)
     assert pipe.getvalue().splitlines() == [
-        "00:00:00 retry 2/3 in 4.0s claude PROVIDER_OVERLOADED (529)",
-        "00:00:04 retry 3/3 in 2.0s claude PROVIDER_UNAVAILABLE (503)",
-        "00:00:06 recovered after 3 attempts, 6.0s claude",
+        "00:00:00 retry 2 in 4.0s claude PROVIDER_OVERLOADED (529)",
+        "00:00:04 retry 3 in 1.6s claude PROVIDER_UNAVAILABLE (503)",
+        "00:00:05 recovered after 3 attempts, 5.6s claude",
     ]
+
+
+def test_in_a_pipe_a_line_shows_how_many_attempts_there_are():
+    clock = VirtualClock()
+    runtime = Runtime(clock=clock, rng=Midpoint())
+    pipe = io.StringIO()
+    with live(runtime, stream=pipe, zone=UTC):
+        three = recover("claude", Policy(attempts=3), runtime=runtime)
+        run(three.call(script("529;retry-after=4, ok").acall), clock=clock)
+    assert pipe.getvalue().splitlines()[0] == "00:00:00 retry 2/3 in 4.0s claude PROVIDER_OVERLOADED (529)"
 
 
 def test_a_dumb_terminal_is_a_pipe(runtime, terminal, monkeypatch):

@@ -44,7 +44,9 @@ def test_show_has_the_delays_and_the_worst_case(file):
     result = holdfast("policy", "show", file(GOOD))
     assert result.exit_code == 0
     shown = [line.split() for line in result.stdout.splitlines()]
-    assert ["transient", "18", "2", "0.8-1.2", "s", "2", "min"] in shown
+    assert ["transient", "18", "2", "0.8-1.2", "s", "2", "min", "1", "s"] in shown
+    assert ["attempts", "start", "for", "2", "min"] in shown
+    assert ["in", "all", "no", "limit"] in shown
     assert "default  Policy(attempts=2)" in result.stdout
     assert "provider:claude  Policy(attempts=2, timeout=5.0)" in result.stdout
 

@@ -20,6 +20,7 @@ from holdfast.config.sources import read_text
 from holdfast.faults import CATALOG, InvalidError, nearest, resolve
 from holdfast.faults.surfaces import spell_seconds
 from holdfast.policies.advice import Advice, advice
+from holdfast.policies.decide import LONGEST_WAIT_S
 from holdfast.policies.outlook import Outlook, Wait, outlook
 from holdfast.policies.simulation import Moment, Outage, Report, simulate
 
@@ -125,6 +126,7 @@ def _policy_document(policy: Policy) -> dict[str, Any]:
         "policy": repr(policy),
         "timeout_s": policy.timeout,
         "deadline_s": policy.deadline,
+        "patience_s": policy.patience,
         "max_retry_after_s": policy.max_retry_after,
         "circuit": None if policy.circuit is None else msgspec.to_builtins(policy.circuit),
         "outlook": msgspec.to_builtins(outlook(policy)),
@@ -134,8 +136,9 @@ def _policy_document(policy: Policy) -> dict[str, Any]:
 def _policy_facts(policy: Policy) -> list[tuple[str, str]]:
     return [
         ("per call", _seconds(policy.timeout)),
+        ("attempts", f"start for {_seconds(policy.window or LONGEST_WAIT_S)}"),
         ("in all", _seconds(policy.deadline)),
-        ("Retry-After", f"honoured up to {_seconds(policy.max_retry_after)} and the deadline"),
+        ("Retry-After", f"honoured up to {_seconds(policy.max_retry_after)}, if the next attempt still starts in time"),
         ("circuit", "none" if policy.circuit is None else repr(policy.circuit)),
     ]
 

@@ -45,13 +45,13 @@ _PLANNER, _CODER, _REVIEWER, _TESTER, _WRITER = CAST
 _CLAUDES = tuple(worker for worker in CAST if worker.provider == ANTHROPIC)
 
 _ATTEMPTS = 3
-"""How often the default policy calls an unavailable provider."""
+"""How often the default policy calls an unavailable provider before its fallback."""
 OPEN_FOR = 4.0
 """How many seconds Anthropic's circuit stays open. It is long enough to watch."""
 _HANG_LIMIT = 1.5
 
 # The circuit opens with the very last failure of the outage, so that the counts do not depend on the order of the
-# workers. The default circuit opens after five failures.
+# workers. The default circuit would not open in so few seconds.
 _CIRCUIT = Circuit(failures=_ATTEMPTS * len(_CLAUDES), rate=None, open_for=OPEN_FOR)
 _USUAL = Policy(circuit=_CIRCUIT)
 
