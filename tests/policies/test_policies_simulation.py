@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from holdfast import BATCH, PATIENT, Backoff, Circuit, InvalidError, Ok, Policy, Quota, Runtime, recover
+from holdfast import BATCH, INTERACTIVE, PATIENT, Backoff, Circuit, InvalidError, Ok, Policy, Quota, Runtime, recover
 from holdfast.policies.simulation import Outage, Report, simulate
 from holdfast.testing import Midpoint, ScriptedHTTPError, VirtualClock, run
 
@@ -86,6 +86,20 @@ def test_what_is_not_counted_opens_nothing():
 
 def test_an_outage_without_end_is_never_recovered_from():
     assert played(HARD, begins=0, ends=1e6).time_to_recovery is None
+
+
+@pytest.mark.parametrize("kind", ["brownout", "blips", "flapping", "slow-return"])
+def test_FR23_the_default_policy_recovers_from_every_kind(kind):
+    report = played(INTERACTIVE, kind=kind, begins=5, ends=65, rate=2, duration=120)
+    assert report.hit > 0
+    assert report.recovered_share > 0.99
+    assert report.failed <= 0.01 * report.operations
+
+
+def test_a_brownout_has_its_share_of_bad_seconds():
+    bad = Outage(begins=0, ends=1000, kind="brownout", share=0.3).bad_seconds(Random(1))
+    assert 250 < len(bad) < 350
+    assert Outage().bad_seconds(Random(1)) is None
 
 
 def test_it_decides_as_the_runtime_does():

@@ -225,7 +225,11 @@ def policy_check(
 def policy_simulate(
     file: _File = None,
     target: _Target = None,
-    outage: Annotated[str, typer.Option(help="When every call fails: FROM:TO in seconds.")] = "5:60",
+    outage: Annotated[str, typer.Option(help="When calls fail: FROM:TO in seconds.")] = "5:60",
+    kind: Annotated[
+        str, typer.Option(help="How they fail: outage, brownout, blips, flapping or slow-return.")
+    ] = "outage",
+    share: Annotated[float, typer.Option(help="The share of bad seconds in a brownout.")] = 0.5,
     rate: Annotated[str, typer.Option(help="How many operations start: 10/s, 90/m.")] = "10/s",
     duration: Annotated[float, typer.Option(help="For how many seconds operations start.")] = 120.0,
     code: Annotated[str, typer.Option(help="The code that calls fail with.")] = "PROVIDER_UNAVAILABLE",
@@ -238,7 +242,7 @@ def policy_simulate(
 
     # The flags are read inside `perform`, so that a wrong flag is reported like every other error of ours.
     def simulate() -> Exit:
-        what = outage_of(outage, rate, duration, code)
+        what = outage_of(outage, rate, duration, code, kind, share)
         return with_config(file, lambda settings: verb(settings, what, target=target, seed=seed, as_json=as_json))
 
     perform(simulate)

@@ -9,7 +9,7 @@ import random
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -22,7 +22,7 @@ from holdfast.faults.surfaces import spell_seconds
 from holdfast.policies.advice import Advice, advice
 from holdfast.policies.decide import LONGEST_WAIT_S
 from holdfast.policies.outlook import Outlook, Wait, outlook
-from holdfast.policies.simulation import Moment, Outage, Report, simulate
+from holdfast.policies.simulation import Kind, Moment, Outage, Report, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -219,7 +219,7 @@ def _advice(config: Config) -> list[tuple[str, Advice]]:
 # --- simulate ---
 
 
-def outage_of(outage: str, rate: str, duration: float, code: str) -> Outage:
+def outage_of(outage: str, rate: str, duration: float, code: str, kind: str = "outage", share: float = 0.5) -> Outage:
     """Return the outage that the flags describe. Raises `InvalidError` for a value that means nothing."""
     span, pace = _FROM_TO.fullmatch(outage), _RATE.fullmatch(rate)
     if span is None:
@@ -235,6 +235,8 @@ def outage_of(outage: str, rate: str, duration: float, code: str) -> Outage:
         rate=float(pace["rate"]) / _PER[pace["per"] or "s"],
         duration=duration,
         code=CATALOG[entry.code].code,
+        kind=cast("Kind", kind),
+        share=share,
     )
 
 
@@ -256,7 +258,8 @@ def policy_simulate(config: Config, outage: Outage, *, target: str | None, seed:
         )
         return Exit.OK
     # The seed is in the headline: with it, somebody else gets the same figures.
-    headline = f"{target or 'default'}: {outage.code} from {outage.begins:g} s to {outage.ends:g} s, seed {seed}"
+    kind = "" if outage.kind == "outage" else f"{outage.kind} of "
+    headline = f"{target or 'default'}: {kind}{outage.code} from {outage.begins:g} s to {outage.ends:g} s, seed {seed}"
     show_facts(headline, [(_LABELS.get(name, name), _total(name, value)) for name, value in _totals(report).items()])
     show_facts("", _plot(report.seconds, outage, _plot_width()))
     return Exit.OK

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -21,18 +21,26 @@ if TYPE_CHECKING:
     from holdfast.clock import Rng
     from holdfast.policies.policy import Policy
 
-__all__ = ["Moment", "Outage", "Report", "simulate"]
+__all__ = ["Kind", "Moment", "Outage", "Report", "simulate"]
 
 # A simulation of more operations would take minutes, and the shares in its report would hardly differ.
 MOST_OPERATIONS = 1_000_000
 _METRICS_ONLY = Circuit(mode="metrics-only")
 
 
+Kind: TypeAlias = Literal["outage", "brownout", "blips", "flapping", "slow-return"]
+"""`outage`: every call fails. `brownout`: a share of the seconds is bad. `blips`: 3 s in every 30 s are. `flapping`: 10 s bad, 10 s
+good. `slow-return`: every call fails for the first half, then fewer and fewer seconds are bad."""
+
+
 class Outage(msgspec.Struct, frozen=True, kw_only=True):
-    """The simulated load, and when every call fails."""
+    """The simulated load, and when calls fail."""
 
     begins: float = 5.0
     ends: float = 60.0
+    kind: Kind = "outage"
+    share: float = 0.5
+    """The share of bad seconds in a brownout."""
     code: Code = "PROVIDER_UNAVAILABLE"
     rate: float = 10.0
     """Operations per second, at random moments."""
@@ -46,6 +54,8 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         options.seconds("outage.begins", self.begins, zero=True)
         options.seconds("outage.ends", self.ends)
+        options.one_of("outage.kind", self.kind, get_args(Kind))
+        options.share("outage.share", self.share)
         options.at_least("outage.rate", self.rate, 0.001)
         options.seconds("outage.duration", self.duration)
         options.seconds("outage.answers_in", self.answers_in, zero=True)
@@ -54,6 +64,28 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidError.at("outage.ends", f"after it begins ({self.begins:g} s)", self.ends)
         if self.rate * self.duration > MOST_OPERATIONS:
             raise InvalidError.at("outage.rate", f"at most {MOST_OPERATIONS:,} operations in all", self.rate)
+
+    def bad_seconds(self, rng: Rng) -> frozenset[int] | None:
+        """Draw the seconds in which calls fail; None: all between the beginning and the end."""
+        if self.kind == "outage":
+            return None
+        length = self.ends - self.begins
+        return frozenset(
+            second
+            for second in range(int(self.begins), math.ceil(self.ends))
+            if rng.random() < self._risk(second - self.begins, length)
+        )
+
+    def _risk(self, since: float, length: float) -> float:
+        match self.kind:
+            case "brownout":
+                return self.share
+            case "blips":
+                return 1.0 if since % 30 < 3 else 0.0
+            case "flapping":
+                return 1.0 if since % 20 < 10 else 0.0
+            case _:
+                return min(1.0, 2 * (1 - since / length))
 
 
 class Moment(msgspec.Struct, kw_only=True):
@@ -130,6 +162,7 @@ class _Simulation:
         self.rng = rng
         self.breaker = Breaker(policy.circuit or _METRICS_ONLY, "simulated")
         self.quota = None if policy.retry_quota is None else QuotaMachine(policy.retry_quota)
+        self.bad = outage.bad_seconds(rng)
         self.fault = Fault.of(outage.code)
         self.verdict = Verdict.IGNORED if counted_by(self.fault, (Scope.PROVIDER,)) is None else Verdict.FAILURE
         self.heap: list[tuple[float, int, _Call | None, bool | None]] = []
@@ -193,7 +226,7 @@ class _Simulation:
                 return
             call.permit = permit
         self.calls += 1
-        down = self.outage.begins <= now < self.outage.ends
+        down = self.outage.begins <= now < self.outage.ends and (self.bad is None or int(now) in self.bad)
         self.wasted += down
         call.attempts += 1
         self._later(now + (self.outage.fails_in if down else self.outage.answers_in), call, not down)
