@@ -8,16 +8,19 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
+from holdfast import INTERACTIVE
 from holdfast.cli.app import app
 from holdfast.faults import CATALOG, CODES, NextActor, Schedule
+from holdfast.policies.circuit import GRADED
+from holdfast.policies.profiles import HOLDFAST
 from holdfast.runtime import page_of
 
 # What a page says in numbers, and the schedule these numbers are (words.py).
 SPOKEN_SCHEDULES = {
-    Schedule.TRANSIENT: r"three attempts, 1 and 2 s apart",
-    Schedule.RATE_LIMIT: r"5, 10, 20, 40,? (?:and|then) 80 s",
+    Schedule.TRANSIENT: r"for two minutes, 1 to 8 s apart",
+    Schedule.RATE_LIMIT: r"for two minutes, 1 to 8 s apart|until it is the call's turn",
     Schedule.STORE: r"three attempts, 2 and 4 s apart",
-    Schedule.CONNECT: r"after 1, 2, 5 and 10 s and then with growing waits",
+    Schedule.CONNECT: r"to connect three times, 1 and 2 s apart",
     Schedule.RECONNECT: r"after 1, 2, 5, 10 and 30 s",
     Schedule.TOOL_SERVER: r"at once, then after 250 ms, doubling up to 4 s; five attempts",
     Schedule.TOOL: r"tool's own contract",
@@ -87,9 +90,20 @@ def test_a_pages_close_code_is_the_catalogs():
 def test_a_page_that_tells_of_a_schedule_tells_of_its_own(schedule):
     spoken = re.compile(SPOKEN_SCHEDULES[schedule], re.IGNORECASE)
     stated = {code for code in CODES if spoken.search(what_holdfast_does(code))}
-    others = {code for code in stated if CATALOG[code].schedule is not schedule}
+    numbers = HOLDFAST.schedules
+    others = {code for code in stated if numbers[CATALOG[code].schedule] != numbers[schedule]}
     assert others - ASKED_AGAIN_DIFFERENTLY == set()
     assert stated
+
+
+def test_the_numbers_that_pages_tell_are_those_of_the_default_policy():
+    for schedule in (Schedule.TRANSIENT, Schedule.RATE_LIMIT):
+        tries = HOLDFAST.schedules[schedule]
+        assert (tries.attempts, tries.backoff.initial, tries.backoff.cap) == (None, 1, 8)
+    connect = HOLDFAST.schedules[Schedule.CONNECT]
+    assert (connect.attempts, connect.backoff.wait(1), connect.backoff.wait(2)) == (3, 1, 2)
+    assert (INTERACTIVE.patience, INTERACTIVE.deadline) == (120, None)
+    assert (GRADED.failures, GRADED.open_for, GRADED.open_cap) == (12, 1, 15)
 
 
 def test_a_page_of_a_code_that_is_retried_says_how_often():
