@@ -21,7 +21,7 @@ from holdfast.sessions import DriftWarning, Session
 from holdfast.sessions.lease import is_gone, take, this_process
 from holdfast.sessions.log import Message, new_entry
 from holdfast.sessions.manifest import decode_manifest
-from holdfast.stores import Commit, MemoryStore, NewSession, SessionState, SqliteStore
+from holdfast.stores import Commit, MemoryStore, NewSession, Receipt, SessionState, SqliteStore
 from holdfast.stores.records import SessionRecord
 from holdfast.testing import Capture, run
 
@@ -314,6 +314,26 @@ def test_N2_12_a_manifest_that_cannot_be_read_is_reported_and_left_as_it_is(mani
         await store.commit(Commit(session="s", create=NewSession(manifest=manifest)))
         assert await open_error(store) == code
         assert bytes((await store.session("s")).manifest) == manifest
+
+    run(main())
+
+
+def test_a_store_that_raises_errors_of_its_own_is_called_three_times_too() -> None:
+    class CutStore(FailingStore):
+        async def commit(self, commit: Commit) -> Receipt:
+            if not self.failing(commit):
+                return await super().commit(commit)
+            self.tried.append(commit)
+            raise ConnectionResetError(104, "Connection reset by peer")
+
+    async def main() -> None:
+        store = CutStore()
+        async with Session.open("s", store=store) as session:
+            store.failing = lambda _: True
+            store.tried.clear()
+            with pytest.raises(ConnectionResetError):
+                await session.checkpoint()
+            assert len(store.tried) == 3
 
     run(main())
 

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Journal", "audit", "fresh_id", "memory_of", "read_memory", "read_snapshot"]
 
-_POLICY = Policy(circuit=None, timeout=None, deadline=None, patience=None)
-"""The policy of writes. The schedule of the store's fault decides alone: three attempts, 2 and 4 s apart."""
+_POLICY = Policy(profile="stud", circuit=None, timeout=None, deadline=None, patience=None)
+"""The policy of writes. The schedule of the store's fault decides alone: three attempts, 2 and 4 s apart. A store that is not
+ours may raise other failures, and nobody must wait an hour for them."""
 
 
 def fresh_id() -> str:
