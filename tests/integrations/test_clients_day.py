@@ -36,10 +36,10 @@ def test_a_day_is_its_seeds(sample):
 
 
 def test_S1_2_calls_to_a_dead_service_are_prevented_where_many_call():
-    (outage,) = day.outages_alone(seed=1, calls=60_000, only=slice(4, 5))
+    (outage,) = day.outages_alone(seed=1, calls=80_000, only=slice(4, 5))
     assert outage.calls > 50
     assert outage.prevented >= 0.95  # S1-2's own number
-    assert outage.reached < 20
+    assert outage.reached < 24
 
 
 def _outage(**figures):

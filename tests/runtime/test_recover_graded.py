@@ -246,3 +246,23 @@ def test_where_nothing_waits_there_are_no_turns_and_an_open_circuit_rejects() ->
             it.recover("other", policy).call(Flaky())
     assert fault_of(rejected.value).attempts == ()
     assert it.now == 0
+
+
+def test_S1_2_a_call_that_a_fallback_could_answer_makes_way_after_three_bad_seconds() -> None:
+    it = world()
+    service = Service(it, lambda now: 503 if now < 60 else None)
+    answer = it.recover(MODEL)(service.ask)
+    answer.fallback(Flaky(value="other").acall, name="other")
+
+    async def main() -> list[str]:
+        async def one(at: float) -> str:
+            await asyncio.sleep(at)
+            return await answer()
+
+        return await asyncio.gather(*(one(float(at)) for at in range(100)))
+
+    answers = it.run(main())
+    assert set(answers[:60]) == {"other"}
+    assert sum(at < 60 for at in service.arrivals) <= 14
+    assert answers[-1] == "ok"
+    assert answers.index("ok") <= 82, "one call looks again now and then"

@@ -107,7 +107,7 @@ def test_R11_a_wait_that_would_pass_the_deadline_is_not_begun() -> None:
         world.recover("a", Policy(timeout=1, deadline=1, backoff=Backoff(initial=1, jitter=0))).call(work)
     assert (work.calls, world.now) == (1, 0)
     assert [event.because for event in world.of(RetryDenied)] == ["SYS_DEADLINE_EXCEEDED"]
-    assert "deadline" in failed.value.__notes__[0]
+    assert "no time is left" in failed.value.__notes__[0]
     assert [event.exhausted for event in world.of(Failed)] == [False]
 
 
@@ -225,7 +225,7 @@ def test_R29_retry_after_is_slept_exactly_and_spread_only_adds() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "seconds", "reason"),
-    [(Policy(), 200, "deadline"), (Policy(patience=None), 901, "longer wait"), (BATCH, 2000, "longer wait")],
+    [(Policy(), 200, "no time is left"), (Policy(patience=None), 901, "longer wait"), (BATCH, 2000, "longer wait")],
 )
 def test_R31_a_retry_after_beyond_the_limit_is_not_slept(policy: Policy, seconds: int, reason: str) -> None:
     world = World()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Fault
     from holdfast.runtime.callables import Request
 
-__all__ = ["facts_of"]
+__all__ = ["facts_of", "is_alone", "waits_for_circuit"]
 
 
 def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Request | None) -> Facts:
@@ -35,8 +35,8 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
         is_running=op.left_running,
         nested=op.gave_up_inside(error),
         budget_spent=op.is_budget_spent(),
-        alone=op.is_alone(),
-        waits_for_circuit=op.waits_for_circuit,
+        alone=is_alone(op),
+        waits_for_circuit=waits_for_circuit(op),
         open_until=plan.state.rejects_until if plan.obeys(plan.state) else None,
         reopened_for=op.reopened_for,
         first_to_wait=op.first_to_wait,
@@ -50,3 +50,19 @@ def facts_of(op: Any, error: Exception, fault: Fault, now: float, request: Reque
     if request is not None and (request[0] or request[1]):
         facts.arguments_used_up = partial(used_up, *request)
     return facts
+
+
+def waits_for_circuit(op: Any) -> bool:
+    """Whether it waits for an open circuit instead of giving up at once (R34)."""
+    wanted: bool | None = op.plan.policy.wait_for_circuit
+    if wanted is not None:
+        return wanted
+    # Where waits are skipped, the circuit is still open after one.
+    return is_alone(op) and not op.waits_in_vain and op.plan.runtime.waits
+
+
+def is_alone(op: Any) -> bool:
+    """Whether nothing would answer in its place: no fallbacks here or around, or this is the last of them."""
+    while op is not None and (op.over or op.last_resort or not op.has_fallbacks):
+        op = op.outer
+    return op is None

@@ -40,7 +40,7 @@ from holdfast.runtime import errors, reports
 from holdfast.runtime.ambient import AMBIENT, in_force, new_run, on_clock
 from holdfast.runtime.budget import Charges, charge_answer, charge_attempt, take_back_attempt
 from holdfast.runtime.commands import Waiting
-from holdfast.runtime.facts import facts_of
+from holdfast.runtime.facts import facts_of, is_alone, waits_for_circuit
 from holdfast.runtime.fault_of import FAULT_ATTRIBUTE, GAVE_UP_IN, forget_account, gave_up_in, leave_account
 from holdfast.runtime.limits import HangGuard
 from holdfast.runtime.recovery_warnings import warn_of_retries_inside
@@ -171,22 +171,6 @@ class Operation:
             around = around.around
         return around
 
-    @property
-    def waits_for_circuit(self) -> bool:
-        """Whether it waits for an open circuit instead of giving up at once (R34)."""
-        wanted = self.plan.policy.wait_for_circuit
-        if wanted is not None:
-            return wanted
-        # Where waits are skipped, the circuit is still open after one.
-        return self.is_alone() and not self.waits_in_vain and self.plan.runtime.waits
-
-    def is_alone(self) -> bool:
-        """Whether nothing would answer in its place: no fallbacks here or around, or this is the last of them."""
-        outer: Operation | None = self
-        while outer is not None and (outer.over or outer.last_resort or not outer.has_fallbacks):
-            outer = outer.outer
-        return outer is None
-
     # --- attempts ---
 
     def admit(self) -> None:
@@ -213,6 +197,8 @@ class Operation:
         now = self.attempt_started = self.plan.monotonic()
         if self.deadline is not None and now >= self.deadline:
             raise errors.deadline_passed(self)
+        if self.plan.breaks and not is_alone(self) and (rejection := self.plan.state.makes_way(now)) is not None:
+            raise errors.rejected(self, self.plan.state, rejection, now)
         if self.budget is not None:
             if not self.attempts and (outer := self.outer) is not None:
                 # This nested operation makes the calls, so the outer attempt is not charged.
@@ -239,7 +225,7 @@ class Operation:
             self.awaited = state
             self.waits_in_vain = stays_open(permit.reason)
             # Only a caller whose deadline comes after the next probe may count as the first to wait for the circuit.
-            if self.waits_for_circuit and (self.deadline is None or (permit.retry_at or now) < self.deadline):
+            if waits_for_circuit(self) and (self.deadline is None or (permit.retry_at or now) < self.deadline):
                 self.first_to_wait = state.is_first_to_wait(permit)
             raise errors.rejected(self, state, permit, now)
         return permit
@@ -334,7 +320,11 @@ class Operation:
         if self.plan.off:
             self.over = True
             return None
-        if not self.attempts and isinstance(error, CircuitOpenError) and gives_up_at_once(waits=self.waits_for_circuit):
+        if (
+            not self.attempts
+            and isinstance(error, CircuitOpenError)
+            and gives_up_at_once(waits=waits_for_circuit(self))
+        ):
             # Nothing was called, so there is nothing to recognise or settle, and the error already says everything.
             self._rejected_at_once(error)
             return None
@@ -644,7 +634,7 @@ class Operation:
 
     def expect_fallbacks(self) -> None:
         """Something else answers, or reports the failure, when this operation has failed for good."""
-        self.has_fallbacks = True
+        self.has_fallbacks = self.eventful = True
 
     def rule_out_fallback(self) -> None:
         """No fallback can be commanded during the wait that begins now."""

@@ -166,6 +166,11 @@ class TargetState:
         # The first probe is for whoever comes: those who wait may sleep a little longer than they must.
         return self._breaker.rejection if ahead and self._breaker.good_probes else None
 
+    def makes_way(self, now: float) -> Rejection | None:
+        """Return why a call that a fallback could answer must not be made; None: it may be."""
+        with self._lock:
+            return self._breaker.makes_way(now)
+
     def succeed(self, permit: Permit, now: float) -> bool:
         """Settle a permit after a good answer; return whether the circuit changed."""
         # `with` takes twice as long on Python 3.11, and every call comes here.

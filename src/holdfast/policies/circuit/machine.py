@@ -37,6 +37,9 @@ SHORTEST_REQUESTED_S = 1.0
 """A circuit that opens stays open for at least this, even if the other side requested a shorter delay."""
 MOMENT_S = 1.0
 """In a graded circuit, failures within this time are one observation."""
+MAKES_WAY = 3
+LOOKS_AGAIN_S = 20.0
+"""After failures in so many moments, a call that a fallback could answer is made only so long after the latest failure."""
 FULL_ROOM = 1024
 """A graded circuit closes at the latest when it lets so many calls run at the same time."""
 RAMP_S = 10.0
@@ -237,6 +240,20 @@ class Breaker:
         """Let every call come through `admit` from now on, or no longer."""
         self.paced = paced
         self._check_free()
+
+    def makes_way(self, now: float) -> Rejection | None:
+        """Return why a call that a fallback could answer must not be made; None: it may be.
+
+        A graded circuit lets such calls go sooner than it opens: they lose nothing. One of them looks again now and then.
+        """
+        if self.streak < MAKES_WAY or not self.config.graded or self.last_failure is None or self._mode() != "normal":
+            return None
+        until = self.last_failure + LOOKS_AGAIN_S
+        if now >= until:
+            return None
+        self.rejected += 1
+        reason = None if self.rejection is None else self.rejection.reason
+        return Rejection(name=self.name, state=_OPEN, retry_at=until, reason=reason, rule=Rule.FAILURES)
 
     def nobody_waits(self, now: float) -> None:
         """No call waits for it. A graded circuit that has had a good probe closes, if half of its room is enough."""
