@@ -46,7 +46,11 @@ def test_R71_contradictory_pairs_fail() -> None:
     with pytest.raises(InvalidError, match=r"policy\.waiting"):
         Policy(waiting=5)
     with pytest.raises(InvalidError, match=r"policy\.timeout"):
-        Policy().replace(deadline=5)
+        Policy(timeout=60.0).replace(deadline=5)
+
+
+def test_a_deadline_alone_needs_no_timeout_beside_it() -> None:
+    assert Policy(deadline=5).window == Policy().replace(deadline=5).window == 5
 
 
 def test_R71_zero_where_it_means_something() -> None:

@@ -171,8 +171,10 @@ class Policy(options.Options, frozen=True, kw_only=True, omit_defaults=True, rep
             raise InvalidError.saying("policy.burst", "policy.per_second beside it", "no per_second")
         if self.waiting is not None and self.concurrency is None:
             raise InvalidError.saying("policy.waiting", "policy.concurrency beside it", "no concurrency")
-        # An attempt longer than the deadline would never reach its own limit, so one of the two is a mistake.
-        if self.timeout is not None and self.deadline is not None and self.timeout > self.deadline:
+        # An attempt longer than the deadline would never reach its own limit, so one of the two is a mistake. A limit that
+        # nobody named is none: the deadline ends the attempt first.
+        named = self.timeout if self.timeout is not DEFAULT_TIMEOUT else None
+        if named is not None and self.deadline is not None and named > self.deadline:
             raise InvalidError.at("policy.timeout", f"at most policy.deadline ({self.deadline:g} s)", self.timeout)
 
     def __reduce__(self) -> tuple[Any, ...]:
