@@ -48,7 +48,9 @@ def test_a_leaf_is_ours_with_its_code_and_the_builtin_people_catch(leaf, code, a
 
 
 def test_no_leaf_is_forgotten_here():
-    assert set(HoldfastError.__subclasses__()) == set(LEAVES)
+    # An integration may have a class of its own, and so may a test.
+    known = {leaf for leaf in HoldfastError.__subclasses__() if leaf.__module__.startswith("holdfast.")}
+    assert {leaf for leaf in known if not leaf.__module__.startswith("holdfast.integrations")} == set(LEAVES)
 
 
 @pytest.mark.parametrize("leaf", [HoldfastError, *LEAVES])

@@ -192,5 +192,15 @@ def test_a_bad_script_raises_where_it_is_written(steps, place, expected, receive
         script(steps)
 
 
+def test_a_class_that_inherits_its_code_is_not_taken_for_the_codes_own():
+    class Own(HoldfastError):
+        pass
+
+    with pytest.raises(HoldfastError) as raised:
+        script("code:SYS_INTERNAL_ERROR")()
+    assert type(raised.value) is HoldfastError
+    assert issubclass(Own, HoldfastError)
+
+
 def test_every_code_of_the_catalog_can_be_scripted():
     assert played(script([f"code:{code}" for code in CODES]), len(CODES)) == list(CODES)

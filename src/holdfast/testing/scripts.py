@@ -195,7 +195,9 @@ def _read_code(path: str, code: str) -> Step:
     if entry is None or entry.code != code:
         raise InvalidError.at(path, f"a code of the catalog, perhaps {' or '.join(nearest(code))}", code)
     # Raise the most specific class of the code, so that `except CircuitOpenError` works as with a real circuit.
-    leaf = next((error for error in HoldfastError.__subclasses__() if error.code == code), HoldfastError)
+    # An integration's class that declares no code of its own inherits one, and must not be taken for it.
+    leaves = (error for error in HoldfastError.__subclasses__() if error.__dict__.get("code") == code)
+    leaf = next(leaves, HoldfastError)
     return lambda: _raise(leaf(Fault.of(entry.code)))
 
 
