@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from circuit_bench import CLOSED, FAILURE, HALF_OPEN, OPEN, START, SUCCESS, Bench
 
-from holdfast.policies.circuit import PROVIDER, Breaker, Circuit, Permit, Rule, Transition, Verdict
+from holdfast.policies.circuit import GRADED, PROVIDER, Breaker, Circuit, Permit, Rule, Transition, Verdict
 from holdfast.policies.circuit.machine import TRANSITIONS_KEPT
 
 
@@ -316,3 +316,14 @@ def test_a_reading_of_the_time_from_just_before_is_harmless():
     bench = Bench(Circuit(failures=None, rate=0.5, volume=10)).good(4).wait(6.0).bad(2).wait(-4.0).bad(1).wait(4.0)
     assert bench.metrics.window_calls == 7
     assert bench.metrics.failure_rate == 3 / 7
+
+
+def test_S1_2_of_the_calls_with_a_fallback_one_looks_again_at_a_time():
+    breaker = Breaker(GRADED, "claude")
+    for second in range(3):
+        breaker.settle(breaker.admit(float(second)), Verdict.FAILURE, float(second))
+    assert breaker.makes_way(3.0).retry_at == 22.0
+    assert breaker.makes_way(22.0) is None
+    assert breaker.makes_way(22.1).retry_at == 42.0, "the first one may hang"
+    breaker.settle(breaker.admit(22.0), Verdict.SUCCESS, 23.0)
+    assert breaker.makes_way(23.0) is None

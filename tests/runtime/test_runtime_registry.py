@@ -144,3 +144,23 @@ def test_a_permit_that_is_given_back_while_this_thread_holds_the_lock_is_settled
         assert state._breaker.ignored == 0, "a change that is half done must not be changed from within"
     assert isinstance(state.admit(11.0, TURN), Permit), "the place of the probe is free again"
     assert state.metrics(11.0).ignored == 1
+
+
+def test_a_forked_worker_forgets_the_calls_that_wait_in_its_parent() -> None:
+    state = state_with(Policy())
+    woken: list[str] = []
+    state.join(TURN, lambda: woken.append("a call of the parent"))
+    state.after_fork()
+    permit = state.admit_if_closed(0.0)
+    assert permit is not None
+    state.succeed(permit, 1.0)
+    assert woken == []
+
+
+def test_a_circuit_that_is_no_longer_graded_has_no_pace() -> None:
+    state = state_with(Policy())
+    state.expect_limits()
+    assert state.admit_if_closed(0.0) is None, "calls are counted"
+    state.renew()
+    state.serve(Policy(circuit=Circuit()), 0.0)
+    assert isinstance(state.admit_if_closed(0.0), Permit)

@@ -220,5 +220,5 @@ def fault_of_tool(error: Exception) -> Fault:
     is_own = fault.code in _OWN_WORDS and not isinstance(error, (HoldfastError, *_DEFECTS))
     if not text or not (is_written or is_own):
         return fault
-    told = Fault.of("TOOL_EXECUTION_FAILED", context={"reason": text}, cause=fault.cause)
-    return told.with_attempts(fault.attempts).masked(process_redactor())
+    shown = Fault.of("TOOL_EXECUTION_FAILED", context={"reason": text}, cause=fault.cause)
+    return shown.with_attempts(fault.attempts).masked(process_redactor())

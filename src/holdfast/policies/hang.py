@@ -19,10 +19,12 @@ BLOCK = 250
 FACTOR = 4.0
 """A call hangs when it takes this many times as long as the slowest of them."""
 LEAST_S = 10.0
+"""No call hangs before this many seconds."""
 UNSURE_S = 60.0
 UNSURE_FACTOR = 20.0
-"""The same while fewer than `ENOUGH` answers are known."""
+"""`LEAST_S` and `FACTOR` while fewer than `ENOUGH` answers are known."""
 MOST_DOUBLINGS = 6
+"""Stops in a row double the limit at most so often."""
 MOMENT_S = 1.0
 """Calls that are stopped within this time hang for the same reason."""
 

@@ -1,7 +1,7 @@
 """Pacing: start calls only as fast as the other side accepts them, learned from the calls that it rejects.
 
     pace.limited(started, now, requested)   the other side rejected a call because there were too many
-    pace.wait(now, ahead)                   how long a call must wait that `ahead` others wait before
+    pace.wait(now, ahead)                   how long a call must wait; `ahead` calls go before it
     pace.started(now)                       a call starts
     pace.accepted()                         a call was answered
 
@@ -38,14 +38,15 @@ LEVEL = 8
 FREE = 48
 """Calls without a rejection after which the limit is gone: the pace is then 11 times what was accepted."""
 SLOWEST_PER_S = 1 / 60
+"""The pace never falls below this."""
 FIRST_PAUSE_S = 1.0
 PAUSE_GROWTH = 1.6
-TRUSTED_S = 10.0
-TRUSTED_SHARE = 0.25
-"""The call that got a pause named waits for all of it. For the others a long one is an estimate: after this many seconds, or
-this share of it, one of them finds out whether it still holds."""
 LONGEST_PAUSE_S = 5.0
 """Where no call is accepted, the pauses between two calls grow from the first to the longest."""
+TRUSTED_S = 10.0
+TRUSTED_SHARE = 0.25
+"""The call that was rejected waits for the whole delay that the other side names. The other calls wait for this share of it,
+but at least this many seconds. Then one of them finds out whether the limit still holds."""
 
 
 class Pace:
@@ -85,7 +86,7 @@ class Pace:
         return self._starts >= FREE and not self._open_per_s
 
     def wait(self, now: float, ahead: int = 0) -> float:
-        """Return the seconds until a call may start that `ahead` others wait before; 0: now."""
+        """Return the seconds until a call may start, if `ahead` calls go before it; 0: now."""
         if self._open_per_s:
             return max(0.0, self._next - now + (ahead - BURST + 1) / self._open_per_s)
         # While every call is rejected, nobody knows the pace of those that follow. The last known one is the best guess.

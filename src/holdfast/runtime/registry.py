@@ -465,6 +465,9 @@ class TargetState:
             if self._is_new("circuit", self.circuit, policy.circuit):
                 self.circuit = policy.circuit
                 self._breaker.reconfigure(policy.circuit or _METRICS_ONLY, now)
+                if not self._breaker.config.graded:
+                    self._expects_limits = False
+                    self._set_pace(None)
             if self._is_new("retry_quota", self._quota, policy.retry_quota):
                 self._quota = policy.retry_quota
                 self._quota_machine = None if self._quota is None else QuotaMachine(self._quota)
@@ -522,6 +525,10 @@ class TargetState:
     def after_fork(self) -> None:
         """Replace the lock and the limiter after a fork: threads of the parent may hold them and do not exist here."""
         self._lock = threading.Lock()
+        # The calls that wait are the parent's.
+        self._queue = WaitQueue()
+        self._called, self._left = {}, []
+        self._is_busy = self._pace is not None
         if self.limiter is not None and self._limiter_options is not None:
             self.limiter = limiter_for(self.name, *self._limiter_options)
 

@@ -77,6 +77,7 @@ class Breaker:
         "_counting",
         "_generation",
         "_is_free",
+        "_looked_at",
         "_moment",
         "_probes_out",
         "_room",
@@ -143,6 +144,8 @@ class Breaker:
         self._probes_out: list[Permit] | None = None
         self._room = config.probes
         """Probes that may run at the same time. In a graded circuit each good one makes room for another."""
+        self._looked_at = -math.inf
+        """When a call with a fallback was last let through to look again."""
         self._back_since = -math.inf
         """When the first good probe ended."""
         self._moment = -math.inf
@@ -248,8 +251,10 @@ class Breaker:
         """
         if self.streak < MAKES_WAY or not self.config.graded or self.last_failure is None or self._mode() != "normal":
             return None
-        until = self.last_failure + LOOKS_AGAIN_S
+        until = max(self.last_failure, self._looked_at) + LOOKS_AGAIN_S
         if now >= until:
+            # The others wait for what becomes of this one. It may hang.
+            self._looked_at = now
             return None
         self.rejected += 1
         reason = None if self.rejection is None else self.rejection.reason
