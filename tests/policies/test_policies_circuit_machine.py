@@ -322,8 +322,8 @@ def test_S1_2_of_the_calls_with_a_fallback_one_looks_again_at_a_time():
     breaker = Breaker(GRADED, "claude")
     for second in range(3):
         breaker.settle(breaker.admit(float(second)), Verdict.FAILURE, float(second))
-    assert breaker.makes_way(3.0).retry_at == 22.0
-    assert breaker.makes_way(22.0) is None
-    assert breaker.makes_way(22.1).retry_at == 42.0, "the first one may hang"
-    breaker.settle(breaker.admit(22.0), Verdict.SUCCESS, 23.0)
+    assert breaker.makes_way(3.0) is None
+    assert breaker.makes_way(3.1).retry_at == 23.0, "the first one may hang"
     assert breaker.makes_way(23.0) is None
+    breaker.settle(breaker.admit(23.0), Verdict.SUCCESS, 24.0)
+    assert breaker.makes_way(24.0) is None

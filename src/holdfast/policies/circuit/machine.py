@@ -39,7 +39,7 @@ MOMENT_S = 1.0
 """In a graded circuit, failures within this time are one observation."""
 MAKES_WAY = 3
 LOOKS_AGAIN_S = 20.0
-"""After failures in so many moments, a call that a fallback could answer is made only so long after the latest failure."""
+"""After failures in so many moments, one of the calls that a fallback could answer is made in so many seconds."""
 FULL_ROOM = 1024
 """A graded circuit closes at the latest when it lets so many calls run at the same time."""
 RAMP_S = 10.0
@@ -249,11 +249,11 @@ class Breaker:
 
         A graded circuit lets such calls go sooner than it opens: they lose nothing. One of them looks again now and then.
         """
-        if self.streak < MAKES_WAY or not self.config.graded or self.last_failure is None or self._mode() != "normal":
+        if self.streak < MAKES_WAY or not self.config.graded or self._mode() != "normal":
             return None
-        until = max(self.last_failure, self._looked_at) + LOOKS_AGAIN_S
+        # Counted from the start of the last one that looked, like a probe: one that hangs must not delay the next.
+        until = self._looked_at + LOOKS_AGAIN_S
         if now >= until:
-            # The others wait for what becomes of this one. It may hang.
             self._looked_at = now
             return None
         self.rejected += 1
