@@ -127,7 +127,8 @@ class Window:
     def _add(self, place: int, good: int, bad: int, slow: int) -> None:
         if self._past is None:
             # An array of machine integers: it needs no object for each count, and the garbage collector does not track it.
-            self._past = array("Q", bytes(8 * 3 * PARTS))
+            # 32 bits each: a part of a window has no room for four billion calls.
+            self._past = array("I", [0]) * (3 * PARTS)
         self._past[_GOOD + place] += good
         self._past[_BAD + place] += bad
         self._past[_SLOW + place] += slow
