@@ -61,6 +61,12 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     """The name of the operation, for people: `claude messages.create`."""
     v: int = msgspec.field(default_factory=lambda: VERSION)
     """The version. Always written, so that a reader of an old log knows it; a plain default would be left out."""
+    session: str = ""
+    """The id of the session that it happened in; empty outside of sessions."""
+    turn: int = 0
+    """The number of the session's turn; 0 outside of turns."""
+    step: str = ""
+    """The name of the step in that turn; empty outside of steps."""
 
 
 class Retry(_Record, frozen=True, kw_only=True, tag="retry"):

@@ -11,10 +11,13 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Self, TypeAlias
 
+import msgspec
+
 from holdfast._lazy import lazy_module
 from holdfast.events import AttemptEnded, AttemptStarted, Event, SuppressedError
 from holdfast.events.tracker import facts_of
 from holdfast.faults import REDACTOR
+from holdfast.runtime.ambient import WORK, work_in_force
 from holdfast.runtime.secrets import process_redactor
 
 if TYPE_CHECKING:
@@ -60,7 +63,8 @@ class Bus:
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether events of this kind have readers; if not, the event need not be built."""
-        return kind in self._handlers
+        # Inside a session everybody may be silent: its audit trail still records the events.
+        return kind in self._handlers or WORK.get() is not None
 
     def subscribe(self, handler: Handler, kinds: tuple[type[Event], ...]) -> Subscription:
         """Call `handler` with each event of these kinds, in order, in the reporting call's own context."""
@@ -68,7 +72,15 @@ class Bus:
         return Subscription(lambda: self._change(lambda kept: _without(kept, handler), kinds))
 
     def emit(self, event: Event) -> None:
-        """Call the handlers of an event, or leave it to the `emit` whose handler caused it."""
+        """Call the handlers of an event, or leave it to the `emit` whose handler caused it.
+
+        An event inside a session gets the session's id, turn and step, and is recorded in the session's audit chain.
+        """
+        # The context is the caller's only here: an event that waits is delivered in the context of another.
+        work = work_in_force()
+        if work is not None:
+            event = msgspec.structs.replace(event, session=work.session, turn=work.turn, step=work.step)
+            work.record(event, work)
         emitting = self._emitting
         if emitting.waiting is not None:
             # A handler caused this event, for example by resetting a circuit. Delivered now, the handlers after that

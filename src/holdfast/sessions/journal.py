@@ -22,6 +22,7 @@ from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import codec
 from holdfast.sessions.log import EntryBody, SessionMemory, new_entry
+from holdfast.sessions.recorder import Recorder
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
 from holdfast.stores.errors import damaged
 
@@ -111,7 +112,20 @@ _COMMITS: weakref.WeakKeyDictionary[Store, dict[int, tuple[Runtime | None, Calla
 class Journal:
     """Writes to a session's log, and remembers what is in it."""
 
-    __slots__ = ("_commit", "_early", "failed", "fence", "memory", "runtime", "seen", "session", "store")
+    __slots__ = (
+        "_commit",
+        "_early",
+        "_flushing",
+        "_writing",
+        "failed",
+        "fence",
+        "memory",
+        "recorder",
+        "runtime",
+        "seen",
+        "session",
+        "store",
+    )
 
     def __init__(self, store: Store, session: str, runtime: Runtime | None) -> None:
         self.store = store
@@ -126,6 +140,11 @@ class Journal:
         self._early: dict[int, tuple[tuple[EntryBody, str], ...]] = {}
         """Our own writes beyond `seen`, by offset. They wait until the earlier entries of other writers are read."""
         self._commit = _recovering_commit(store, runtime)
+        self.recorder = Recorder(session, self._flush)
+        """The retries and other events inside the session, on their way into its audit chain."""
+        self._flushing: asyncio.Task[Receipt] | None = None
+        self._writing = 0
+        """How many commits are under way."""
 
     def fault_of(self, error: Exception) -> Fault:
         """Return the fault of an exception, by the clock and the rules of the session's runtime."""
@@ -157,28 +176,51 @@ class Journal:
         if self.fence is None and "create" not in parts:
             expected = f"`async with Session.open({self.session!r}, …) as session`"
             raise InvalidError.saying("session", expected, "a session that was not entered")
+        # The write runs in its own task, because a cancelled caller must not interrupt the commit.
+        return await asyncio.shield(self._start(bodies, type_, parts))
+
+    def _start(self, bodies: tuple[EntryBody, ...], type_: str | None, parts: dict[str, Any]) -> asyncio.Task[Receipt]:
         # The caller's deadline and budget must not stop this write: the result of finished work must be saved.
         context = contextvars.copy_context()
         context.run(AMBIENT.set, None)
-        task = asyncio.get_running_loop().create_task(self._write(bodies, type_, parts), context=context)
-        # The write runs in its own task, because a cancelled caller must not interrupt the commit.
-        return await asyncio.shield(task)
+        return asyncio.get_running_loop().create_task(self._write(bodies, type_, parts), context=context)
 
     async def _write(self, bodies: tuple[EntryBody, ...], type_: str | None, parts: dict[str, Any]) -> Receipt:
         named = tuple((body, fresh_id()) for body in bodies)
         entries = tuple(new_entry(body, id_, type_) for body, id_ in named)
+        waiting = self.recorder.take()
+        if waiting.events:
+            # Before the commit's own records: they happened before it.
+            parts["audit"] = (*self.recorder.records(waiting), *parts.get("audit", ()))
         commit = Commit(session=self.session, fence=self.fence, entries=entries, **parts)
+        self._writing += 1
         try:
             receipt = await self._commit(commit)
-        except HoldfastError as error:
+        except BaseException as error:
+            self.recorder.put_back(waiting)
             # Other errors, such as an illegal transition, concern this write only.
-            if error.fault.code in ("SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST"):
+            if isinstance(error, HoldfastError) and error.fault.code in ("SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST"):
                 self.failed = error.fault
             raise
+        finally:
+            self._writing -= 1
         # A duplicate wrote nothing. The memory already has the effect of the first write.
         if not receipt.duplicate:
             self._take(receipt, named)
+        else:
+            self.recorder.put_back(waiting)
         return receipt
+
+    def _flush(self) -> None:
+        """Write the records that nothing else has written in time."""
+        if self._writing:
+            # A store that fails is being asked already, and its retries are such records too: they must not add commits.
+            self.recorder.schedule()
+        elif self.failed is None:
+            # The task is kept, because the loop holds tasks weakly.
+            self._flushing = self._start((), None, {})
+            # If it fails, the records wait for the next write, which reports the failure.
+            self._flushing.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def _take(self, receipt: Receipt, named: tuple[tuple[EntryBody, str], ...]) -> None:
         if named:

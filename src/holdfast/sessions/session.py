@@ -216,6 +216,7 @@ class Session(TurnRunner):
             await self._give_back()
             raise
         await self._scope.__aenter__()
+        self._journal.recorder.enter()
         self._started_with = None
         return self
 
@@ -235,6 +236,7 @@ class Session(TurnRunner):
             failure = cut
             if error is None:
                 kind, error, trace = type(cut), cut, cut.__traceback__
+        self._journal.recorder.leave()
         await self._leave_scope(kind, error, trace)
         if failure is not None:
             raise failure

@@ -157,7 +157,8 @@ class Turn:
 
     async def _run(self, step: _Step, call: Callable[[], Any]) -> Any:
         try:
-            with keyed(self.key(step.name)):
+            key = self.key(step.name)
+            with keyed(key), self._journal.recorder.inside(self.number, step.name, key):
                 result = call()
                 if inspect.isawaitable(result):
                     result = await result

@@ -85,7 +85,8 @@ class TurnRunner(QuestionMethods):
             self._turn = turn
             try:
                 async with turn.scope:
-                    yield turn
+                    with self._journal.recorder.inside(turn.number):
+                        yield turn
             except BaseException:
                 await self._turn_failed(turn)
                 raise

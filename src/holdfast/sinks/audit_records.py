@@ -56,8 +56,11 @@ CLASSES: Mapping[type[Event], AuditClass] = {
 """The class of each kind of event. A call to a tool is a ToolInvocation instead."""
 
 
-def audit_of(event: Event, redactor: Redactor, *, otherwise: str) -> NewAudit:
-    """Return the record of an event. `otherwise` is the correlation of an event that belongs to no run."""
+def audit_of(event: Event, redactor: Redactor, *, otherwise: str = "", correlation: str = "") -> NewAudit:
+    """Return the record of an event.
+
+    It is correlated by its run, or by `otherwise` if it belongs to no run. With `correlation` its run is one of the facts.
+    """
     facts = facts_of(event, redactor)
     # Keep the event's own time. The record's time is that of the commit, which may be much later.
     payload: dict[str, Any] = {"event": facts.pop("type"), "at": facts.pop("at")}
@@ -67,10 +70,13 @@ def audit_of(event: Event, redactor: Redactor, *, otherwise: str) -> NewAudit:
         payload |= {"code": fault.code, "class": fault.entry.classed, "severity": fault.severity.value}
     elif isinstance(event, CircuitStateChange) and event.reason is not None:
         payload["code"] = event.reason
-    facts.pop("run", None)
+    if not correlation:
+        facts.pop("run", None)
     facts.pop("v", None)
     return NewAudit(
-        kind=_class_of(event), correlation=event.run or otherwise, payload=msgspec.json.encode({**payload, **facts})
+        kind=_class_of(event),
+        correlation=correlation or event.run or otherwise,
+        payload=msgspec.json.encode({**payload, **facts}),
     )
 
 

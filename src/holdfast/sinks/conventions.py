@@ -14,6 +14,7 @@ __all__ = [
     "ERROR_TYPE",
     "SCHEMA_URL",
     "SEMCONV_VERSION",
+    "SESSION_ID",
     "Ours",
     "attributes_of",
 ]
@@ -23,6 +24,7 @@ SEMCONV_VERSION = "1.41.0"
 SCHEMA_URL = f"https://opentelemetry.io/schemas/{SEMCONV_VERSION}"
 
 ERROR_TYPE = "error.type"
+SESSION_ID = "session.id"
 _OPERATION_NAME = "gen_ai.operation.name"
 _PROVIDER_NAME = "gen_ai.provider.name"
 _REQUEST_MODEL = "gen_ai.request.model"
@@ -59,6 +61,8 @@ class Ours:
     ATTEMPT = "holdfast.attempt"
     VIA = "holdfast.via"
     WAITED = "holdfast.waited_s"
+    TURN = "holdfast.turn"
+    STEP = "holdfast.step"
     DEGRADED = "holdfast.degraded"
 
 

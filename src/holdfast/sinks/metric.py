@@ -67,7 +67,7 @@ def measure_errors(
     """
 
     def failed(event: Failed) -> None:
-        metric = ErrorMetric.of(event.fault, source)
+        metric = ErrorMetric.of(event.fault, source, session_id=event.session or None)
         for reader in readers:
             reader(metric)
 

@@ -33,7 +33,7 @@ from holdfast.events import (
 from holdfast.events.tracker import Tracker, tag_of
 from holdfast.extras import needs_extra
 from holdfast.faults import Fault
-from holdfast.sinks.conventions import ERROR_TYPE, SCHEMA_URL, Ours, attributes_of
+from holdfast.sinks.conventions import ERROR_TYPE, SCHEMA_URL, SESSION_ID, Ours, attributes_of
 from holdfast.sinks.reader import subscribe
 
 with needs_extra("trace_recoveries", "opentelemetry-api", "otel"):
@@ -190,6 +190,8 @@ class _Tracing:
         if known is None:
             known = self._learn(event.operation)
         name, attributes = known
+        if event.session:
+            attributes = attributes | _work(event)
         trace = _Trace(self._tracer.start_span(name, attributes=attributes))
         self._traces.put(event.run, trace)
         return trace
@@ -241,6 +243,20 @@ _NAMES = frozenset({"action", "because", "circuit", "from_", "how", "reason", "r
 """Text fields that hold names. Other texts may be content and are left out."""
 
 
+_ON_THE_SPAN = frozenset({"at", "run", "operation", "v", "session", "turn", "step"})
+"""Fields that the operation's span holds already."""
+
+
+def _work(event: Event) -> dict[str, Any]:
+    """Return the attributes of an operation inside a session."""
+    work: dict[str, Any] = {SESSION_ID: event.session}
+    if event.turn:
+        work[Ours.TURN] = event.turn
+    if event.step:
+        work[Ours.STEP] = event.step
+    return work
+
+
 def _attempt(event: AttemptStarted | AttemptEnded) -> dict[str, Any]:
     # Leave out the usual value, because each attribute costs time in every call.
     if event.via == "primary":
@@ -254,7 +270,7 @@ def _attributes(event: Event) -> dict[str, Any]:
     # Attributes have the names of the JSON, which dashboards know: they stay when a field is renamed in Python.
     for field, name in zip(event.__struct_fields__, event.__struct_encode_fields__, strict=True):
         value = getattr(event, field)
-        if field in {"at", "run", "operation", "v"} or value is None:
+        if field in _ON_THE_SPAN or value is None:
             continue
         if isinstance(value, Fault):
             attributes[ERROR_TYPE] = value.code
