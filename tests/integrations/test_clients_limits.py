@@ -10,14 +10,25 @@ import pickle
 import anthropic
 import httpx2
 import pytest
-from clients_forms import STREAMED, WHOLE, recovering, text_of
+from clients_forms import (
+    ANSWER,
+    STREAMED,
+    WHOLE,
+    client_for,
+    collect,
+    collect_async,
+    recovering,
+    text_in,
+    text_of,
+)
 from clients_kit import BLOCK, REQUEST, START, STOP, Wire, async_anthropic_on, in_time, text, world
 
 import holdfast.anthropic
-from holdfast import BATCH, Budget, DeadlineError, Policy
+from holdfast import BATCH, Budget, DeadlineError, Policy, Runtime, StreamCutError
 from holdfast.events import AttemptStarted
+from holdfast.policies.hang import ENOUGH
 from holdfast.policies.policy import DEFAULT_TIMEOUT
-from holdfast.testing import FaultProvider
+from holdfast.testing import FaultProvider, Midpoint, VirtualClock, run
 
 EACH = pytest.mark.parametrize("form", WHOLE.values(), ids=WHOLE)
 EACH_STREAM = pytest.mark.parametrize("form", STREAMED.values(), ids=STREAMED)
@@ -203,3 +214,43 @@ def test_FI2_a_deadline_of_the_policy_ends_a_stream_before_its_first_content_onl
         in_time(runtime, read(dripping(runtime, START, BLOCK, *CONTENT, policy=Policy(deadline=100))))[-1]
         == "message_stop"
     )
+
+
+# --- streams that fall silent ---
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@EACH_STREAM
+@pytest.mark.parametrize("after_first", ["raise", "restart"])
+def test_a_stream_that_falls_silent_is_noticed_by_the_gaps_of_the_streams_before(form, is_async, after_first):
+    runtime = Runtime(clock=VirtualClock(), rng=Midpoint())
+    provider = FaultProvider(f"ok*{ENOUGH}, silence;after=3, ok", clock=runtime.clock)
+    client = recovering(
+        form, client_for(form, provider.transport(), is_async=is_async), runtime=runtime, after_first=after_first
+    )
+
+    def read():
+        events = []
+        try:
+            if is_async:
+                run(collect_async(form, client, events), clock=runtime.clock)
+            else:
+                collect(form, client, events)
+        except Exception as error:
+            return events, error
+        return events, None
+
+    for _ in range(ENOUGH):
+        assert read()[1] is None
+    began = runtime.clock.monotonic()
+    events, error = read()
+    assert runtime.clock.monotonic() - began < 15, "the SDK's own limit is 600 s"
+    if after_first == "restart":
+        assert error is None
+        assert "".join(map(text_in, events)).endswith(ANSWER)
+    else:
+        assert isinstance(error, StreamCutError)
+        assert isinstance(error, form.sdk.APITimeoutError)
+        assert error.fault.code == "PROVIDER_STREAM_STALLED"
+        assert error.fault.message.endswith("sent nothing for 10 s, far longer than its earlier streams")
+        assert error.partial.payload == events

@@ -61,3 +61,21 @@ def test_at_most_one_in_a_thousand_slow_answers_is_stopped(tail: str, slower: fl
         else:
             it.took(took)
     assert stopped <= calls / 1000
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("slower", [1.0, 3.0])
+def test_at_most_one_in_a_thousand_slow_streams_is_stopped(tail: str, slower: float) -> None:
+    """Streams of 2 to 60 items, where one stream is one sample: its longest gap."""
+    streams, stopped = 20_000, 0
+    rng, it = random.Random(12), HangWatch()
+    for number in range(streams):
+        factor = slower if number > streams / 2 else 1.0
+        longest = max(TAILS[tail](rng) * factor for _ in range(rng.randint(2, 60)))
+        limit = it.limit()
+        if limit is not None and longest > limit:
+            stopped += 1
+            it.stopped(float(number * 10))
+        else:
+            it.took(longest)
+    assert stopped <= streams / 1000

@@ -144,9 +144,14 @@ class Ending:
             raise HoldfastError(Fault.of("PROVIDER_STREAM_CUT", "The stream ended before its last event"))
 
 
-def stalled(name: str, seconds: float | None) -> HoldfastError:
-    """Return the error for a stream that sent nothing for `seconds`; None: for longer than the HTTP client's limit."""
+def stalled(name: str, seconds: float | None, *, learned: bool = False) -> HoldfastError:
+    """Return the error for a stream that sent nothing for `seconds`; None: for longer than the HTTP client's limit.
+
+    `learned`: the limit is not one that somebody gave.
+    """
     silence = "too long" if seconds is None else f"{seconds:g} s"
+    if learned:
+        silence += ", far longer than its earlier streams"
     context = {} if seconds is None else {"idle_s": seconds}
     return HoldfastError(Fault.of("PROVIDER_STREAM_STALLED", f"{name} sent nothing for {silence}", context=context))
 
@@ -246,12 +251,17 @@ class StreamPlan(Protocol):
     ways: tuple[Way, ...]
     first: Wheels | None
     idle: Wheels | None
+    watched: bool
     each: bool
     own: Wheels
     total: float | None
 
     def begin(self) -> Operation:
         """Return the operation of a stream that begins now."""
+        ...
+
+    def silence(self, gap: float | None) -> Wheels | None:
+        """Return the limit of the wait for a further item; `gap` is the learned one."""
         ...
 
 
@@ -297,6 +307,8 @@ class Flow:
         self._request: Request | None = None
         """The arguments that the next source would be made with."""
         self._began = 0.0
+        self._read_at = 0.0
+        """When the wait for the next item began, where gaps are watched."""
         self.handed_out = False
         """An SDK's own object reads the stream now."""
         self._settled = False
@@ -311,7 +323,7 @@ class Flow:
     def _use(self, of: StreamPlan) -> None:
         """Begin with the first source, or with a fallback. Each has its own limits and its own way to go on."""
         self.of, self.op = of, of.begin()
-        self.op.streams()
+        self.op.streams(watched=of.watched)
         self._began = self.op.plan.monotonic()
         self._mode = of.after_first
         self._call = OpenCall() if of.after_first == "continue" else None
@@ -333,8 +345,15 @@ class Flow:
         self._looks = any(found is not None for found in (dialect.failure, dialect.ends, dialect.used))
         self._ending = Ending(dialect)
 
+    def reads(self, now: float) -> None:
+        """The wait for the next item begins."""
+        self._read_at = now
+
     def received(self, item: Any, source: Any) -> bool:
         """Handle an item; return False if it is held back and the next one is needed now. Raise a failure it reports."""
+        hangs = self.op.hangs
+        if hangs is not None and not self.fresh:
+            hangs.waited(self.op.plan.monotonic() - self._read_at)
         if item is ALIVE:
             self.fresh = False
             self._began_to_answer()
@@ -376,7 +395,7 @@ class Flow:
         is_good = self._ending.complete and self._reported is None
         if is_good and not self._settled and not self.over and self.op.budget is None:
             self._settled = True
-            self.op.succeeded()
+            self._succeeded(None)
 
     def _release(self) -> None:
         self.ready.extend(self._held or ())
@@ -388,7 +407,7 @@ class Flow:
     def _began_to_answer(self) -> None:
         op = self.op
         if op.hangs is not None:
-            op.hangs.ended("first", op.plan.monotonic() - op.attempt_started)
+            op.hangs.began(op.plan.monotonic() - op.attempt_started)
 
     def source_ended(self, source: Any) -> None:
         """Settle a stream whose source has ended; raise if the item that ends every complete stream is missing."""
@@ -401,9 +420,14 @@ class Flow:
             return
         # Settled before the last item is delivered, because the source has done its part.
         if self._reported is None:
-            self.op.succeeded(source if self._used is None else self._used)
+            self._succeeded(source if self._used is None else self._used)
         else:
             self.op.cut_off(self._reported)
+
+    def _succeeded(self, value: object) -> None:
+        if self.op.hangs is not None:
+            self.op.hangs.completed()
+        self.op.succeeded(value)
 
     def next_item(self) -> Any:
         """Return the next item that is ready, and count it as delivered."""
@@ -436,12 +460,14 @@ class Flow:
 
     def late(self) -> HoldfastError:
         """Return the error of the limit that expired. Each limit has its own error (R77)."""
-        op, ends, idle = self.op, self.ends(), self.of.idle
-        if ends is not None and op.plan.monotonic() >= ends:
+        op, ends, now = self.op, self.ends(), self.op.plan.monotonic()
+        if ends is not None and now >= ends:
             return errors.deadline_passed(op, ends - self._began)
         if self.fresh:
             return errors.timed_out(op)
-        return stalled(op.plan.name or "The stream", 0.0 if idle is None else idle.seconds)
+        limit = self.of.silence(None if op.hangs is None else op.hangs.gap)
+        learned = limit is not self.of.idle and op.hangs is not None and op.hangs.silent(now - self._read_at, now)
+        return stalled(op.plan.name or "The stream", 0.0 if limit is None else limit.seconds, learned=learned)
 
     # --- leaving and failing ---
 
@@ -453,7 +479,7 @@ class Flow:
         if self._settled:
             return
         if self._ending.complete and self._reported is None and not self._held and error is None:
-            self.op.succeeded(self._used)
+            self._succeeded(self._used)
         else:
             self.op.abandoned(error)
 
@@ -518,7 +544,7 @@ class Flow:
     def _settle_cut(self, error: BaseException) -> BaseException:
         """Raise `StreamCutError` if the stream may not resume; else return the failure to decide about."""
         if self._dialect.timeout_is_silence and self.op.plan.runtime.fault_of(error).code == "PROVIDER_TIMEOUT":
-            silence = stalled(self.op.plan.name, None)
+            silence = self._client_timed_out()
             silence.__cause__ = error
             error = silence
         if not may_resume(self._mode, inside_tool_call=self._call is not None and self._call.inside):
@@ -530,6 +556,13 @@ class Flow:
             error = error.__cause__
             forget_account(error)
         return error
+
+    def _client_timed_out(self) -> HoldfastError:
+        """Return the error for a stream that the HTTP client ended by its own limit, which may be a learned one."""
+        op, now = self.op, self.op.plan.monotonic()
+        if op.hangs is not None and op.hangs.silent(now - self._read_at, now):
+            return stalled(op.plan.name, now - self._read_at, learned=True)
+        return stalled(op.plan.name, None)
 
     def _raise_cut(self, error: BaseException) -> NoReturn:
         """Raise `StreamCutError` with the delivered items; a defect in the source's own code is raised as it is."""

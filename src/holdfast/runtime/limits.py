@@ -24,6 +24,7 @@ import contextvars
 import gc
 import threading
 import weakref
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -53,6 +54,8 @@ __all__ = [
     "call_in_thread",
 ]
 
+_EARLY_S = 1e-3
+"""A timer may fire early by a rounding error."""
 _NEARLY = 0.01
 """An outer limit of the same length ends a little earlier. Within this share of the limit, both count as over."""
 
@@ -408,14 +411,22 @@ class _ThreadCall:
 
 
 class HangGuard:
-    """Stops the attempts of one operation that take far longer than the answers before them."""
+    """Stops the attempts of one operation that take far longer than the answers before them.
 
-    __slots__ = ("_kind", "_seconds", "_state")
+    It knows three kinds of times: to a whole `answer`, to the `first` item of a stream, and the longest `gap` between two items
+    of a stream. One stream is one sample of a gap: its gaps resemble each other, so a hundred of them show no more than one.
+    """
+
+    __slots__ = ("_kind", "_longest", "_seconds", "_state", "gap")
 
     def __init__(self, state: TargetState) -> None:
         self._state = state
         self._kind = ""
         self._seconds: float | None = None
+        self._longest: float | None = None
+        """The longest gap between two items so far; None before the second item."""
+        self.gap: float | None = None
+        """The seconds without an item after which the present stream hangs; None: nobody knows."""
 
     def begin(self, kind: str) -> float | None:
         """An attempt of this kind begins: return the seconds after which it hangs; None: nobody knows."""
@@ -429,6 +440,39 @@ class HangGuard:
 
     def failed(self, took: float, now: float) -> None:
         """The attempt failed after so many seconds. If that was the limit, it was stopped."""
-        # A timer may fire early by a rounding error.
-        if self._seconds is not None and took >= self._seconds - 1e-3:
+        if self._seconds is not None and took >= self._seconds - _EARLY_S:
             self._state.stopped(self._kind, now)
+
+    # --- streams ---
+
+    def begin_read(self) -> float | None:
+        """A stream is opened that is read in a thread: return one limit for all its waits; None: nobody knows."""
+        first, gap = self.begin("first"), self._state.hangs_after("gap")
+        self._seconds = None if first is None or gap is None else max(first, gap)
+        return self._seconds
+
+    def began(self, took: float) -> None:
+        """The first item of a stream has come after so many seconds."""
+        self.ended("first", took)
+        self._longest = None
+        gap = self._state.hangs_after("gap")
+        # Whole seconds: streams with the same limit share a timer.
+        self.gap = None if gap is None else float(ceil(gap))
+
+    def waited(self, seconds: float) -> None:
+        """A further item has come after so many seconds."""
+        if self._longest is None or seconds > self._longest:
+            self._longest = seconds
+
+    def completed(self) -> None:
+        """The stream is complete. One that was cut or left says nothing about the gaps in the rest of it."""
+        if self._longest is not None:
+            self._state.took("gap", self._longest)
+            self._longest = None
+
+    def silent(self, seconds: float, now: float) -> bool:
+        """The stream has broken after a silence of so many seconds; return whether it was stopped because it hung."""
+        is_hang = self.gap is not None and seconds >= self.gap - _EARLY_S
+        if is_hang:
+            self._state.stopped("gap", now)
+        return is_hang

@@ -149,7 +149,7 @@ class Operation:
             self.cut_at = self.deadline
         if adapter is not None or abort is not None:
             self.adapter, self.abort, self.eventful = adapter, abort, True
-            if adapter is not None and adapter.stops_hangs and plan.effect != "unsafe":
+            if adapter is not None and adapter.stops_hangs and plan.stops_hangs:
                 self.hangs = HangGuard(plan.timed_state)
         around = AMBIENT.get()
         if around is not None and (around := in_force(around)) is not None and not plan.off:
@@ -260,16 +260,19 @@ class Operation:
     def limit(self) -> float | None:
         """Return how many seconds the attempt just begun may take."""
         allowed = self.plan.timeout
-        if self.hangs is not None and not self.is_stream and (hang := self.hangs.begin("answer")) is not None:
-            allowed = hang if allowed is None else min(allowed, hang)
+        if self.hangs is not None:
+            hang = self.hangs.begin_read() if self.is_stream else self.hangs.begin("answer")
+            allowed = hang if allowed is None or (hang is not None and hang < allowed) else allowed
         if self.cut_at is None:
             return allowed
         left = self.cut_at - self.attempt_started
         return left if allowed is None or left < allowed else allowed
 
-    def streams(self) -> None:
-        """Its answer comes in items."""
+    def streams(self, *, watched: bool) -> None:
+        """Its answer comes in items. `watched`: it may be stopped where it takes far longer than usual."""
         self.is_stream = True
+        if watched and self.adapter is None and self.plan.stops_hangs:
+            self.hangs = HangGuard(self.plan.timed_state)
 
     def call_starts(self) -> None:
         """The call itself begins now: waiting for the limiter is not the callee's time.

@@ -178,6 +178,9 @@ class Plan:
         """Seconds in which attempts may start."""
         if self.client_limits and policy.timeout is DEFAULT_TIMEOUT:
             self.timeout = None
+        is_preset = any(policy.timeout is preset.timeout for preset in (INTERACTIVE, PATIENT, BATCH))
+        self.stops_hangs = is_preset and self.effect != "unsafe" and not self.off
+        """A call may be stopped that takes far longer than usual. A limit that somebody gave holds exactly instead."""
         # The first attempt gets the smaller of timeout and deadline. `Operation.limit` shortens the limit of later attempts.
         limits = [limit for limit in (self.timeout, self.deadline) if limit is not None]
         self.wheels = Wheels(min(limits), runtime.clock) if limits else None

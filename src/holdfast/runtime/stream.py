@@ -109,6 +109,8 @@ class StreamOf(Generic[P, T]):
         self.ways: tuple[Way, ...] = ()
         self._adapter = adapter
         self._first, self._idle = first, idle
+        self.watched = first is None or idle is None
+        """Nobody gave one of its limits, so a learned one holds."""
         self.each = first is None
         """The limit is for each event. With `first` it is for the first content, whatever comes before that."""
         self._beside: tuple[StreamOf[P, T], ...] = ()
@@ -183,7 +185,15 @@ class StreamOf(Generic[P, T]):
         self.plan, clock = plan, plan.runtime.clock
         self.first = Wheels(limit, clock) if (limit := self._first or plan.timeout) else None
         self.idle = Wheels(limit, clock) if (limit := self._idle or plan.timeout) else None
-        self.own = Wheels(0.0, clock)
+        self.own = self.learned = Wheels(0.0, clock)
+
+    def silence(self, gap: float | None) -> Wheels | None:
+        """Return the limit of the wait for a further item: the given one, or the learned one if that is shorter."""
+        if gap is None or self._idle is not None or (self.idle is not None and self.idle.seconds <= gap):
+            return self.idle
+        if self.learned.seconds != gap:
+            self.learned = Wheels(gap, self.plan.runtime.clock)
+        return self.learned
 
 
 # --- the drivers ---
@@ -473,10 +483,11 @@ class Stream(_Driver, Generic[T]):
         of, op = self._flow.of, self._flow.op
         if op.plan.off:
             return None
-        wheels = of.first if self._flow.fresh else of.idle
-        now, ends = op.plan.monotonic(), self._flow.ends()
+        now, ends, hangs = op.plan.monotonic(), self._flow.ends(), op.hangs
         left = None if ends is None else max(0.0, ends - now)
-        if self._flow.fresh and op.hangs is not None and (hang := op.hangs.begin("first")) is not None:
+        self._flow.reads(now)
+        wheels = of.first if self._flow.fresh else of.silence(None if hangs is None else hangs.gap)
+        if self._flow.fresh and of.each and hangs is not None and (hang := hangs.begin("first")) is not None:
             left = hang if left is None else min(left, hang)
         if wheels is not None and (left is None or wheels.seconds <= left):
             return wheels.begin(now, op)
@@ -579,6 +590,8 @@ class BlockingStream(_Driver, Generic[T]):
         try:
             if self._source is None:
                 self._source = self._open()
+            if flow.op.hangs is not None:
+                flow.reads(flow.op.plan.monotonic())
             while not flow.received(next(self._source), self._source):
                 pass
         except StopIteration:
