@@ -50,10 +50,6 @@ def infinite_somewhere():  # type: ignore[no-untyped-def]
     return {"a": [1.0, None, math.inf]}
 
 
-def nothing_declared_something() -> int:
-    return None  # type: ignore[return-value]
-
-
 def later(n: int) -> Awaitable[int]:
     return slow(n)
 
@@ -89,7 +85,9 @@ def test_a_turn_that_is_over_takes_no_step() -> None:
 def test_B102_an_unsafe_step_whose_result_cannot_be_stored_is_not_repeated() -> None:
     async def main() -> None:
         store = MemoryStore()
-        with pytest.raises(InvalidError, match="deploy#1: expected a declared return type"):
+        with pytest.raises(
+            InvalidError, match="deploy#1: expected a value that is the same when the session is resumed, got object"
+        ):
             async with Session.open("s", store=store) as session:
                 await session.step(deploy, "x")
         with pytest.raises(OutcomeUnknownError):
@@ -104,9 +102,8 @@ def test_B102_an_unsafe_step_whose_result_cannot_be_stored_is_not_repeated() -> 
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
-        (not_a_number, "a finite number, got nan"),
-        (infinite_somewhere, "a finite number, got inf"),
-        (nothing_declared_something, "to be int, got Expected `int`, got `null`"),
+        (not_a_number, "got nan: a finite number"),
+        (infinite_somewhere, "got inf in result"),
     ],
 )
 def test_a_value_that_would_come_back_changed_is_rejected_when_it_is_stored(

@@ -285,18 +285,6 @@ def test_a_step_that_failed_is_done_again_on_resume() -> None:
     assert len(DONE) == 3
 
 
-def test_a_result_without_a_declared_type_is_rejected_at_once() -> None:
-    def anything():
-        return {1, 2}
-
-    async def main() -> None:
-        async with Session.open("s", store=MemoryStore()) as session:
-            with pytest.raises(InvalidError, match="declared return type"):
-                await session.step(anything)
-
-    run(main())
-
-
 def test_steps_side_by_side_keep_their_names() -> None:
     async def main() -> None:
         store = MemoryStore()

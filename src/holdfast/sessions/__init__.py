@@ -2,7 +2,8 @@
 
 session      `Session`: open it, work in it, resume it; turn_runner: runs its turns
 turn         one turn and its steps; steps: run, repeat, or return the stored result
-journal      writes to the log and remembers it; log: the entries; codec: values as JSON
+journal      writes to the log and remembers it; log: the entries
+codec        arguments and results as JSON; values: what plain JSON cannot hold; stored_types: which classes a value may become
 lease        the right to write, one process at a time
 manifest     what a session was started with, and how that differs when it is resumed
 machine      the states of a session, and which may follow which
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.questions import Answer, DeviceCode, Interactor, Question, answer, pending
     from holdfast.sessions.scopes import Scope
     from holdfast.sessions.session import Session
+    from holdfast.sessions.stored_types import storable
     from holdfast.sessions.turn import Turn
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "Turn",
     "answer",
     "pending",
+    "storable",
 ]
 
 _HOMES = dict.fromkeys(
@@ -50,6 +53,7 @@ _HOMES = dict.fromkeys(
     "Scope": "holdfast.sessions.scopes",
     "Session": "holdfast.sessions.session",
     "Turn": "holdfast.sessions.turn",
+    "storable": "holdfast.sessions.stored_types",
 }
 
 __getattr__ = loader(__name__, globals(), _HOMES)

@@ -238,7 +238,7 @@ class Journal:
         after a restart changes nothing.
         """
         await self.catch_up()
-        self.memory.context = msgspec.Raw(codec.encode_finite(context, "session.context"))
+        self.memory.context = msgspec.Raw(codec.encode_result(context, Any, "session.context"))
         # Apply `bodies` to a copy: if the commit fails, the memory must stay as it was.
         after = msgspec.structs.replace(self.memory)
         for body in bodies:

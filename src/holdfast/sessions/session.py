@@ -276,12 +276,14 @@ class Session(TurnRunner):
 
             plan = await session.step(make_plan, "version 2")
 
-        Arguments and result must be JSON values, or of types that `fn` declares. A function that must not run twice is declared with
+        The result must be plain values, values of the standard library such as dates, or of types that `fn` declares or that are
+        registered with `holdfast.sessions.storable`. It is the same after a restart. A function that must not run twice is declared with
         `@tool(effect="unsafe")`.
 
         Raises the exceptions of `fn`. It also raises `OutcomeUnknownError` if an unsafe step was cut off and may have happened (see
         `resolve`), SESS_STEP_DRIFT if the stored step had other arguments, SESS_STORE_UNAVAILABLE or SESS_LEASE_LOST if the result
-        could not be stored, and `InvalidError` if the result cannot be written as JSON.
+        could not be stored, and `InvalidError` if the result would not be the same after a restart. An unsafe step whose result is rejected
+        has happened, so it is in `unknown`.
         """
         turn = await self._current()
         return await turn.step(fn, args, kwargs)
@@ -344,7 +346,7 @@ class Session(TurnRunner):
             raise InvalidError.at(
                 "session.resolve", f"one of the unknown steps ({', '.join(self.unknown) or 'none'})", key
             )
-        stored = msgspec.Raw(codec.encode(result, "session.resolve"))
+        stored = msgspec.Raw(codec.encode_given(result, "session.resolve"))
         # Keep the arguments of its start, so that the step is recognised when the program calls it again.
         known = memory.steps[name]
         ended = StepEnded(turn=memory.turn, step=name, args=known.args, ok=happened, result=stored)
@@ -374,7 +376,7 @@ class Session(TurnRunner):
         self.drift = await compare(self._journal, was, self._manifest(), self._on_drift)
         # Read the log only after the comparison. A session that may not be resumed has raised before.
         await self._journal.load()
-        context = self._journal.memory.context
+        context = codec.restored(self._journal.memory.context, "session.context")
         self.context = context if isinstance(context, dict) else {}
         if record.state is SessionState.ACTIVE:
             await self._crashed()

@@ -149,6 +149,8 @@ class Turn:
                 raise self._unknown(name)
             case _:
                 repeats = isinstance(decision, Repeat) and decision.unknown
+        # Before the step runs: after its effect it would be too late.
+        codec.check_declared(step.returns, name)
         if needs_start(step.effect):
             await self._started(step, repeats=repeats)
         # The step has its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
@@ -167,13 +169,19 @@ class Turn:
             await self._failed(step, error)
             raise
         try:
-            stored = codec.encode_result(result, step.returns, step.name)
+            await self._ended(step, codec.encode_result(result, step.returns, step.name))
         except InvalidError as error:
             # The step has happened, but its result cannot be stored. An unsafe step must not be repeated then.
             await self._failed(step, error, happened=True)
+            error.add_note(self._unstored(step))
             raise
-        await self._ended(step, stored)
         return result
+
+    def _unstored(self, step: _Step) -> str:
+        if step.effect == "unsafe":
+            key = self.key(step.name)
+            return f"The step has run, and is not repeated: settle it with session.resolve({key!r}, happened=True, result=…)"
+        return "The step has run, and its result is not stored: it runs again when it is called again"
 
     async def _started(self, step: _Step, *, repeats: bool) -> None:
         """Store that a step starts. A second start is recorded in the audit trail too."""

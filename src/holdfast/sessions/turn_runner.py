@@ -45,7 +45,8 @@ class TurnRunner(QuestionMethods):
         self.id = session
         """The session's id, as it was given to `Session.open`."""
         self.context: dict[str, Any] = {}
-        """Values of the application that survive a restart: anything JSON can hold, saved with each checkpoint."""
+        """Values of the application that survive a restart: plain values, values of the standard library such as
+        dates, and objects of classes that are registered with `storable`. They are saved with each checkpoint."""
         self.resumed = False
         """Whether the session existed before, and no turn has begun since it was opened."""
         self._scope = Scope("session", name=session)
