@@ -127,9 +127,10 @@ def test_FC4_what_names_a_limit_a_login_or_an_invalidity_is_not_retried(text: st
     assert not from_text(text).retryable
 
 
-def test_FC4_what_names_nothing_known_is_retried_as_before():
+def test_a_text_that_names_nothing_known_is_not_retried_but_an_exception_is_once():
     fault = from_text("the blimp is grounded")
-    assert (fault.code, fault.retryable, fault.rule) == ("SYS_UNKNOWN", True, "nothing-matched")
+    assert (fault.code, fault.retryable, fault.rule) == ("SYS_UNKNOWN", False, "nothing-matched")
+    assert from_exception(Exception("the blimp is grounded")).retryable
 
 
 def test_a_tool_server_may_use_its_own_words():

@@ -304,8 +304,8 @@ def test_FC4_an_unknown_text_that_names_a_limit_a_login_or_an_invalidity_is_not_
     assert not from_exception(Exception(text)).retryable
 
 
-def test_FC4_other_unknown_text_is_still_retried_once_if_that_is_safe():
-    fault = from_text("the gripper lost its grip on item 7")
+def test_FC4_other_unknown_exceptions_are_still_retried_once_if_that_is_safe():
+    fault = from_exception(Exception("the gripper lost its grip on item 7"))
     assert (fault.code, fault.retryable, fault.rule) == ("SYS_UNKNOWN", True, "nothing-matched")
 
 

@@ -62,6 +62,8 @@ _WORTH_WAITING = frozenset(
 """Failures for which waiting can help. It cannot help for a bad request, even with reset headers, or for an empty
 account."""
 _UNKNOWN = Verdict(code="SYS_UNKNOWN", rule="nothing-matched", weak=True)
+# Nobody can say whether repeating helps, and most sentences that no rule knows are about a limit, a setting or a defect.
+_UNKNOWN_TEXT = Verdict(code="SYS_UNKNOWN", rule="nothing-matched", retryable=False, weak=True)
 _NOTHING_TO_READ = Verdict(code="SYS_UNKNOWN", rule="nothing-to-read", weak=True)
 _IMPOSSIBLE = Verdict(code="SYS_UNKNOWN", rule="impossible-status", retryable=False)
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
@@ -426,7 +428,7 @@ def _unknown(evidence: Evidence) -> Verdict:
         or evidence.status is not None
         or evidence.raised is not None
     ):
-        return _UNKNOWN
+        return _UNKNOWN_TEXT if evidence.source is Source.TEXT else _UNKNOWN
     return _NOTHING_TO_READ
 
 

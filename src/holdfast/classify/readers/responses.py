@@ -254,7 +254,7 @@ def _failure(frames: list[Any]) -> Findings | None:
 
 
 def _is_failure(frame: dict[str, Any]) -> bool:
-    if frame.get("error") or frame.get("type") in ("error", "response.failed"):
+    if frame.get("error") or frame.get("type") in ("error", "response.failed") or frame.get("event") == "error":
         return True
     if any(name.endswith("Exception") for name in frame):
         # AWS event streams name the failure in the key.

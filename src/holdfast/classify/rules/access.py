@@ -107,7 +107,7 @@ _TABLE: tuple[tuple[Code, Phrases], ...] = (
         attention required | sorry, you have been blocked | must accept the | gated repo | access to model
         cannot be used for other | key not authorized | not able to access | key_model_access_denied
         not allowed to call | can only access models | fair use | unauthorised | not eligible | ineligible
-        insufficient privilege | e403
+        insufficient privilege | e403 | error code: 1020 | error 1020 | error code: 1010
         restricted by your | operation not allowed | sufficient permission | requires permission | need permission
         protected branch | rule violations | denied by policy | denied request | not allowed by policy | blocked by policy
         pg_hba.conf entry | have authorization | cors policy | resource is denied | access has been restricted | not an admin | image access denied | lack the required | accessdenied

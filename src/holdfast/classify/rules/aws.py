@@ -22,6 +22,7 @@ _TYPES: dict[str, Code] = {
     "modelstreamerrorexception": "PROVIDER_STREAM_CUT",
     "internalserverexception": "PROVIDER_INTERNAL_ERROR",
     "internalfailure": "PROVIDER_INTERNAL_ERROR",
+    "internalerror": "PROVIDER_INTERNAL_ERROR",
     "serviceunavailableexception": "PROVIDER_UNAVAILABLE",
     "serviceunavailable": "PROVIDER_UNAVAILABLE",
     "servicequotaexceededexception": "PROVIDER_QUOTA_EXHAUSTED",

@@ -7,102 +7,110 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from holdfast.classify.evidence import Evidence, Verdict, applies_when
-from holdfast.classify.phrases import codes
+from holdfast.classify.phrases import codes, phrases
 
 if TYPE_CHECKING:
     from holdfast.classify.phrases import Phrases
     from holdfast.faults import Code
 
 # The most serious code comes first: a body with `rate_limit_error` and `1113` is about an empty account.
-_TABLES: tuple[tuple[Code, Phrases], ...] = (
+_CODES: tuple[tuple[Code, str], ...] = (
     (
         "PROVIDER_BILLING",
-        codes("""
+        """
         insufficient_quota insufficient_balance insufficient_credits insufficient_funds billing_not_active
         billing_hard_limit_reached billing_error payment_required arrearage account_overdue accountoverdueerror
         allocationquota.freetieronly exceeded_current_quota_error 1113 1112 base_resp:1008 credits_exhausted
         out_of_credits insufficient_user_quota pre_consume_token_quota_failed spend_limit_reached
         paymentrequirederror billing_limit_reached balance_insufficient
-    """),
+    """,
     ),
     (
         "PROVIDER_CONTENT_POLICY",
-        codes("""
+        """
         content_filter content_policy_violation responsibleaipolicyviolation cyber_policy bio_policy invalid_prompt
         data_inspection_failed datainspectionfailed moderation_blocked content_blocked sensitive_content
         safety_violation 1301 image_generation_user_error prohibited_content content_moderation content_violation
         inputtextsensitivecontentdetected guardrail_intervened outputtextsensitivecontentdetected
         sensitivecontentdetected base_resp:1026 base_resp:1027 moderation_error
-    """),
+    """,
     ),
     (
         # The table holds only exact codes. The overflow rules read sentences about length.
         "PROVIDER_CONTEXT_OVERFLOW",
-        codes("""
+        """
         context_length_exceeded exceed_context_size_error model_max_prompt_tokens_exceeded context_window_exceeded
         contextwindowexceedederror input_too_long prompt_too_long max_prompt_tokens_exceeded reduce_the_length
-        context_overflow 1261
-    """),
+        context_overflow model_context_window_exceeded 1261
+    """,
     ),
     (
         "PROVIDER_REQUEST_TOO_LARGE",
-        codes("""
+        """
         request_too_large payload_too_large request_entity_too_large image_too_large file_too_large
         tokens_limit_reached requesttoolarge image_file_too_large content_too_large
-    """),
+    """,
     ),
     (
         "PROVIDER_MODEL_NOT_FOUND",
-        codes("""
+        """
         model_not_found deploymentnotfound model_decommissioned model_not_available modelnotfound model_not_exist
         invalid_model unknown_model model_not_supported invalidendpointormodel.notfound modelnotopen 1211
         operationnotsupported.model model_deprecated model_terms_required
-    """),
+    """,
     ),
     (
         "AUTH_ACCOUNT_DISABLED",
-        codes("""
+        """
         account_deactivated organization_restricted account_disabled account_suspended user_deactivated
         organization_deactivated 1121 1120 account_locked user_banned
-    """),
+    """,
     ),
-    ("PROVIDER_ENTITLEMENT_MISSING", codes("1311 usage_not_included")),
-    ("AUTH_FORBIDDEN", codes("1313 customer_verification_required fair_usage_violation")),
-    ("AUTH_REGION_BLOCKED", codes("unsupported_country_region_territory region_not_supported")),
-    ("AUTH_TOKEN_REVOKED", codes("token_revoked token_invalidated")),
+    ("PROVIDER_ENTITLEMENT_MISSING", "1311 usage_not_included"),
+    ("AUTH_FORBIDDEN", "1313 customer_verification_required fair_usage_violation"),
+    ("AUTH_REGION_BLOCKED", "unsupported_country_region_territory region_not_supported"),
+    ("AUTH_TOKEN_REVOKED", "token_revoked token_invalidated"),
     (
         "AUTH_TOKEN_EXPIRED",
-        codes("""
+        """
         token_expired expiredtokenexception expired_token tokenexpired expiredtoken 1003 requestexpired
-    """),
+    """,
     ),
-    ("AUTH_CLOCK_SKEW", codes("requesttimetooskewed requestinthefuture")),
+    ("AUTH_CLOCK_SKEW", "requesttimetooskewed requestinthefuture"),
     (
         "AUTH_FAILED",
-        codes("""
+        """
         invalid_api_key unrecognizedclientexception api_key_invalid invalidsignatureexception incompletesignature
         invalidclienttokenid missingauthenticationtokenexception invalidapikey 1000 1001 1002 1004 base_resp:1004
         base_resp:2049 no_api_key invalid_token signaturedoesnotmatch authentication_failed missing_api_key
         invalid_authentication_error no_auth
-    """),
+    """,
     ),
     (
         # Numbers such as 1305 belong to z.ai. Numbers of MiniMax mean other things and have the prefix base_resp.
         "PROVIDER_OVERLOADED",
-        codes("""
+        """
         overloaded_error engine_overloaded_error engine_overloaded server_is_overloaded capacity_exceeded
         model_capacity_exhausted slow_down service_tier_capacity_exceeded overloaded 1305 1312 model_overloaded
         serveroverloaded server_overloaded provider_overloaded modelservingbusy
-    """),
+    """,
     ),
-    ("PROVIDER_HISTORY_INVALID", codes("invalid_message invalid_thinking_signature invalid_encrypted_content")),
-    ("PROVIDER_TOOL_SCHEMA_INVALID", codes("invalid_function_parameters invalid_json_schema invalid_tool_schema")),
+    ("PROVIDER_HISTORY_INVALID", "invalid_message invalid_thinking_signature invalid_encrypted_content"),
+    ("PROVIDER_TOOL_SCHEMA_INVALID", "invalid_function_parameters invalid_json_schema invalid_tool_schema"),
     (
         "PROVIDER_OUTPUT_INVALID",
-        codes("""
+        """
         tool_use_failed json_validate_failed output_parse_failed malformed_function_call malformed_tool_call
-    """),
+    """,
     ),
+)
+
+
+_TABLES: tuple[tuple[Code, Phrases], ...] = tuple((code, codes(written)) for code, written in _CODES)
+# In a plain text, only the codes that are clearly no words of a sentence: `context_length_exceeded`, not `overloaded`.
+_IN_TEXT: tuple[tuple[Code, Phrases], ...] = tuple(
+    (code, phrases(" | ".join(word for word in written.split() if word.count("_") > 1) + "\n"))
+    for code, written in _CODES
 )
 
 
@@ -113,4 +121,13 @@ def exact_code(evidence: Evidence) -> Verdict | None:
     return None if code is None else Verdict(code=code)
 
 
-RULES = (exact_code,)
+@applies_when(reduce(or_, (group for _, group in _IN_TEXT)))
+def code_in_text(evidence: Evidence) -> Verdict | None:
+    """A text without a status quotes an exact code: "stop reason: model_context_window_exceeded"."""
+    if evidence.status is not None and evidence.status >= 400:
+        return None
+    code = evidence.first_match(_IN_TEXT)
+    return None if code is None else Verdict(code=code)
+
+
+RULES = (exact_code, code_in_text)

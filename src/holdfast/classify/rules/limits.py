@@ -49,7 +49,7 @@ _WINDOW = phrases("""
     service has been paused | set inference limit | weekly limit | monthly limit | monthly quota | weekly quota
     quota will reset | subscription quota | limit will reset | hit your limit | exhausted your capacity
     weekly/monthly limit exhausted | premium request | monthly request limit | calls / month | calls per month
-    monthly maximum | maximum monthly | quota exhausted | allocated quota exceeded | reached your monthly | usage cap | usage quota
+    service quota | monthly maximum | maximum monthly | quota exhausted | allocated quota exceeded | reached your monthly | usage cap | usage quota
 """)
 _DAILY = phrases("""
     tpd | rpd | per day | per-day | daily | requests/day | tokens/day | 24 hours | 24h | 24-hour | tomorrow | per 86400s | perday
@@ -59,7 +59,7 @@ _RATE = phrases("""
     requests per min… | tokens per min… | per minute | per second | max rpm | max tpm | exceeded token rate
     concurrency limit | concurrent requests | concurrent connections | request rate increased too quickly
     throttled | throttling | throttle | quota exceeded | rate exceeded | requests rate | request limit
-    exceeded your usage limits | high frequency | too quickly | frequency limit | request frequency | too fast | in flight requests
+    exceeded your usage limits | high frequency | too quickly | cooling down | cooldown | model_cooldown | ratelimited | error code: 1015 | error 1015 | frequency limit | request frequency | too fast | in flight requests
     resource has been exhausted (e | slow down | request_limit_exceeded | limit has been exceeded | 并发 | 限流 | 过于频繁 | 频率 | 速率限制 | 请求数过多
 """)
 _WINDOW_CODES = codes("""

@@ -167,7 +167,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         could not reach | unable to reach | cannot reach | failed to reach | couldn't reach | err_connection_reset
         err_connection_closed | err_connection_aborted | err_empty_response | err_http2_protocol_error
         unexpected disconnect | terminating connection | connection failed | connection failure | mongonetworkerror
-        protocol banner | failed to reconnect | websocket connection to | connection has been closed | failed to open a connection | read error: connection | network failure | network problem
+        protocol banner | failed to reconnect | failed, reason: | closed idle connection | eof detected | other side closed | websocket connection to | connection has been closed | failed to open a connection | read error: connection | network failure | network problem
     """),
     ),
     (
@@ -201,6 +201,8 @@ _TLS = phrases(
     unable to verify the first certificate | depth_zero_self_signed_cert | self_signed_cert_in_chain
     unable_to_get_issuer_cert_locally | cert_has_expired | err_tls_cert_altname_invalid | certificate is not trusted
     failed to verify certificate | certificate verification failed | before secure tls connection | pkix path building failed
+    server gave http response to https | malformed http response | look like a tls handshake | wrong version number
+    record layer failure | plain http request was sent to https | tls: unrecognized name | no peer certificate | bad certificate
     valid certification path | err_cert_authority_invalid | err_cert_date_invalid | err_cert_common_name_invalid
 """,
     "ssl: ",
@@ -315,7 +317,10 @@ _FETCH_TEXTS = frozenset({
 @applies_when(phrases("terminated", "failed to fetch", "load failed", "network error", "networkerror when attempting"))
 def javascript_fetch(evidence: Evidence) -> Verdict | None:
     """JavaScript's fetch raises a TypeError if the connection is cut. The text is always the same short sentence."""
-    if evidence.text.strip() not in _FETCH_TEXTS or not (evidence.raised is None or evidence.named("TypeError")):
+    # The lines after the first are the stack.
+    if evidence.text.strip().partition("\n")[0].rstrip() not in _FETCH_TEXTS or not (
+        evidence.raised is None or evidence.named("TypeError")
+    ):
         return None
     return Verdict(code="PROVIDER_STREAM_CUT" if "terminated" in evidence.text else "CONN_RESET")
 

@@ -23,6 +23,11 @@ def by_meaning(evidence: Evidence) -> Verdict | None:
     if raised is not None and evidence.named("TypeError", "AttributeError", "KeyError"):
         return None
     code = meaning(evidence.text)
+    if code == "CONN_RESET" and evidence.matches(_ABSENT):
+        # The connection failed because what was asked for does not exist: psql reports a missing database in this way.
+        code = "TOOL_FILE_NOT_FOUND"
+    elif code == "TOOL_RESOURCE_BUSY" and evidence.matches(_SERVING):
+        code = "PROVIDER_UNAVAILABLE"
     if code is not None:
         return Verdict(code=code, weak=raised is not None)
     if evidence.exit_code is None and evidence.rpc_code is None and NO_ANSWER.search(evidence.text):
@@ -36,6 +41,7 @@ def by_meaning(evidence: Evidence) -> Verdict | None:
     return None
 
 
+_SERVING = phrases("server | service | provider | providers | model | backend | api | engine | database system\n")
 _ANSWERS = frozenset({Source.HTTP, Source.SSE, Source.GRPC, Source.JSONRPC})
 
 
@@ -60,7 +66,15 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_FILE_NOT_FOUND",
         phrases("enoent", "no such file or directory", "cannot find the file", "cannot find the path"),
     ),
-    ("SYS_PROGRAMMING_ERROR", phrases("cannot read properties of undefined", "cannot read properties of null")),
+    (
+        "SYS_PROGRAMMING_ERROR",
+        phrases("""
+        cannot read properties of undefined | cannot read properties of null | object must be str | not nonetype | is not a function
+        object is not subscriptable | object is not iterable | object is not callable | object has no attribute | is not defined
+        unsupported operand type | required positional argument | cannot read property | undefined is not | null pointer | nil pointer
+        nullpointerexception | index out of range | index out of bounds | list index out
+        """),
+    ),
     (
         "TOOL_FORBIDDEN",
         phrases("""
@@ -193,4 +207,5 @@ def cautious(evidence: Evidence) -> Verdict | None:
 
 
 EARLY = (by_meaning,)
-RULES = (absent, by_words, cautious)
+WORDS = (absent, by_words)
+LAST = (cautious,)

@@ -23,6 +23,12 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     """),
     ),
     ("SYS_RESOURCE_EXHAUSTED", phrases("no space left on device", "disk quota exceeded", "too many open files")),
+    (
+        "TOOL_CRASHED",
+        phrases(
+            "browser has been closed", "target closed", "page crashed", "chrome not reachable", "connected to devtools"
+        ),
+    ),
     # This stands before the file errors: the shell reports E2BIG with the name of the program.
     ("TOOL_INPUT_TOO_LARGE", phrases("argument list too long")),
     (
@@ -42,14 +48,20 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
     ("CONN_REFUSED", phrases("pipe/docker_engine")),
     (
         "TOOL_FILE_NOT_FOUND",
-        phrases("no such file or directory", "enoent", "cannot find the path", "cannot find the file"),
+        phrases(
+            "no such file or directory",
+            "enoent",
+            "cannot find the path",
+            "cannot find the file",
+            "could not resolve to a",
+        ),
     ),
     (
         "TOOL_RESOURCE_BUSY",
         phrases("""
         resource busy | text file busy | index.lock | unable to lock | could not get lock | database is locked
-        resource temporarily unavailable | currently unable to handle the request | leader changed
-        database system is starting up | hash sum mismatch | file has unexpected size | mirror sync in progress
+        resource temporarily unavailable | currently unable to handle the request
+        hash sum mismatch | file has unexpected size | mirror sync in progress | target is busy | device is busy
     """),
     ),
     # gRPC's codes stand before the words, because the words after them are any text of the server.
@@ -59,7 +71,8 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         codes("grpc:deadline_exceeded")
         | phrases("""
         unable to return a response in the time allotted | context deadline exceeded | client.timeout exceeded
-        did not complete within
+        did not complete within | operation timed out | request timed out | network timeout | read timed out | statement timeout
+        lock timeout
         """),
     ),
     ("CONN_REFUSED", phrases("econnrefused", "connection refused")),
@@ -77,11 +90,11 @@ _STDERR: tuple[tuple[Code, Phrases], ...] = (
         "ACTOR_CLI_NETWORK",
         phrases("""
         econnreset | socket hang up | fetch failed | network is unreachable | connection reset | connection error
-        network error | request timed out | operation timed out | network timeout | unable to access 'http | failed to connect | early eof
+        network error | unable to access 'http | failed to connect | early eof
         remote end hung up | closed by remote host | kex_exchange_identification | send disconnect | empty reply from server
         transfer closed with | connection was reset | ssl_error_syscall | not closed cleanly | client connection lost
         all mirrors were tried | fetch some archives | too many connection resets | failed to open tcp connection
-        goaway | transport is closing | connection broken by | read timed out | failure when receiving data | recv failure
+        goaway | transport is closing | connection broken by | must be downloaded again | failure when receiving data | recv failure
         unable to load the service index | bad response from
     """),
     ),
@@ -107,6 +120,7 @@ _FAILED_TESTS = re.compile(
 _SERVER = phrases("""
     service unavailable | bad gateway | temporarily unavailable | may be down | internal server error | server error
     server is busy | server busy | service is unavailable | temporarily down | overloaded | server is overloaded
+    an error on the server | internal error has occurred | internal error occurred
 """)
 _BUSY = phrases("text file busy")
 _DEFECTS = class_names("""

@@ -237,13 +237,17 @@ _ANSWER_KEYS = ("'choices'", "'candidates'", "'completion'", "'content'", "'mess
 _LOCKED = phrases("""
     database is locked | database table is locked | resource temporarily unavailable | lock timeout
     deadlock detected | could not obtain lock | resource busy | text file busy | too many clients already
-    too many connections | could not get lock | loading the dataset in memory | connection slots are reserved
-    database system is starting up | object has been modified | etxtbsy | try restarting transaction | deadlock found
+    too many connections | could not get lock | connection slots are reserved | object has been modified | etxtbsy | try restarting transaction | deadlock found
     could not serialize access | lock wait timeout | state lock | another operation | unable to acquire | could not acquire
-    failed to acquire | used by another process | held by process | locked by another | is already locked | clusterdown
-    leader_not_available | write conflict | retry transaction | database system is shutting down | concurrent update
-    another git process | remaining connection slots | not primary | not leader | no cluster leader | not the leader
-    no leader | leader election | in recovery mode
+    failed to acquire | used by another process | held by process | locked by another | is already locked
+    write conflict | retry transaction | concurrent update | waiting to lock | in use by another
+    another git process | remaining connection slots
+""")
+# The server itself is not there yet, or not any more.
+_BETWEEN = phrases("""
+    database system is starting up | database system is shutting down | in recovery mode | loading the dataset in memory | clusterdown
+    leader_not_available | not primary | not leader | no cluster leader | not the leader | no leader | leader election | leader changed
+    not yet accepting connections | masterdown
 """)
 _NO_ANSWER = phrases("""
     no generations found in stream | no generation chunks were returned | none or empty | empty response
@@ -263,6 +267,9 @@ _EMPTY_REQUEST = phrases("""
     input cannot be empty | messages are required | list of messages | message is required | query cannot be empty
     system messages | system message | unexpected message type | unsupported message | unknown message type
 """)
+_UNSET = phrases("must set | must provide | must specify | please set | environment variable | not set | must be set\n")
+_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
+_VARIABLE_OF_A_KEY = re.compile(r"_(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)\b")
 _LONG_LINE = phrases("chunk is longer than limit", "separator is not found")
 
 
@@ -336,6 +343,9 @@ def client_side(evidence: Evidence) -> Verdict | None:
         return Verdict(code="PROVIDER_MODEL_NOT_FOUND")
     if evidence.named("ValueError") and evidence.matches(_EMPTY_REQUEST):
         return Verdict(code="PROVIDER_BAD_REQUEST")
+    if evidence.named("ValueError") and evidence.matches(_UNSET) and _VARIABLE.search(evidence.message):
+        secret = _VARIABLE_OF_A_KEY.search(evidence.message)
+        return Verdict(code="AUTH_FAILED" if secret else "PROVIDER_BAD_REQUEST", weak=True)
     if evidence.named("ValueError", "RuntimeError") and evidence.matches(_NO_ANSWER):
         # Frameworks report a response that they cannot use in this way. Another sample may be usable. It is not called
         # empty: an empty stream means that the context is full.
@@ -348,6 +358,12 @@ def client_side(evidence: Evidence) -> Verdict | None:
 
 # The lock could not be taken for a reason that the text names.
 _LOCK_FAILED = phrases("permission denied", "resource not found", "i/o timeout", "no such host", "connection refused")
+
+
+@applies_when(_BETWEEN)
+def between(evidence: Evidence) -> Verdict | None:
+    """A server starts, stops or elects its leader."""
+    return None if evidence.status is not None and evidence.status >= 400 else Verdict(code="PROVIDER_UNAVAILABLE")
 
 
 @applies_when(_LOCKED)
@@ -448,15 +464,18 @@ def named_in_text(evidence: Evidence) -> Verdict | None:
     if not plain or evidence.status is not None or evidence.rpc_code is not None:
         return None
     own = [evidence.raised.type] if process and evidence.raised is not None else []
+    vague = _TOO_VAGUE_IN_STDERR if process else _TOO_VAGUE
     for name in [*own, *_NAME_IN_TEXT.findall(evidence.message[:2_048])[:4]]:
-        code = code_of_name(name.lower())
-        if code is not None and code not in _TOO_VAGUE:
+        code = None if name.endswith("ServerError") and not name.startswith("Internal") else code_of_name(name.lower())
+        if code is not None and code not in vague:
             return Verdict(code=code, weak=evidence.raised is not None)
     return None
 
 
 _TOO_VAGUE = frozenset({"PROVIDER_BAD_REQUEST", "TOOL_NOT_FOUND", "PROVIDER_CAPABILITY_MISSING"})
 """Such a name in a text may belong to anything that the program prints."""
+_TOO_VAGUE_IN_STDERR = _TOO_VAGUE | {"PROVIDER_OUTPUT_INVALID"}
+"""What a tool validates is its own input. Only a model's output is worth another sample."""
 
 
 def _undecodable(evidence: Evidence) -> Verdict:
@@ -466,6 +485,6 @@ def _undecodable(evidence: Evidence) -> Verdict:
 
 
 FIRST = (defects, own_words)
-EARLY = (plain_timeout, by_class, client_side, locked, by_errno)
+EARLY = (plain_timeout, by_class, client_side, between, locked, by_errno)
 NAMES = (named_in_text,)
 LATE = (timeouts, sdk_class, database, by_name, programming)

@@ -165,6 +165,18 @@ def missing_capability(evidence: Evidence) -> Verdict | None:
     return Verdict(code="PROVIDER_CAPABILITY_MISSING") if rejected and evidence.raised is None else None
 
 
+_NOT_THE_ENDPOINT = phrases("""
+    invalid content type | unexpected content type | unexpected content-type | invalid content-type | expected text/event-stream
+""")
+
+
+@applies_when(_NOT_THE_ENDPOINT)
+def wrong_endpoint(evidence: Evidence) -> Verdict | None:
+    """The address answers, but not in this protocol: another address is needed."""
+    served = evidence.status is not None and evidence.status >= 400
+    return None if served or evidence.exit_code else Verdict(code="PROVIDER_ENDPOINT_NOT_FOUND")
+
+
 _REJECTED_PART = phrases("""
     unsupported part | unsupported content | unsupported message content | unsupported image | unsupported media type
 """)
@@ -204,4 +216,4 @@ def _only_names_it(evidence: Evidence) -> bool:
 # EARLY runs before the rules for overflow and rate limits, because its sentences may contain "too many" and "limit".
 EARLY = (remote_fetch, history, output_check, content_policy, filtered_stream)
 MODELS = (model_missing,)
-LATE = (missing_tools, streaming, tool_schema, missing_capability, never_heals)
+LATE = (wrong_endpoint, missing_tools, streaming, tool_schema, missing_capability, never_heals)

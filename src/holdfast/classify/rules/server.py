@@ -14,6 +14,7 @@ _FULL = phrases("""
     capacity limit | engine is currently overloaded | temporarily at capacity | queue is full | queue full
     sufficient capacity | insufficient instance capacity | degraded function cannot be invoked | 负载 | 繁忙 | 过载
 """)
+_BUSY_HERE = phrases("target is busy", "device is busy", "resource is busy", "disk is busy", "port is busy")
 _LOADING = phrases("""
     loading model | is currently loading | model is loading | model is not ready | still loading | warming up
     model not ready | is being loaded | loading the model | model is unloaded | model unloaded | model was unloaded
@@ -45,7 +46,7 @@ _DOWN = phrases("""
     no available channel | no deployments available | runner has unexpectedly stopped | upstream provider failed
     upstream request failed | provider failed to generate | engine is dead | enginecore encountered | background loop has errored
     illegal memory access | engine loop is not running | engine process failed | worker died
-    runner process has terminated | runner process no longer running | has crashed
+    all models failed | failed for all models | all providers failed | runner process has terminated | runner process no longer running | has crashed
 """)
 _CODES = {
     "server_error": "internal",
@@ -96,6 +97,8 @@ def loading(evidence: Evidence) -> Verdict | None:
 @applies_when(_FULL, not_defect=True)
 def full(evidence: Evidence) -> Verdict | None:
     """The provider is overloaded or at capacity. The status may also be 429 or 400."""
+    if evidence.exit_code and evidence.matches(_BUSY_HERE):
+        return Verdict(code="TOOL_RESOURCE_BUSY")
     return Verdict(code="PROVIDER_OVERLOADED", scope=Scope.MODEL if "model" in evidence.text else None)
 
 

@@ -99,7 +99,7 @@ def bare_status(evidence: Evidence) -> Verdict | None:
     known = _STATUS.get(status)
     if known is not None:
         return Verdict(code=known, weak=True)
-    if status == 409 and (evidence.headers.get("x-should-retry") == "true" or evidence.matches(_CONTENDED)):
+    if status in (409, 423) and (evidence.headers.get("x-should-retry") == "true" or evidence.matches(_CONTENDED)):
         return Verdict(code="PROVIDER_UNAVAILABLE")
     return Verdict(code="PROVIDER_BAD_REQUEST" if status < 500 else "PROVIDER_INTERNAL_ERROR", weak=True)
 

@@ -35,6 +35,11 @@ _DEAD = phrases("""
     connection lost | broken pipe | not connected | stdio transport | subprocess exited | connection terminated
     server process
 """)
+# The process never ran, so a restart ends in the same way.
+_NOT_STARTED = phrases("""
+    program not found | failed to spawn | command not found | is not recognized | cannot find module | no module named
+    executable file not found | executable doesn't exist
+""")
 _WORDS: tuple[tuple[Code, Phrases], ...] = (
     # This is GitHub's hourly limit. It stands before the rate limits, because it uses their words.
     (
@@ -48,7 +53,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_RATE_LIMITED",
         phrases("""
         rate limit | rate-limit | too many requests | throttle | throttled | throttling | secondary rate | per minute
-        per second | http 429 | status code 429 | error 429
+        per second | ratelimited | http 429 | status code 429 | error 429
     """),
     ),
     ("TOOL_QUOTA_EXHAUSTED", phrases("quota exceeded", "quota has been")),
@@ -56,7 +61,7 @@ _WORDS: tuple[tuple[Code, Phrases], ...] = (
         "TOOL_TIMEOUT",
         phrases("""
         timed out | request timeout | operation timeout | gateway timeout | timeout exceeded | timeout error
-        deadline exceeded | took too long | etimedout | timeout expired | err_connection_timed_out | connection timeout
+        deadline exceeded | took too long | navigation timeout | ms exceeded | etimedout | timeout expired | err_connection_timed_out | connection timeout
     """),
     ),
     (
@@ -127,6 +132,8 @@ def session_gone(evidence: Evidence) -> Verdict | None:
 @applies_when(_DEAD, local=True)
 def server_gone(evidence: Evidence) -> Verdict | None:
     """The server's process or connection is gone. The client must restart it, then resend."""
+    if evidence.matches(_NOT_STARTED) and _speaks_rpc(evidence):
+        return Verdict(code="TOOL_COMMAND_NOT_FOUND")
     return Verdict(code="TOOL_CONNECTION_LOST") if _speaks_rpc(evidence) else None
 
 

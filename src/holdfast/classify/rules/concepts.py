@@ -1,0 +1,284 @@
+"""Rules that combine word groups: what a sentence is about, and what is said of it.
+
+A program may say "your balance has run out" in a hundred ways, but nearly all of them contain a word for money and a word for
+its end. Each row of the table names the groups that must all occur. The rows run after every exact rule, on short texts only,
+and the failures that never heal come first. A row that leads to a retry needs words that leave little doubt.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final
+
+from holdfast.classify.evidence import Evidence, Source, Verdict, applies_when
+from holdfast.classify.phrases import phrases
+from holdfast.faults import Scope
+
+if TYPE_CHECKING:
+    from holdfast.classify.phrases import Phrases
+    from holdfast.faults import Code
+
+_LONGEST: Final = 400
+"""In a longer text the words of two groups often stand in different sentences."""
+
+# What a sentence is about.
+_PERSON = phrases("user | the operator | human | ctrl-c | ctrl+c | keyboardinterrupt | you\n")
+_ACTION = phrases("tool | tool call | command | action | hook | operation | edit | execution\n")
+_MONEY = phrases("""
+    balance | credit | credits | billing | payment | prepaid | invoice | funds | wallet | spending | spend | budget | top up | paid
+""")
+_PLAN = phrases("subscription | plan | license | licence | trial | tier | seat | membership | entitlement\n")
+_LIMIT = phrases("limit | quota | allowance | usage | cap\n")
+_STEPS = phrases("""
+    steps | iterations | turns | rounds | tool calls | recursion | depth | max steps | max turns | max iterations | loop | cycles
+""")
+_LENGTH = phrases("""
+    tokens | token window | context | prompt | input | conversation | kv cache | transcript | history | message length | sequence
+    characters | chunk
+""")
+_SENT = phrases("""
+    image | images | file | files | pdf | page | pages | document | attachment | payload | body | upload | audio | video | size
+    bytes | mb | request | array | content
+""")
+_IDENTITY = phrases("""
+    api key | api keys | access token | refresh token | oauth | auth token | security token | sso | api token | bearer | session token
+    private key | license key | secret key | credential | credentials | login | log in | sign in | signed in | logged in | password
+    passphrase | authenticate | authentication | authorization | account | identity | mfa | multi-factor | two-factor | 2fa | otp
+    keychain | keyring | api access | organization | organisation | workspace | certificate authority | token | principal
+""")
+_PERMISSION = phrases("""
+    permission | permissions | privilege | privileges | scope | scopes | role | roles | access | authorized | administrator | admin
+    acl | rbac | iam | sudo | root
+""")
+_MODEL = phrases("model | models | deployment | engine\n")
+_OUTPUT = phrases("""
+    output | response | completion | answer | reply | arguments | function call | tool call | tool calls | generation | llm | json
+    response body | model output | chunk | assistant message
+""")
+_SETTINGS = phrases("""
+    config | configuration | settings | package.json | yaml | toml | schema | environment variable | env | option | flag | argument
+    parameter | parameters | temperature | top_p | max_tokens | stop | seed | field | value | property | header | url | uri | header value | syntax | format | type
+""")
+_OTHER_SIDE = phrases("""
+    server | servers | backend | upstream | our side | our end | service | services | gateway | provider | providers | cluster | workers
+    worker | replica | broker | brokers | engine | platform | endpoint | api | host | instance | database | daemon | registry
+    runner | node | nodes | pod | container | enginecore | replicas
+""")
+_LINE = phrases("""
+    connection | network | socket | stream | tunnel | proxy | transport | websocket | tcp | http2 | handshake | peer | remote host
+    internet | wifi | vpn | http client
+""")
+_LOCK = phrases(
+    "lock | resource | lease | mutex | transaction | port | device | file | profile | session | database | state\n"
+)
+
+# What is said of it.
+_STOPPED = phrases("""
+    interrupted | aborted | cancelled | canceled | stopped by | cancelled by | canceled by | pressed | cancellation | terminated by
+""")
+_REFUSED = phrases("""
+    rejected | denied | declined | doesn't want | does not want | did not approve | not approved | disapproved | chose not to
+    not in the allow list | not allowed | not permitted | blocked | requires approval | was refused | disallowed
+""")
+_SPENT = phrases("""
+    low | run out | ran out | running out | insufficient | negative | exhausted | depleted | empty | zero | reached | exceeded | used up
+    not enough | required | declined | failed | expired | inactive | overdue | unpaid | consumed | add | needed | suspended | no longer
+    out of | top up | due | disabled
+""")
+_REACHED = phrases("""
+    reached | exceeded | exceeds | exhausted | used up | hit | over | consumed | used all | maxed out | full | no more | limited | max
+    maximum | stopping | surpassed
+""")
+_OVER = phrases("""
+    exceed | exceeding | too long | too large | too many | too big | larger than | longer than | more than | greater than | at most | maximum | overflow
+    does not fit | doesn't fit | no room | over the limit | beyond | above the | larger | oversized | compact | limit | no slot | cache slot
+""")
+_BAD_IDENTITY = phrases("""
+    invalid | expired | revoked | missing | failed | disabled | inactive | does not exist | lacks | required | rejected | blocked
+    denied | not accepted | could not | mismatch | ended | suspended | unverified | wrong | incorrect | must | please | not valid
+    unknown | not found | refused | unable | cannot | again | deactivated | banned | locked | not set | need | needed | not recognized
+    restricted | insufficient | not configured | no longer | validate | re-run | rerun | run
+""")
+_NOT_ALLOWED = phrases("""
+    denied | disabled | blocked | restricted | insufficient | forbidden | lacks | lack | missing | required | not have | not granted
+    not allowed | not permitted | revoked | without | prohibited | only | needs | not been granted | no access
+""")
+_POLICY = phrases("""
+    moderation | violates | violation | violate | unsafe | harmful | refusal | terms of service | guidelines | can't help with
+    cannot help with | unable to help with | disallowed content | safety | against policy | policy | offensive | copyrighted
+""")
+_NOT_POLICY = phrases(
+    "constraint | access violation | retry policy | restart policy | sharing violation | memory safety\n"
+)
+_GONE = phrases("""
+    shut down | sunset | retired | deprecated | discontinued | removed | no longer | end of life | eol | decommissioned | obsolete
+    withdrawn | not deployed | not installed | unknown | not exist | doesn't exist | not found | try pulling | unsupported
+""")
+_UNREADABLE = phrases("""
+    malformed | could not be parsed | cannot be parsed | not parse | couldn't parse | failed to parse | unable to parse | parse error
+    parsing | did not match | does not match | doesn't match | invalid json | not valid json | unparseable | unparsable | missing key
+    empty | truncated | incomplete | unexpected format | expected format | failed to decode | could not decode | garbled | blank
+    cut off | not well formed | no json | failed to deserialize | deserialization | unserializable | missing field | no content
+""")
+_WRONG = phrases("""
+    unknown | unrecognized | unrecognised | must be | must not | must have | cannot both | mutually exclusive | not permitted
+    not accepted | is not one of | not one of | out of range | positive integer | supported values | not a valid | a valid | illegal
+    bad format | invalid | unsupported | not supported | expected | allowed types | allowed values | cannot be | should be | too old
+    malformed | incompatible | mismatch | outdated | required | cannot be combined | conflicting | conflicts with | duplicate
+    could not be processed | could not process | cannot be processed | failed to process | unreadable | corrupt | corrupted | misspelled | did you mean | not expected | wrong
+""")
+_BROKEN = phrases("""
+    closed | reset | lost | dropped | broken | refused | interrupted | terminated | disconnected | unreachable | cut | cut off
+    went away | gone away | ended unexpectedly | ended before | hung up | disconnect | failure | unstable | severed | down | offline
+    not reachable | no connection
+""")
+_ILL = phrases("""
+    busy | not ready | no workers | starting | restarting | maintenance | overload | overloaded | unhealthy | degraded | outage
+    recovering | is down | are down | unavailable | not available | warming | went wrong | internal error | error occurred | try again | retry
+    unresponsive | offline | shutting down | initializing | initialising | no available | scaling | at capacity | temporarily
+    not responding | are ready | on our side | on our end | rebooting | draining
+""")
+_DIED = phrases(
+    "died | crashed | exited unexpectedly | terminated unexpectedly | quit unexpectedly | dead | has crashed | panicked\n"
+)
+_STALLED = phrases("""
+    stalled | no data received | no response received | did not respond | not respond in time | no output for | no activity | unresponsive
+    hung | time limit | took too long | taking too long | taking longer than | deadline | timed out | timeout | no tokens received
+    did not finish | did not complete | time budget | ran out of time | wait time | waited | not finish within | slow to respond
+""")
+_SPAN = re.compile(r"\b\d+(?:\.\d+)? ?-?(?:ms|s|sec|secs|seconds?|m|min|mins|minutes?|h|hours?)\b")
+_ENDED = phrases(
+    "exceeded | expired | elapsed | reached | passed | waited | waiting | without | received | within | respond | after\n"
+)
+_HELD = phrases(
+    "locked | in use | busy | held by | being used | already running | in progress | contention | another process\n"
+)
+_ABSENT = phrases("""
+    could not find | cannot find | can't find | couldn't find | unable to find | unable to locate | could not locate | not found | no such
+    does not exist | doesn't exist | no longer exists | not exist | nothing found | no matching | no matches | unknown revision
+    manifest unknown | is missing | no results | could not resolve to | not installed | no module named | cannot locate | no file
+""")
+# What a parser of JSON prints in Go, Rust, Python, JavaScript, Java and .NET. The text that it read came from the other side.
+_PARSERS = phrases("""
+    looking for beginning of | unexpected end of json | cannot unmarshal | eof while parsing | expected value at line | expecting value
+    expecting property name | unterminated string | ',' delimiter | invalid start of a value | unexpected non-whitespace
+    unexpected end of input | json parse error | json.decoder | jsonparseexception | jsonexception | serde_json | unexpected token
+    after json | invalid control character | extra data: line | jsondecodeerror | json_invalid | json decode | bad control character
+    trailing characters at line | invalid type: | expected ident at line | key must be a string at line | missing field
+    'utf-8' codec can't decode | invalid utf-8 | incomplete json | jsonmappingexception
+""")
+_DISK = phrases("disk | storage | volume | filesystem | inode | inodes\n")
+_FULL = phrases("full | no space | out of space | exceeded | not enough space | insufficient space | exhausted\n")
+
+_Row = tuple["Code", "tuple[Phrases, ...]"]
+_NEVER: tuple[_Row, ...] = (
+    ("TOOL_APPROVAL_DENIED", (_PERSON, _REFUSED, _ACTION)),
+    ("SYS_CANCELLED", (_PERSON, _STOPPED)),
+    ("TOOL_APPROVAL_DENIED", (_ACTION, _REFUSED)),
+    ("TASK_LOOP_BOUND", (_STEPS, _REACHED)),
+    ("PROVIDER_BILLING", (_MONEY, _SPENT)),
+    ("PROVIDER_ENTITLEMENT_MISSING", (_PLAN, _SPENT)),
+    ("SYS_RESOURCE_EXHAUSTED", (_DISK, _FULL)),
+    ("PROVIDER_CONTEXT_OVERFLOW", (_LENGTH, _OVER)),
+    ("PROVIDER_REQUEST_TOO_LARGE", (_SENT, _OVER)),
+    ("PROVIDER_QUOTA_EXHAUSTED", (_LIMIT, _REACHED)),
+)
+_ACCESS: tuple[_Row, ...] = (
+    ("AUTH_FAILED", (_IDENTITY, _BAD_IDENTITY)),
+    ("AUTH_FORBIDDEN", (_PERMISSION, _NOT_ALLOWED)),
+)
+_WRONG_INPUT: tuple[_Row, ...] = (
+    ("PROVIDER_MODEL_NOT_FOUND", (_MODEL, _GONE)),
+    ("TOOL_FILE_NOT_FOUND", (_ABSENT,)),
+    ("PROVIDER_BAD_REQUEST", (_SETTINGS | _SENT | _LENGTH | _MODEL, _WRONG)),
+)
+_HEALS: tuple[_Row, ...] = (
+    ("CONN_RESET", (_LINE, _BROKEN)),
+    ("TOOL_CRASHED", (_OTHER_SIDE, _DIED)),
+    ("PROVIDER_UNAVAILABLE", (_OTHER_SIDE, _ILL)),
+    ("TOOL_RESOURCE_BUSY", (_LOCK, _HELD)),
+)
+_ROWS = (*_NEVER, *_ACCESS, *_WRONG_INPUT, *_HEALS)
+_ANY = reduce(or_, (groups[0] for _, groups in _ROWS)) | _POLICY | _STALLED | _PARSERS | _OUTPUT
+_CALL = frozenset(
+    {"AUTH_FAILED", "AUTH_FORBIDDEN", "PROVIDER_BILLING", "PROVIDER_QUOTA_EXHAUSTED", "PROVIDER_ENTITLEMENT_MISSING"}
+)
+"""Which key and which account is meant is a guess, so the verdict is about this call: a circuit for the key must not open."""
+
+
+def _row(evidence: Evidence, rows: tuple[_Row, ...]) -> Code | None:
+    matched = evidence.matched
+    for code, groups in rows:
+        for group in groups:
+            if not matched & group:
+                break
+        else:
+            return code
+    return None
+
+
+def _ran_out(evidence: Evidence) -> bool:
+    """Whether a time ran out: a word for it, or a span of time and a word for its end."""
+    if evidence.matches(_STALLED):
+        return True
+    return evidence.matches(_ENDED) and _SPAN.search(evidence.text) is not None
+
+
+def _meant(evidence: Evidence) -> Code | None:
+    """Return the code of the first meaning. Order: who stopped it, time, what a parser printed, limits, access, input, the rest."""
+    if evidence.matches(_PERSON) and (code := _row(evidence, _NEVER[:2])) is not None:
+        return code
+    if evidence.matches(_PARSERS) or (evidence.matches(_OUTPUT) and evidence.matches(_UNREADABLE)):
+        return None if evidence.matches(_OF_A_FILE) else "PROVIDER_MALFORMED_RESPONSE"
+    if _ran_out(evidence) and not evidence.matches(_MONEY | _PLAN | _ABSENT):
+        return "PROVIDER_TIMEOUT"
+    if evidence.matches(_POLICY) and not evidence.matches(_NOT_POLICY):
+        return "PROVIDER_CONTENT_POLICY"
+    return _row(evidence, _ROWS)
+
+
+_OF_A_FILE = phrases(
+    "config | configuration | settings | package.json | yaml | toml | manifest | lockfile | request body\n"
+)
+
+
+@applies_when(_ANY)
+def by_word_groups(evidence: Evidence) -> Verdict | None:
+    """A short text without a status names a thing and what happened to it, in whatever words."""
+    if len(evidence.text) > _LONGEST or evidence.source is Source.GRPC:
+        return None
+    if evidence.exit_code is not None or evidence.rpc_code is not None or (evidence.status or 0) >= 400:
+        return None
+    if evidence.named("TypeError", "AttributeError", "KeyError", "ValueError"):
+        return None
+    code = _meant(evidence)
+    if code is None:
+        return None
+    return Verdict(
+        code=code,
+        scope=Scope.REQUEST if code in _CALL else None,
+        only_with_delay=code == "PROVIDER_QUOTA_EXHAUSTED",
+        weak=True,
+    )
+
+
+# In the output of a program, "token", "account" and "root" have other meanings.
+_LOGIN = phrases("""
+    sso | mfa | multi-factor | two-factor | 2fa | oauth | access token | refresh token | auth token | api token | api key | credential
+    credentials | passphrase | keychain | keyring | authenticate | authentication | not authorized | bearer
+""")
+
+
+@applies_when(_LOGIN, local=True)
+def login_in_stderr(evidence: Evidence) -> Verdict | None:
+    """A program printed a short text about a login that failed."""
+    process = evidence.source is Source.PROCESS and evidence.exit_code and (evidence.status or 0) < 400
+    if not process or len(evidence.text) > _LONGEST or not evidence.matches(_BAD_IDENTITY):
+        return None
+    return Verdict(code="AUTH_FAILED", scope=Scope.REQUEST)
+
+
+IN_STDERR = (login_in_stderr,)
+RULES = (by_word_groups,)
