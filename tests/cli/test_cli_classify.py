@@ -202,8 +202,9 @@ def test_FC6_a_byte_order_mark_and_half_a_character_spoil_no_line():
     assert [verdict["code"] for verdict in verdicts] == ["PROVIDER_OVERLOADED", "PROVIDER_UNAVAILABLE"]
 
 
-def test_FC6_an_unknown_text_is_not_simply_retryable_and_no_cause_is_promised():
-    shown = " ".join(holdfast("classify", "--text", "hello").stdout.split())
+def test_FC6_an_unknown_failure_is_not_simply_retryable_and_no_cause_is_promised():
+    assert "retryable no" in " ".join(holdfast("classify", "--text", "hello").stdout.split())
+    shown = " ".join(holdfast("classify", "--exception", "Strange", "--message", "hello").stdout.split())
     assert "once, and only if repeating the call is safe" in shown
     assert "below" not in shown
 
