@@ -210,7 +210,13 @@ def test_verify_expects_a_digest(path):
     digest = json.loads(holdfast("audit", "verify", "--store", path, "--json").stdout)["digest"]
     assert holdfast("audit", "verify", "--store", path, "--expect", digest).exit_code == 0
     tamper(path, "DELETE FROM chain WHERE name = 'session:s1'")
-    assert holdfast("audit", "verify", "--store", path).exit_code == 0, "a chain alone does not tell"
+    result = holdfast("audit", "verify", "--store", path)
+    assert result.exit_code == 1
+    assert "their chain is gone" in result.stdout
+    tamper(path, "DELETE FROM audit WHERE chain NOT IN (SELECT key FROM chain)")
+    assert holdfast("audit", "verify", "--store", path).exit_code == 0, (
+        "without an anchor nothing shows that it was there"
+    )
     result = holdfast("audit", "verify", "--store", path, "--expect", digest)
     assert result.exit_code == 1
     assert digest in result.stderr

@@ -264,7 +264,7 @@ def test_drift_is_reported_per_field_and_a_missing_part_never_blocks(
             async with Session.open("s", store=store, on_drift="refuse", **resumed):
                 pass
         kinds = [record.kind for record in await store.audit("session:s")]
-        assert kinds.count("Integrity") == (2 if fields else 0)
+        assert kinds.count("Integrity") == (3 if fields else 0)
 
     run(main())
 

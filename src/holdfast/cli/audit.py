@@ -19,7 +19,7 @@ from holdfast.cli.store import time_of
 from holdfast.faults import InvalidError, resolve
 from holdfast.stores.chain import session_chain
 from holdfast.stores.records import AUDIT_CLASSES
-from holdfast.stores.verification import Head, heads_of, records_of, unaudited, verify_store
+from holdfast.stores.verification import ANCHORS, Head, heads_of, records_of, unaudited, verify_store
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -50,6 +50,10 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     def reads(self, chain: str) -> bool:
         """Whether a chain may hold wanted records."""
         return self.chains is None or chain in self.chains
+
+    def shows(self, chain: str) -> bool:
+        """Whether people want to see a chain. Anchors are for `verify`, and shown only if somebody names their chain."""
+        return chain != ANCHORS if self.chains is None else chain in self.chains
 
     def fits(self, record: AuditRecord) -> bool:
         """Whether a record fits every filter."""
@@ -97,7 +101,7 @@ def filters_of(
 
 async def audit_tail(store: Store, filters: Filters, *, lines: int, follow: bool, form: Form) -> Exit:
     """Show the newest records of all chains together. With `follow`, continue with new records until Ctrl-C."""
-    heads = [head async for head in heads_of(store) if filters.reads(head.chain)]
+    heads = [head async for head in heads_of(store) if filters.shows(head.chain)]
     _show(await _newest(store, filters, heads, lines), form)
     if follow:
         await _follow(store, filters, {head.chain: head.seq for head in heads}, form)
@@ -131,7 +135,7 @@ async def _follow(store: Store, filters: Filters, seen: dict[str, int], form: Fo
         new: list[AuditRecord] = []
         async for head in heads_of(store):
             after = seen.get(head.chain, 0)
-            if head.seq > after and filters.reads(head.chain):
+            if head.seq > after and filters.shows(head.chain):
                 async for record in records_of(store, head.chain, after=after):
                     seen[head.chain] = record.seq
                     new.append(record)
@@ -161,7 +165,7 @@ async def _fitting(store: Store, filters: Filters, limit: int) -> tuple[list[Aud
     kept: list[tuple[tuple[float, str, int], AuditRecord]] = []
     count = 0
     async for head in heads_of(store):
-        if not filters.reads(head.chain):
+        if not filters.shows(head.chain):
             continue
         async for record in records_of(store, head.chain):
             if filters.fits(record):

@@ -20,11 +20,14 @@ from holdfast.policies.target import Target
 from holdfast.runtime.ambient import AMBIENT
 from holdfast.runtime.recover import recover
 from holdfast.runtime.runtime import default_runtime
+from holdfast.runtime.suppress import suppressed
 from holdfast.sessions import codec
 from holdfast.sessions.log import EntryBody, SessionMemory, new_entry
 from holdfast.sessions.recorder import Recorder
 from holdfast.stores import Commit, NewAudit, NewCheckpoint, Receipt
+from holdfast.stores.chain import session_chain
 from holdfast.stores.errors import damaged
+from holdfast.stores.verification import ANCHORS, anchor_of, head_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,6 +40,9 @@ __all__ = ["Journal", "audit", "fresh_id", "memory_of", "read_memory", "read_sna
 _POLICY = Policy(profile="stud", circuit=None, timeout=None, deadline=None, patience=None)
 """The policy of writes. The schedule of the store's fault decides alone: three attempts, 2 and 4 s apart. A store that is not
 ours may raise other failures, and nobody must wait an hour for them."""
+
+_ANCHOR_EVERY = 100
+"""Audit records after which a session anchors its chain. It also does when it is left."""
 
 
 def fresh_id() -> str:
@@ -113,9 +119,11 @@ class Journal:
     """Writes to a session's log, and remembers what is in it."""
 
     __slots__ = (
+        "_anchoring",
         "_commit",
         "_early",
         "_flushing",
+        "_sealed",
         "_writing",
         "failed",
         "fence",
@@ -143,6 +151,9 @@ class Journal:
         self.recorder = Recorder(session, self._flush)
         """The retries and other events inside the session, on their way into its audit chain."""
         self._flushing: asyncio.Task[Receipt] | None = None
+        self._sealed = 0
+        """How many audit records were written since the last anchor."""
+        self._anchoring: asyncio.Task[None] | None = None
         self._writing = 0
         """How many commits are under way."""
 
@@ -206,10 +217,32 @@ class Journal:
             self._writing -= 1
         # A duplicate wrote nothing. The memory already has the effect of the first write.
         if not receipt.duplicate:
+            self._sealed += len(commit.audit)
             self._take(receipt, named)
+            if self._sealed >= _ANCHOR_EVERY:
+                self._anchoring = asyncio.get_running_loop().create_task(self._anchor())
         else:
             self.recorder.put_back(waiting)
         return receipt
+
+    async def finish(self, *, lost: bool) -> None:
+        """Wait for what is being written in the background, and anchor the audit chain unless another process owns it now."""
+        await asyncio.gather(*filter(None, (self._flushing, self._anchoring)), return_exceptions=True)
+        if not lost:
+            await self._anchor()
+
+    async def _anchor(self) -> None:
+        """Record the end of the session's audit chain in the store's chain of anchors, if it grew: a cut is noticed then."""
+        if not self._sealed:
+            return
+        self._sealed = 0
+        try:
+            head = await head_of(self.store, session_chain(self.session))
+            if head is not None:
+                await self.store.commit(Commit(chain=ANCHORS, audit=(anchor_of(head),)))
+        except Exception as error:  # noqa: BLE001 - a store of somebody else's may raise anything
+            # The session's own work is saved. Its next anchor also covers these records.
+            suppressed(error, "the session's audit chain was not anchored", runtime=self.runtime)
 
     def _flush(self) -> None:
         """Write the records that nothing else has written in time."""

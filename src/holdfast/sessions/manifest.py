@@ -60,8 +60,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     model: str | None = None
     config: str | None = None
     """The hash of the settings."""
-    tools: dict[str, str] = {}
-    """Each tool's name, and the hash of its schema."""
+    tools: dict[str, str] | None = None
+    """Each tool's name, and the hash of its schema. Empty means no tools; None means that nobody named them."""
     resumable: bool = True
     agent_type: str = ""
     """The kind of agent, for bridge clients (`agentType`)."""
@@ -152,9 +152,14 @@ async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftP
     fields = drift(was, now)
     if not fields:
         return ()
-    if policy == "refuse":
-        raise drift_error(journal.session, fields)
     record = audit("Integrity", journal.session, drift=[str(field) for field in fields], policy=policy)
+    if policy == "refuse":
+        error = drift_error(journal.session, fields)
+        try:
+            await journal.write(audit=(record,))
+        except HoldfastError as unsaved:
+            error.add_note(f"and it could not be recorded: {unsaved}")
+        raise error
     if policy == "warn":
         # The warning must point to the application's `async with`, five frames up (compare, _open, _enter, __aenter__).
         warnings.warn(f"session {journal.session}: {'; '.join(map(str, fields))}", DriftWarning, stacklevel=5)
@@ -166,9 +171,9 @@ async def compare(journal: Journal, was: Manifest, now: Manifest, policy: DriftP
     return fields
 
 
-def _tools(was: dict[str, str], now: dict[str, str]) -> list[Drift]:
-    # A manifest without tools did not name any, which is no difference.
-    if not was or not now:
+def _tools(was: dict[str, str] | None, now: dict[str, str] | None) -> list[Drift]:
+    # Nobody named the tools on one side, which is no difference. Having no tools is one.
+    if was is None or now is None:
         return []
     changed = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
     return [Drift(field=f"tools.{name}", was=was.get(name), now=now.get(name)) for name in changed]

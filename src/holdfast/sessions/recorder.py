@@ -33,9 +33,9 @@ LATEST_S = 1.0
 
 
 class Waiting(NamedTuple):
-    """Events with the keys of their steps, and how many more did not fit."""
+    """Records, and events with the keys of their steps, and how many more did not fit."""
 
-    events: tuple[tuple[Event, str], ...]
+    events: tuple[tuple[Event, str] | NewAudit, ...]
     dropped: int
 
 
@@ -53,7 +53,7 @@ class Recorder:
         """Writes what waits. Called in the session's loop."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: list[tuple[Event, str]] = []
+        self._waiting: list[tuple[Event, str] | NewAudit] = []
         self._dropped = 0
         self._work: tuple[Work, Token[Work | None]] | None = None
 
@@ -101,6 +101,12 @@ class Recorder:
         if len(self._waiting) == 1:
             self._wake(loop)
 
+    def add(self, record: NewAudit) -> None:
+        """Write a record with the session's next commit, after a second at the latest. Call it in the session's loop."""
+        self._waiting.append(record)
+        if len(self._waiting) == 1:
+            self.schedule()
+
     def take(self) -> Waiting:
         """Return what a commit has to write, and forget it. `put_back` it if the commit fails."""
         if not self._waiting:
@@ -118,7 +124,10 @@ class Recorder:
     def records(self, taken: Waiting) -> tuple[NewAudit, ...]:
         """Return the audit records of what was taken."""
         redactor = process_redactor()
-        records = [audit_of(event, redactor, correlation=key) for event, key in taken.events]
+        records = [
+            item if isinstance(item, NewAudit) else audit_of(item[0], redactor, correlation=item[1])
+            for item in taken.events
+        ]
         if taken.dropped:
             payload = msgspec.json.encode({"event": "records-dropped", "count": taken.dropped})
             records.append(NewAudit(kind="Integrity", correlation=self._session, payload=payload))

@@ -159,7 +159,7 @@ class Session(TurnRunner):
             "mode": mode,
             "model": model,
             "config": None if config is None else Manifest.hash_of(config),
-            "tools": {name: Manifest.hash_of(schema) for name, schema in (tools or {}).items()},
+            "tools": None if tools is None else {name: Manifest.hash_of(schema) for name, schema in tools.items()},
             "agent_type": agent_type,
             "resumable": resumable,
         }
@@ -248,6 +248,7 @@ class Session(TurnRunner):
             self._lost = None if self._state is SessionState.CLOSED else self._journal.failed
             # From here on a step of a task that is still running raises, instead of writing without a lease.
             self._journal.failed = self._journal.failed or left(self.id)
+            await self._journal.finish(lost=self._lost is not None)
             await self._give_back()
             if self._owns_store:
                 await self._store.__aexit__(None, None, None)

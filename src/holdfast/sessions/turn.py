@@ -149,6 +149,8 @@ class Turn:
                 raise self._unknown(name)
             case _:
                 repeats = isinstance(decision, Repeat) and decision.unknown
+                if isinstance(decision, Repeat) and not decision.unknown:
+                    self._journal.recorder.add(self._record("ToolInvocation", step, repeated=True, failed_before=True))
         # Before the step runs: after its effect it would be too late.
         codec.check_declared(step.returns, name)
         if needs_start(step.effect):

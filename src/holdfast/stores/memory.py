@@ -168,6 +168,10 @@ class MemoryStore:
         heads = [(name, records[-1].seq, records[-1].hash) for name, records in sorted(self._chains.items())]
         return [head for head in heads if head[0] > after][:limit]
 
+    async def orphans(self) -> list[AuditRecord]:
+        """Return the records of chains whose row is gone. Here a chain is its records, so there are none."""
+        return []
+
     async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
         """Drop the entries before an offset, up to the checkpoint at most; return how many were dropped."""
         kept = self._kept(session)

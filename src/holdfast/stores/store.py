@@ -101,6 +101,10 @@ class Store(Protocol):
         """Return a page of audit chains: name, number of the last record, and its hash."""
         ...
 
+    async def orphans(self) -> list[AuditRecord]:
+        """Return the first record of each audit chain whose own row is gone. Only somebody who edits the tables makes such records."""
+        ...
+
     async def compact(self, session: str, before: int, *, fence: int | None = None) -> int:
         """Drop the entries before an offset, up to the checkpoint at most; return how many were dropped."""
         ...

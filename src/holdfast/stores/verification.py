@@ -1,7 +1,8 @@
 """Verification of the audit trail: follows every chain from its first record to its head.
 
-If somebody removes the end of a chain, or a whole chain, together with its head, the hashes cannot show that. An anchor that is
-kept elsewhere can: the heads of an earlier verification, or the digest over them.
+If somebody removes the end of a chain, or a whole chain, together with its head, the hashes of that chain cannot show it. An anchor
+can. Sessions write anchors into the chain `anchors` of the store: the number and hash of the last record of their own chain. An
+anchor that is kept elsewhere also protects the chain of anchors: the heads of an earlier verification, or the digest over them.
 
 Invariant: verification only reads. Records that are added meanwhile are checked by the next verification.
 """
@@ -15,6 +16,7 @@ import msgspec
 
 from holdfast.faults import Fault, HoldfastError
 from holdfast.stores.chain import GENESIS, Broken, session_chain, verify
+from holdfast.stores.records import NewAudit
 from holdfast.stores.store import PAGE_ENTRIES
 
 if TYPE_CHECKING:
@@ -23,7 +25,21 @@ if TYPE_CHECKING:
     from holdfast.stores.records import AuditRecord, SessionRecord
     from holdfast.stores.store import Store
 
-__all__ = ["Head", "Verification", "digest_of", "heads_of", "records_of", "unaudited", "verify_store"]
+__all__ = [
+    "ANCHORS",
+    "Head",
+    "Verification",
+    "anchor_of",
+    "digest_of",
+    "head_of",
+    "heads_of",
+    "records_of",
+    "unaudited",
+    "verify_store",
+]
+
+ANCHORS = "anchors"
+"""The chain that holds the heads of other chains."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,23 +96,26 @@ async def verify_store(
         result = await verify_store(store, anchor=yesterday.heads)
         result.check()
 
-    `anchor` holds the heads of an earlier verification, which must still be in their chains. `expect` is the digest that the result
-    must have. `each` is called with every record that is read, intact or not.
+    `anchor` holds the heads of an earlier verification, which must still be in their chains, as those in the store's own chain of
+    anchors must. `expect` is the digest that the result must have. `each` is called with every record that is read, intact or not.
     """
-    # Read the heads first: records that are added during the check must not count as wrong.
+    # Read the anchors, then the heads: records that are added during the check must not count as wrong.
+    anchored: dict[str, list[Head]] = {}
+    for known in (*anchor, *await _anchors(store)):
+        anchored.setdefault(known.chain, []).append(known)
     every = [head async for head in heads_of(store)]
     heads = tuple(head for head in every if not chains or head.chain in chains)
-    anchored = {head.chain: head for head in anchor}
     broken: list[Broken] = []
     records = 0
     for head in heads:
-        sound, found = await _follow(store, head, anchored.pop(head.chain, None), each)
+        sound, found = await _follow(store, head, anchored.pop(head.chain, []), each)
         records += sound
         broken += found
     broken += await _beside(store, heads)
     # The remaining anchors name chains that no longer exist. With a selection those chains may just not be selected.
     if not chains:
-        broken += [_broken(gone, 1, "the whole chain is gone") for gone in anchored.values()]
+        broken += [_broken(gone[0], 1, "the whole chain is gone") for gone in anchored.values()]
+        broken += await _orphans(store)
     digest = digest_of(heads)
     if expect is not None and expect != digest:
         reason = f"the digest over all heads is {digest}, not the expected {expect}"
@@ -119,6 +138,22 @@ async def heads_of(store: Store) -> AsyncIterator[Head]:
         after = page[-1][0]
 
 
+async def head_of(store: Store, chain: str) -> Head | None:
+    """Return the head of one chain, or None if it has no record."""
+    # A page begins after a name. No name is between this one and the chain's own, because names have no `~`.
+    just_before = f"{chain[:-1]}{chr(ord(chain[-1]) - 1)}~"
+    for name, seq, sealed in await store.chains(after=just_before, limit=1):
+        if name == chain:
+            return Head(chain=name, seq=seq, hash=sealed)
+    return None
+
+
+def anchor_of(head: Head) -> NewAudit:
+    """Return the record that anchors a chain. Write it into the chain `ANCHORS`."""
+    payload = msgspec.json.encode({"event": "anchor", **msgspec.to_builtins(head)})
+    return NewAudit(kind="Integrity", correlation=head.chain, payload=payload)
+
+
 async def records_of(store: Store, chain: str, *, after: int = 0) -> AsyncIterator[AuditRecord]:
     """Yield the records of a chain, page by page."""
     while page := await store.audit(chain, after=after, limit=PAGE_ENTRIES):
@@ -138,12 +173,41 @@ async def unaudited(store: Store) -> list[str]:
     return without
 
 
+async def _anchors(store: Store) -> list[Head]:
+    """Return the last anchor of each chain. The anchors before it follow from it, because a chain's hashes do."""
+    last: dict[str, Head] = {}
+    end = await head_of(store, ANCHORS)
+    if end is None:
+        return []
+    async for record in records_of(store, ANCHORS):
+        # Sessions may add anchors faster than they are read here.
+        if record.seq > end.seq:
+            break
+        try:
+            head = msgspec.json.decode(record.payload, type=Head)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # It is not an anchor, or somebody changed it. The hash of its own chain shows that.
+            continue
+        last[head.chain] = head
+    return list(last.values())
+
+
+async def _orphans(store: Store) -> list[Broken]:
+    """Return the first record of each chain whose row is gone. The chain's name is gone with it."""
+    return [
+        Broken(
+            chain=f"? ({record.correlation})", seq=record.seq, reason="the records are there, but their chain is gone"
+        )
+        for record in await store.orphans()
+    ]
+
+
 async def _follow(
-    store: Store, head: Head, anchor: Head | None, each: Callable[[AuditRecord], object] | None
+    store: Store, head: Head, anchors: Sequence[Head], each: Callable[[AuditRecord], object] | None
 ) -> tuple[int, list[Broken]]:
     """Check one chain; return how many records are intact, and where it breaks."""
     seq, sealed, broken = 0, GENESIS, list[Broken]()
-    anchored = anchor is None
+    missing = {(anchor.seq, anchor.hash) for anchor in anchors}
     last = 0
     while last < head.seq:
         page = await store.audit(head.chain, after=last, limit=min(PAGE_ENTRIES, head.seq - last))
@@ -159,12 +223,12 @@ async def _follow(
             if not broken:
                 seq, sealed, found = verify((record,), after=seq, before=sealed)
                 broken += [] if found is None else [found]
-            anchored = anchored or (anchor is not None and (record.seq, record.hash) == (anchor.seq, anchor.hash))
+            missing.discard((record.seq, record.hash))
     if not broken:
         broken += _end(head, seq, sealed)
-    if not anchored and anchor is not None:
-        reason = f"it is not the record with hash {anchor.hash[:16]}… that was here before"
-        broken.append(_broken(head, anchor.seq, reason))
+    for number, hash_ in sorted(missing):
+        reason = f"it is not the record with hash {hash_[:16]}… that was here before"
+        broken.append(_broken(head, number, reason))
     return seq, broken
 
 

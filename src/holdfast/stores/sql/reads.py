@@ -53,6 +53,9 @@ class Readable:
     async def chains(self, *, after: str = "", limit: int = PAGE_ENTRIES) -> list[tuple[str, int, str]]:
         return await self._read(lambda: chains_script(after, limit))
 
+    async def orphans(self) -> list[AuditRecord]:
+        return await self._read(orphans_script)
+
 
 def session_script(session: str) -> Script[SessionRecord]:
     rows = yield Query(f"SELECT {to.SESSION_COLUMNS} FROM session WHERE id = ?", (session,))  # noqa: S608 - constants only
@@ -123,6 +126,16 @@ def audit_script(chain: str, after: int, limit: int) -> Script[list[AuditRecord]
 def chains_script(after: str, limit: int) -> Script[list[tuple[str, int, str]]]:
     rows = yield Query("SELECT name, seq, hash FROM chain WHERE name > ? ORDER BY name LIMIT ?", (after, limit))
     return [(name, seq, bytes(sealed).hex()) for name, seq, sealed in rows]
+
+
+def orphans_script() -> Script[list[AuditRecord]]:
+    rows = yield Query(
+        "SELECT a.seq, a.at, a.kind, a.correlation, a.payload, a.hash FROM audit a JOIN ("
+        "SELECT chain, MIN(seq) AS first FROM audit WHERE chain NOT IN (SELECT key FROM chain) GROUP BY chain"
+        ") o ON a.chain = o.chain AND a.seq = o.first ORDER BY a.chain",
+        (),
+    )
+    return [to.audit_record("", row) for row in rows]
 
 
 def _key(session: str) -> Script[int]:
