@@ -35,11 +35,12 @@ async def fill(path) -> None:
         async with Session.open(
             "release-1", store=store, project_root="/srv/app", agent_type="coder", model="opus"
         ) as session:
-            await session.step(square, 3)
+            async with session.turn("go"):
+                await session.step(square, 3)
             await session.message("hello", id="m-1")
             session.context["chapter"] = 4
         with pytest.raises(HoldfastError, match="Permission required"):
-            async with Session.open("release-2", store=store) as session:
+            async with Session.open("release-2", store=store) as session, session.turn("go"):
                 await session.step(square, 3)
                 await session.approve("Deploy?")
         await crashed(store)
@@ -194,7 +195,7 @@ def test_answer_puts_an_answer_on_record_and_the_first_counts(path):
     assert "SESS_ALREADY_ANSWERED" in late.stderr
 
     async def goes_on():
-        async with SqliteStore(path) as store, Session.open("release-2", store=store) as session:
+        async with SqliteStore(path) as store, Session.open("release-2", store=store) as session, session.turn():
             assert await session.step(square, 3) == 9
             assert await session.approve("Deploy?") is True
 
@@ -226,7 +227,11 @@ def test_export_and_import_carry_a_session_to_another_store(path, tmp_path):
     assert verb(other, "answer", "release-2", id_, "--yes").exit_code == 0
 
     async def goes_on():
-        async with SqliteStore(other) as store, Session.open("release-2", store=store, strict=True) as session:
+        async with (
+            SqliteStore(other) as store,
+            Session.open("release-2", store=store, strict=True) as session,
+            session.turn(),
+        ):
             assert await session.step(square, 3) == 9
             assert await session.approve("Deploy?") is True
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast import Fault, HoldfastError, Session
+from holdfast import Fault, HoldfastError, Session, tool
 from holdfast.sessions import Answer, Question, answer
 from holdfast.sessions.log import QuestionRaised, TurnStarted, new_entry
 from holdfast.sessions.manifest import Manifest, encode_manifest
@@ -106,13 +106,16 @@ def nothing_was_saved() -> Fault:
     return _raised(work)
 
 
+@tool(effect="unsafe")
+def _deploy(plan: str) -> str:
+    return plan
+
+
 def step_has_other_arguments() -> Fault:
     async def work(store: MemoryStore) -> None:
-        await _raise_question(
-            store, QuestionRaised(id="q-1", step="?Ask#1", turn=1, kind="Ask", args="of another question")
-        )
-        async with Session.open("s", store=store, mode="yolo") as session:
-            await session.ask("Name?")
+        for plan in ("version 1", "version 2"):
+            async with Session.open("s", store=store) as session:
+                await session.step(_deploy, plan)
 
     return _raised(work)
 

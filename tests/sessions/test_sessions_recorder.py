@@ -86,7 +86,7 @@ def test_FM4_retries_inside_a_step_carry_session_turn_and_step(runtime):
     number = asyncio.run(main())
     assert [type(event) for event in seen] == [Retry, Retry, Recovered, Retry, Recovered]
     assert {where(event)[0] for event in seen} == {"s"}
-    assert {where(event)[2].rpartition(".")[2].partition("#")[0] for event in seen[:3]} == {"flaky"}
+    assert {where(event)[2].rpartition(".")[2].partition("@")[0] for event in seen[:3]} == {"flaky"}
     # Outside of a step but inside of a turn.
     assert where(seen[3]) == ("s", number, "")
 

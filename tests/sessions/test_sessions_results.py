@@ -75,7 +75,7 @@ def test_a_turn_that_is_over_takes_no_step() -> None:
             async with session.turn("a") as turn:
                 pass
             with pytest.raises(HoldfastError, match="turn 1 is over") as raised:
-                await turn.step(counted, (1,), {})
+                await turn.steps.step(counted, (1,), {})
             assert code_of(raised.value) == "SESS_TURN_CONCURRENT"
         assert DONE == []
 
@@ -86,13 +86,13 @@ def test_B102_an_unsafe_step_whose_result_cannot_be_stored_is_not_repeated() -> 
     async def main() -> None:
         store = MemoryStore()
         with pytest.raises(
-            InvalidError, match="deploy#1: expected a value that is the same when the session is resumed, got object"
+            InvalidError, match="deploy: expected a value that is the same when the session is resumed, got object"
         ):
             async with Session.open("s", store=store) as session:
                 await session.step(deploy, "x")
         with pytest.raises(OutcomeUnknownError):
             async with Session.open("s", store=store) as session:
-                assert session.unknown == ("s/1/deploy#1",)
+                assert len(session.unknown) == 1
                 await session.step(deploy, "x")
         assert DONE == ["x"]
 
@@ -138,8 +138,9 @@ def test_what_a_partial_holds_are_arguments_too() -> None:
                 assert await session.step(partial(counted, 1)) == 1
                 raise ZeroDivisionError
         async with Session.open("s", store=store) as session:
-            with pytest.raises(HoldfastError, match="other arguments"):
-                await session.step(partial(counted, n=2))
+            assert await session.step(partial(counted, n=2)) == 2
+            assert await session.step(partial(counted, 1)) == 1
+        assert DONE == [1, 2]
         async with Session.open("t", store=store) as session:
             assert await session.step(partial(partial(counted), n=3)) == 3
 

@@ -20,15 +20,16 @@ from holdfast.testing import run
 
 
 async def worked() -> MemoryStore:
-    """A store with a session killed in its second turn."""
+    """A store with a session killed in its first turn."""
     store = MemoryStore()
     async with Session.open("s", store=store, model="opus") as session:
         await session.step(square, 3)
         await session.message("hello")
 
     async def cut(session: Session) -> None:
-        await session.step(square, 4)
-        raise Crash
+        async with session.turn("cut"):
+            await session.step(square, 4)
+            raise Crash
 
     await killed(store, cut, model="opus")
     return store
@@ -46,7 +47,7 @@ def test_a_session_goes_on_in_the_store_it_was_carried_to() -> None:
         assert record.state == "paused"
         assert record.epoch != (await store.session("s")).epoch
         async with Session.open("s", store=other, model="opus", strict=True) as session:
-            assert session.in_flight == 2
+            assert session.in_flight == 1
             done: list[int] = []
 
             def again(n: int) -> int:
@@ -54,7 +55,9 @@ def test_a_session_goes_on_in_the_store_it_was_carried_to() -> None:
                 return n
 
             again.__qualname__ = "square"
-            assert await session.step(again, 4) == 16
+            async with session.turn("cut"):
+                assert await session.step(again, 4) == 16
+            assert await session.step(again, 3) == 9
             assert done == []
         assert (await verify_store(other)).sound
 
@@ -71,7 +74,8 @@ def test_a_compacted_log_is_carried_with_its_checkpoint() -> None:
         record = await other.session("s")
         assert (record.oldest, record.checkpoint) == (1, 0)
         async with Session.open("s", store=other, model="opus") as session:
-            assert session.in_flight == 2
+            assert session.in_flight == 1
+            assert await session.step(square, 3) == 9
             assert (await other.checkpoint("s")) is not None
 
     run(main())

@@ -1,7 +1,9 @@
 """Work that survives a crash of its process: sessions, their turns, and steps that run once.
 
 session      `Session`: open it, work in it, resume it; turn_runner: runs its turns
-turn         one turn and its steps; steps: run, repeat, or return the stored result
+turn         one turn of a session
+step_runner  runs the steps of a turn, or of a session outside of turns, each once; steps: which step a call is, and what to do
+             about it; doubts: steps of unknown outcome, and how they are resolved
 journal      writes to the log and remembers it; log: the entries
 codec        arguments and results as JSON; values: what plain JSON cannot hold; stored_types: which classes a value may become
 lease        the right to write, one process at a time

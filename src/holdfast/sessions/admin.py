@@ -1,18 +1,20 @@
-"""Administration of a session from outside of its program: show it, pause it after a crash, close it.
+"""Administration of a session from outside of its program: show it, pause it after a crash, close it, resolve a step.
 
-Invariant: a change takes the session's lease first. While a living process works in a session, nobody else changes it.
+Invariant: a change takes the session's lease first. While a living process works in a session, nobody else changes it. To resolve a
+step needs no lease: a process that waits for it may own the session.
 """
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.faults import HoldfastError, InvalidError
 from holdfast.runtime.runtime import default_runtime
 from holdfast.sessions import machine
+from holdfast.sessions.doubts import key_of, resolution
 from holdfast.sessions.journal import audit, fresh_id, memory_of
 from holdfast.sessions.lease import is_gone, take
 from holdfast.sessions.log import EntryBody, StateChanged, TurnEnded, new_entry
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.stores import Lease, Store
 
-__all__ = ["Overview", "close", "find", "in_use", "make_resumable", "overview"]
+__all__ = ["Overview", "close", "find", "in_use", "make_resumable", "overview", "resolve_step"]
 
 _TAKE_S = 10.0
 """Seconds of the lease for a change. A change takes milliseconds, and the lease must end soon if this process dies."""
@@ -44,7 +46,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     turn: int
     in_flight: bool
     steps: int
-    """The steps of the turn in flight that are in the log."""
+    """The steps outside of turns and of the turn in flight that are in the log."""
     unknown: tuple[str, ...]
     """The keys of steps that may have happened and are not repeated automatically."""
     questions: tuple[Question, ...]
@@ -98,8 +100,8 @@ async def overview(store: Store, session: str, runtime: Runtime | None = None) -
         checkpoint=await store.checkpoint(session),
         turn=memory.turn,
         in_flight=memory.in_flight,
-        steps=len(memory.steps),
-        unknown=tuple(f"{session}/{memory.turn}/{step}" for step in memory.unknown()),
+        steps=len(memory.session_steps) + len(memory.steps),
+        unknown=tuple(key_of(session, after) for after in memory.unknown()),
         questions=tuple(question_of(session, raised) for raised in memory.pending() if raised.kind in KINDS),
         messages=memory.message_count,
         in_use=in_use(record, runtime),
@@ -136,6 +138,23 @@ async def close(store: Store, session: str, reason: str = "closed") -> None:
         if memory.in_flight:
             ended = (TurnEnded(turn=memory.turn, outcome="abandoned", reason=reason),)
         await _change(store, lease, SessionState.CLOSED, reason, ended)
+
+
+async def resolve_step(store: Store, session: str, key: str, *, happened: bool, result: Any = None) -> str:
+    """Record whether a step of unknown outcome has happened, from any process; return the step's whole key.
+
+        async with open_store() as store:
+            await resolve_step(store, "release-42", "deploy", happened=True, result=7)
+
+    `key` is the step's key, or its beginning if that is clear, with or without the session's id. If the step happened, `result` is its
+    result from now on; if not, the step runs again when the program calls it. A program that runs now learns it at its next call.
+
+    Raises `InvalidError` if no unknown step has this key, SESS_NOT_FOUND for an unknown session and SESS_CLOSED for a closed one.
+    """
+    memory = await memory_of(store, session)
+    ended, record = resolution(memory, session, key, happened=happened, result=result)
+    await store.commit(Commit(session=session, entries=(new_entry(ended, fresh_id()),), audit=(record,)))
+    return record.correlation
 
 
 @asynccontextmanager

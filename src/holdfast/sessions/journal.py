@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
     from holdfast.stores import Checkpoint, Entry, Store
 
-__all__ = ["Journal", "audit", "fresh_id", "memory_of", "read_memory", "read_snapshot"]
+__all__ = ["VERSION", "Journal", "audit", "fresh_id", "memory_of", "read_memory", "read_snapshot"]
 
 _POLICY = Policy(profile="stud", circuit=None, timeout=None, deadline=None, patience=None)
 """The policy of writes. The schedule of the store's fault decides alone: three attempts, 2 and 4 s apart. A store that is not
@@ -43,6 +43,10 @@ ours may raise other failures, and nobody must wait an hour for them."""
 
 _ANCHOR_EVERY = 100
 """Audit records after which a session anchors its chain. It also does when it is left."""
+
+
+VERSION = 2
+"""The version of the snapshots that are written."""
 
 
 def fresh_id() -> str:
@@ -63,11 +67,14 @@ async def memory_of(store: Store, session: str) -> SessionMemory:
 async def read_memory(store: Store, session: str) -> tuple[SessionMemory, int]:
     """Read a session's checkpoint and the log after it; return the memory and the last offset in it."""
     # Read `top` first. All entries up to it must be found. Entries that are added from now on may be missing.
-    top = (await store.session(session)).top
+    record = await store.session(session)
+    top = record.top
     checkpoint = await store.checkpoint(session)
-    memory, seen = SessionMemory(), 0
+    memory, seen = SessionMemory(version=VERSION), 0
     if checkpoint is not None:
         memory, seen = read_snapshot(session, checkpoint), checkpoint.offset
+        if memory.version < VERSION:
+            await _find_session_steps(store, session, memory, record.oldest, checkpoint.offset)
     while entries := await store.read(session, after=seen):
         for entry in entries:
             _take(session, memory, entry, seen + 1)
@@ -75,6 +82,27 @@ async def read_memory(store: Store, session: str) -> tuple[SessionMemory, int]:
     if seen < top:
         raise damaged(session, f"its log ends at entry {seen}, and had {top}")
     return memory, seen
+
+
+async def _find_session_steps(store: Store, session: str, memory: SessionMemory, oldest: int, last: int) -> None:
+    """Add the steps outside of turns to the memory of a checkpoint of version 1, which forgot them with the end of each turn."""
+    found, seen = SessionMemory(), oldest - 1
+    while seen < last and (entries := await store.read(session, after=seen)):
+        for entry in entries:
+            if entry.offset <= last:
+                found.take(session, entry)
+            seen = entry.offset
+    if memory.own:
+        # Version 1 counted a turn with the steps outside of turns as in flight.
+        found.session_steps |= {f"{memory.turn}/{name}": entry for name, entry in memory.steps.items()}
+        found.session_questions |= memory.questions
+        found.answers |= memory.answers
+        memory.in_flight, memory.steps, memory.questions = False, {}, {}
+    memory.session_steps = found.session_steps
+    memory.session_questions = found.session_questions
+    memory.answers = {**found.answers, **memory.answers}
+    memory.doubts = {key: entry for key, entry in found.doubts.items() if not memory.is_open(entry.turn)}
+    memory.version = VERSION
 
 
 def read_snapshot(session: str, checkpoint: Checkpoint) -> SessionMemory:
@@ -142,7 +170,7 @@ class Journal:
         self.fence: int | None = None
         self.failed: Fault | None = None
         """Why nothing more is written: the store failed, the lease is lost, or the session was closed or left."""
-        self.memory = SessionMemory()
+        self.memory = SessionMemory(version=VERSION)
         self.seen = 0
         """The memory holds the log up to this offset."""
         self._early: dict[int, tuple[tuple[EntryBody, str], ...]] = {}
@@ -264,14 +292,17 @@ class Journal:
                 self.memory.apply(body, id_)
             self.seen += len(bodies)
 
-    async def snapshot(self, context: Any, *bodies: EntryBody, **parts: Any) -> Receipt:
+    async def snapshot(self, context: dict[str, Any] | None, *bodies: EntryBody, **parts: Any) -> Receipt:
         """Write a checkpoint of the memory and `bodies` in one commit, so that both are stored or neither.
+
+        `context` is the session's context; None keeps the one that is stored.
 
         The checkpoint already includes the effect of `bodies`, although its offset is before them. Applying them once more
         after a restart changes nothing.
         """
         await self.catch_up()
-        self.memory.context = msgspec.Raw(codec.encode_result(context, Any, "session.context"))
+        if context is not None:
+            self.memory.context = msgspec.Raw(codec.encode_result(context, Any, "session.context"))
         # Apply `bodies` to a copy: if the commit fails, the memory must stay as it was.
         after = msgspec.structs.replace(self.memory)
         for body in bodies:

@@ -21,10 +21,12 @@ __all__ = [
     "SessionMemory",
     "StateChanged",
     "StepEnded",
+    "StepEntry",
     "StepStarted",
     "TurnEnded",
     "TurnOutcome",
     "TurnStarted",
+    "is_doubtful",
     "new_entry",
     "read_entry",
 ]
@@ -52,7 +54,7 @@ class TurnStarted(EntryBody, frozen=True, tag="turn_started"):
     given: str = ""
     """The hash of the input, to compare inputs. Secrets in the stored input are masked, so that text cannot be compared."""
     own: bool = False
-    """Whether it is the session's own turn, to which steps outside of any `turn` block belong."""
+    """Only in logs of version 1: a turn that held the steps outside of any `turn` block. They are the session's own steps now."""
 
 
 class TurnEnded(EntryBody, frozen=True, tag="turn_ended"):
@@ -67,18 +69,25 @@ class StepStarted(EntryBody, frozen=True, tag="step_started"):
     """Written before a step that must not simply be repeated."""
 
     turn: int
+    """The number of its turn; 0 for a step outside of any turn."""
     step: str
+    """Its name in the turn or session: see `steps.step_name`."""
     args: str
     """The hash of its arguments."""
     effect: str | None = None
     repeats: bool = False
     """Whether it was started before, and the outcome of that start is unknown."""
+    fn: str = ""
+    """The function of a step with an explicit key. Other names begin with the function."""
+    shown: str = ""
+    """The arguments as text, masked and cut, for the person who has to find out what happened."""
 
 
 class StepEnded(EntryBody, frozen=True, tag="step_ended"):
     """A step returned or failed."""
 
     turn: int
+    """The number of its turn; 0 for a step outside of any turn."""
     step: str
     args: str
     """The hash of its arguments."""
@@ -87,6 +96,14 @@ class StepEnded(EntryBody, frozen=True, tag="step_ended"):
     """The value it returned, or the fault it failed with."""
     unknown: bool = False
     """Whether it failed but may have happened nevertheless."""
+    fn: str = ""
+    """As in its start. The memory copies `fn` and `shown` from the start."""
+    shown: str = ""
+    settles: str = ""
+    """The step of an earlier turn whose result, as somebody resolved it, is the result of this one."""
+
+
+StepEntry: TypeAlias = StepStarted | StepEnded
 
 
 class QuestionRaised(EntryBody, frozen=True, tag="interaction_raised"):
@@ -94,8 +111,9 @@ class QuestionRaised(EntryBody, frozen=True, tag="interaction_raised"):
 
     id: str
     step: str
-    """The question's name in its turn."""
+    """The question's name in its turn or session."""
     turn: int
+    """The number of its turn; 0 for a question outside of any turn."""
     kind: str
     payload: dict[str, Any] = {}
     args: str = ""
@@ -149,6 +167,8 @@ def new_entry(body: EntryBody, id_: str, type_: str | None = None) -> NewEntry:
 class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a session knows from its log. A checkpoint stores all of it."""
 
+    version: int = 1
+    """The version of the snapshot. Snapshots of version 1 lack the steps outside of turns: `read_memory` finds them in the log."""
     turn: int = 0
     """The number of the last turn."""
     in_flight: bool = False
@@ -158,13 +178,21 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
     given: str = ""
     """The hash of the input."""
     own: bool = False
-    """Whether it is the session's own turn, to which steps outside of any `turn` block belong."""
+    """Whether that turn is one of version 1 that held the steps outside of turns. It is never in flight."""
     steps: dict[str, StepStarted | StepEnded] = msgspec.field(default_factory=dict)
     """The last entry of each step of the turn in flight, by the step's name."""
     questions: dict[str, QuestionRaised] = msgspec.field(default_factory=dict, name="asked")
     """The questions of the turn in flight, by name. Checkpoints store them as `asked`."""
+    session_steps: dict[str, StepStarted | StepEnded] = msgspec.field(default_factory=dict)
+    """The last entry of each step outside of turns, by name. Steps of version 1 have their turn's number before the name: `3/pay#1`."""
+    session_questions: dict[str, QuestionRaised] = msgspec.field(default_factory=dict)
+    """The questions outside of turns, by name."""
     answers: dict[str, Answered] = msgspec.field(default_factory=dict)
     """The answers, by the question's id."""
+    doubts: dict[str, StepStarted | StepEnded] = msgspec.field(default_factory=dict)
+    """Steps of turns that have ended which may have happened, by turn and name: `2/pay@…`. They wait until somebody resolves them."""
+    settled: dict[str, StepEnded] = msgspec.field(default_factory=dict)
+    """Doubts that were resolved as happened after their turn had ended. The next call of the same step takes the result."""
     message_count: int = 0
     last_message_id: str | None = None
     context: Any = None
@@ -176,41 +204,50 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
         if body is not None:
             self.apply(body, entry.id)
 
-    def is_under_way(self, turn: int) -> bool:
-        """Whether this turn is the one in flight."""
-        return self.in_flight and self.turn == turn
+    def steps_of(self, turn: int) -> dict[str, StepStarted | StepEnded]:
+        """Return the steps of the turn in flight, or with 0 the steps outside of turns."""
+        return self.steps if turn else self.session_steps
+
+    def questions_of(self, turn: int) -> dict[str, QuestionRaised]:
+        """Return the questions of the turn in flight, or with 0 the questions outside of turns."""
+        return self.questions if turn else self.session_questions
+
+    def is_open(self, turn: int) -> bool:
+        """Whether steps of this turn may be written: it is in flight, or it is 0."""
+        return turn == 0 or (self.in_flight and self.turn == turn)
 
     def pending(self) -> list[QuestionRaised]:
         """Return the questions without an answer."""
-        return [question for question in self.questions.values() if question.id not in self.answers]
+        raised = [*self.session_questions.values(), *self.questions.values()]
+        return [question for question in raised if question.id not in self.answers]
 
-    def unknown(self) -> list[str]:
-        """Return the names of steps that may have happened and must not be repeated automatically."""
-        return [
-            name
-            for name, entry in self.steps.items()
-            if (entry.unknown if isinstance(entry, StepEnded) else entry.effect == "unsafe")
-        ]
+    def unknown(self) -> dict[str, StepStarted | StepEnded]:
+        """Return the steps that may have happened and must not be repeated automatically.
+
+        Their names are what follows the session in their key: `deploy@…` outside of turns, `2/deploy@…` in turn 2.
+        """
+        found = {name: entry for name, entry in self.session_steps.items() if is_doubtful(entry)}
+        found |= self.doubts
+        found |= {f"{self.turn}/{name}": entry for name, entry in self.steps.items() if is_doubtful(entry)}
+        return found
 
     def apply(self, body: EntryBody, id_: str) -> None:
         """Apply the body of an entry with this id."""
         match body:
             case TurnStarted():
-                self.turn, self.in_flight = body.turn, True
-                self.input, self.given, self.own = body.input, body.given, body.own
+                self._end_turn()
+                self.turn, self.in_flight, self.own = body.turn, not body.own, body.own
+                self.input, self.given = body.input, body.given
             case TurnEnded():
-                self.in_flight, self.input, self.given, self.own = False, None, "", False
-                # Make new dicts instead of `clear`: a checkpoint that is being written has a shallow copy with the old dicts.
-                self.steps, self.questions, self.answers = {}, {}, {}
-            case StepStarted(turn=turn) | StepEnded(turn=turn) | QuestionRaised(turn=turn) if not self.is_under_way(
-                turn
-            ):
-                # The entry was written after its turn had ended. It must not count as part of the next turn.
-                pass
-            case StepStarted(step=step) | StepEnded(step=step):
-                self.steps[step] = body
-            case QuestionRaised(step=step):
-                self.questions[step] = body
+                self._end_turn()
+            case StepStarted() | StepEnded():
+                self._apply_step(body)
+            case QuestionRaised(turn=turn, step=step):
+                if self.own and turn == self.turn:
+                    self.session_questions[step] = body
+                elif self.is_open(turn):
+                    # An entry that was written after its turn had ended must not count as part of the next turn.
+                    self.questions_of(turn)[step] = body
             case Answered(id=question):
                 # The first answer counts. The store's claim rejects a second answer.
                 self.answers.setdefault(question, body)
@@ -219,3 +256,42 @@ class SessionMemory(msgspec.Struct, kw_only=True, omit_defaults=True):
                 self.last_message_id = id_
             case _:
                 pass
+
+    def _end_turn(self) -> None:
+        # Nobody has found out about these yet, and the end of the turn does not change that.
+        doubts = {f"{self.turn}/{name}": entry for name, entry in self.steps.items() if is_doubtful(entry)}
+        # Make new dicts instead of changing them: a checkpoint that is being written has a shallow copy with the old dicts.
+        self.doubts = self.doubts | doubts
+        self.in_flight, self.input, self.given, self.own = False, None, "", False
+        kept = {raised.id for raised in self.session_questions.values()}
+        self.answers = {question: answer for question, answer in self.answers.items() if question in kept}
+        self.steps, self.questions = {}, {}
+
+    def _apply_step(self, body: StepStarted | StepEnded) -> None:
+        turn, name = body.turn, body.step
+        old = f"{turn}/{name}"
+        if (self.own and turn == self.turn) or old in self.session_steps:
+            # A step outside of turns, as version 1 wrote it.
+            self.session_steps[old] = _with_start(body, self.session_steps.get(old))
+        elif self.is_open(turn):
+            steps = self.steps_of(turn)
+            steps[name] = _with_start(body, steps.get(name))
+            if isinstance(body, StepEnded) and body.settles in self.settled:
+                self.settled = {key: kept for key, kept in self.settled.items() if key != body.settles}
+        elif old in self.doubts and isinstance(body, StepEnded) and not body.unknown:
+            # Somebody resolved it after its turn had ended.
+            if body.ok:
+                self.settled = {**self.settled, old: body}
+            self.doubts = {key: kept for key, kept in self.doubts.items() if key != old}
+
+
+def is_doubtful(entry: StepStarted | StepEnded) -> bool:
+    """Whether a step may have happened and must not be repeated automatically."""
+    return entry.unknown if isinstance(entry, StepEnded) else entry.effect == "unsafe"
+
+
+def _with_start(body: StepStarted | StepEnded, before: StepStarted | StepEnded | None) -> StepStarted | StepEnded:
+    """Return the entry with what only the start of the step says: its function and its arguments as text."""
+    if isinstance(body, StepEnded) and before is not None and (before.fn or before.shown):
+        return msgspec.structs.replace(body, fn=before.fn, shown=before.shown)
+    return body

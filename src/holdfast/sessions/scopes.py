@@ -52,6 +52,11 @@ class Scope:
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
 
+    @property
+    def parent(self) -> Scope | None:
+        """The scope around this one."""
+        return self._parent
+
     def cancel(self, reason: Reason = "user") -> bool:
         """Cancel the scope and all scopes inside it; return whether it was running."""
         # The task would count a second cancellation too, and one `uncancel` would not undo both.

@@ -12,16 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
-import msgspec
-
 from holdfast import options
 from holdfast.faults import AbortedError, Fault, HoldfastError, InvalidError
 from holdfast.runtime.runtime import SystemClock, default_runtime
 from holdfast.runtime.shield import wait_to_end
 from holdfast.sessions import codec, machine
+from holdfast.sessions.doubts import key_of, resolution
 from holdfast.sessions.journal import Journal, audit
 from holdfast.sessions.lease import LeaseKeeper, keeper_for, left, take
-from holdfast.sessions.log import Message, StateChanged, StepEnded
+from holdfast.sessions.log import Message, StateChanged
 from holdfast.sessions.manifest import DriftPolicy, Manifest, compare, decode_manifest, encode_manifest
 from holdfast.sessions.turn_runner import TurnRunner
 from holdfast.stores import Claim, NewSession, SessionState
@@ -37,14 +36,38 @@ if TYPE_CHECKING:
     from holdfast.sessions.manifest import Drift
     from holdfast.sessions.questions.question import Interactor
     from holdfast.sessions.scopes import Reason
+    from holdfast.sessions.step_runner import StepRunner
     from holdfast.stores import Store
 
-__all__ = ["Session"]
+__all__ = ["KeyedStep", "Session"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _LEASE_S = 30.0
+
+
+class KeyedStep:
+    """A step with a key that the program chose. `Session.keyed` makes it."""
+
+    __slots__ = ("_key", "_steps")
+
+    def __init__(self, key: str, steps: Callable[[], Awaitable[StepRunner]]) -> None:
+        self._key = key
+        self._steps = steps
+
+    @overload
+    async def step(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def step(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def step(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run `fn(*args, **kwargs)` once for this key, as `Session.step` does; return the stored result if there is one.
+
+            await session.keyed("deploy-42").step(deploy, plan, at=now())
+
+        Raises `InvalidError` if the key was used for another function.
+        """
+        return await (await self._steps()).step(fn, args, kwargs, self._key)
 
 
 class Session(TurnRunner):
@@ -54,9 +77,8 @@ class Session(TurnRunner):
             plan = await session.step(make_plan, "version 2")
             await session.step(deploy, plan)
 
-    If the program is killed and started again, steps with a stored result return it, and the other steps run. Leaving the block
-    without an exception ends the turn and pauses the session. After an exception the turn stays in flight. The next program that
-    opens the session continues the turn after its last stored step.
+    A step is done once per session, however often the program is run again: after a good end, an exception or a kill. Steps with a
+    stored result return it, and the other steps run. Inside a `turn` block a step is done once per turn.
     """
 
     __slots__ = (
@@ -185,8 +207,10 @@ class Session(TurnRunner):
     @property
     def unknown(self) -> tuple[str, ...]:
         """The keys of steps that may have happened and are not repeated automatically. `resolve` settles them."""
-        memory = self._journal.memory
-        return tuple(f"{self.id}/{memory.turn}/{step}" for step in memory.unknown())
+        running = self._outside.running() if self._outside is not None else set()
+        if self._turn is not None:
+            running |= self._turn.steps.running()
+        return tuple(key_of(self.id, after) for after in self._journal.memory.unknown() if after not in running)
 
     async def __aenter__(self) -> Self:
         if self._started_with is None:
@@ -277,17 +301,33 @@ class Session(TurnRunner):
 
             plan = await session.step(make_plan, "version 2")
 
+        It is done once per session, or inside a `turn` block once per turn. A step is known by the name of its function, its
+        arguments, and whether it is the first, second … call with them; so the order of the calls does not matter. `keyed` gives it a
+        key of your own instead. A call that failed or was cancelled does not count: the next call is the same step, and so is the
+        call that `recover` makes in its next attempt.
+
         The result must be plain values, values of the standard library such as dates, or of types that `fn` declares or that are
         registered with `holdfast.sessions.storable`. It is the same after a restart. A function that must not run twice is declared with
         `@tool(effect="unsafe")`.
 
         Raises the exceptions of `fn`. It also raises `OutcomeUnknownError` if an unsafe step was cut off and may have happened (see
-        `resolve`), SESS_STEP_DRIFT if the stored step had other arguments, SESS_STORE_UNAVAILABLE or SESS_LEASE_LOST if the result
-        could not be stored, and `InvalidError` if the result would not be the same after a restart. An unsafe step whose result is rejected
-        has happened, so it is in `unknown`.
+        `resolve`), SESS_STEP_DRIFT if the log has an unsafe function with other arguments and the program has not called it with
+        them, SESS_STORE_UNAVAILABLE or SESS_LEASE_LOST if the result could not be stored, and `InvalidError` if the result would not
+        be the same after a restart. An unsafe step whose result is rejected has happened, so it is in `unknown`.
         """
-        turn = await self._current()
-        return await turn.step(fn, args, kwargs)
+        return await (await self._steps()).step(fn, args, kwargs)
+
+    def keyed(self, key: str) -> KeyedStep:
+        """Give the next step a key of your own, in place of its arguments: it is done once per key.
+
+            await session.keyed("deploy-42").step(deploy, plan, at=now())
+
+        The step returns the stored result whatever its arguments are. Use it where arguments differ from run to run, and to call an
+        unsafe function with other arguments than in the last run. Raises `InvalidError` for an empty key.
+        """
+        if not key:
+            raise InvalidError.at("session.keyed", "a text that is not empty", key)
+        return KeyedStep(key, self._steps)
 
     @overload
     def map(
@@ -306,8 +346,8 @@ class Session(TurnRunner):
         After a crash only the items without a stored result are run. Failures of the session itself (SESS_STORE_UNAVAILABLE,
         SESS_LEASE_LOST, SESS_STEP_DRIFT) are raised, not yielded.
         """
-        turn = await self._current()
-        async for outcome in turn.map(fn, items, concurrency):
+        steps = await self._steps()
+        async for outcome in steps.map(fn, items, concurrency):
             yield outcome
 
     async def message(self, content: Any, *, role: str = "user", id: str | None = None, client: str = "") -> int:  # noqa: A002 - the protocol's own name
@@ -322,6 +362,7 @@ class Session(TurnRunner):
         if id is not None:
             body_hash = bytes.fromhex(codec.arguments_hash((message.content, role), {}, "message"))
             claim = Claim(client=client or "session", id=id, body_hash=body_hash)
+        await self._in_order(self._activate)
         receipt = await self._journal.write(message, claim=claim)
         return receipt.first
 
@@ -341,17 +382,9 @@ class Session(TurnRunner):
         If it happened, `result` is the step's result from now on; if not, the step runs again. Raises `InvalidError` for a key that
         is not in `unknown`.
         """
-        memory = self._journal.memory
-        name = key.removeprefix(f"{self.id}/{memory.turn}/")
-        if key not in self.unknown:
-            raise InvalidError.at(
-                "session.resolve", f"one of the unknown steps ({', '.join(self.unknown) or 'none'})", key
-            )
-        stored = msgspec.Raw(codec.encode_given(result, "session.resolve"))
-        # Keep the arguments of its start, so that the step is recognised when the program calls it again.
-        known = memory.steps[name]
-        ended = StepEnded(turn=memory.turn, step=name, args=known.args, ok=happened, result=stored)
-        await self._journal.write(ended, audit=(audit("Approval", key, step=name, happened=happened),))
+        await self._journal.catch_up()
+        ended, record = resolution(self._journal.memory, self.id, key, happened=happened, result=result)
+        await self._journal.write(ended, audit=(record,))
 
     async def close(self, reason: str = "closed") -> None:
         """Close the session for good: it cannot be opened again. A turn in flight is abandoned.
@@ -442,13 +475,16 @@ class Session(TurnRunner):
         if self._journal.failed is not None:
             return
         async with self._lock.changing:
-            # After an exception the turn stays in flight, and the next start of the program continues it.
             if error is None:
-                await (self._end("ok") if self._own is not None else self._end_left_alone())
+                await self._end_left_alone()
+                if self.context:
+                    await self._activate()
             if self._state is not SessionState.ACTIVE:
                 return
             reason = "" if error is None else type(error).__name__
-            await self._journal.snapshot(self.context)
+            # After an exception the turn stays in flight, and the next start of the program continues it. The context stays that
+            # of the last checkpoint, as after a kill: the program will set it again.
+            await self._journal.snapshot(self.context if error is None else None)
             await self._go(SessionState.PAUSED, "session_paused", reason)
 
     async def _go(self, to: SessionState, type_: str, reason: str) -> None:

@@ -1,20 +1,169 @@
-"""Decides from the log what to do about a step: run it, repeat it, or return its stored result.
+"""Which step a call is, and what the log says to do about it: run it, repeat it, or return its stored result.
 
-Invariant: a step whose result is stored is not run again. An unsafe step that may have happened is not repeated.
+A step is known in its turn, or outside of turns in its session, by its function, the hash of its arguments and the number of the
+use of that pair; or by a key that the program chose. The order in which steps run or end does not matter.
+
+Invariant: a step whose result is stored is not run again. An unsafe step that may have happened is not repeated. Nothing here
+does I/O.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
-from holdfast.sessions.log import StepEnded, StepStarted
+from holdfast.sessions.log import QuestionRaised, StepEnded, StepStarted, is_doubtful
 
 if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+
     from holdfast.policies.decide import Effect
 
-__all__ = ["Drifted", "Repeat", "Return", "Run", "StepDecision", "Unknown", "decide_step", "needs_start"]
+__all__ = [
+    "Attempts",
+    "Drifted",
+    "Identity",
+    "Repeat",
+    "Return",
+    "Run",
+    "StepDecision",
+    "Unknown",
+    "Use",
+    "Uses",
+    "decide_step",
+    "identity_of",
+    "may_have_happened",
+    "needs_start",
+    "step_name",
+]
+
+_HASH = 16
+"""How many digits of the arguments' hash a name has: 64 bits, so that a million steps of one function do not collide."""
+_KEY = "key:"
+
+Attempts: TypeAlias = dict[str, int]
+"""The operations (`recover`) around a call, by their run, each with the number of its present attempt."""
+
+
+Recorded: TypeAlias = StepStarted | StepEnded | QuestionRaised
+
+
+class Identity(NamedTuple):
+    """The function and the arguments of a step, or its explicit key."""
+
+    fn: str
+    args: str
+    """The hash of the arguments."""
+    key: str = ""
+
+
+def step_name(identity: Identity, use: int) -> str:
+    """Return the name of a use of a function with certain arguments: `deploy@5f1c2ab09d3e4f71`, then `deploy@…#2`."""
+    if identity.key:
+        return f"{_KEY}{identity.key}"
+    name = f"{identity.fn}@{identity.args[:_HASH]}"
+    return name if use == 1 else f"{name}#{use}"
+
+
+def identity_of(entry: Recorded) -> Identity:
+    """Return what a step of the log is known by. Steps of version 1 had names such as `pay#2`, `pay[]#1/7` or `pay#1/2`."""
+    name = entry.step
+    if name.startswith(_KEY):
+        return Identity("", "", name.removeprefix(_KEY))
+    fn, at, _ = name.rpartition("@")
+    return Identity(fn if at else name.partition("#")[0].removesuffix("[]"), entry.args)
+
+
+class Use:
+    """One use of a function with certain arguments, in this run of the program."""
+
+    __slots__ = ("busy", "ended", "name", "seen", "taken")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seen: Attempts | None = None
+        """Where the program called it last; None: not yet in this run."""
+        self.taken = False
+        """A call has returned from it. The next call with the same arguments is another use."""
+        self.busy = False
+        """A call is in it now."""
+        self.ended: asyncio.Event | None = None
+        """Set when that call ends. It is made by the first one that waits for it."""
+
+    def is_free(self, attempts: Attempts) -> bool:
+        """Whether a call is this use: nobody has taken it, or an earlier attempt of an operation around the call has."""
+        return not (self.busy or self.taken) or self._is_earlier(attempts)
+
+    def is_seen(self, attempts: Attempts) -> bool:
+        """Whether the program has called it in this run, and in the present attempts of the operations around."""
+        return self.seen is not None and not self._is_earlier(attempts)
+
+    def _is_earlier(self, attempts: Attempts) -> bool:
+        # `recover` calls the whole function again. What the function did in its last attempt are the same uses, not further ones.
+        seen = self.seen or {}
+        return any(seen.get(run, attempt) < attempt for run, attempt in attempts.items())
+
+
+class Uses:
+    """The uses of the steps (or questions) of one turn, or of a session outside of turns, in this run of the program."""
+
+    def __init__(self, recorded: Mapping[str, Recorded]) -> None:
+        self._by_identity: dict[Identity, list[Use]] = {}
+        self._by_function: dict[str, list[Use]] = {}
+        self._names: set[str] = set()
+        for name, entry in _in_order(recorded):
+            self._add(identity_of(entry), name)
+
+    def take(self, identity: Identity, attempts: Attempts) -> Use:
+        """Return the use that a call is: the first one that no other call has taken, recorded ones first."""
+        uses = self._by_identity.get(identity, ())
+        for use in uses:
+            if identity.key or use.is_free(attempts):
+                break
+        else:
+            number = 1
+            while (name := step_name(identity, number)) in self._names:
+                number += 1
+            use = self._add(identity, name)
+        use.seen = attempts
+        return use
+
+    def not_replayed(self, fn: str, attempts: Attempts) -> list[str]:
+        """Return the names of the known steps of a function that the program has not called yet in this run."""
+        return [use.name for use in self._by_function.get(fn, ()) if not use.is_seen(attempts)]
+
+    def busy(self) -> set[str]:
+        """Return the names of the steps that run now."""
+        return {use.name for uses in self._by_identity.values() for use in uses if use.busy}
+
+    def _add(self, identity: Identity, name: str) -> Use:
+        use = Use(name)
+        self._names.add(name)
+        self._by_identity.setdefault(identity, []).append(use)
+        if not identity.key:
+            self._by_function.setdefault(identity.fn, []).append(use)
+        return use
+
+
+def _in_order(recorded: Mapping[str, Recorded]) -> list[tuple[str, Recorded]]:
+    """Return the recorded steps, those first that a call must find first.
+
+    Version 1 began a new turn with each start of a program, and so has the same use several times. A step that may have happened
+    comes first, then the newest that happened.
+    """
+    steps = list(recorded.items())
+    if not any(name != entry.step for name, entry in steps):
+        return steps
+
+    def rank(step: tuple[str, Recorded]) -> tuple[bool, bool, int]:
+        _, entry = step
+        if isinstance(entry, QuestionRaised):
+            return True, True, -entry.turn
+        return not is_doubtful(entry), not may_have_happened(entry), -entry.turn
+
+    return sorted(steps, key=rank)
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -39,26 +188,29 @@ class Unknown(msgspec.Struct, frozen=True):
 
 
 class Drifted(msgspec.Struct, frozen=True):
-    """The log has the step with other arguments: the program has changed."""
+    """The log has another step of this unsafe function, which the program has not called: its arguments may have changed."""
 
-    stored: str
-    """The hash of the arguments in the log."""
+    stored: StepStarted | StepEnded
 
 
 StepDecision: TypeAlias = Run | Repeat | Return | Unknown | Drifted
 
 
-def decide_step(known: StepStarted | StepEnded | None, args: str, effect: Effect | None) -> StepDecision:
-    """Return what to do about a step that is called with arguments of this hash.
+def decide_step(
+    known: StepStarted | StepEnded | None,
+    effect: Effect | None,
+    not_replayed: tuple[StepStarted | StepEnded, ...] = (),
+) -> StepDecision:
+    """Return what to do about a step.
 
-    `known` is the last entry of the log about it.
+    `known` is the last entry of the log about it; `not_replayed` are other steps of its function that the log knows and this run of
+    the program has not called.
     """
     match known:
         case None:
-            return Run()
-        # This case comes first: with other arguments even a stored result must not be used.
-        case StepStarted() | StepEnded() if known.args != args:
-            return Drifted(known.args)
+            # `deploy(plan, now())` has other arguments each time. To run it again would be a second deployment.
+            other = next(filter(may_have_happened, not_replayed), None) if effect == "unsafe" else None
+            return Run() if other is None else Drifted(other)
         case StepEnded(ok=True, result=result):
             return Return(result)
         # The effect is what the function declares now. It may be safe to repeat now, even if it was not before the crash.
@@ -69,9 +221,14 @@ def decide_step(known: StepStarted | StepEnded | None, args: str, effect: Effect
             return Unknown() if effect == "unsafe" else Repeat(unknown=True)
 
 
+def may_have_happened(entry: StepStarted | StepEnded) -> bool:
+    """Whether a step happened, or may have happened."""
+    return entry.ok or entry.unknown if isinstance(entry, StepEnded) else True
+
+
 def needs_start(effect: Effect | None) -> bool:
     """Whether the start must be in the log before the step runs.
 
-    A step that is declared as safe to repeat does not need this write.
+    Only the start of an unsafe step decides something after a crash. Every other step is run again, with the same key.
     """
-    return effect not in ("read", "idempotent")
+    return effect == "unsafe"

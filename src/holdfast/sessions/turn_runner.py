@@ -21,6 +21,7 @@ from holdfast.sessions.journal import audit
 from holdfast.sessions.log import TurnEnded, TurnOutcome, TurnStarted
 from holdfast.sessions.questions.methods import QuestionMethods
 from holdfast.sessions.scopes import Scope
+from holdfast.sessions.step_runner import StepRunner
 from holdfast.sessions.turn import Locks, Turn
 from holdfast.stores import SessionState
 
@@ -38,7 +39,7 @@ T = TypeVar("T")
 class TurnRunner(QuestionMethods):
     """The part of a session that runs turns; `Session` is the class to use."""
 
-    __slots__ = ("_left_alone", "_locks", "_own", "_scope", "_state", "_turn", "context", "id", "resumed")
+    __slots__ = ("_left_alone", "_locks", "_outside", "_scope", "_state", "_turn", "context", "id", "resumed")
 
     def __init__(self, session: str, mode: str, interactors: Iterable[Interactor], runtime: Runtime | None) -> None:
         super().__init__(mode, interactors, runtime)
@@ -54,8 +55,8 @@ class TurnRunner(QuestionMethods):
         self._locks: Locks | None = None
         self._turn: Turn | None = None
         """The turn whose block runs now."""
-        self._own: Turn | None = None
-        """The session's own turn, to which steps outside of any `turn` block belong."""
+        self._outside: StepRunner | None = None
+        """Runs the steps outside of any `turn` block."""
         self._left_alone: int | None = None
         """The number of a turn that began here and has not ended, although its block is not running."""
 
@@ -104,41 +105,32 @@ class TurnRunner(QuestionMethods):
         """
         await self._end_turn("abandoned", reason)
 
-    async def _current(self) -> Turn:
-        """Return the turn that a step belongs to: the turn around it, or the session's own turn."""
+    async def _steps(self) -> StepRunner:
+        """Return what runs a step that is called here: the steps of the turn around it, or the steps outside of turns."""
         turn = _TURN.get()
-        if turn is not None and turn is self._turn:
-            return turn
-        if self._turn is not None:
-            raise self._busy("another turn of it is running")
-        if self._own is not None:
-            return self._own
-        return await self._in_order(self._begin_own)
-
-    async def _begin_own(self) -> Turn:
-        # Another task may have begun it while this one waited for the lock.
-        if self._own is not None:
-            return self._own
-        memory = self._journal.memory
-        await self._end_left_alone()
-        if not memory.in_flight:
-            await self._start_turn(own=True)
-        elif not memory.own:
-            raise self._busy(
-                f"turn {memory.turn} was cut off, and this call is outside of it: continue it with `turn`, or abandon it"
-            )
+        if turn is not None and turn.scope.parent is self._scope:
+            # Also if that turn is over: a task that outlived its turn must not write into another turn or the session.
+            return turn.steps
         self.resumed = False
-        own = self._own = Turn(self._journal, memory.turn, self._scope)
-        return own
+        if self._outside is not None:
+            return self._outside
+        return await self._in_order(self._begin_outside)
+
+    async def _begin_outside(self) -> StepRunner:
+        await self._activate()
+        # Another task may have made it while this one waited for the lock.
+        outside = self._outside = self._outside or StepRunner(self._journal, 0, self._scope)
+        return outside
+
+    async def _activate(self) -> None:
+        if self._state is SessionState.CREATED:
+            await self._go(SessionState.ACTIVE, "session_active", "first use")
 
     async def _begin(self, given: Any) -> Turn:
         """Start a turn, or continue the turn that was cut off."""
         memory = self._journal.memory
         stored = codec.plain(given, "turn.given")
         known_by = codec.arguments_hash((stored,), {}, "turn.given")
-        # A `turn` block begins now, so the session's own turn, of the steps outside of any block, is complete.
-        if self._own is not None:
-            await self._end("ok")
         await self._end_left_alone()
         if not memory.in_flight:
             await self._start_turn(stored, known_by)
@@ -149,11 +141,10 @@ class TurnRunner(QuestionMethods):
         self._left_alone = memory.turn
         return Turn(self._journal, memory.turn, Scope("turn", parent=self._scope))
 
-    async def _start_turn(self, given: Any = None, known_by: str = "", *, own: bool = False) -> None:
-        started = TurnStarted(turn=self._journal.memory.turn + 1, input=given, given=known_by, own=own)
+    async def _start_turn(self, given: Any, known_by: str) -> None:
+        started = TurnStarted(turn=self._journal.memory.turn + 1, input=given, given=known_by)
         record = audit("Turn", self.id, turn=started.turn, event="started")
-        if self._state is SessionState.CREATED:
-            await self._go(SessionState.ACTIVE, "session_active", "first turn")
+        await self._activate()
         await self._journal.write(started, audit=(record,))
 
     async def _end_left_alone(self) -> None:
@@ -171,7 +162,6 @@ class TurnRunner(QuestionMethods):
             ended = TurnEnded(turn=number, outcome=outcome, reason=reason)
             # Store the end and the checkpoint in one commit. Without the turn's context the application would repeat the work.
             await self._journal.snapshot(self.context, ended, audit=(record,))
-        self._own = None
         self._left_alone = None
 
     async def _turn_failed(self, turn: Turn) -> None:
@@ -183,12 +173,11 @@ class TurnRunner(QuestionMethods):
         if turn.scope.reason is not None:
             await self._end_turn("cancelled", str(turn.scope.reason))
 
-    async def _dismissed(self, turn: Turn) -> None:
-        if turn is self._own:
-            return await self._end_turn("cancelled", "dismissed")
-        turn.cancel()
-        # If the caller is the turn's own task, the cancellation is raised at this await.
-        return await asyncio.sleep(0)
+    async def _dismissed(self, steps: StepRunner) -> None:
+        if steps.turn:
+            steps.scope.cancel("user")
+            # If the caller is the turn's own task, the cancellation is raised at this await.
+            await asyncio.sleep(0)
 
     async def _in_order(self, change: Callable[[], Awaitable[T]]) -> T:
         """Change the turn or the state. Changes run one after the other, and to their end even if the caller is cancelled."""

@@ -154,9 +154,9 @@ class _Known(NamedTuple):
 
 async def _find(store: Store, session: str, id_: str) -> _Known:
     memory = await memory_of(store, session)
-    for raised in memory.questions.values():
+    for raised in (*memory.session_questions.values(), *memory.questions.values()):
         if raised.id == id_:
-            return _Known(raised, memory.answers.get(id_), over=not memory.in_flight)
+            return _Known(raised, memory.answers.get(id_), over=False)
     return await _find_in_log(store, session, id_)
 
 
@@ -173,8 +173,8 @@ async def _find_in_log(store: Store, session: str, id_: str) -> _Known:
                     raised = body
                 case Answered(id=id) if id == id_:
                     answered = answered or body
-                case TurnEnded():
-                    over = raised is not None
+                case TurnEnded(turn=turn):
+                    over = over or (raised is not None and raised.turn == turn)
                 case _:
                     pass
         after = entries[-1].offset

@@ -47,8 +47,9 @@ class Prompt(NamedTuple):
     """A question that a session wants to ask."""
 
     name: str
-    """The question's name in its turn."""
+    """The question's name in its turn or session."""
     turn: int
+    """The number of its turn; 0 outside of turns."""
     kind: str
     payload: dict[str, Any]
     """What is stored and shown: the prompt, the choices, the address."""
@@ -86,7 +87,7 @@ class QuestionBroker:
     async def ask(self, prompt: Prompt) -> tuple[Answered, Any]:
         """Return the stored answer and its value; ask for it if there is none."""
         _check(prompt)
-        raised = self._journal.memory.questions.get(prompt.name)
+        raised = self._journal.memory.questions_of(prompt.turn).get(prompt.name)
         if raised is not None:
             await self._journal.catch_up()
             known = self._known(prompt, raised)
@@ -96,18 +97,17 @@ class QuestionBroker:
             raised = await self._raise(prompt)
         return await self._answer(question_of(self._journal.session, raised, prompt.user_code), prompt.expires)
 
-    def answered(self, name: str) -> Answered | None:
-        """Return the stored answer to a question of the turn, if there is one."""
+    def answered(self, turn: int, name: str) -> Answered | None:
+        """Return the stored answer to a question of a turn (0: outside of turns), if there is one."""
         memory = self._journal.memory
-        raised = memory.questions.get(name)
+        raised = memory.questions_of(turn).get(name)
         return None if raised is None else memory.answers.get(raised.id)
 
     def _known(self, prompt: Prompt, raised: QuestionRaised) -> Answered | None:
         """Return the stored answer if it can be used. An expired answer, or a password that was not stored, cannot be used."""
         if raised.args != question_hash(prompt.kind, prompt.payload):
-            if prompt.anew:
-                return None
-            raise HoldfastError(Fault.of("SESS_STEP_DRIFT", context={"step": prompt.name, "turn": prompt.turn}))
+            # A step failed in another way than before, so another question is put about it.
+            return None
         known = self._journal.memory.answers.get(raised.id)
         if known is None or known.outcome not in ("accepted", "rejected"):
             return None

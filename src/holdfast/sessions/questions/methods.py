@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from holdfast.faults import AbortedError, Fault, HoldfastError
 from holdfast.sessions.questions import answers, remedies
 from holdfast.sessions.questions.broker import Prompt, QuestionBroker
-from holdfast.sessions.questions.question import question_of
+from holdfast.sessions.questions.question import question_hash, question_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.log import Answered
     from holdfast.sessions.questions.question import Interactor, Question
     from holdfast.sessions.questions.remedies import DeviceCode
-    from holdfast.sessions.turn import Turn
+    from holdfast.sessions.step_runner import StepRunner
 
 __all__ = ["QuestionMethods"]
 
@@ -29,8 +29,8 @@ T = TypeVar("T")
 class QuestionMethods(ABC):
     """The part of a session that asks people; `Session` is the class to use.
 
-    A question is durable. If it was answered before in this turn, the stored answer is returned. If it still waits for its answer,
-    it is not raised a second time. `expires` is the number of seconds in which it may be answered, by the wall clock, also across
+    A question is durable. If it was answered before, in this turn or outside of turns in this session, the stored answer is returned.
+    If it still waits for its answer, it is not raised a second time. `expires` is the number of seconds in which it may be answered, by the wall clock, also across
     restarts. After that time SESS_INTERACTION_EXPIRED is raised. If nobody is attached, a question with `expires` waits for an
     answer through the store. A question without it raises SESS_NO_INTERACTOR and is kept. Dismissing a question cancels the turn.
     """
@@ -132,14 +132,13 @@ class QuestionMethods(ABC):
 
         If the person declines, or no person can help, or after three questions, the step's error is raised as `step` raises it.
         """
-        turn = await self._current()
-        return await remedies.step_or_ask(self, turn, fn, args, kwargs)
+        return await remedies.step_or_ask(self, await self._steps(), fn, args, kwargs)
 
-    async def _prompt(self, turn: Turn, prompt: Prompt) -> tuple[Answered, Any]:
-        """Return the answer to a question of a turn. If the question is dismissed, cancel the turn."""
+    async def _prompt(self, steps: StepRunner, prompt: Prompt) -> tuple[Answered, Any]:
+        """Return the answer to a question. If the question is dismissed, cancel its turn."""
         answered, value = await self._broker.ask(prompt)
         if answered.outcome == "dismissed":
-            await self._dismissed(turn)
+            await self._dismissed(steps)
             context = {"session_id": self._journal.session, "interaction_id": answered.id, "reason": answered.reason}
             message = f"The turn was cancelled: question {answered.id} was dismissed"
             raise AbortedError(Fault.of("SESS_TURN_CANCELLED", message, context=context))
@@ -162,9 +161,12 @@ class QuestionMethods(ABC):
     async def _ask(
         self, kind: str, payload: dict[str, Any], expires: float | None, user_code: str = ""
     ) -> tuple[Answered, Any]:
-        turn = await self._current()
-        name = turn.next_name(f"?{kind}")
-        return await self._prompt(turn, Prompt(name, turn.number, kind, payload, expires, user_code))
+        steps = await self._steps()
+
+        async def ask(name: str) -> tuple[Answered, Any]:
+            return await self._prompt(steps, Prompt(name, steps.turn, kind, payload, expires, user_code))
+
+        return await steps.question(kind, question_hash(kind, payload), ask)
 
     @property
     def _broker(self) -> QuestionBroker:
@@ -174,9 +176,9 @@ class QuestionMethods(ABC):
         return self._broker_or_parts
 
     @abstractmethod
-    async def _current(self) -> Turn:
-        """Return the turn that a question belongs to."""
+    async def _steps(self) -> StepRunner:
+        """Return what runs the steps of the turn that a question belongs to, or the steps outside of turns."""
 
     @abstractmethod
-    async def _dismissed(self, turn: Turn) -> None:
+    async def _dismissed(self, steps: StepRunner) -> None:
         """Cancel the turn whose question was dismissed."""

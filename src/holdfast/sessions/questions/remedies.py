@@ -15,7 +15,7 @@ from holdfast.faults import Category, Kind, NextActor, OutcomeUnknownError, Scop
 from holdfast.sessions import codec
 from holdfast.sessions.questions.broker import Prompt
 from holdfast.sessions.questions.question import mismatch
-from holdfast.sessions.turn import SESSION_FAILURES, name_of
+from holdfast.sessions.step_runner import SESSION_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.faults import Fault
     from holdfast.sessions.log import Answered
     from holdfast.sessions.questions.broker import QuestionBroker
-    from holdfast.sessions.turn import Turn
+    from holdfast.sessions.step_runner import StepRunner
 
 __all__ = ["DeviceCode", "Remedy", "remedy_for", "step_or_ask"]
 
@@ -60,7 +60,7 @@ class _Session(Protocol):
     @property
     def _broker(self) -> QuestionBroker: ...
 
-    async def _prompt(self, turn: Turn, prompt: Prompt) -> tuple[Answered, Any]: ...
+    async def _prompt(self, steps: StepRunner, prompt: Prompt) -> tuple[Answered, Any]: ...
 
 
 def remedy_for(fault: Fault) -> Remedy | None:
@@ -80,49 +80,48 @@ def remedy_for(fault: Fault) -> Remedy | None:
 
 
 async def step_or_ask(
-    session: _Session, turn: Turn, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    session: _Session, steps: StepRunner, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Run a step, and follow a person's decision on each failure."""
-    name = turn.next_name(name_of(fn))
-    attempt = name
+    name = steps.name_of_next(fn, args, kwargs)
     for n in range(1, MOST_QUESTIONS + 1):
         question = f"{name}?{n}"
-        decided = _recorded(session, question)
+        decided = _recorded(session, steps.turn, question)
         if decided is None:
+            attempt = steps.name_of_next(fn, args, kwargs)
             try:
-                return await turn.perform(attempt, fn, args, kwargs)
+                return await steps.step(fn, args, kwargs)
             except Exception as error:
-                remedy = _remedy(turn, attempt, error)
-                decided = remedy and await _ask(session, turn, question, remedy, turn.fault_of(error), args=args)
+                remedy = _remedy(steps, attempt, error)
+                decided = remedy and await _ask(session, steps, question, remedy, steps.fault_of(error), args=args)
                 if decided is None:
                     raise
         if isinstance(decided, str):
             # With other input it is another step. A plain retry is the same step with the same key, so the server can recognise it.
-            attempt = f"{name}/{n + 1}"
             args = _replaced(args, decided, question)
-    return await turn.perform(attempt, fn, args, kwargs)
+    return await steps.step(fn, args, kwargs)
 
 
-def _recorded(session: _Session, question: str) -> str | Literal[True] | None:
+def _recorded(session: _Session, turn: int, question: str) -> str | Literal[True] | None:
     """Return the stored decision: the other input, or True to retry. Return None without a decision, or if it was a no."""
-    answered = session._broker.answered(question)  # noqa: SLF001 - this is part of the session
+    answered = session._broker.answered(turn, question)  # noqa: SLF001 - this is part of the session
     if answered is None or answered.outcome != "accepted":
         return None
     return answered.value if isinstance(answered.value, str) else True
 
 
-def _remedy(turn: Turn, attempt: str, error: Exception) -> Remedy | None:
-    fault = turn.fault_of(error)
-    if fault.code in SESSION_FAILURES or isinstance(error, OutcomeUnknownError) or turn.may_have_happened(attempt):
+def _remedy(steps: StepRunner, attempt: str, error: Exception) -> Remedy | None:
+    fault = steps.fault_of(error)
+    if fault.code in SESSION_FAILURES or isinstance(error, OutcomeUnknownError) or steps.may_have_happened(attempt):
         return None
     return remedy_for(fault)
 
 
 async def _ask(
-    session: _Session, turn: Turn, question: str, remedy: Remedy, fault: Fault, *, args: tuple[Any, ...]
+    session: _Session, steps: StepRunner, question: str, remedy: Remedy, fault: Fault, *, args: tuple[Any, ...]
 ) -> str | Literal[True] | None:
     """Ask what to do about a failure. Return the other input, True to retry, or None to give up."""
-    text = f"{question.partition('?')[0]} failed: {fault.message}. {_WORDS[remedy]}"
+    text = f"{question.partition('@')[0].partition('#')[0]} failed: {fault.message}. {_WORDS[remedy]}"
     payload: dict[str, Any] = {"prompt": text}
     code = DeviceCode("")
     if remedy == "replace":
@@ -131,8 +130,8 @@ async def _ask(
         if session.sign_in is not None:
             code = await session.sign_in(fault)
         payload["url"] = code.url
-    prompt = Prompt(question, turn.number, _KIND[remedy], payload, None, code.user_code, anew=True)
-    answered, value = await session._prompt(turn, prompt)  # noqa: SLF001 - this is part of the session
+    prompt = Prompt(question, steps.turn, _KIND[remedy], payload, None, code.user_code, anew=True)
+    answered, value = await session._prompt(steps, prompt)  # noqa: SLF001 - this is part of the session
     if answered.outcome != "accepted":
         return None
     if remedy == "replace":

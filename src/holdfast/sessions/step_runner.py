@@ -1,0 +1,399 @@
+"""Runs the steps of one turn, or of a session outside of turns: each once.
+
+Invariant: an unsafe step begins at most once, whether it is retried, cancelled, timed out, called again in this process or in the
+next one. If its outcome is unknown, every call of it raises `OutcomeUnknownError` until somebody resolves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from holdfast import options
+from holdfast.faults import Err, Fault, HoldfastError, InvalidError, Ok, OutcomeUnknownError
+from holdfast.runtime.ambient import AMBIENT
+from holdfast.runtime.operation import Operation
+from holdfast.runtime.tool import contract_of
+from holdfast.sessions import codec, doubts
+from holdfast.sessions.idempotency import keyed
+from holdfast.sessions.journal import audit
+from holdfast.sessions.log import StepEnded, StepStarted, is_doubtful
+from holdfast.sessions.scopes import Scope
+from holdfast.sessions.steps import (
+    Drifted,
+    Identity,
+    Repeat,
+    Return,
+    Unknown,
+    Uses,
+    decide_step,
+    identity_of,
+    needs_start,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+    from holdfast.faults import Outcome
+    from holdfast.policies.decide import Effect
+    from holdfast.sessions.journal import Journal
+    from holdfast.sessions.steps import Attempts, StepDecision, Use
+    from holdfast.stores import NewAudit
+
+__all__ = ["SESSION_FAILURES", "StepRunner", "attempts_around", "name_of"]
+
+T = TypeVar("T")
+
+_ROUNDS = 10
+"""How often the other tasks may run before a step counts as one that the program does not call any more."""
+
+SESSION_FAILURES = frozenset({"SESS_STORE_UNAVAILABLE", "SESS_LEASE_LOST", "SESS_STEP_DRIFT"})
+"""Failures of the session itself. They are not the outcome of one item, because every other step would fail too."""
+
+
+class _Call(NamedTuple):
+    """A call of `step`."""
+
+    identity: Identity
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    effect: Effect | None
+    returns: Any
+    """The declared type of its result."""
+
+
+class _Step(NamedTuple):
+    """A step that is run."""
+
+    call: _Call
+    key: str
+    """Its idempotency key. It is the same in every attempt, also after a crash."""
+    turn: int
+    name: str
+    """Its turn and name in the log."""
+
+
+class StepRunner:
+    """The steps of one turn, or with turn 0 the steps of a session outside of turns."""
+
+    def __init__(self, journal: Journal, turn: int, scope: Scope) -> None:
+        self.turn = turn
+        self.scope = scope
+        self._journal = journal
+        self._uses = Uses(journal.memory.steps_of(turn))
+        self._questions = Uses(journal.memory.questions_of(turn))
+        self._calls = 0
+        """How many calls were made in this run of the program."""
+
+    async def step(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str = "") -> Any:
+        """Run a step, or return its stored result.
+
+        Raise SESS_STEP_DRIFT if an unsafe function was called with other arguments before, and `OutcomeUnknownError` if the step
+        may have happened.
+        """
+        self._check_open()
+        call = _call_of(fn, args, kwargs, key)
+        self._calls += 1
+        use = self._uses.take(call.identity, attempts_around())
+        return await self._in_use(use, partial(self._once, call, use.name))
+
+    async def question(self, kind: str, args: str, ask: Callable[[str], Awaitable[T]]) -> T:
+        """Return `await ask(name)`, with the name of the question of this kind and hash."""
+        self._check_open()
+        use = self._questions.take(Identity(f"?{kind}", args), attempts_around())
+        return await self._in_use(use, partial(ask, use.name))
+
+    async def map(self, fn: Callable[..., Any], items: Iterable[Any], concurrency: int) -> AsyncIterator[Outcome[Any]]:
+        """Run a step for each item, `concurrency` at a time; yield the outcomes in the order of the items."""
+        options.count("map.concurrency", concurrency)
+        running: deque[asyncio.Task[Outcome[Any]]] = deque()
+        try:
+            for item in items:
+                # Wait for the oldest task: this keeps the order of the items, and bounds how many results are held.
+                if len(running) >= concurrency:
+                    yield await running.popleft()
+                running.append(asyncio.ensure_future(self._outcome(fn, item)))
+            while running:
+                yield await running.popleft()
+        finally:
+            # The caller may leave the loop early, or an item may have raised.
+            await _stop(running)
+
+    async def _outcome(self, fn: Callable[..., Any], item: Any) -> Outcome[Any]:
+        try:
+            return Ok(await self.step(fn, (item,), {}))
+        except HoldfastError as error:
+            if error.fault.code in SESSION_FAILURES:
+                raise
+            return Err(error.fault, error)
+        except Exception as error:  # noqa: BLE001 - any failure of an item is its outcome
+            return Err(self._journal.fault_of(error), error)
+
+    def fault_of(self, error: Exception) -> Fault:
+        """Return the fault of a step's exception, by the rules of the session's runtime."""
+        return self._journal.fault_of(error)
+
+    def name_of_next(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return the name that a call of `step` with this function and arguments would have now."""
+        return self._uses.take(_call_of(fn, args, kwargs, "").identity, attempts_around()).name
+
+    def may_have_happened(self, name: str) -> bool:
+        """Whether a step may have happened and must not be repeated automatically."""
+        known = self._journal.memory.steps_of(self.turn).get(name)
+        return known is not None and is_doubtful(known)
+
+    def running(self) -> set[str]:
+        """Return the steps that run now, as in `SessionMemory.unknown`."""
+        return {doubts.suffix(self.turn, name) for name in self._uses.busy()}
+
+    async def _in_use(self, use: Use, work: Callable[[], Awaitable[T]]) -> T:
+        """Run the work of one use. A call in a later attempt of `recover` waits until the call in the earlier attempt has ended."""
+        while use.busy:
+            use.ended = use.ended or asyncio.Event()
+            await use.ended.wait()
+        use.busy, use.taken = True, False
+        try:
+            result = await work()
+            # If the call fails or is cancelled, the next call with these arguments is the same use, not a second one.
+            use.taken = True
+        finally:
+            use.busy = False
+            if use.ended is not None:
+                use.ended.set()
+                use.ended = None
+        return result
+
+    async def _once(self, call: _Call, name: str) -> Any:
+        decision = await self._decide(call, name)
+        match decision:
+            case Return(result):
+                # Decode it each time, because the caller may change the value it gets.
+                return codec.decode(bytes(result), call.returns, name_of(call.fn))
+            case Drifted(stored):
+                raise doubts.drifted(self._journal.session, self.turn, stored, call.args, call.kwargs)
+            case Unknown():
+                raise self._unknown(name)
+            case _:
+                step = self._step_of(call, name)
+                if isinstance(decision, Repeat) and not decision.unknown:
+                    self._journal.recorder.add(self._record("ToolInvocation", step, repeated=True, failed_before=True))
+                return await self._run(step, repeats=isinstance(decision, Repeat) and decision.unknown)
+
+    async def _decide(self, call: _Call, name: str) -> StepDecision:
+        known = self._journal.memory.steps_of(self.turn).get(name)
+        if known is not None:
+            _check_function(call, known)
+        if call.effect != "unsafe":
+            return decide_step(known, call.effect)
+        if known is None:
+            await self._settle_elsewhere(call, name)
+        decision = self._decide_unsafe(call, name)
+        quiet = 0
+        # Other tasks may still be on their way to the steps that the log knows. Let them come first.
+        while isinstance(decision, Drifted) and quiet < _ROUNDS:
+            calls = self._calls
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if calls == self._calls else 0
+            decision = self._decide_unsafe(call, name)
+        if isinstance(decision, Unknown):
+            # Somebody may have resolved it in another process.
+            await self._journal.catch_up()
+            decision = self._decide_unsafe(call, name)
+        return decision
+
+    def _decide_unsafe(self, call: _Call, name: str) -> StepDecision:
+        steps = self._journal.memory.steps_of(self.turn)
+        others = self._uses.not_replayed(call.identity.fn, attempts_around()) if not call.identity.key else []
+        return decide_step(steps.get(name), call.effect, tuple(steps[other] for other in others if other in steps))
+
+    async def _settle_elsewhere(self, call: _Call, name: str) -> None:
+        """Raise if the same step of an earlier turn may have happened. If somebody resolved that one, take its result."""
+        memory = self._journal.memory
+        if any(identity_of(entry) == call.identity for entry in memory.doubts.values()):
+            await self._journal.catch_up()
+        for suffix, entry in memory.doubts.items():
+            if identity_of(entry) == call.identity:
+                raise doubts.unknown(self._journal.session, suffix, entry)
+        for suffix, settled in memory.settled.items():
+            if identity_of(settled) == call.identity:
+                ended = StepEnded(
+                    turn=self.turn, step=name, args=call.identity.args, ok=True, result=settled.result, settles=suffix
+                )
+                await self._journal.write(ended)
+                return
+
+    async def _run(self, step: _Step, *, repeats: bool) -> Any:
+        # Before the step runs: after its effect it would be too late.
+        codec.check_declared(step.call.returns, name_of(step.call.fn))
+        if needs_start(step.call.effect):
+            await self._started(step, repeats=repeats)
+        # The step has its own scope: cancelling the turn cancels the step first, with TOOL_CANCELLED.
+        async with Scope("tool", parent=self.scope, name=step.name):
+            return await self._call(step)
+
+    async def _call(self, step: _Step) -> Any:
+        call = step.call
+        try:
+            with keyed(step.key), self._journal.recorder.inside(self.turn, step.name, step.key):
+                result = call.fn(*call.args, **call.kwargs)
+                if inspect.isawaitable(result):
+                    result = await result
+        # Do not catch a cancellation: the outcome of the step is then unknown, and its start is in the log.
+        except Exception as error:
+            await self._failed(step, error)
+            raise
+        try:
+            await self._ended(step, codec.encode_result(result, call.returns, name_of(call.fn)))
+        except InvalidError as error:
+            # The step has happened, but its result cannot be stored. An unsafe step must not be repeated then.
+            await self._failed(step, error, happened=True)
+            error.add_note(_unstored(step))
+            raise
+        return result
+
+    async def _started(self, step: _Step, *, repeats: bool) -> None:
+        """Store that a step starts. A second start is recorded in the audit trail too."""
+        call = step.call
+        started = StepStarted(
+            turn=step.turn,
+            step=step.name,
+            args=call.identity.args,
+            effect=call.effect,
+            repeats=repeats,
+            fn=name_of(call.fn) if call.identity.key else "",
+            shown=doubts.shown(call.args, call.kwargs),
+        )
+        records = (self._record("ToolInvocation", step, repeated=True),) if repeats else ()
+        writing = asyncio.ensure_future(self._journal.write(started, audit=records))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            # The start will be in the log, but the function is not called: the step has certainly not happened.
+            asyncio.get_running_loop().create_task(self._not_called(step, writing))
+            raise
+
+    async def _not_called(self, step: _Step, writing: asyncio.Future[Any]) -> None:
+        await asyncio.wait((writing,))
+        if not writing.cancelled() and writing.exception() is None:
+            ended = self._end_of(step, Fault.of("TOOL_CANCELLED"), unknown=False)
+            with doubts.left_open(self._journal.runtime):
+                await self._journal.write(ended)
+
+    async def _ended(self, step: _Step, stored: bytes) -> None:
+        ended = StepEnded(
+            turn=step.turn,
+            step=step.name,
+            args=step.call.identity.args,
+            ok=True,
+            result=msgspec.Raw(stored),
+            fn=name_of(step.call.fn) if step.call.identity.key else "",
+        )
+        records = (self._record("ToolInvocation", step, ok=True),) if step.call.effect == "unsafe" else ()
+        await self._journal.write(ended, audit=records)
+
+    async def _failed(self, step: _Step, error: Exception, *, happened: bool = False) -> None:
+        """Store how a step failed, and whether it may have happened nevertheless, if it is unsafe."""
+        fault = self._journal.fault_of(error)
+        happened = happened or fault.maybe_executed or isinstance(error, OutcomeUnknownError)
+        unknown = step.call.effect == "unsafe" and happened
+        record = self._record("Fault", step, code=fault.code, unknown=unknown)
+        try:
+            await self._journal.write(self._end_of(step, fault, unknown=unknown), audit=(record,))
+        except HoldfastError as failure:
+            # The caller must see the step's own error.
+            error.add_note(f"and it could not be saved: {failure}")
+
+    def _end_of(self, step: _Step, fault: Fault, *, unknown: bool) -> StepEnded:
+        """Return the entry of a step that failed."""
+        result = msgspec.Raw(msgspec.json.encode(fault.for_audit()))
+        args = step.call.identity.args
+        return StepEnded(turn=step.turn, step=step.name, args=args, ok=False, result=result, unknown=unknown)
+
+    def _record(self, kind: str, step: _Step, **facts: Any) -> NewAudit:
+        return audit(kind, step.key, step=step.name, effect=step.call.effect, **facts)
+
+    def _step_of(self, call: _Call, name: str) -> _Step:
+        known = self._journal.memory.steps_of(self.turn).get(name)
+        # A step that version 1 began keeps the turn and the name that it began with.
+        turn, own_name = (self.turn, name) if known is None else (known.turn, known.step)
+        return _Step(call, doubts.key_of(self._journal.session, doubts.suffix(self.turn, name)), turn, own_name)
+
+    def _check_open(self) -> None:
+        """Raise if the turn is over. A task that runs longer than its turn must not write into the next turn."""
+        if self._journal.failed is not None:
+            raise HoldfastError(self._journal.failed)
+        if not self._journal.memory.is_open(self.turn):
+            message = f"Session '{self._journal.session}' takes no step: its turn {self.turn} is over"
+            context = {"session_id": self._journal.session, "turn": self.turn}
+            raise HoldfastError(Fault.of("SESS_TURN_CONCURRENT", message, context=context))
+
+    def _unknown(self, name: str) -> OutcomeUnknownError:
+        known = self._journal.memory.steps_of(self.turn)[name]
+        return doubts.unknown(self._journal.session, doubts.suffix(self.turn, name), known)
+
+
+def attempts_around() -> Attempts:
+    """Return the recoveries around the running code, each with the number of its present attempt."""
+    found: Attempts = {}
+    around = AMBIENT.get()
+    while around is not None:
+        if isinstance(around, Operation) and not around.over:
+            found[around.run] = around.attempts
+        around = around.around
+    return found
+
+
+def _call_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str) -> _Call:
+    contract = contract_of(fn)
+    name = name_of(fn)
+    return _Call(
+        identity=Identity("", "", key) if key else Identity(name, _hash_of(fn, args, kwargs, name)),
+        fn=fn,
+        args=args,
+        kwargs=kwargs,
+        effect=None if contract is None else contract.effect,
+        returns=codec.result_type(fn),
+    )
+
+
+def _unstored(step: _Step) -> str:
+    if step.call.effect == "unsafe":
+        return f"The step has run, and is not repeated: settle it with session.resolve({step.key!r}, happened=True, result=…)"
+    return "The step has run, and its result is not stored: it runs again when it is called again"
+
+
+def _check_function(call: _Call, known: StepStarted | StepEnded) -> None:
+    """Raise `InvalidError` if a key was used for another function: the stored result is not of this one."""
+    if call.identity.key and known.fn and known.fn != name_of(call.fn):
+        raise InvalidError.saying(
+            f"step {call.identity.key!r}", f"the function of this key, {known.fn}", name_of(call.fn)
+        )
+
+
+async def _stop(tasks: deque[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _hash_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> str:
+    """Return the hash of all arguments of a function, including those that a partial holds."""
+    # The arguments inside a partial affect the result too.
+    while isinstance(fn, partial):
+        fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
+    return codec.arguments_hash(args, kwargs, name)
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    """Return the function's qualified name.
+
+    The module is left out, because the same module is `__main__` or has its real name, depending on how the program is started.
+    """
+    fn = inspect.unwrap(getattr(fn, "func", fn))
+    return str(getattr(fn, "__qualname__", type(fn).__qualname__))
