@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 
     from holdfast.classify.evidence import Evidence
 
-__all__ = ["AnnouncedLimit", "announced_limit", "exhausted_window", "may_name_a_time", "requested_delay"]
+__all__ = [
+    "AnnouncedLimit",
+    "AnnouncedLimits",
+    "announced_limit",
+    "announced_limits",
+    "exhausted_window",
+    "may_name_a_time",
+    "requested_delay",
+]
 
 _EPOCH_SECONDS = 1e9
 _EPOCH_MILLISECONDS = 1e12
@@ -56,6 +64,30 @@ class AnnouncedLimit(msgspec.Struct, frozen=True):
     limit: float | None
     remaining: float
     reset: float
+
+
+class AnnouncedLimits(msgspec.Struct, frozen=True):
+    """The rate limits from response headers: of requests, and of tokens. Of several limits of tokens, the one with the least left."""
+
+    requests: AnnouncedLimit | None = None
+    tokens: AnnouncedLimit | None = None
+
+
+def announced_limits(headers: Mapping[str, str], wall: float) -> AnnouncedLimits | None:
+    """Return the limits in `headers` (names in lower case), read at `wall` time; None if they contain no usable limit."""
+    date = headers.get("date")
+    now = (parse_http_date(date) if date else None) or wall
+    requests = next(
+        (limit for pattern in _REQUEST_LIMITS if (limit := _limit(pattern, headers, now)) is not None), None
+    )
+    of_tokens = [limit for pattern in _TOKEN_LIMITS if (limit := _limit(pattern, headers, now)) is not None]
+    if requests is None and not of_tokens:
+        return None
+    return AnnouncedLimits(requests, min(of_tokens, key=_left, default=None))
+
+
+def _left(limit: AnnouncedLimit) -> float:
+    return limit.remaining
 
 
 def announced_limit(headers: Mapping[str, str], wall: float) -> AnnouncedLimit | None:

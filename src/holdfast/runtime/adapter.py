@@ -61,5 +61,5 @@ class Adapter:
         """Return the part of an answer that reports its usage in a known form."""
         return value
 
-    def succeeded(self, op: Operation) -> None:
-        """React to a good answer."""
+    def succeeded(self, op: Operation, value: object) -> None:
+        """React to a good answer. `value` is the answer, or what a stream reports about itself; None: nothing."""

@@ -311,6 +311,7 @@ class Flow:
         """When the wait for the next item began, where gaps are watched."""
         self.handed_out = False
         """An SDK's own object reads the stream now."""
+        self._reads_usage = False
         self._settled = False
         """The operation was settled at the last item, before the source ended."""
 
@@ -339,6 +340,8 @@ class Flow:
         # Each source is an answer of its own: the end and the usage of an earlier one say nothing about it.
         self._speak(_ANY_ITEMS if is_off else self.of.dialect)
         self._used = self._reported = None
+        # Reading the usage is not free. It matters to a budget, and where the other side limits tokens.
+        self._reads_usage = self.op.budget is not None or self.op.plan.limited_state.counts_tokens
 
     def _speak(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -380,8 +383,7 @@ class Flow:
             # The SDK's contract is that its caller sees this item. The circuit still counts the failure, at the end.
             self._reported = self._reported or failure
         self._ending.note(item)
-        # Usage matters to a budget only, and reading it is not free.
-        if dialect.used is not None and self.op.budget is not None and (used := dialect.used(item)) is not None:
+        if dialect.used is not None and self._reads_usage and (used := dialect.used(item)) is not None:
             self._used = used if self._used is None else self._used.then(used)
         if self.handed_out and self._ending.complete:
             self.settle_complete()
@@ -395,7 +397,7 @@ class Flow:
         is_good = self._ending.complete and self._reported is None
         if is_good and not self._settled and not self.over and self.op.budget is None:
             self._settled = True
-            self._succeeded(None)
+            self._succeeded(self._used)
 
     def _release(self) -> None:
         self.ready.extend(self._held or ())

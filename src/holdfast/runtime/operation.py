@@ -218,7 +218,7 @@ class Operation:
         """Request a permit from a circuit that is not closed. Raises `CircuitOpenError` if it rejects the call."""
         if self.turn is None:
             self.turn = turn_of(self.started, self.plan.policy.priority)
-        permit = state.admit(now, self.turn, queues=self.plan.runtime.waits)
+        permit = state.admit(now, self.turn, queues=self.plan.runtime.waits, limited_as=self.plan.limited_as)
         if state.has_transitions:
             self.plan.runtime.report_transitions(state, self.run)
         if isinstance(permit, Rejection):
@@ -303,7 +303,7 @@ class Operation:
             others, self.others = self.others, ()
             plan.settle(None, others, Verdict.SUCCESS, now, self)
         if self.adapter is not None:
-            self.adapter.succeeded(self)
+            self.adapter.succeeded(self, value)
         if self.hangs is not None and not self.is_stream:
             self.hangs.ended("answer", now - self.attempt_started)
         charge_answer(self, value)

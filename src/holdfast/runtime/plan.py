@@ -32,6 +32,7 @@ from holdfast.runtime.tool import ToolContract, contract_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from holdfast.classify.hints import AnnouncedLimits
     from holdfast.faults import Code, Fault
     from holdfast.policies.circuit import Permit
     from holdfast.policies.decide import Effect
@@ -95,6 +96,7 @@ class Plan:
         alone: bool = False,
         keeps_circuits: bool = False,
         client_limits: bool = False,
+        limited_as: str = "",
         overrides: Overrides | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -114,6 +116,8 @@ class Plan:
         self.provider = self.target.provider
         self.listed_model = self.target.model if client_limits and "@" not in self.provider else ""
         """The model under the name that its provider sells it by; empty where a person or another server chose the name."""
+        self.limited_as = limited_as or self.target.model
+        """What the other side limits of its main limited name, beside the key: the model."""
         self.needs = needs
         self.threads = threads
         """Sync attempts run in a thread that can be abandoned when their time is over."""
@@ -205,6 +209,8 @@ class Plan:
             (s for s, scope in zip(states, self.scopes, strict=False) if scope is Scope.MODEL), states[0]
         )
         """The state that knows how long answers take: each model has a speed of its own."""
+        self.limited_state = states[-1]
+        """The state whose calls share the limits of the other side: that of the key, or else of the model or the provider."""
         self.other_states = tuple(zip(states[1:], self.scopes[1:], strict=False))
         # Bound methods, stored here once: every call uses them, and each attribute on the way to them costs time.
         self.admit: Callable[[float], Permit | None] = _no_permit if self.off else self.state.admit_if_closed
@@ -398,6 +404,16 @@ class Plan:
             if changed:
                 self.runtime.report_transitions(state, op.run)
         return reopened
+
+    def announced(self, limits: AnnouncedLimits, since: float, *, accepted: bool) -> None:
+        """An answer announced the limits of the other side. Its call started at `since`, and was accepted or rejected."""
+        if self.breaks:
+            now, limited_as = self.monotonic(), self.limited_as
+            self.limited_state.announced(limits, since, now, accepted=accepted, limited_as=limited_as)
+
+    def used(self, tokens: int) -> None:
+        """An answer reports how many tokens its call took."""
+        self.limited_state.used(tokens, self.limited_as)
 
     def _requested_pause(self, fault: Fault) -> float | None:
         """Return how long a rate limit lasts, if it names a time. Other failures that name a time only guess."""

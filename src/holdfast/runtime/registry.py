@@ -19,6 +19,7 @@ from weakref import WeakSet
 from holdfast._lazy import lazy_module
 from holdfast.events import CircuitState
 from holdfast.faults import InvalidError
+from holdfast.policies.allowance import Allowance
 from holdfast.policies.circuit import Breaker, Circuit, Rejection, Rule
 from holdfast.policies.circuit import Verdict as _Verdict
 from holdfast.policies.hang import HangWatch
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterator
 
+    from holdfast.classify.hints import AnnouncedLimits
     from holdfast.faults import Code, Fault
     from holdfast.policies import Policy
     from holdfast.policies.circuit import BreakerMetrics, Permit, Transition, Verdict
@@ -54,6 +56,8 @@ _LIMITER_OPTIONS = ", ".join(_LIMITS)
 _NO_LIMITER = (None, None, None, None)
 MISSING_S = 1.0
 """Seconds after which a woken call that has not come does not count any more."""
+MOST_ALLOWANCES = 256
+"""The most limits of one target whose announcements are kept."""
 _ROUNDING = 1e-6
 """Seconds. A timer may fire early by a rounding error."""
 _ALL = frozenset({"circuit", "retry_quota", "hedge", _LIMITER_OPTIONS})
@@ -73,6 +77,7 @@ class TargetState:
 
     __slots__ = (
         "__weakref__",
+        "_allowances",
         "_awaited",
         "_breaker",
         "_called",
@@ -94,6 +99,7 @@ class TargetState:
         "_watches",
         "admit_if_closed",
         "circuit",
+        "counts_tokens",
         "limiter",
         "name",
     )
@@ -117,6 +123,10 @@ class TargetState:
         """The calls that wait for it, each as the function that wakes it."""
         self._pace: Pace | None = None
         """How fast calls may start; None while no limit of the other side is known."""
+        self.counts_tokens = False
+        """The other side announces limits of tokens."""
+        self._allowances: dict[str, Allowance] = {}
+        """What the other side says it still accepts, by what it limits, such as a model."""
         self._called: dict[Turn, float] = {}
         """Calls that were woken and have not come yet, and when they were woken."""
         self._left: list[Turn] = []
@@ -139,29 +149,37 @@ class TargetState:
 
     # --- the circuit ---
 
-    def admit(self, now: float, turn: Turn, *, queues: bool = True) -> Permit | Rejection:
+    def admit(self, now: float, turn: Turn, *, queues: bool = True, limited_as: str = "") -> Permit | Rejection:
         """Return a permit for one call, or why the call must not be made now. Its turn is its place among those that wait.
 
         `queues` is False where no time passes in waits, as in a test that skips them: such a call's turn would never come.
+        `limited_as` names the announced limits that the call is under.
         """
         with self._lock:
             if self._unsettled or self._left:
                 self._settle_given_back()
             self._called.pop(turn, None)
-            answer = (self._wait_for_turn(now, turn) if queues else None) or self._breaker.admit(now)
-            if self._pace is None or isinstance(answer, Rejection):
+            allowance = self._allowances.get(limited_as)
+            answer = (self._wait_for_turn(now, turn, allowance) if queues else None) or self._breaker.admit(now)
+            if isinstance(answer, Rejection) or not self._breaker.paced:
                 return answer
-            self._pace.started(now)
-            if self._pace.is_over:
-                self._set_pace(Pace(is_limited=False) if self._expects_limits else None)
+            if allowance is not None:
+                allowance.started(now)
+            if self._pace is not None:
+                self._pace.started(now)
+                if self._pace.is_over:
+                    self._set_pace(Pace(is_limited=False) if self._expects_limits else None)
             due = self._take_due(now)
         self._wake(due)
         return answer
 
-    def _wait_for_turn(self, now: float, turn: Turn) -> Rejection | None:
+    def _wait_for_turn(self, now: float, turn: Turn, allowance: Allowance | None) -> Rejection | None:
         """Return why a call must wait although the circuit would admit it; None: it need not."""
         ahead = self._queue.ahead(turn)
-        if self._pace is not None and (wait := self._pace.wait(now, ahead)) > _ROUNDING:
+        wait = 0.0 if self._pace is None else self._pace.wait(now, ahead)
+        if allowance is not None:
+            wait = max(wait, allowance.wait(now, ahead))
+        if wait > _ROUNDING:
             return Rejection(name=self.name, state=self._breaker.state(now), retry_at=now + wait, rule=Rule.PACE)
         # The first probe is for whoever comes: those who wait may sleep a little longer than they must.
         return self._breaker.rejection if ahead and self._breaker.good_probes else None
@@ -215,6 +233,29 @@ class TargetState:
                 assert self._pace is not None
                 self._pace.limited(permit.started, now, requested)
 
+    def announced(
+        self, limits: AnnouncedLimits, since: float, now: float, *, accepted: bool = True, limited_as: str = ""
+    ) -> None:
+        """An answer announced how many calls are still accepted. Its call started at `since`."""
+        with self._lock:
+            if not self._breaker.config.graded:
+                return
+            allowance = self._allowances.get(limited_as)
+            if allowance is None:
+                if len(self._allowances) >= MOST_ALLOWANCES:
+                    self._allowances = {}
+                allowance = self._allowances[limited_as] = Allowance()
+                self._set_pace(self._pace)
+            allowance.learn(limits, since, now, accepted=accepted)
+            self.counts_tokens = self.counts_tokens or limits.tokens is not None
+
+    def used(self, tokens: int, limited_as: str = "") -> None:
+        """An answer reports how many tokens its call took."""
+        with self._lock:
+            allowance = self._allowances.get(limited_as)
+            if allowance is not None:
+                allowance.used(tokens)
+
     # --- calls that wait ---
 
     def join(self, turn: Turn, wake: Callable[[], None]) -> None:
@@ -240,7 +281,7 @@ class TargetState:
         removed = False
         while self._left:
             removed |= self._queue.leave(self._left.pop())
-        self._is_busy = bool(self._queue) or self._pace is not None
+        self._is_busy = bool(self._queue) or self._breaker.paced
         return removed
 
     def _accepted(self, now: float) -> None:
@@ -265,7 +306,7 @@ class TargetState:
             return []
         room = max(0, self._breaker.room(now) - len(self._called))
         # A pace lets calls start one by one, and the first of those who wait computes when.
-        due = self._queue.take(room if self._pace is None else min(room, 1))
+        due = self._queue.take(min(room, 1) if self._breaker.paced else room)
         self._called.update((turn, now) for turn, _ in due)
         return [wake for _, wake in due]
 
@@ -277,8 +318,8 @@ class TargetState:
 
     def _set_pace(self, pace: Pace | None) -> None:
         self._pace = pace
-        self._breaker.set_paced(pace is not None)
-        self._is_busy = bool(self._queue) or pace is not None
+        self._breaker.set_paced(pace is not None or bool(self._allowances))
+        self._is_busy = bool(self._queue) or self._breaker.paced
 
     def _give_back(self, permit: Permit, verdict: Verdict, now: float) -> None:
         # The garbage collector may close a dropped stream or coroutine at any allocation, also in a method here that holds
@@ -466,7 +507,7 @@ class TargetState:
                 self.circuit = policy.circuit
                 self._breaker.reconfigure(policy.circuit or _METRICS_ONLY, now)
                 if not self._breaker.config.graded:
-                    self._expects_limits = False
+                    self._expects_limits, self._allowances = False, {}
                     self._set_pace(None)
             if self._is_new("retry_quota", self._quota, policy.retry_quota):
                 self._quota = policy.retry_quota
@@ -528,7 +569,7 @@ class TargetState:
         # The calls that wait are the parent's.
         self._queue = WaitQueue()
         self._called, self._left = {}, []
-        self._is_busy = self._pace is not None
+        self._is_busy = self._breaker.paced
         if self.limiter is not None and self._limiter_options is not None:
             self.limiter = limiter_for(self.name, *self._limiter_options)
 

@@ -112,8 +112,7 @@ def _take_over(pool: Pool, index: int = 0) -> Any:
         client.request = _request(pool, member) if is_sync else _request_async(pool, member)
         client.copy = client.with_options = _copy(pool, member)
         setattr(client, _POOL, pool)
-        if pool.several:
-            _add_hook(client, note_limits if is_sync else note_limits_async)
+        _add_hook(client, note_limits if is_sync else note_limits_async)
     # The caller has only the first client, so closing it closes them all.
     if pool.several:
         head.close = _close(pool) if is_sync else _close_async(pool)
@@ -136,7 +135,7 @@ def _request(pool: Pool, first: Member) -> Callable[..., Any]:
         def send(op: Operation) -> Any:
             member = keys.member
             # The variable is set for this request only. A response to a nested call must not count for this key.
-            token = SENDING.set((pool, member.index))
+            token = SENDING.set(keys.sends())
             try:
                 limited = with_limit(op.limit(), keys.options, member.client)
                 return member.send(cast_to, limited, stream=stream, stream_cls=stream_cls)
@@ -166,7 +165,7 @@ def _request_async(pool: Pool, first: Member) -> Callable[..., Any]:
 
         async def send() -> Any:
             member = keys.member
-            token = SENDING.set((pool, member.index))
+            token = SENDING.set(keys.sends())
             try:
                 return await member.send(cast_to, keys.options, stream=stream, stream_cls=stream_cls)
             finally:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from holdfast._platform import after_fork
-from holdfast.classify.hints import announced_limit
+from holdfast.classify.hints import announced_limit, announced_limits
 from holdfast.faults import Fault, HoldfastError, Scope
 from holdfast.integrations.clients.exchange import (
     can_replay,
@@ -25,6 +25,7 @@ from holdfast.integrations.clients.exchange import (
     should_retry,
 )
 from holdfast.policies.decide import GiveUp, Reason
+from holdfast.policies.models.usage import usage_of
 from holdfast.policies.pool import PoolMachine
 from holdfast.policies.target import Target
 from holdfast.runtime.adapter import Adapter
@@ -34,6 +35,7 @@ from holdfast.runtime.stream import StreamOf
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from holdfast.clock import Clock
     from holdfast.integrations.clients.sdk import Sdk
     from holdfast.policies import Effect, Policy
     from holdfast.policies.decide import AfterFirst, Retry
@@ -43,8 +45,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SENDING", "KeyChoice", "Member", "Pool", "note_limits", "note_limits_async"]
 
-SENDING: ContextVar[tuple[Pool, int] | None] = ContextVar("holdfast_sending", default=None)
-"""The pool and the key of the request that is being sent. The HTTP client's hook sees the response's headers, but no key."""
+_TOO_MANY = 429
+
+SENDING: ContextVar[KeyChoice | None] = ContextVar("holdfast_sending", default=None)
+"""The call whose request is being sent. The HTTP client's hook sees the response's headers, but no key and no model."""
 
 
 class Member:
@@ -122,11 +126,9 @@ class Pool:
         target = Target(provider=self.name, model=model, credential=credential)
         return Plan(target, self.policy, effect=effect, client_limits=True, runtime=self.runtime)
 
-    def learn(self, index: int, headers: Mapping[str, str]) -> None:
+    def learn(self, index: int, headers: Mapping[str, str], clock: Clock) -> None:
         """Learn the limit that a response's headers announce for a key."""
-        clock = self.plan(self.members[index], "", None).runtime.clock
-        # Copy the headers to a dict: each lookup in an HTTP library's headers searches all of them.
-        announced = announced_limit(dict(headers.items()), clock.wall())
+        announced = announced_limit(headers, clock.wall())
         if announced is not None:
             with self.keys.lock:
                 self.keys.machine.learn(index, announced, clock.monotonic())
@@ -145,10 +147,29 @@ class KeyChoice(Adapter):
         self.stops_hangs = not has_given_limit(options, first.client)
         self._avoid: int | None = None
         """The member that failed last."""
+        self._since = 0.0
+        """When the present request was sent."""
 
     def plan(self) -> Plan:
         """Return the plan of the present member's key."""
         return self.pool.plan(self.member, self._model, self._effect)
+
+    def sends(self) -> KeyChoice:
+        """A request is sent now."""
+        self._since = self.plan().monotonic()
+        return self
+
+    def learn(self, response: Any) -> None:
+        """Learn the limits that the response announces for the present key and model."""
+        plan = self.plan()
+        clock = plan.runtime.clock
+        # Copy the headers to a dict: each lookup in an HTTP library's headers searches all of them.
+        found = dict(response.headers.items())
+        limits = announced_limits(found, clock.wall())
+        if limits is not None:
+            plan.announced(limits, self._since, accepted=response.status_code != _TOO_MANY)
+            if self.pool.several:
+                self.pool.learn(self.member.index, found, clock)
 
     def stream_of(self, dialect: Dialect) -> Callable[[Callable[..., Any]], StreamOf[Any, Any]]:
         """Return what makes the stream of this call out of a function that opens it."""
@@ -200,8 +221,10 @@ class KeyChoice(Adapter):
             machine.failed(self.member.index, fault, now)
             return machine.move_on(fault, now, shut=shut, moves=op.moves, attempts=op.attempts, allowed=allowed)
 
-    def succeeded(self, op: Operation) -> None:  # noqa: ARG002 - an adapter's signature
-        """Forget the failures of the key that was used."""
+    def succeeded(self, op: Operation, value: object) -> None:
+        """Forget the failures of the key that was used, and learn how many tokens the call took where these are limited."""
+        if op.plan.limited_state.counts_tokens and (usage := usage_of(value)) is not None:
+            op.plan.used(usage.total)
         if self.pool.several:
             with self.pool.keys.lock:
                 self.pool.keys.machine.succeeded(self.member.index)
@@ -216,11 +239,10 @@ class KeyChoice(Adapter):
 
 
 def note_limits(response: Any) -> None:
-    """Learn the limit that a response announces for its key. It is a response hook of the pool's HTTP clients."""
+    """Learn the limits that a response announces for its key. It is a response hook of the HTTP clients."""
     sending = SENDING.get()
     if sending is not None:
-        pool, index = sending
-        pool.learn(index, response.headers)
+        sending.learn(response)
 
 
 async def note_limits_async(response: Any) -> None:

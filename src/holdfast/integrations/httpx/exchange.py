@@ -7,15 +7,18 @@ Invariant: a body that failed, or was read to its end, is closed. Closing the bo
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from holdfast.classify.hints import announced_limits
 from holdfast.extras import missing_extra
 from holdfast.faults import AbortedError, CircuitOpenError, DeadlineError, HoldfastError, InvalidError
 from holdfast.integrations.errors import make_also
 from holdfast.policies.decide import GiveUp, Reason
 from holdfast.runtime.adapter import Adapter
+from holdfast.runtime.secrets import name_of_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator
@@ -62,6 +65,8 @@ __all__ = [
     "effect_of",
     "failure_in",
     "is_failure",
+    "learn_limits",
+    "limited_as",
     "make_library_error",
     "may_repeat",
     "read",
@@ -74,6 +79,13 @@ IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 
 _RETRY_LATER = frozenset({408, 425, 429})
 """Statuses below 500 after which the same request may succeed later."""
+
+_TOO_MANY = 429
+_KEYS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+"""The headers that carry a key."""
+_MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]{1,200})"')
+_BEGINNING = 4096
+"""The bytes of a request in which its model is looked for. The SDKs write it before the messages."""
 
 _KINDS = ((CircuitOpenError, "ConnectError"), (DeadlineError, "TimeoutException"))
 """The error of the library that one of ours is."""
@@ -117,6 +129,17 @@ def effect_of(request: Any, methods: Collection[str]) -> Effect | None:
     return "idempotent" if request.method in methods or "idempotency-key" in request.headers else None
 
 
+def limited_as(request: Any) -> str:
+    """Return a name for what services limit: the key of a request, which the name does not reveal, and its model."""
+    headers = request.headers
+    key = next((value for name in _KEYS if (value := headers.get(name))), "")
+    # A body that is a stream is not read here: it can be read only once.
+    body = getattr(request, "_content", b"")
+    found = _MODEL.search(body[:_BEGINNING]) if isinstance(body, bytes) else None
+    model = "" if found is None else found[1].decode("utf-8", "replace")
+    return f"{name_of_key(key)}/{model}" if key else model
+
+
 def with_limit(request: Any, seconds: float | None) -> dict[str, Any]:
     """Return the request's extensions with no part of its time limit above `seconds`."""
     extensions: dict[str, Any] = dict(request.extensions)
@@ -156,6 +179,15 @@ class FailedResponse(Exception):  # noqa: N818 - it carries a response through t
 def is_failure(response: Any) -> bool:
     """Return whether the status of a response reports a temporary failure."""
     return response.status_code >= 500 or response.status_code in _RETRY_LATER
+
+
+def learn_limits(response: Any, op: Operation) -> None:
+    """Learn the limits that a response announces for the key and the model of its request."""
+    # Copy the headers to a dict: each lookup in an HTTP library's headers searches all of them.
+    headers = dict(response.headers.items())
+    limits = announced_limits(headers, op.plan.runtime.clock.wall())
+    if limits is not None:
+        op.plan.announced(limits, op.attempt_started, accepted=response.status_code != _TOO_MANY)
 
 
 def failure_in(response: Any, body: bytes, plan: Plan) -> FailedResponse:

@@ -20,6 +20,8 @@ from holdfast.integrations.httpx.exchange import (
     effect_of,
     failure_in,
     is_failure,
+    learn_limits,
+    limited_as,
     make_library_error,
     may_repeat,
     read,
@@ -60,16 +62,24 @@ class _Recovery:
         self._plans = PlanCache(self._plan)
         self._warned = False
         # A policy that is not valid must raise here, where the user wrote it, and not at the first request.
-        self._plans.get(name or "", None)
+        self._plans.get(name or "", None, "")
 
     def begin(self, request: Any) -> Operation | None:
         """Return the operation of a request; None where recovery is off."""
         self._warn_of_retries(request)
-        plan = self._plans.get(self.name or _address(request.url), effect_of(request, self.methods))
+        effect = effect_of(request, self.methods)
+        plan = self._plans.get(self.name or _address(request.url), effect, limited_as(request))
         return None if plan.off else Operation(plan, REPEATS if may_repeat(request, self.methods) else SENT_ONCE)
 
-    def _plan(self, name: str, effect: Effect | None) -> Plan:
-        return Plan(Target(provider=name), self.policy, effect=effect, client_limits=True, runtime=self.runtime)
+    def _plan(self, name: str, effect: Effect | None, limited: str) -> Plan:
+        return Plan(
+            Target(provider=name),
+            self.policy,
+            effect=effect,
+            client_limits=True,
+            limited_as=limited,
+            runtime=self.runtime,
+        )
 
     def _warn_of_retries(self, request: Any) -> None:
         # The SDKs count their own retries in this header. It is the only sign that they retry around us.
@@ -135,6 +145,7 @@ class RecoveringTransport(Transport):
         request.extensions = own
         request.extensions = with_limit(request, op.limit())
         response = self._inside.handle_request(request)
+        learn_limits(response, op)
         body = read(response, whole=is_failure(response))
         if is_failure(response) and body is not None:
             raise failure_in(response, body, op.plan)
@@ -182,6 +193,7 @@ class AsyncRecoveringTransport(AsyncTransport):
 
     async def _attempt(self, op: Operation, request: Any) -> Any:
         response = await self._inside.handle_async_request(request)
+        learn_limits(response, op)
         # The request needs no limit of its own: the driver cancels a task that takes too long.
         body = await read_async(response, whole=is_failure(response))
         if is_failure(response) and body is not None:

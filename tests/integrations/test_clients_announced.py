@@ -1,0 +1,127 @@
+"""Limits that a service announces: one client keeps to them without being rejected, per key and model, by requests and tokens."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx2
+import pytest
+from clients_forms import STREAMED, WHOLE, client_for, collect, collect_async, recovering
+from clients_kit import REQUEST, Wire, anthropic_on, message
+
+import holdfast.anthropic
+from holdfast import HoldfastError, Policy, Runtime
+from holdfast.httpx import AsyncRecoveringTransport, RecoveringTransport
+from holdfast.policies.circuit import PROVIDER
+from holdfast.testing import FaultProvider, Midpoint, VirtualClock, run
+
+EACH = pytest.mark.parametrize("form", [*WHOLE.values(), *STREAMED.values()], ids=[*WHOLE, *STREAMED])
+LIMITS = ["requests=60;burst=10", "tokens=6000;burst=1000"]
+CALLS = 60
+EMPTY = message(
+    anthropic_ratelimit_requests_limit="100",
+    anthropic_ratelimit_requests_remaining="0",
+    anthropic_ratelimit_requests_reset="2025-01-01T00:00:40Z",
+)
+
+
+def runtime_of():
+    return Runtime(clock=VirtualClock(), rng=Midpoint())
+
+
+def play(form, limit, *, is_async=True):
+    """Make calls one after the other as fast as they go; return the provider and the seconds."""
+    runtime = runtime_of()
+    provider = FaultProvider(clock=runtime.clock, limits=[limit])
+    client = recovering(form, client_for(form, provider.transport(), is_async=is_async), runtime=runtime)
+
+    async def several():
+        await asyncio.gather(*(one(turn) for turn in range(3)))
+
+    async def one(turn):
+        await asyncio.sleep(turn / 10)
+        for _ in range(CALLS // 3):
+            await collect_async(form, client, [])
+
+    if is_async:
+        run(several(), clock=runtime.clock)
+    else:
+        for _ in range(CALLS):
+            collect(form, client, [])
+    return provider, runtime.clock.monotonic()
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=["requests", "tokens"])
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@EACH
+def test_a_single_client_keeps_to_the_limits_that_it_is_told(form, limit, is_async):
+    provider, seconds = play(form, limit, is_async=is_async)
+    limited = sum(provider.counters.limited.values())
+    assert provider.counters.received - limited == CALLS
+    assert limited <= 3, "while nothing is known about the size of a call"
+    if limit == LIMITS[0]:
+        assert limited == 0
+        assert CALLS - 10 - 1 <= seconds <= CALLS + 5, "the limit is used up"
+
+
+def test_what_is_announced_holds_for_one_key_and_one_model():
+    wire, runtime = Wire(EMPTY), runtime_of()
+    claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime)
+    claude.messages.create(**REQUEST)
+    claude.messages.create(**{**REQUEST, "model": "claude-other"})
+    other = holdfast.anthropic.recovering(anthropic_on(wire, "key-b"), runtime=runtime)
+    other.messages.create(**REQUEST)
+    assert runtime.clock.monotonic() == 0.0
+    claude.messages.create(**REQUEST)
+    assert runtime.clock.monotonic() == pytest.approx(40.0)
+
+
+def test_a_call_whose_turn_would_come_too_late_fails_at_once():
+    wire, runtime = Wire(EMPTY), runtime_of()
+    claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime, policy=Policy(patience=20))
+    claude.messages.create(**REQUEST)
+    with pytest.raises(HoldfastError) as caught:
+        claude.messages.create(**REQUEST)
+    assert caught.value.fault.code == "SYS_RATE_LIMITED"
+    assert len(wire.requests) == 1
+    assert runtime.clock.monotonic() == 0.0
+
+
+def test_the_documents_circuits_do_not_pace():
+    wire, runtime = Wire(EMPTY), runtime_of()
+    claude = holdfast.anthropic.recovering(anthropic_on(wire), runtime=runtime, policy=Policy(circuit=PROVIDER))
+    for _ in range(3):
+        claude.messages.create(**REQUEST)
+    assert runtime.clock.monotonic() == 0.0
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["threads", "tasks"])
+def test_a_transport_keeps_to_them_too_by_key_and_model(is_async):
+    runtime = runtime_of()
+    provider = FaultProvider(clock=runtime.clock, limits=[LIMITS[0]])
+    kind = AsyncRecoveringTransport if is_async else RecoveringTransport
+    transport = kind(provider.transport(), runtime=runtime, methods=frozenset({"POST"}))
+    clients = {key: (httpx2.AsyncClient if is_async else httpx2.Client)(transport=transport) for key in "ab"}
+
+    def send(key, model="gpt-5-mini"):
+        body = {"model": model, "messages": [{"role": "user", "content": "hi"}]}
+        headers = {"authorization": f"Bearer {key}"}
+        return clients[key].post("http://provider.test/v1/chat/completions", json=body, headers=headers)
+
+    async def in_tasks():
+        for _ in range(CALLS):
+            assert (await send("a")).status_code == 200
+
+    if is_async:
+        run(in_tasks(), clock=runtime.clock)
+    else:
+        for _ in range(CALLS):
+            assert send("a").status_code == 200
+    assert sum(provider.counters.limited.values()) == 0
+    assert CALLS - 10 - 1 <= runtime.clock.monotonic() <= CALLS + 5
+    began = runtime.clock.monotonic()
+    if is_async:
+        run(send("b"), clock=runtime.clock)
+    else:
+        send("b")
+    assert runtime.clock.monotonic() == began, "another key has its own"
